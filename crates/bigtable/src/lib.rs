@@ -1,0 +1,1 @@
+//! The Cloud Bigtable gRPC front end.

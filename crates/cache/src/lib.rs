@@ -1,0 +1,1 @@
+//! Block cache: sharded, byte-weighted, scan-resistant.

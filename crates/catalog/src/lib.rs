@@ -1,0 +1,1 @@
+//! Catalog records (namespaces, schemas, tablets) and their transactions over coord.

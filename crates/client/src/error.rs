@@ -1,0 +1,38 @@
+//! Errors as front ends see them: a kind they map to their protocol's code, and a sentence for people.
+
+use stele_types::ErrorKind;
+
+/// Result of a service call.
+pub type ServiceResult<T> = Result<T, ServiceError>;
+
+/// What went wrong, in words a client may be shown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ServiceError {
+    /// What a caller can do about it.
+    pub kind: ErrorKind,
+    /// One sentence, without internals.
+    pub message: String,
+}
+
+impl ServiceError {
+    /// An error of any kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        ServiceError { kind, message: message.into() }
+    }
+
+    /// The request is malformed.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    /// The named thing does not exist.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+
+    /// Whether the same request may succeed later without anybody acting.
+    pub fn is_retryable(&self) -> bool {
+        self.kind.is_retryable()
+    }
+}

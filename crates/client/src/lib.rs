@@ -1,0 +1,17 @@
+//! The one waist of the system, and the way from rows to tablets.
+//!
+//! Front ends translate their protocol into [`TableService`] and know nothing below it. [`router::Router`] implements
+//! its data half: it finds the tablets of a request in the catalog, calls the [`TabletService`] of the server that owns
+//! each, and goes on where a tablet has split or moved in between. [`scanner::ScannerRegistry`] adds scanners with
+//! leases, for protocols whose scans span requests.
+
+pub mod error;
+pub mod request;
+pub mod service;
+
+pub use error::{ServiceError, ServiceResult};
+pub use request::{
+    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RowSample, RmwOperation, RmwRule,
+    FamilyChange, TableUpdate, TabletInfo,
+};
+pub use service::{RowStream, TableAdmin, TableService};

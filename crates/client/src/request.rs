@@ -1,0 +1,190 @@
+//! Requests of the waist, in the data model's own terms: families by id, timestamps in the table's unit.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_filter::Filter;
+use stele_types::{
+    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet, TableName, TabletId, TimeUnit,
+    Timestamp, ValueType,
+};
+
+/// A read of any number of rows.
+#[derive(Clone, Debug)]
+pub struct ReadRows {
+    /// Which table.
+    pub table: TableName,
+    /// Which rows.
+    pub rows: RowSet,
+    /// What to return of each row; `None` returns everything.
+    pub filter: Option<Arc<Filter>>,
+    /// Rows to return at most, counted after the filter; 0 for all.
+    pub rows_limit: u64,
+    /// Rows in descending order. The cells within a row keep their order.
+    pub reversed: bool,
+    /// Everything that is stored: markers, hidden and expired cells too. The filter sees them like cells.
+    pub raw: bool,
+}
+
+impl ReadRows {
+    /// A read of everything in `rows`.
+    pub fn new(table: TableName, rows: RowSet) -> Self {
+        ReadRows { table, rows, filter: None, rows_limit: 0, reversed: false, raw: false }
+    }
+}
+
+/// Writes to any number of rows, each row atomic, all independent.
+#[derive(Clone, Debug)]
+pub struct MutateRows {
+    /// Which table.
+    pub table: TableName,
+    /// The rows, in the order in which changes to the same row apply.
+    pub rows: Vec<RowMutation>,
+    /// `None` takes the table's.
+    pub durability: Option<Durability>,
+}
+
+/// A conditional write to one row, atomic over its read and its write.
+#[derive(Clone, Debug)]
+pub struct CheckAndMutate {
+    /// Which table.
+    pub table: TableName,
+    /// Which row.
+    pub row: Bytes,
+    /// Matches when it yields any cell; `None` matches when the row has any cell.
+    pub predicate: Option<Arc<Filter>>,
+    /// Applied on a match; may be absent.
+    pub on_match: Option<RowMutation>,
+    /// Applied otherwise; may be absent.
+    pub otherwise: Option<RowMutation>,
+    /// `None` takes the table's.
+    pub durability: Option<Durability>,
+}
+
+/// Increments and appends on the newest cells of one row, atomic as a whole.
+#[derive(Clone, Debug)]
+pub struct ReadModifyWrite {
+    /// Which table.
+    pub table: TableName,
+    /// Which row.
+    pub row: Bytes,
+    /// Applied in order; later ones see earlier ones.
+    pub rules: Vec<RmwRule>,
+    /// `None` takes the table's.
+    pub durability: Option<Durability>,
+}
+
+/// One rule of a [`ReadModifyWrite`].
+#[derive(Clone, Debug)]
+pub struct RmwRule {
+    /// Which family.
+    pub family: FamilyId,
+    /// Which column.
+    pub qualifier: Bytes,
+    /// What to do with its newest cell.
+    pub operation: RmwOperation,
+}
+
+/// What a rule does to a value.
+#[derive(Clone, Debug)]
+pub enum RmwOperation {
+    /// Appends bytes; a missing cell counts as empty.
+    Append(Bytes),
+    /// Adds to a big-endian signed 64-bit value, wrapping; a missing cell counts as 0; any other length is an error.
+    Increment(i64),
+}
+
+/// A point in a table, for splitting work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowSample {
+    /// A row key; empty for the end of the table.
+    pub row: Bytes,
+    /// Approximate bytes before it.
+    pub offset_bytes: u64,
+}
+
+/// One tablet, as status pages and region lookups need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TabletInfo {
+    /// Which tablet.
+    pub id: TabletId,
+    /// Its rows.
+    pub range: RowRange,
+    /// Approximate stored bytes.
+    pub bytes: u64,
+}
+
+/// A table to be made.
+#[derive(Clone, Debug)]
+pub struct NewTable {
+    /// Its name; the namespace is made when missing.
+    pub name: TableName,
+    /// Unit of timestamps.
+    pub time_unit: TimeUnit,
+    /// Client timestamps must be multiples of this many units.
+    pub granularity: i64,
+    /// What deletes hide.
+    pub delete_rule: DeleteRule,
+    /// `None` takes the server's.
+    pub durability: Option<Durability>,
+    /// Whether dropping is refused.
+    pub deletion_protection: bool,
+    /// The families.
+    pub families: Vec<NewFamily>,
+    /// Rows at which the table is split from the start; duplicates and empty keys are ignored.
+    pub initial_splits: Vec<Bytes>,
+    /// Block compression of the default locality group.
+    pub compression: Compression,
+    /// What the front end wants back verbatim.
+    pub front_end_data: Vec<u8>,
+}
+
+/// A family to be made.
+#[derive(Clone, Debug)]
+pub struct NewFamily {
+    /// Its name.
+    pub name: String,
+    /// `None` keeps everything.
+    pub gc_rule: Option<GcRule>,
+    /// What the values are.
+    pub value_type: ValueType,
+    /// What the front end wants back verbatim.
+    pub front_end_data: Vec<u8>,
+}
+
+/// One step of an all-or-nothing schema change; steps apply in order.
+#[derive(Clone, Debug)]
+pub enum FamilyChange {
+    /// `AlreadyExists` when the name is taken.
+    Create(NewFamily),
+    /// `NotFound` when there is no such family. `Some` fields change.
+    Update {
+        /// Which family.
+        name: String,
+        /// `Some(None)` removes the rule.
+        gc_rule: Option<Option<GcRule>>,
+        /// A new type; an aggregate's type never changes.
+        value_type: Option<(ValueType, Vec<u8>)>,
+    },
+    /// Drops the family and its data. `NotFound` when there is no such family; refused on a protected table.
+    Drop {
+        /// Which family.
+        name: String,
+    },
+}
+
+/// A change of a table's own settings; `None` leaves one as it is.
+#[derive(Clone, Debug, Default)]
+pub struct TableUpdate {
+    /// Whether dropping is refused.
+    pub deletion_protection: Option<bool>,
+    /// Default durability.
+    pub durability: Option<Option<Durability>>,
+    /// What the front end wants back verbatim.
+    pub front_end_data: Option<Vec<u8>>,
+}
+
+/// The server's time as a timestamp of a table: the clock truncated to the granularity.
+pub fn server_timestamp(unit: TimeUnit, granularity: i64, wall_micros: i64) -> Timestamp {
+    let now = unit.from_wall_micros(wall_micros).0;
+    Timestamp(now - now.rem_euclid(granularity.max(1)))
+}

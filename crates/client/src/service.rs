@@ -1,0 +1,82 @@
+//! The traits at the waist.
+
+use crate::error::ServiceResult;
+use crate::request::{
+    CheckAndMutate, FamilyChange, MutateRows, NewTable, ReadModifyWrite, ReadRows, RowSample, TableUpdate, TabletInfo,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_types::{Cell, RowBatch, RowRange, TableName, TableSchema};
+
+/// What every front end serves its tables from.
+#[async_trait]
+pub trait TableService: Send + Sync + 'static {
+    /// The table's current schema; `NotFound` when there is no such table. Never blocks on I/O.
+    fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>>;
+
+    /// Starts a read. The filter is compiled, and its errors are reported, before this returns.
+    async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>>;
+
+    /// Writes rows; one result per row, in the order of the request. The outer error is for the request as a whole.
+    async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>>;
+
+    /// Whether the predicate matched.
+    async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool>;
+
+    /// The cells written, one per column.
+    async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>>;
+
+    /// Rows that cut the table into pieces of about equal size, ascending; tablet boundaries are always among them.
+    /// The last sample is the empty row with the total.
+    async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>>;
+
+    /// The tablets of a table in row order.
+    async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>>;
+}
+
+/// Rows as they become available. Dropping it ends the read.
+#[async_trait]
+pub trait RowStream: Send + 'static {
+    /// The next rows, or `None` at the end. A batch may be without rows when a filter let nothing through for a while;
+    /// its `scanned_through` then still tells how far the read has come. Batches are bounded to about 1 MB, or one row.
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>>;
+}
+
+/// Administration of tables and namespaces. A change is durable, and visible to every later call, when it returns.
+#[async_trait]
+pub trait TableAdmin: Send + Sync + 'static {
+    /// Makes a table; `AlreadyExists` when the name is taken.
+    async fn create_table(&self, table: NewTable) -> ServiceResult<Arc<TableSchema>>;
+
+    /// Drops a table and its data; `FailedPrecondition` when it is protected.
+    async fn delete_table(&self, table: &TableName) -> ServiceResult<()>;
+
+    /// Changes a table's own settings.
+    async fn update_table(&self, table: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>>;
+
+    /// Changes families, all or nothing.
+    async fn modify_families(&self, table: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>>;
+
+    /// Deletes all rows of a range, at once and without leaving markers behind for readers to step over.
+    async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()>;
+
+    /// The schemas of all tables of a namespace, by name; empty for an unknown namespace.
+    async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>>;
+
+    /// Makes a namespace with data the front end wants back; `AlreadyExists` when it was made before. A namespace that
+    /// only came into being with a table does not count as made.
+    async fn create_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()>;
+
+    /// Replaces a namespace's data; `NotFound` when there is no such namespace.
+    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()>;
+
+    /// Drops a namespace with all its tables; `FailedPrecondition` when one of them is protected.
+    async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()>;
+
+    /// A namespace's data; empty for one that came into being with a table. `None` when there is no such namespace.
+    async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>>;
+
+    /// All namespaces with their data, by name.
+    async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>>;
+}

@@ -1,0 +1,1 @@
+//! Commit log: segments, records, group commit, replay.

@@ -1,0 +1,1 @@
+//! Coordination: durable keys with transactions, sessions, watches. Embedded backend.

@@ -1,0 +1,169 @@
+//! The determinism seam: clock, randomness, spawning, blocking work and metrics.
+//!
+//! Everything above this crate reaches time, chance and concurrency through an [`Env`]. In production that is a tokio
+//! runtime; in simulation it is a single-threaded scheduler with a virtual clock, so that one seed replays a whole
+//! server. Files are behind `stele-storage`, coordination behind `stele-coord`, sockets belong to the binary.
+
+pub mod metrics;
+pub mod planted;
+pub mod tokio_env;
+
+pub use planted::PlantedBug;
+
+use futures::future::BoxFuture;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which share of the machine a task may claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Requests and the commit log.
+    Foreground,
+    /// Flush, compaction, file deletion.
+    Background,
+}
+
+/// A closure for a thread that may block.
+pub type BlockingWork = Box<dyn FnOnce() + Send>;
+
+/// What a runtime provides. Implemented by tokio and by the simulator.
+pub trait Runtime: Send + Sync + 'static {
+    /// Monotonic time since an arbitrary origin.
+    fn now(&self) -> Duration;
+    /// Wall-clock microseconds since the Unix epoch; may jump.
+    fn wall_micros(&self) -> i64;
+    /// A random number; from the seed in simulation.
+    fn random_u64(&self) -> u64;
+    /// Completes after at least `duration`.
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+    /// Runs a task to its end. The name is for logs.
+    fn spawn(&self, priority: Priority, name: &'static str, task: BoxFuture<'static, ()>);
+    /// Runs a closure where blocking hurts nobody; in simulation, at once.
+    fn run_blocking(&self, work: BlockingWork);
+}
+
+/// A handle to the runtime; cheap to clone.
+#[derive(Clone)]
+pub struct Env {
+    runtime: Arc<dyn Runtime>,
+    planted: planted::Planted,
+}
+
+impl std::fmt::Debug for Env {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Env")
+    }
+}
+
+/// The deadline passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+/// The task that was to answer is gone: it panicked or the runtime is shutting down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+impl Env {
+    /// An environment over any runtime.
+    pub fn new(runtime: Arc<dyn Runtime>) -> Self {
+        Env { runtime, planted: planted::Planted::default() }
+    }
+
+    /// The same environment with one planted bug active. Without the `planted-bugs` feature this does nothing.
+    pub fn with_planted_bug(mut self, bug: PlantedBug) -> Self {
+        self.planted = planted::Planted::only(bug);
+        self
+    }
+
+    /// Whether a planted bug shall happen; constantly false without the `planted-bugs` feature.
+    pub fn planted(&self, bug: PlantedBug) -> bool {
+        self.planted.is(bug)
+    }
+
+    /// Monotonic time since an arbitrary origin.
+    pub fn now(&self) -> Duration {
+        self.runtime.now()
+    }
+
+    /// Wall-clock microseconds since the Unix epoch.
+    pub fn wall_micros(&self) -> i64 {
+        self.runtime.wall_micros()
+    }
+
+    /// A random number.
+    pub fn random_u64(&self) -> u64 {
+        self.runtime.random_u64()
+    }
+
+    /// A random number in `[0, bound)`; 0 when `bound` is 0.
+    pub fn random_below(&self, bound: u64) -> u64 {
+        (u128::from(self.random_u64()) * u128::from(bound) >> 64) as u64
+    }
+
+    /// Completes after at least `duration`.
+    pub async fn sleep(&self, duration: Duration) {
+        self.runtime.sleep(duration).await;
+    }
+
+    /// `future`'s output, or `Elapsed` when it takes longer than `limit`.
+    pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+        let sleep = self.runtime.sleep(limit);
+        match futures::future::select(pin!(future), sleep).await {
+            futures::future::Either::Left((output, _)) => Ok(output),
+            futures::future::Either::Right(((), _)) => Err(Elapsed),
+        }
+    }
+
+    /// Runs a task to its end on the foreground runtime.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(Priority::Foreground, name, Box::pin(task));
+    }
+
+    /// Runs a task to its end on the background runtime.
+    pub fn spawn_background(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(Priority::Background, name, Box::pin(task));
+    }
+
+    /// Runs a task and hands back its output.
+    pub async fn spawn_join<T: Send + 'static>(
+        &self,
+        priority: Priority,
+        name: &'static str,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Gone> {
+        let (done, output) = tokio::sync::oneshot::channel();
+        let task = async move {
+            let _ = done.send(task.await);
+        };
+        self.runtime.spawn(priority, name, Box::pin(task));
+        output.await.map_err(|_| Gone)
+    }
+
+    /// Runs a closure on a thread that may block and hands back its output.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Gone> {
+        let (done, output) = tokio::sync::oneshot::channel();
+        self.runtime.run_blocking(Box::new(move || {
+            let _ = done.send(work());
+        }));
+        output.await.map_err(|_| Gone)
+    }
+
+    /// Lets other tasks run. Long loops over memory call this, so that one scan cannot starve its neighbours.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        std::future::poll_fn(|cx| {
+            if yielded {
+                return std::task::Poll::Ready(());
+            }
+            yielded = true;
+            cx.waker().wake_by_ref();
+            std::task::Poll::Pending
+        })
+        .await;
+    }
+}

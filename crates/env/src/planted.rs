@@ -1,0 +1,50 @@
+//! Bugs planted on purpose, to prove that the simulator finds such bugs. They exist only under the `planted-bugs`
+//! feature; without it every check is constantly false and compiles away.
+
+/// One deliberate bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlantedBug {
+    /// The commit log acknowledges one group in a hundred without syncing it.
+    SkipFsync,
+    /// A flush forgets one memtable in ten but advances the log position.
+    DropMemtable,
+    /// A tablet hands out a sequence number twice.
+    ReuseSequence,
+}
+
+impl PlantedBug {
+    /// All of them, with their names on the command line.
+    pub const ALL: [(&'static str, PlantedBug); 3] = [
+        ("skip-fsync", PlantedBug::SkipFsync),
+        ("drop-memtable", PlantedBug::DropMemtable),
+        ("reuse-sequence", PlantedBug::ReuseSequence),
+    ];
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Planted {
+    #[cfg(feature = "planted-bugs")]
+    active: Option<PlantedBug>,
+}
+
+impl Planted {
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn only(bug: PlantedBug) -> Self {
+        Planted { active: Some(bug) }
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) fn only(_: PlantedBug) -> Self {
+        Planted::default()
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) fn is(self, bug: PlantedBug) -> bool {
+        self.active == Some(bug)
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    pub(crate) fn is(self, _: PlantedBug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,74 @@
+//! The production runtime: one tokio runtime for requests, one for maintenance.
+#![allow(clippy::disallowed_methods, reason = "this is where the seam meets the real clock and scheduler")]
+
+use crate::{BlockingWork, Env, Priority, Runtime};
+use futures::future::BoxFuture;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Handle;
+
+/// Runs tasks on tokio. Background tasks get a runtime of their own so that a compaction cannot occupy a worker that a
+/// request waits for.
+pub struct TokioRuntime {
+    foreground: Handle,
+    background: Handle,
+    origin: Instant,
+    random_state: RandomState,
+    random_counter: AtomicU64,
+}
+
+impl TokioRuntime {
+    /// An environment over two running tokio runtimes (which may be the same one).
+    pub fn env(foreground: Handle, background: Handle) -> Env {
+        Env::new(Arc::new(TokioRuntime {
+            foreground,
+            background,
+            origin: Instant::now(),
+            random_state: RandomState::new(),
+            random_counter: AtomicU64::new(0),
+        }))
+    }
+
+    /// An environment over the runtime of the calling task, for tests and tools.
+    pub fn current() -> Env {
+        Self::env(Handle::current(), Handle::current())
+    }
+}
+
+impl Runtime for TokioRuntime {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn wall_micros(&self) -> i64 {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    /// SipHash of a counter under a key the standard library draws from the system: unpredictable enough for jitter
+    /// and identifiers, and no dependency.
+    fn random_u64(&self) -> u64 {
+        let mut hasher = self.random_state.build_hasher();
+        hasher.write_u64(self.random_counter.fetch_add(1, Ordering::Relaxed));
+        hasher.finish()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+
+    fn spawn(&self, priority: Priority, _name: &'static str, task: BoxFuture<'static, ()>) {
+        let handle = match priority {
+            Priority::Foreground => &self.foreground,
+            Priority::Background => &self.background,
+        };
+        handle.spawn(task);
+    }
+
+    fn run_blocking(&self, work: BlockingWork) {
+        self.foreground.spawn_blocking(work);
+    }
+}

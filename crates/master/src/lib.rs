@@ -1,0 +1,1 @@
+//! Table administration, assignment and splits as catalog transactions.

@@ -1,0 +1,1 @@
+//! Deterministic simulation: virtual clock, seeded scheduler, faults, model and checkers.

@@ -1,0 +1,1 @@
+//! Immutable sorted files of cells.

@@ -1,0 +1,1 @@
+//! The LSM of one tablet. Knows no network, no cluster and no log.

@@ -1,0 +1,1 @@
+//! Serves tablets: log streams, memory limits, maintenance, recovery.

@@ -1,0 +1,413 @@
+//! The cell key: how (row, family, qualifier, timestamp, sequence, kind) becomes bytes that sort by `memcmp`.
+//!
+//! One byte order serves the memtable, the sstable and every merge between them, so a comparison is one `memcmp` and
+//! a block can share prefixes. Byte table in `docs/formats/cell-key.md`:
+//!
+//! ```text
+//! row        escaped: 00 → 00 FF, ended by 00 01
+//! family     n (1 byte, 0..=4), then the id in n bytes, big-endian; n = 0 is the row level (id 0)
+//!            -- row-level markers stop here and continue with the trailer --
+//! level      00 family-level marker (trailer follows) | 01 column
+//! qualifier  escaped: 00 → 00 FF, ended by 00 01
+//! level      00 column-level marker | 01 cell
+//! trailer    timestamp (8, descending) | sequence (8, descending) | kind (1)
+//! ```
+//!
+//! Descending means the complement of the order-preserving big-endian form. So within a row: row markers, then per
+//! family its markers, then per qualifier its markers, then cells, newest timestamp first and, at the same timestamp,
+//! newest sequence first. Every marker that can hide a cell sorts before that cell, so one forward pass resolves a row.
+
+use crate::ids::{FamilyId, SeqNo, Timestamp};
+use crate::limits;
+use bytes::Bytes;
+use std::borrow::Cow;
+
+const ESCAPE: u8 = 0x00;
+const ESCAPED_ZERO: u8 = 0xff;
+const TERMINATOR: u8 = 0x01;
+const LEVEL_MARKER: u8 = 0x00;
+const LEVEL_INNER: u8 = 0x01;
+
+/// Bytes of timestamp, sequence and kind at the end of every key.
+pub const TRAILER_BYTES: usize = 17;
+
+/// What a cell key stands for. Numbers are on disk: never reuse one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum CellKind {
+    /// A value.
+    Put = 1,
+    /// Hides the row's cells at or below the timestamp.
+    DeleteRow = 2,
+    /// Hides the family's cells at or below the timestamp.
+    DeleteFamily = 3,
+    /// Hides the column's cells at or below the timestamp.
+    DeleteColumn = 4,
+    /// Hides exactly one version of a column.
+    DeleteVersion = 5,
+    /// Hides the column's cells from the timestamp in the value (8 bytes, big-endian) up to the key's, inclusive.
+    DeleteRange = 6,
+    /// An operand of the family's aggregate (sum, min, max): resolved on read and in compaction.
+    Merge = 7,
+    /// Hides one version in every column of a family.
+    DeleteFamilyVersion = 8,
+}
+
+impl CellKind {
+    /// Decodes a stored kind.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => CellKind::Put,
+            2 => CellKind::DeleteRow,
+            3 => CellKind::DeleteFamily,
+            4 => CellKind::DeleteColumn,
+            5 => CellKind::DeleteVersion,
+            6 => CellKind::DeleteRange,
+            7 => CellKind::Merge,
+            8 => CellKind::DeleteFamilyVersion,
+            _ => return None,
+        })
+    }
+
+    /// Whether this hides other cells rather than holding data.
+    pub fn is_delete(self) -> bool {
+        !matches!(self, CellKind::Put | CellKind::Merge)
+    }
+
+    fn level(self) -> Level {
+        match self {
+            CellKind::DeleteRow => Level::Row,
+            CellKind::DeleteFamily | CellKind::DeleteFamilyVersion => Level::Family,
+            CellKind::DeleteColumn | CellKind::DeleteRange => Level::Column,
+            CellKind::Put | CellKind::Merge | CellKind::DeleteVersion => Level::Cell,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Row,
+    Family,
+    Column,
+    Cell,
+}
+
+/// A growable key buffer that is reused from cell to cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyBuf {
+    bytes: Vec<u8>,
+}
+
+impl KeyBuf {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The encoded bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Takes the encoded bytes out.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Replaces the content by the key of one cell or marker. `qualifier` is ignored above column level.
+    pub fn set(
+        &mut self,
+        row: &[u8],
+        family: FamilyId,
+        qualifier: &[u8],
+        timestamp: Timestamp,
+        seq: SeqNo,
+        kind: CellKind,
+    ) {
+        self.bytes.clear();
+        push_escaped(&mut self.bytes, row);
+        self.push_after_row(family, qualifier, timestamp, seq, kind);
+    }
+
+    fn push_after_row(
+        &mut self,
+        family: FamilyId,
+        qualifier: &[u8],
+        timestamp: Timestamp,
+        seq: SeqNo,
+        kind: CellKind,
+    ) {
+        let level = kind.level();
+        let out = &mut self.bytes;
+        if level == Level::Row {
+            out.push(0);
+        } else {
+            push_family(out, family);
+            if level == Level::Family {
+                out.push(LEVEL_MARKER);
+            } else {
+                out.push(LEVEL_INNER);
+                push_escaped(out, qualifier);
+                out.push(if level == Level::Column { LEVEL_MARKER } else { LEVEL_INNER });
+            }
+        }
+        out.extend_from_slice(&descending_timestamp(timestamp));
+        out.extend_from_slice(&(!seq.0).to_be_bytes());
+        out.push(kind as u8);
+    }
+}
+
+/// The encoded prefix that all keys of `row` and no other keys share.
+pub fn row_prefix(row: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(row.len() + 2);
+    push_escaped(&mut out, row);
+    out
+}
+
+/// The smallest key after all keys of the row with this encoded prefix. (The terminator's last byte grows by one; no
+/// key of another row lies between, because a row that continues with a zero byte has `00 FF` there.)
+pub fn row_prefix_end(row_prefix: &[u8]) -> Vec<u8> {
+    let mut out = row_prefix.to_vec();
+    if let Some(last) = out.last_mut() {
+        *last = TERMINATOR + 1;
+    }
+    out
+}
+
+/// The encoded prefix of one family within a row.
+pub fn family_prefix(row: &[u8], family: FamilyId) -> Vec<u8> {
+    let mut out = row_prefix(row);
+    push_family(&mut out, family);
+    out
+}
+
+/// The encoded prefix of one column within a row.
+pub fn column_prefix(row: &[u8], family: FamilyId, qualifier: &[u8]) -> Vec<u8> {
+    let mut out = family_prefix(row, family);
+    out.push(LEVEL_INNER);
+    push_escaped(&mut out, qualifier);
+    out
+}
+
+/// Length of the encoded row (with its terminator) at the front of `key`, or `None` when it is not well-formed.
+pub fn row_prefix_len(key: &[u8]) -> Option<usize> {
+    escaped_len(key)
+}
+
+/// The row that an encoded row prefix stands for; borrowed when nothing was escaped.
+pub fn decode_row(row_prefix: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let len = escaped_len(row_prefix)?;
+    (len == row_prefix.len()).then(|| unescape(&row_prefix[..len - 2]))
+}
+
+/// A decoded view of an encoded key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellKey<'a> {
+    /// The row, unescaped.
+    pub row: Cow<'a, [u8]>,
+    /// 0 for row-level markers.
+    pub family: FamilyId,
+    /// Empty above column level.
+    pub qualifier: Cow<'a, [u8]>,
+    /// In the table's unit.
+    pub timestamp: Timestamp,
+    /// Commit order.
+    pub seq: SeqNo,
+    /// What the key stands for.
+    pub kind: CellKind,
+}
+
+/// The positions of the parts within an encoded key, without decoding them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyParts {
+    /// End of the row prefix.
+    pub row_end: usize,
+    /// 0 for row-level markers.
+    pub family: FamilyId,
+    /// Start of the escaped qualifier; equals `qualifier_end` above column level.
+    pub qualifier_start: usize,
+    /// End of the escaped qualifier with its terminator.
+    pub qualifier_end: usize,
+    /// In the table's unit.
+    pub timestamp: Timestamp,
+    /// Commit order.
+    pub seq: SeqNo,
+    /// What the key stands for.
+    pub kind: CellKind,
+}
+
+impl KeyParts {
+    /// Splits an encoded key; `None` when any part is not as the byte table says.
+    pub fn parse(key: &[u8]) -> Option<KeyParts> {
+        if key.len() > limits::CELL_KEY_BYTES_MAX {
+            return None;
+        }
+        let row_end = escaped_len(key)?;
+        Self::parse_after_row(key, row_end)
+    }
+
+    /// Splits an encoded key whose row prefix is known to end at `row_end`.
+    pub fn parse_after_row(key: &[u8], row_end: usize) -> Option<KeyParts> {
+        let body_end = key.len().checked_sub(TRAILER_BYTES)?;
+        let trailer = key.get(body_end..)?;
+        let timestamp = timestamp_from_descending(trailer.get(..8)?.try_into().ok()?);
+        let seq = SeqNo(!u64::from_be_bytes(trailer.get(8..16)?.try_into().ok()?));
+        let kind = CellKind::from_byte(*trailer.get(16)?)?;
+        let body = key.get(row_end..body_end)?;
+        let (&family_bytes, rest) = body.split_first()?;
+        let (family, rest) = take_family(family_bytes, rest)?;
+        let mut parts = KeyParts {
+            row_end,
+            family,
+            qualifier_start: body_end,
+            qualifier_end: body_end,
+            timestamp,
+            seq,
+            kind,
+        };
+        let level = if family.0 == 0 {
+            if !rest.is_empty() {
+                return None;
+            }
+            Level::Row
+        } else {
+            let (&level, rest) = rest.split_first()?;
+            match level {
+                LEVEL_MARKER if rest.is_empty() => Level::Family,
+                LEVEL_INNER => {
+                    let len = escaped_len(rest)?;
+                    parts.qualifier_start = body_end - rest.len();
+                    parts.qualifier_end = parts.qualifier_start + len;
+                    match rest.get(len..)? {
+                        [LEVEL_MARKER] => Level::Column,
+                        [LEVEL_INNER] => Level::Cell,
+                        _ => return None,
+                    }
+                }
+                _ => return None,
+            }
+        };
+        (level == kind.level()).then_some(parts)
+    }
+
+    /// The qualifier of `key`, unescaped; empty above column level.
+    pub fn qualifier<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.qualifier_start == self.qualifier_end {
+            return Cow::Borrowed(&[]);
+        }
+        unescape(&key[self.qualifier_start..self.qualifier_end - 2])
+    }
+
+    /// The row of `key`, unescaped.
+    pub fn row<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        unescape(&key[..self.row_end - 2])
+    }
+}
+
+impl<'a> CellKey<'a> {
+    /// Decodes an encoded key; `None` when it is not as the byte table says.
+    pub fn decode(key: &'a [u8]) -> Option<CellKey<'a>> {
+        let parts = KeyParts::parse(key)?;
+        Some(CellKey {
+            row: parts.row(key),
+            family: parts.family,
+            qualifier: parts.qualifier(key),
+            timestamp: parts.timestamp,
+            seq: parts.seq,
+            kind: parts.kind,
+        })
+    }
+
+    /// Encodes this key.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut buf = KeyBuf::new();
+        buf.set(&self.row, self.family, &self.qualifier, self.timestamp, self.seq, self.kind);
+        buf.into_vec()
+    }
+}
+
+/// The sequence number of an encoded key of valid length.
+pub fn seq_of(key: &[u8]) -> Option<SeqNo> {
+    let start = key.len().checked_sub(9)?;
+    Some(SeqNo(!u64::from_be_bytes(key.get(start..start + 8)?.try_into().ok()?)))
+}
+
+/// The lower timestamp bound (inclusive) a [`CellKind::DeleteRange`] carries in its value.
+pub fn range_delete_start(value: &[u8]) -> Option<Timestamp> {
+    Some(Timestamp(i64::from_be_bytes(value.try_into().ok()?)))
+}
+
+/// The value of a [`CellKind::DeleteRange`] whose lower bound (inclusive) is `start`.
+pub fn range_delete_value(start: Timestamp) -> Bytes {
+    Bytes::copy_from_slice(&start.0.to_be_bytes())
+}
+
+fn descending_timestamp(timestamp: Timestamp) -> [u8; 8] {
+    (!((timestamp.0 as u64) ^ (1 << 63))).to_be_bytes()
+}
+
+fn timestamp_from_descending(bytes: [u8; 8]) -> Timestamp {
+    Timestamp(((!u64::from_be_bytes(bytes)) ^ (1 << 63)) as i64)
+}
+
+fn push_family(out: &mut Vec<u8>, family: FamilyId) {
+    let bytes = family.0.to_be_bytes();
+    let skip = family.0.leading_zeros() as usize / 8;
+    out.push((4 - skip) as u8);
+    out.extend_from_slice(&bytes[skip..]);
+}
+
+/// Canonical form only: no leading zero byte.
+fn take_family(len: u8, rest: &[u8]) -> Option<(FamilyId, &[u8])> {
+    if len > 4 {
+        return None;
+    }
+    let (id, rest) = rest.split_at_checked(usize::from(len))?;
+    if id.first() == Some(&0) {
+        return None;
+    }
+    let value = id.iter().fold(0u32, |acc, &b| acc << 8 | u32::from(b));
+    Some((FamilyId(value), rest))
+}
+
+fn push_escaped(out: &mut Vec<u8>, mut bytes: &[u8]) {
+    while let Some(zero) = bytes.iter().position(|&b| b == ESCAPE) {
+        out.extend_from_slice(&bytes[..zero]);
+        out.extend_from_slice(&[ESCAPE, ESCAPED_ZERO]);
+        bytes = &bytes[zero + 1..];
+    }
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(&[ESCAPE, TERMINATOR]);
+}
+
+/// Length of the escaped string at the front of `input`, with its terminator.
+fn escaped_len(input: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += input.get(at..)?.iter().position(|&b| b == ESCAPE)?;
+        match input.get(at + 1)? {
+            &TERMINATOR => return Some(at + 2),
+            &ESCAPED_ZERO => at += 2,
+            _ => return None,
+        }
+    }
+}
+
+/// `escaped` without its terminator.
+fn unescape(escaped: &[u8]) -> Cow<'_, [u8]> {
+    if !escaped.contains(&ESCAPE) {
+        return Cow::Borrowed(escaped);
+    }
+    let mut out = Vec::with_capacity(escaped.len());
+    let mut bytes = escaped.iter();
+    while let Some(&byte) = bytes.next() {
+        out.push(byte);
+        if byte == ESCAPE {
+            bytes.next();
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests;

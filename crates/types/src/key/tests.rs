@@ -1,0 +1,66 @@
+//! The encoded order must be the order of the decoded tuples, and decoding must refuse what encoding cannot make.
+
+use super::*;
+use proptest::prelude::*;
+
+fn small_bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff), any::<u8>()], 0..6)
+}
+
+fn kind() -> impl Strategy<Value = CellKind> {
+    (1u8..=8).prop_map(|k| CellKind::from_byte(k).expect("1..=8 are kinds"))
+}
+
+prop_compose! {
+    fn cell()(row in small_bytes(), family in prop_oneof![1u32..4, Just(255), Just(256), any::<u32>()],
+              qualifier in small_bytes(), ts in prop_oneof![-2i64..3, any::<i64>()], seq in any::<u64>(), kind in kind())
+              -> CellKey<'static> {
+        let level = kind.level();
+        CellKey {
+            row: Cow::Owned(row),
+            family: FamilyId(if level == Level::Row { 0 } else { family.max(1) }),
+            qualifier: Cow::Owned(if matches!(level, Level::Row | Level::Family) { vec![] } else { qualifier }),
+            timestamp: Timestamp(ts), seq: SeqNo(seq), kind,
+        }
+    }
+}
+
+/// The order the byte table promises, written without the encoding.
+fn sort_key(c: &CellKey<'_>) -> impl Ord + use<> {
+    let (in_family, in_column, is_cell) = match c.kind.level() {
+        Level::Row => (0, 0, 0),
+        Level::Family => (1, 0, 0),
+        Level::Column => (1, 1, 0),
+        Level::Cell => (1, 1, 1),
+    };
+    let newest_first = (std::cmp::Reverse(c.timestamp), std::cmp::Reverse(c.seq), c.kind as u8);
+    (c.row.to_vec(), in_family, c.family, in_column, c.qualifier.to_vec(), is_cell, newest_first)
+}
+
+proptest! {
+    #[test]
+    fn order_is_the_order_of_the_parts(a in cell(), b in cell()) {
+        prop_assert_eq!(a.encode().cmp(&b.encode()), sort_key(&a).cmp(&sort_key(&b)));
+    }
+
+    #[test]
+    fn decode_inverts_encode(a in cell()) {
+        let bytes = a.encode();
+        prop_assert_eq!(CellKey::decode(&bytes), Some(a));
+    }
+
+    #[test]
+    fn whatever_decodes_is_canonical(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        if let Some(key) = CellKey::decode(&bytes) {
+            prop_assert_eq!(key.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn row_prefix_bounds_hold_exactly_the_row(a in cell(), other in small_bytes()) {
+        let key = a.encode();
+        let prefix = row_prefix(&other);
+        let within = key >= prefix && key < row_prefix_end(&prefix);
+        prop_assert_eq!(within, *a.row == *other);
+    }
+}

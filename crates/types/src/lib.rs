@@ -1,0 +1,24 @@
+//! The data model of Stele: rows, cells, keys, mutations, schemas, limits and the kinds of error.
+//!
+//! A cell is (row, family, qualifier, timestamp) → value; see `docs/data-model.md`. This crate does no I/O, knows no
+//! clock and no async, so everything in it can be tested exhaustively and fuzzed.
+
+pub mod error;
+pub mod gc;
+pub mod ids;
+pub mod key;
+pub mod limits;
+pub mod mutation;
+pub mod range;
+pub mod row;
+pub mod schema;
+pub mod varint;
+
+pub use error::ErrorKind;
+pub use gc::{GcRule, GcView};
+pub use ids::{Epoch, FamilyId, FileId, GroupId, SeqNo, TableId, TableName, TabletId, Timestamp};
+pub use key::{CellKey, CellKind, KeyBuf};
+pub use mutation::{AggregateKind, Mutation, RowMutation};
+pub use range::{RowRange, RowSet};
+pub use row::{Cell, RowBatch};
+pub use schema::{Compression, DeleteRule, Durability, Family, LocalityGroup, TableSchema, TimeUnit, ValueType};

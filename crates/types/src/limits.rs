@@ -1,0 +1,39 @@
+//! Every limit on the size of one thing, with its derivation. A request past one of these is an `InvalidArgument`;
+//! bytes on disk past one of these are a `Corruption`.
+
+/// Row key bytes. Bigtable allows 4 KiB; HBase allows `Short.MAX_VALUE`, and front ends enforce the smaller.
+pub const ROW_KEY_BYTES_MAX: usize = 32 * 1024;
+
+/// Row key bytes through the Bigtable API (data.proto, `Row.key`).
+pub const BIGTABLE_ROW_KEY_BYTES_MAX: usize = 4 * 1024;
+
+/// Qualifier bytes. Bigtable documents 16 KiB; HBase has no smaller practical limit than the row's.
+pub const QUALIFIER_BYTES_MAX: usize = 32 * 1024;
+
+/// Qualifier bytes through the Bigtable API.
+pub const BIGTABLE_QUALIFIER_BYTES_MAX: usize = 16 * 1024;
+
+/// Value bytes: Bigtable's documented 100 MB cell.
+pub const VALUE_BYTES_MAX: usize = 100 << 20;
+
+/// Bytes of one row that a read will assemble: Bigtable's documented 256 MiB row.
+pub const ROW_BYTES_MAX: usize = 256 << 20;
+
+/// Mutations in one request, over all its entries (bigtable.proto).
+pub const MUTATIONS_PER_REQUEST_MAX: usize = 100_000;
+
+/// Longest encoded cell key: every row and qualifier byte may be escaped to two, plus terminators, family and
+/// trailer (see `key`).
+pub const CELL_KEY_BYTES_MAX: usize = 2 * ROW_KEY_BYTES_MAX + 2 * QUALIFIER_BYTES_MAX + 64;
+
+/// Family name bytes (Bigtable documents 64).
+pub const FAMILY_NAME_BYTES_MAX: usize = 64;
+
+/// Table name bytes (Bigtable: 50; HBase has none, 255 keeps file and metric names sane).
+pub const TABLE_NAME_BYTES_MAX: usize = 255;
+
+/// Initial splits of one table: a tablet costs about 10 KB of memory, so this is 1 GB.
+pub const INITIAL_SPLITS_MAX: usize = 100_000;
+
+/// Families of one table, above the thousands the design asks for; bounded so that a schema stays below 2 MB.
+pub const FAMILIES_MAX: usize = 20_000;

@@ -1,0 +1,138 @@
+//! Mutations in the data model's own terms, after a front end has resolved names, units and server timestamps.
+
+use crate::ids::{FamilyId, Timestamp};
+use bytes::Bytes;
+
+/// One change to one row. Mutations of a [`RowMutation`] apply in order: each has its own sequence number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// Writes a cell; the same (row, family, qualifier, timestamp) overwrites.
+    Put {
+        /// Which family.
+        family: FamilyId,
+        /// Which column.
+        qualifier: Bytes,
+        /// Which version.
+        timestamp: Timestamp,
+        /// The content.
+        value: Bytes,
+    },
+    /// Adds an operand to an aggregate cell; the family's type says how.
+    Merge {
+        /// Which family.
+        family: FamilyId,
+        /// Which column.
+        qualifier: Bytes,
+        /// Which version.
+        timestamp: Timestamp,
+        /// Eight bytes, big-endian, signed.
+        operand: Bytes,
+    },
+    /// Deletes cells of the row at or below the timestamp.
+    DeleteRow {
+        /// `Timestamp::MAX` for all.
+        up_to: Timestamp,
+    },
+    /// Deletes cells of one family at or below the timestamp.
+    DeleteFamily {
+        /// Which family.
+        family: FamilyId,
+        /// `Timestamp::MAX` for all.
+        up_to: Timestamp,
+    },
+    /// Deletes one version in every column of a family.
+    DeleteFamilyVersion {
+        /// Which family.
+        family: FamilyId,
+        /// Which version.
+        timestamp: Timestamp,
+    },
+    /// Deletes cells of one column with `from <= timestamp <= to`.
+    DeleteColumn {
+        /// Which family.
+        family: FamilyId,
+        /// Which column.
+        qualifier: Bytes,
+        /// `Timestamp::MIN` for no lower bound.
+        from: Timestamp,
+        /// `Timestamp::MAX` for no upper bound.
+        to: Timestamp,
+    },
+    /// Deletes one version of one column.
+    DeleteVersion {
+        /// Which family.
+        family: FamilyId,
+        /// Which column.
+        qualifier: Bytes,
+        /// Which version.
+        timestamp: Timestamp,
+    },
+}
+
+/// How an aggregate family combines what is added to a cell. Numbers are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum AggregateKind {
+    /// Wrapping 64-bit sum.
+    Sum = 1,
+    /// Smallest.
+    Min = 2,
+    /// Largest.
+    Max = 3,
+}
+
+impl AggregateKind {
+    /// Combines two 8-byte big-endian signed operands; `None` when either has another length.
+    pub fn combine(self, a: &[u8], b: &[u8]) -> Option<[u8; 8]> {
+        let a = i64::from_be_bytes(a.try_into().ok()?);
+        let b = i64::from_be_bytes(b.try_into().ok()?);
+        let combined = match self {
+            AggregateKind::Sum => a.wrapping_add(b),
+            AggregateKind::Min => a.min(b),
+            AggregateKind::Max => a.max(b),
+        };
+        Some(combined.to_be_bytes())
+    }
+}
+
+/// All changes of one request to one row: applied together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowMutation {
+    /// The row.
+    pub row: Bytes,
+    /// The changes, in order; never empty.
+    pub mutations: Vec<Mutation>,
+}
+
+impl RowMutation {
+    /// Bytes of user data, for budgets and limits.
+    pub fn weight(&self) -> usize {
+        self.mutations.iter().map(|m| self.row.len() + m.weight()).sum()
+    }
+}
+
+impl Mutation {
+    /// The family this touches; `None` for the whole row.
+    pub fn family(&self) -> Option<FamilyId> {
+        match self {
+            Mutation::DeleteRow { .. } => None,
+            Mutation::Put { family, .. }
+            | Mutation::Merge { family, .. }
+            | Mutation::DeleteFamily { family, .. }
+            | Mutation::DeleteFamilyVersion { family, .. }
+            | Mutation::DeleteColumn { family, .. }
+            | Mutation::DeleteVersion { family, .. } => Some(*family),
+        }
+    }
+
+    fn weight(&self) -> usize {
+        match self {
+            Mutation::Put { qualifier, value, .. } => 32 + qualifier.len() + value.len(),
+            Mutation::Merge { qualifier, operand, .. } => 32 + qualifier.len() + operand.len(),
+            Mutation::DeleteColumn { qualifier, .. } | Mutation::DeleteVersion { qualifier, .. } => {
+                32 + qualifier.len()
+            }
+            _ => 32,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Table schemas.
+
+use crate::gc::GcRule;
+use crate::ids::{FamilyId, GroupId, TableId, TableName, Timestamp};
+use crate::mutation::AggregateKind;
+use std::collections::BTreeMap;
+
+/// The unit of a table's timestamps, fixed at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeUnit {
+    /// Tables made through Bigtable or HQL.
+    Micros,
+    /// Tables made through HBase, whose users store arbitrary longs as versions.
+    Millis,
+}
+
+impl TimeUnit {
+    /// Microseconds, clamped to the 64-bit range; for age comparisons only, never for stored values.
+    pub fn to_micros_saturating(self, timestamp: Timestamp) -> i64 {
+        match self {
+            TimeUnit::Micros => timestamp.0,
+            TimeUnit::Millis => timestamp.0.saturating_mul(1_000),
+        }
+    }
+
+    /// This unit's timestamp for a wall-clock time.
+    pub fn from_wall_micros(self, micros: i64) -> Timestamp {
+        match self {
+            TimeUnit::Micros => Timestamp(micros),
+            TimeUnit::Millis => Timestamp(micros.div_euclid(1_000)),
+        }
+    }
+}
+
+/// What a delete hides, fixed at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeleteRule {
+    /// Only what is older in commit order (Bigtable, HQL, HBase's NEW_VERSION_BEHAVIOR).
+    BySequence,
+    /// Also what is written later with a timestamp the marker covers, until a major compaction drops the marker
+    /// (HBase's classic rule).
+    ByTimestamp,
+}
+
+/// What an acknowledged write has survived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Durability {
+    /// Nothing: it is in memory only, and lost when the process dies.
+    None,
+    /// The operating system has it: it survives kill -9 but not power loss.
+    Flush,
+    /// The medium has it (fdatasync): it survives power loss.
+    Sync,
+}
+
+/// What a family's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ValueType {
+    /// Uninterpreted.
+    Bytes,
+    /// An aggregate of 64-bit signed integers.
+    Aggregate(AggregateKind),
+}
+
+/// A column family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// Unique within the table.
+    pub name: String,
+    /// `None` keeps everything.
+    pub gc_rule: Option<GcRule>,
+    /// What the values are.
+    pub value_type: ValueType,
+    /// The locality group whose files hold it.
+    pub group: GroupId,
+    /// What the front end that made the family wants back verbatim (for Bigtable, its serialized value type).
+    pub front_end_data: Vec<u8>,
+}
+
+/// A set of families with their own memtables and files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalityGroup {
+    /// Unique within the table.
+    pub id: GroupId,
+    /// Unique within the table.
+    pub name: String,
+    /// Block compression of its files.
+    pub compression: Compression,
+}
+
+/// Block compression. Numbers are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Compression {
+    /// Stored as is.
+    None = 0,
+    /// LZ4 block format.
+    Lz4 = 1,
+    /// Snappy raw format.
+    Snappy = 2,
+    /// Zstandard, level 1.
+    Zstd = 3,
+}
+
+impl Compression {
+    /// Decodes a stored number.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Compression::None,
+            1 => Compression::Lz4,
+            2 => Compression::Snappy,
+            3 => Compression::Zstd,
+            _ => return None,
+        })
+    }
+}
+
+/// A table. Immutable once published: a change makes a new one with a higher version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSchema {
+    /// Which table.
+    pub id: TableId,
+    /// Its name.
+    pub name: TableName,
+    /// Grows with every change.
+    pub version: u64,
+    /// Unit of timestamps.
+    pub time_unit: TimeUnit,
+    /// Timestamps a client gives must be multiples of this many units (Bigtable's MILLIS granularity on a micros
+    /// table is 1,000); 1 takes any.
+    pub granularity: i64,
+    /// What deletes hide.
+    pub delete_rule: DeleteRule,
+    /// Default durability of writes; `None` takes the server's.
+    pub durability: Option<Durability>,
+    /// Whether dropping the table or a family is refused.
+    pub deletion_protection: bool,
+    /// The families by id. Ids of dropped families are not reused.
+    pub families: BTreeMap<FamilyId, Family>,
+    /// The next family id.
+    pub next_family: FamilyId,
+    /// The locality groups; the first is the default.
+    pub groups: Vec<LocalityGroup>,
+    /// Bytes at which a tablet splits; 0 takes the server's.
+    pub tablet_bytes_max: u64,
+    /// What the front end that made the table wants back verbatim.
+    pub front_end_data: Vec<u8>,
+}
+
+impl TableSchema {
+    /// The family of this name.
+    pub fn family_named(&self, name: &str) -> Option<(FamilyId, &Family)> {
+        self.families.iter().find(|(_, f)| f.name == name).map(|(id, f)| (*id, f))
+    }
+
+    /// The group that holds a family; the default group for one that no longer exists.
+    pub fn group_of(&self, family: FamilyId) -> GroupId {
+        self.families.get(&family).map_or(GroupId(0), |f| f.group)
+    }
+}
