@@ -1,0 +1,329 @@
+//! What a filter lets a scan skip.
+//!
+//! A [`Pushdown`] describes a *reduction* of a row: cut to some columns and timestamps, then keep the newest versions of
+//! each column, then keep the first cells of the row, in that order. The promise is that evaluating the filter on the
+//! reduced row gives the same answer as on the whole row. A scan may carry out any part of the reduction, or none, as
+//! long as it leaves out no earlier step when it does a later one (`versions` without the cuts would drop cells that the
+//! cuts were to spare).
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use stele_types::{Cell, FamilyId, Timestamp};
+
+/// The reduction. The default reduces nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pushdown {
+    /// Rows whose key does not begin with this give no cells.
+    pub row_prefix: Bytes,
+    /// No row gives any cell: there is nothing to scan.
+    pub no_cells: bool,
+    /// First: only these columns matter.
+    pub columns: ColumnCut,
+    /// First: only these timestamps matter.
+    pub timestamps: TimestampBounds,
+    /// Second: only the newest so many cells of each column matter.
+    pub versions: Option<usize>,
+    /// Third: only the first so many cells of the row matter.
+    pub cells: Option<usize>,
+    /// Values do not matter: empty ones may be given instead.
+    pub keys_only: bool,
+}
+
+/// Timestamps from `start` (inclusive) to `end` (exclusive).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimestampBounds {
+    /// The lowest.
+    pub start: Timestamp,
+    /// The lowest that is too high; `None` is no limit.
+    pub end: Option<Timestamp>,
+}
+
+/// Qualifiers between two bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QualifierRange {
+    /// First qualifier.
+    pub start: Bound<Bytes>,
+    /// Last qualifier.
+    pub end: Bound<Bytes>,
+}
+
+/// For every family, the qualifiers that matter; `None` is no column of the family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnCut {
+    /// For families not in `families`.
+    pub others: Option<QualifierRange>,
+    /// For these families.
+    pub families: BTreeMap<FamilyId, Option<QualifierRange>>,
+}
+
+impl Default for Pushdown {
+    fn default() -> Self {
+        Pushdown {
+            row_prefix: Bytes::new(),
+            no_cells: false,
+            columns: ColumnCut::all(),
+            timestamps: TimestampBounds::ALL,
+            versions: None,
+            cells: None,
+            keys_only: false,
+        }
+    }
+}
+
+impl Pushdown {
+    /// The families that matter; `None` is all. Empty when nothing matters.
+    pub fn families(&self) -> Option<BTreeSet<FamilyId>> {
+        if self.no_cells {
+            return Some(BTreeSet::new());
+        }
+        match self.columns.others {
+            Some(_) => None,
+            None => Some(self.columns.named().collect()),
+        }
+    }
+
+    /// Carries out the whole reduction on the cells of a row, which are in order.
+    pub fn reduce(&self, mut cells: Vec<Cell>) -> Vec<Cell> {
+        if self.no_cells {
+            return Vec::new();
+        }
+        cells.retain(|c| {
+            self.timestamps.contains(c.timestamp) && self.columns.contains(c.family, &c.qualifier)
+        });
+        if let Some(versions) = self.versions {
+            crate::compiled::keep_newest(&mut cells, versions);
+        }
+        if let Some(first) = self.cells {
+            cells.truncate(first);
+        }
+        if self.keys_only {
+            cells.iter_mut().for_each(|c| c.value = Bytes::new());
+        }
+        cells
+    }
+}
+
+impl TimestampBounds {
+    /// Every timestamp.
+    pub const ALL: TimestampBounds = TimestampBounds {
+        start: Timestamp::MIN,
+        end: None,
+    };
+
+    /// Whether `timestamp` is inside.
+    pub fn contains(&self, timestamp: Timestamp) -> bool {
+        timestamp >= self.start && self.end.is_none_or(|end| timestamp < end)
+    }
+
+    /// The timestamps in both.
+    pub(crate) fn intersect(self, other: TimestampBounds) -> TimestampBounds {
+        let end = match (self.end, other.end) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        TimestampBounds {
+            start: self.start.max(other.start),
+            end,
+        }
+    }
+
+    /// The smallest bounds around both.
+    pub(crate) fn hull(self, other: TimestampBounds) -> TimestampBounds {
+        let end = self.end.zip(other.end).map(|(a, b)| a.max(b));
+        TimestampBounds {
+            start: self.start.min(other.start),
+            end,
+        }
+    }
+}
+
+impl QualifierRange {
+    /// Every qualifier.
+    pub fn all() -> Self {
+        QualifierRange {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+        }
+    }
+
+    /// Qualifiers from `start` to `end`.
+    pub fn exact(qualifier: Bytes) -> Self {
+        QualifierRange {
+            start: Bound::Included(qualifier.clone()),
+            end: Bound::Included(qualifier),
+        }
+    }
+
+    /// The only qualifier inside, when the range is written as one.
+    pub fn as_exact(&self) -> Option<&Bytes> {
+        match (&self.start, &self.end) {
+            (Bound::Included(a), Bound::Included(b)) if a == b => Some(a),
+            _ => None,
+        }
+    }
+
+    /// Whether `qualifier` is inside.
+    pub fn contains(&self, qualifier: &[u8]) -> bool {
+        above(&self.start, qualifier) && below(&self.end, qualifier)
+    }
+
+    /// Whether no qualifier can be inside, as far as the bounds tell.
+    pub fn is_empty(&self) -> bool {
+        match (&self.start, &self.end) {
+            (Bound::Included(a), Bound::Included(b)) => a > b,
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a >= b
+            }
+            (_, Bound::Excluded(b)) => b.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// The qualifiers in both; `None` when there are none.
+    fn intersect(&self, other: &QualifierRange) -> Option<QualifierRange> {
+        let tighter_start = lower(&self.start, &other.start) == std::cmp::Ordering::Less;
+        let tighter_end = upper(&self.end, &other.end) == std::cmp::Ordering::Greater;
+        let range = QualifierRange {
+            start: if tighter_start {
+                other.start.clone()
+            } else {
+                self.start.clone()
+            },
+            end: if tighter_end {
+                other.end.clone()
+            } else {
+                self.end.clone()
+            },
+        };
+        (!range.is_empty()).then_some(range)
+    }
+
+    /// The smallest range around both.
+    fn hull(&self, other: &QualifierRange) -> QualifierRange {
+        let wider_start = lower(&self.start, &other.start) == std::cmp::Ordering::Greater;
+        let wider_end = upper(&self.end, &other.end) == std::cmp::Ordering::Less;
+        QualifierRange {
+            start: if wider_start {
+                other.start.clone()
+            } else {
+                self.start.clone()
+            },
+            end: if wider_end {
+                other.end.clone()
+            } else {
+                self.end.clone()
+            },
+        }
+    }
+}
+
+/// Whether `bytes` is past the lower bound `start`.
+pub(crate) fn above(start: &Bound<Bytes>, bytes: &[u8]) -> bool {
+    match start {
+        Bound::Included(s) => bytes >= &s[..],
+        Bound::Excluded(s) => bytes > &s[..],
+        Bound::Unbounded => true,
+    }
+}
+
+/// Whether `bytes` is before the upper bound `end`.
+pub(crate) fn below(end: &Bound<Bytes>, bytes: &[u8]) -> bool {
+    match end {
+        Bound::Included(e) => bytes <= &e[..],
+        Bound::Excluded(e) => bytes < &e[..],
+        Bound::Unbounded => true,
+    }
+}
+
+/// Orders lower bounds by where they begin.
+fn lower(a: &Bound<Bytes>, b: &Bound<Bytes>) -> std::cmp::Ordering {
+    let rank = |bound: &Bound<Bytes>| match bound {
+        Bound::Unbounded => (Bytes::new(), 0),
+        Bound::Included(s) => (s.clone(), 0),
+        Bound::Excluded(s) => (s.clone(), 1),
+    };
+    rank(a).cmp(&rank(b))
+}
+
+/// Orders upper bounds by where they end.
+fn upper(a: &Bound<Bytes>, b: &Bound<Bytes>) -> std::cmp::Ordering {
+    let rank = |bound: &Bound<Bytes>| match bound {
+        Bound::Unbounded => (1, Bytes::new(), 0),
+        Bound::Included(s) => (0, s.clone(), 1),
+        Bound::Excluded(s) => (0, s.clone(), 0),
+    };
+    rank(a).cmp(&rank(b))
+}
+
+impl ColumnCut {
+    /// Every column.
+    pub fn all() -> Self {
+        ColumnCut {
+            others: Some(QualifierRange::all()),
+            families: BTreeMap::new(),
+        }
+    }
+
+    /// No column.
+    pub(crate) fn none() -> Self {
+        ColumnCut {
+            others: None,
+            families: BTreeMap::new(),
+        }
+    }
+
+    /// The qualifiers of `family` that matter; `None` is none of them.
+    pub fn qualifiers(&self, family: FamilyId) -> Option<&QualifierRange> {
+        self.families.get(&family).unwrap_or(&self.others).as_ref()
+    }
+
+    /// Whether a column matters.
+    pub fn contains(&self, family: FamilyId, qualifier: &[u8]) -> bool {
+        self.qualifiers(family)
+            .is_some_and(|range| range.contains(qualifier))
+    }
+
+    /// Whether no column matters.
+    pub fn is_none(&self) -> bool {
+        self.others.is_none() && self.families.values().all(Option::is_none)
+    }
+
+    /// The families that are listed with some qualifiers.
+    fn named(&self) -> impl Iterator<Item = FamilyId> {
+        self.families
+            .iter()
+            .filter(|(_, range)| range.is_some())
+            .map(|(family, _)| *family)
+    }
+
+    /// The columns in both.
+    pub(crate) fn intersect(&self, other: &ColumnCut) -> ColumnCut {
+        self.merge(other, |a, b| a?.intersect(b?))
+    }
+
+    /// The smallest ranges around both.
+    pub(crate) fn hull(&self, other: &ColumnCut) -> ColumnCut {
+        self.merge(other, |a, b| match (a, b) {
+            (Some(a), Some(b)) => Some(a.hull(b)),
+            (a, b) => a.or(b).cloned(),
+        })
+    }
+
+    fn merge(
+        &self,
+        other: &ColumnCut,
+        op: impl Fn(Option<&QualifierRange>, Option<&QualifierRange>) -> Option<QualifierRange>,
+    ) -> ColumnCut {
+        let others = op(self.others.as_ref(), other.others.as_ref());
+        let families = self.families.keys().chain(other.families.keys());
+        let families: BTreeMap<_, _> = families
+            .map(|f| (*f, op(self.qualifiers(*f), other.qualifiers(*f))))
+            .collect();
+        let families = families
+            .into_iter()
+            .filter(|(_, range)| *range != others)
+            .collect();
+        ColumnCut { others, families }
+    }
+}
