@@ -1,1 +1,1 @@
-//! 
+//! A medium that fails.

@@ -2,14 +2,20 @@
 //!
 //! The engine needs little of a medium, and says here exactly what it assumes of it:
 //!
-//! * paths are relative, `/`-separated, of `[A-Za-z0-9._-]` components; directories are implied;
+//! * paths are relative, `/`-separated, of `[A-Za-z0-9._-]` components; directories are implied, and no path is both a
+//!   file and a directory; a first component of `LOCK` or `tmp` is reserved for backends;
 //! * a file is written once, front to back, by one writer ([`AppendFile`]), or put whole and atomically
 //!   ([`Storage::put_if_absent`]); it never changes afterwards, it is only deleted;
 //! * bytes survive a crash of the machine once `sync` (or the put) returned `Ok`; before that any prefix of what was
 //!   written, with any suffix of it torn, may remain. The directory entry of a file is durable after its first `sync`;
 //! * after a failed `sync` nothing is known about the bytes since the last good one, and the writer must not be used
-//!   again (the page cache may have dropped them: "fsyncgate");
-//! * `put_if_absent` is a compare-and-swap: of several racing puts to one path exactly one succeeds.
+//!   again (the page cache may have dropped them: "fsyncgate"); after a failed `append` the file takes no more bytes,
+//!   but what was appended before can still be synced;
+//! * `put_if_absent` is a compare-and-swap: of several racing puts to one path exactly one succeeds. When it fails with
+//!   anything but `AlreadyExists` or `NoSpace`, the file may be there or not;
+//! * a `delete` that returned `Ok` survives a crash: the file does not come back;
+//! * what a reader sees of a file still being written, or left behind by a killed process, need not be durable. Whoever
+//!   acts on such bytes first writes them again.
 //!
 //! Backends: [`local`], [`memory`], and [`faulty`], which wraps memory with a model of written-versus-synced bytes,
 //! torn writes, injected errors and latency. [`conformance`] is one suite over all of them.
@@ -18,6 +24,7 @@ pub mod conformance;
 pub mod faulty;
 pub mod local;
 pub mod memory;
+mod writer;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -49,7 +56,7 @@ pub enum StorageError {
         path: String,
     },
     /// A read past the end, or of fewer bytes than the file must have.
-    #[error("{path}: wanted bytes {offset}..{end}, the file has {len}", end = offset + wanted)]
+    #[error("{path}: wanted bytes {offset}..{end}, the file has {len}", end = offset.saturating_add(*wanted))]
     OutOfBounds {
         /// Relative path.
         path: String,
@@ -67,10 +74,12 @@ pub enum StorageError {
         path: String,
     },
     /// Another process holds the data root.
-    #[error("{path} is locked by another process")]
+    #[error("{path}: the data directory is in use by {holder}")]
     Locked {
         /// The data root.
         path: String,
+        /// Who holds it, as far as the lock file tells: `process 4711`.
+        holder: String,
     },
     /// Any other failure of the medium.
     #[error("{path}: {operation}: {message}")]
@@ -116,13 +125,14 @@ pub trait Storage: Send + Sync + 'static {
     /// Opens a file for reading. For a file still being written, reads see at least what was synced before the open.
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>>;
 
-    /// Makes a whole file, atomically and durably. `AlreadyExists` when the path is taken.
+    /// Makes a whole file, atomically and durably. `AlreadyExists` when the path is taken. Any other error but `NoSpace`
+    /// leaves it open whether the file exists.
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()>;
 
     /// All files whose path begins with `prefix` (a byte prefix), sorted by path.
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>>;
 
-    /// Deletes a file; `Ok` when it is gone already. Open readers keep working.
+    /// Deletes a file durably; `Ok` when it is gone already. Open readers keep working.
     async fn delete(&self, path: &str) -> Result<()>;
 
     /// Bytes that can still be written, or `None` where there is no such limit.
@@ -131,20 +141,23 @@ pub trait Storage: Send + Sync + 'static {
     /// The whole file. Convenience over `open`.
     async fn read_all(&self, path: &str) -> Result<Bytes> {
         let file = self.open(path).await?;
-        file.read_at(0, usize::try_from(file.len()).unwrap_or(usize::MAX)).await
+        file.read_at(0, usize::try_from(file.len()).unwrap_or(usize::MAX))
+            .await
     }
 }
 
 /// A file being written.
 #[async_trait]
 pub trait AppendFile: Send + 'static {
-    /// Appends the slices in order. On an error any prefix of them may have been written.
+    /// Appends the slices in order. On an error, or when the future is dropped, any prefix of them may have been written
+    /// and the file takes no more bytes.
     async fn append(&mut self, slices: &[Bytes]) -> Result<()>;
 
-    /// Returns when everything appended so far survives power loss.
+    /// Returns when everything appended so far survives power loss. After an error, or when the future is dropped, the
+    /// file is of no further use.
     async fn sync(&mut self) -> Result<()>;
 
-    /// Bytes appended so far.
+    /// Bytes successfully appended so far.
     fn len(&self) -> u64;
 
     /// Whether nothing was appended yet.
@@ -174,17 +187,70 @@ pub trait ReadFile: Send + Sync + 'static {
     fn path(&self) -> &str;
 }
 
+/// Longest path. Every file system we know takes 4,096 bytes including the data root, and 255 in one component.
+pub const PATH_BYTES_MAX: usize = 255;
+
+/// First components that backends keep for themselves: the lock file and the directory of unfinished puts.
+pub(crate) const RESERVED_LOCK: &str = "LOCK";
+pub(crate) const RESERVED_TMP: &str = "tmp";
+
+/// The range `offset..offset + len` within a file of `file_len` bytes, or `OutOfBounds`.
+pub(crate) fn check_range(path: &str, offset: u64, len: usize, file_len: u64) -> Result<()> {
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= file_len => Ok(()),
+        _ => Err(StorageError::OutOfBounds {
+            path: path.to_owned(),
+            offset,
+            wanted: len as u64,
+            len: file_len,
+        }),
+    }
+}
+
 /// Checks the path rules above.
 pub fn check_path(path: &str) -> Result<()> {
     let component = |c: &str| {
         !c.is_empty()
             && c != "."
             && c != ".."
-            && c.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+            && c.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
     };
-    if path.len() <= 512 && path.split('/').all(component) {
+    let reserved = matches!(path.split('/').next(), Some(RESERVED_LOCK | RESERVED_TMP));
+    if path.len() <= PATH_BYTES_MAX && !reserved && path.split('/').all(component) {
         Ok(())
     } else {
-        Err(StorageError::InvalidPath { path: path.to_owned() })
+        Err(StorageError::InvalidPath {
+            path: path.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let long = "a".repeat(PATH_BYTES_MAX + 1);
+        for bad in [
+            "", "/a", "a/", "a//b", ".", "a/../b", "LOCK", "tmp/x", "tmp", "a b", "a\0", &long,
+        ] {
+            assert!(check_path(bad).is_err(), "{bad:?}");
+        }
+        for good in ["a", "a/b-1/C_2.sst", "tmpx", "a/tmp", "..a", &long[1..]] {
+            assert!(check_path(good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_do_not_overflow() {
+        assert!(check_range("f", 3, 4, 7).is_ok());
+        assert!(check_range("f", 7, 0, 7).is_ok());
+        for (offset, len) in [(3, 5), (8, 0), (u64::MAX, 1), (1, usize::MAX)] {
+            let error = check_range("f", offset, len, 7).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+            assert!(error.to_string().contains("the file has 7"), "{error}");
+        }
     }
 }

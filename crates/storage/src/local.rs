@@ -1,1 +1,153 @@
-//! 
+//! The local disk.
+//!
+//! A data root is a directory with one owner: [`LocalStorage::open`] takes an exclusive `flock` on `LOCK` in it, which
+//! lives as long as any handle that can still change a file. Unfinished puts are in `tmp` and deleted at the next open.
+//!
+//! Why the promises of the trait hold (`docs/storage.md` has the table):
+//! * *sync*: `fdatasync` of the file, then, the first time, `fsync` of its directory; directories are made durable one
+//!   by one before a file is made in them;
+//! * *put*: written and synced under a name in `tmp`, moved into place by `renameat2(RENAME_NOREPLACE)` (or a hard link
+//!   where the file system lacks that), then `fsync` of the directory;
+//! * *delete*: `unlink`, then `fsync` of the directory.
+//!
+//! Small appends write inline: they copy into the page cache. Everything that waits for the device goes through
+//! [`Env::blocking`]. Reads first ask the page cache without waiting (`preadv2(RWF_NOWAIT)`).
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is where the seam meets the real file system"
+)]
+
+mod file;
+mod root;
+
+use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path};
+use async_trait::async_trait;
+use bytes::Bytes;
+use file::{LocalAppend, LocalRead};
+use root::Root;
+use std::path::Path;
+use std::sync::Arc;
+use stele_env::Env;
+
+/// Bytes kept free by default. When tables fill the disk, manifests, the coordination log and the deletions that make
+/// room again still need some: 64 MiB is a full commit log segment and thousands of manifests.
+pub const RESERVE_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// Settings of a data root.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalOptions {
+    /// [`Storage::free_bytes`] reports this much less than the file system has.
+    pub reserve_bytes: u64,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        LocalOptions {
+            reserve_bytes: RESERVE_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// A directory of the local file system.
+#[derive(Debug)]
+pub struct LocalStorage {
+    root: Arc<Root>,
+    env: Env,
+    options: LocalOptions,
+}
+
+impl LocalStorage {
+    /// Opens a data root, making it when needed. `Locked` when somebody has it open.
+    pub fn open(root: &Path, env: Env) -> Result<Arc<LocalStorage>> {
+        Self::open_with(root, env, LocalOptions::default())
+    }
+
+    /// Opens a data root with settings.
+    pub fn open_with(root: &Path, env: Env, options: LocalOptions) -> Result<Arc<LocalStorage>> {
+        let root = Arc::new(Root::open(root)?);
+        Ok(Arc::new(LocalStorage { root, env, options }))
+    }
+
+    /// Runs file system calls that may wait. The closure holds the root and with it the lock, also when nobody waits
+    /// for it any more.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        path: &str,
+        operation: &'static str,
+        work: impl FnOnce(&Arc<Root>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let root = Arc::clone(&self.root);
+        blocking(&self.env, path, operation, move || work(&root)).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    env: &Env,
+    path: &str,
+    operation: &'static str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let gone = |_| StorageError::Io {
+        path: path.to_owned(),
+        operation,
+        message: "the runtime is shutting down".to_owned(),
+    };
+    env.blocking(work).await.map_err(gone)?
+}
+
+#[async_trait]
+impl Storage for LocalStorage {
+    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
+        check_path(path)?;
+        let name = path.to_owned();
+        let file = self
+            .blocking(path, "create", move |root| root.create(&name))
+            .await?;
+        Ok(Box::new(LocalAppend::new(
+            file,
+            path,
+            Arc::clone(&self.root),
+            self.env.clone(),
+        )))
+    }
+
+    async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
+        check_path(path)?;
+        let name = path.to_owned();
+        let (file, len) = self
+            .blocking(path, "open", move |root| root.open_file(&name))
+            .await?;
+        Ok(Arc::new(LocalRead::new(file, len, path, self.env.clone())))
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
+        check_path(path)?;
+        let name = path.to_owned();
+        self.blocking(path, "put", move |root| root.put_if_absent(&name, &content))
+            .await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let name = prefix.to_owned();
+        self.blocking(prefix, "list", move |root| root.list(&name))
+            .await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        let name = path.to_owned();
+        self.blocking(path, "delete", move |root| root.delete(&name))
+            .await
+    }
+
+    async fn free_bytes(&self) -> Result<Option<u64>> {
+        let free = self
+            .blocking("", "statvfs", |root| root.free_bytes())
+            .await?;
+        Ok(Some(free.saturating_sub(self.options.reserve_bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,196 @@
-//! 
+//! Memory, for tests and tools. Nothing survives the process, so `sync` has nothing to do.
+
+use crate::writer::WriterLife;
+use crate::{
+    AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, check_range,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The bytes of a file: growing while written, shared with readers once read. A file that is read and appended to in
+/// turns is copied each time, which nothing but a test does.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Growing(Vec<u8>),
+    Shared(Bytes),
+}
+
+impl Content {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Content::Growing(bytes) => bytes.len(),
+            Content::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    /// The bytes, for changing.
+    pub(crate) fn growing(&mut self) -> &mut Vec<u8> {
+        if let Content::Shared(bytes) = self {
+            *self = Content::Growing(Vec::from(std::mem::take(bytes)));
+        }
+        match self {
+            Content::Growing(bytes) => bytes,
+            Content::Shared(_) => unreachable!("converted above"),
+        }
+    }
+
+    /// The bytes, for reading.
+    pub(crate) fn shared(&mut self) -> Bytes {
+        if let Content::Growing(bytes) = self {
+            *self = Content::Shared(Bytes::from(std::mem::take(bytes)));
+        }
+        match self {
+            Content::Shared(bytes) => bytes.clone(),
+            Content::Growing(_) => unreachable!("converted above"),
+        }
+    }
+}
+
+type Files = BTreeMap<String, Arc<Mutex<Content>>>;
+
+/// Files in memory.
+#[derive(Debug, Default)]
+pub struct MemoryStorage {
+    files: Mutex<Files>,
+}
+
+impl MemoryStorage {
+    /// An empty medium.
+    pub fn new() -> Arc<MemoryStorage> {
+        Arc::new(MemoryStorage::default())
+    }
+
+    fn insert(&self, path: &str, content: Content) -> Result<Arc<Mutex<Content>>> {
+        check_path(path)?;
+        let mut files = self.files.lock();
+        if files.contains_key(path) {
+            return Err(StorageError::AlreadyExists {
+                path: path.to_owned(),
+            });
+        }
+        let content = Arc::new(Mutex::new(content));
+        files.insert(path.to_owned(), Arc::clone(&content));
+        Ok(content)
+    }
+}
+
+#[async_trait]
+impl Storage for MemoryStorage {
+    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
+        let content = self.insert(path, Content::Growing(Vec::new()))?;
+        Ok(Box::new(MemoryAppend {
+            path: path.to_owned(),
+            content,
+            life: WriterLife::new(),
+            len: 0,
+        }))
+    }
+
+    async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
+        check_path(path)?;
+        match self.files.lock().get(path) {
+            Some(content) => Ok(Arc::new(MemoryRead {
+                path: path.to_owned(),
+                content: content.lock().shared(),
+            })),
+            None => Err(StorageError::NotFound {
+                path: path.to_owned(),
+            }),
+        }
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
+        self.insert(path, Content::Shared(content)).map(drop)
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let files = self.files.lock();
+        let matching = files
+            .range(prefix.to_owned()..)
+            .take_while(|(path, _)| path.starts_with(prefix));
+        let info = |(path, content): (&String, &Arc<Mutex<Content>>)| FileInfo {
+            path: path.clone(),
+            len: content.lock().len() as u64,
+        };
+        Ok(matching.map(info).collect())
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        self.files.lock().remove(path);
+        Ok(())
+    }
+
+    async fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+}
+
+struct MemoryAppend {
+    path: String,
+    content: Arc<Mutex<Content>>,
+    life: WriterLife,
+    len: u64,
+}
+
+#[async_trait]
+impl AppendFile for MemoryAppend {
+    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
+        self.life.begin_append(&self.path)?;
+        let mut content = self.content.lock();
+        for slice in slices {
+            content.growing().extend_from_slice(slice);
+            self.len += slice.len() as u64;
+        }
+        self.life.succeeded();
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+struct MemoryRead {
+    path: String,
+    content: Bytes,
+}
+
+#[async_trait]
+impl ReadFile for MemoryRead {
+    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        check_range(&self.path, offset, len, self.len())?;
+        let from = offset as usize;
+        Ok(self.content.slice(from..from + len))
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
+        let read = |()| self.content.slice(offset as usize..offset as usize + len);
+        Some(check_range(&self.path, offset, len, self.len()).map(read))
+    }
+
+    fn len(&self) -> u64 {
+        self.content.len() as u64
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn conforms() {
+        crate::conformance::run_all(|| MemoryStorage::new()).await;
+    }
+}

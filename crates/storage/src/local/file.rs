@@ -1,0 +1,199 @@
+//! Open files of the local disk.
+
+use super::blocking;
+use super::root::{Root, fail};
+use crate::writer::WriterLife;
+use crate::{AppendFile, ReadFile, Result, check_range};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Write as _};
+use std::sync::Arc;
+use stele_env::Env;
+
+/// Appends up to this size are written by the calling task: copying 256 KiB into the page cache takes some 50 µs, about
+/// what handing it to another thread and back costs.
+const INLINE_APPEND_BYTES_MAX: usize = 256 << 10;
+
+/// Reads up to this size are tried on the calling task; the same arithmetic.
+const INLINE_READ_BYTES_MAX: usize = 256 << 10;
+
+/// A file being written. Keeps the data root locked.
+pub(super) struct LocalAppend {
+    file: Arc<File>,
+    path: String,
+    len: u64,
+    life: WriterLife,
+    /// Bytes were appended since the last sync, or there was none yet.
+    dirty: bool,
+    /// The directory entry is durable.
+    linked: bool,
+    root: Arc<Root>,
+    env: Env,
+}
+
+impl LocalAppend {
+    pub(super) fn new(file: File, path: &str, root: Arc<Root>, env: Env) -> Self {
+        LocalAppend {
+            file: Arc::new(file),
+            path: path.to_owned(),
+            len: 0,
+            life: WriterLife::new(),
+            dirty: true,
+            linked: false,
+            root,
+            env,
+        }
+    }
+}
+
+#[async_trait]
+impl AppendFile for LocalAppend {
+    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
+        self.life.begin_append(&self.path)?;
+        self.dirty = true;
+        let total: usize = slices.iter().map(Bytes::len).sum();
+        if total <= INLINE_APPEND_BYTES_MAX {
+            write_all(&self.file, slices).map_err(|e| fail(&self.path, "append", &e))?;
+        } else {
+            let (file, slices) = (Arc::clone(&self.file), slices.to_vec());
+            let (path, root) = (self.path.clone(), Arc::clone(&self.root));
+            blocking(&self.env, &self.path, "append", move || {
+                let _locked = root;
+                write_all(&file, &slices).map_err(|e| fail(&path, "append", &e))
+            })
+            .await?;
+        }
+        self.len += total as u64;
+        self.life.succeeded();
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<()> {
+        self.life.begin_sync(&self.path)?;
+        if self.dirty {
+            let (file, linked) = (Arc::clone(&self.file), self.linked);
+            let (path, root) = (self.path.clone(), Arc::clone(&self.root));
+            blocking(&self.env, &self.path, "sync", move || {
+                file.sync_data().map_err(|e| fail(&path, "sync", &e))?;
+                if linked {
+                    return Ok(());
+                }
+                root.sync_parent(&path)
+                    .map_err(|e| fail(&path, "sync directory", &e))
+            })
+            .await?;
+            self.dirty = false;
+            self.linked = true;
+        }
+        self.life.succeeded();
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+/// Writes all slices, through interruptions and short writes.
+fn write_all(mut file: &File, slices: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = slices
+        .iter()
+        .filter(|s| !s.is_empty())
+        .map(|s| IoSlice::new(s))
+        .collect();
+    let mut rest = slices.as_mut_slice();
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// A file being read. Does not hold the lock: the file never changes, and an unlinked one stays readable.
+pub(super) struct LocalRead {
+    file: Arc<File>,
+    len: u64,
+    path: String,
+    env: Env,
+}
+
+impl LocalRead {
+    pub(super) fn new(file: File, len: u64, path: &str, env: Env) -> Self {
+        LocalRead {
+            file: Arc::new(file),
+            len,
+            path: path.to_owned(),
+            env,
+        }
+    }
+}
+
+#[async_trait]
+impl ReadFile for LocalRead {
+    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        if let Some(cached) = self.try_read_at(offset, len) {
+            return cached;
+        }
+        let (file, path) = (Arc::clone(&self.file), self.path.clone());
+        blocking(&self.env, &self.path, "read", move || {
+            read_exact_at(&file, &path, offset, len)
+        })
+        .await
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
+        if let Err(error) = check_range(&self.path, offset, len, self.len) {
+            return Some(Err(error));
+        }
+        if len > INLINE_READ_BYTES_MAX {
+            return None;
+        }
+        let mut bytes = vec![0; len];
+        read_cached(&self.file, offset, &mut bytes).then(|| Ok(Bytes::from(bytes)))
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+/// Fills `bytes` when the page cache holds all of them. Everything else (not cached, half cached, interrupted, not
+/// supported by the file system, a real error) is left to the read that may wait.
+#[cfg(target_os = "linux")]
+fn read_cached(file: &File, offset: u64, bytes: &mut [u8]) -> bool {
+    let wanted = bytes.len();
+    let mut slices = [IoSliceMut::new(bytes)];
+    let flags = rustix::io::ReadWriteFlags::NOWAIT;
+    wanted == 0 || rustix::io::preadv2(file, &mut slices, offset, flags) == Ok(wanted)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_cached(_: &File, _: u64, bytes: &mut [u8]) -> bool {
+    bytes.is_empty()
+}
+
+/// Reads exactly `len` bytes into memory that is not cleared first. The caller has checked the range, so `len` is no
+/// larger than the file was.
+fn read_exact_at(file: &File, path: &str, offset: u64, len: usize) -> Result<Bytes> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
+            // Shorter than when it was opened: somebody cut it.
+            Ok(0) => check_range(path, offset, len, at)?,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(fail(path, "read", &e.into())),
+        }
+    }
+    bytes.truncate(len);
+    Ok(Bytes::from(bytes))
+}

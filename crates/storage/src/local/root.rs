@@ -1,0 +1,350 @@
+//! A data root and the system calls on it. Everything here blocks.
+
+use crate::{FileInfo, RESERVED_LOCK, RESERVED_TMP, Result, StorageError, check_path};
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, RenameFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An open data root. While it lives, the lock is held.
+#[derive(Debug)]
+pub(super) struct Root {
+    directory: PathBuf,
+    /// The open file is the lock.
+    _lock: File,
+    /// Directories whose entries, up to the root, this process has synced. Grows by one per directory; directories are
+    /// removed at open only.
+    durable: Mutex<BTreeSet<PathBuf>>,
+    /// Names unfinished puts. Unique because the lock is exclusive and `tmp` was emptied at open.
+    put_counter: AtomicU64,
+}
+
+/// The storage error for a failed system call.
+pub(super) fn fail(path: &str, operation: &'static str, error: &io::Error) -> StorageError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::NotFound => StorageError::NotFound { path },
+        io::ErrorKind::AlreadyExists => StorageError::AlreadyExists { path },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StorageError::NoSpace { path },
+        _ => StorageError::Io {
+            path,
+            operation,
+            message: error.to_string(),
+        },
+    }
+}
+
+impl Root {
+    pub(super) fn open(directory: &Path) -> Result<Root> {
+        let shown = directory.display().to_string();
+        let failed = |operation| {
+            let shown = shown.clone();
+            move |e: io::Error| fail(&shown, operation, &e)
+        };
+        make_durable_directories(directory).map_err(failed("create data directory"))?;
+        let lock = lock(directory, &shown)?;
+        let tmp = directory.join(RESERVED_TMP);
+        empty_tmp(&tmp).map_err(failed("clean up tmp"))?;
+        remove_empty_directories(directory).map_err(failed("clean up directories"))?;
+        sync_directory(directory).map_err(failed("sync data directory"))?;
+        Ok(Root {
+            durable: Mutex::new(BTreeSet::from([directory.to_owned()])),
+            directory: directory.to_owned(),
+            _lock: lock,
+            put_counter: AtomicU64::new(0),
+        })
+    }
+
+    /// Syncs the directory that holds `path`.
+    pub(super) fn sync_parent(&self, path: &str) -> io::Result<()> {
+        let path = self.directory.join(path);
+        sync_directory(path.parent().unwrap_or(&self.directory))
+    }
+
+    /// Makes the directories above `path` and makes them durable. A directory that exists but was not synced by this
+    /// process is synced too: a racing call, or an earlier process that crashed, may have made it just now.
+    fn make_parents(&self, path: &str) -> io::Result<()> {
+        let mut above = self.directory.clone();
+        let Some((parents, _)) = path.rsplit_once('/') else {
+            return Ok(());
+        };
+        for component in parents.split('/') {
+            let directory = above.join(component);
+            if !self.durable.lock().contains(&directory) {
+                make_directory(&directory)?;
+                sync_directory(&above)?;
+                self.durable.lock().insert(directory.clone());
+            }
+            above = directory;
+        }
+        Ok(())
+    }
+
+    pub(super) fn create(&self, path: &str) -> Result<File> {
+        let create = || {
+            self.make_parents(path)?;
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(self.directory.join(path))
+        };
+        create().map_err(|e| fail(path, "create", &e))
+    }
+
+    pub(super) fn open_file(&self, path: &str) -> Result<(File, u64)> {
+        let open = || {
+            let file = File::open(self.directory.join(path))?;
+            let metadata = file.metadata()?;
+            Ok((file, metadata))
+        };
+        let (file, metadata) = open().map_err(|e: io::Error| match e.kind() {
+            // A file where a directory would have to be: then there is no file below it either.
+            io::ErrorKind::NotADirectory => StorageError::NotFound {
+                path: path.to_owned(),
+            },
+            _ => fail(path, "open", &e),
+        })?;
+        if !metadata.is_file() {
+            return Err(StorageError::NotFound {
+                path: path.to_owned(),
+            });
+        }
+        Ok((file, metadata.len()))
+    }
+
+    pub(super) fn put_if_absent(&self, path: &str, content: &[u8]) -> Result<()> {
+        let target = self.directory.join(path);
+        if fs::symlink_metadata(&target).is_ok() {
+            return Err(StorageError::AlreadyExists {
+                path: path.to_owned(),
+            });
+        }
+        let number = self.put_counter.fetch_add(1, Ordering::Relaxed);
+        let unfinished = self.directory.join(RESERVED_TMP).join(number.to_string());
+        let put = || {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(&unfinished)?;
+            file.write_all(content)?;
+            file.sync_data()?;
+            self.make_parents(path)?;
+            move_into_place(&unfinished, &target)
+        };
+        if let Err(error) = put() {
+            // What cannot be removed now is removed at the next open.
+            let _ = fs::remove_file(&unfinished);
+            return Err(fail(path, "put", &error));
+        }
+        self.sync_parent(path).map_err(|e| StorageError::Io {
+            path: path.to_owned(),
+            operation: "put: sync directory",
+            message: e.to_string(),
+        })
+    }
+
+    pub(super) fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        let mut found = Vec::new();
+        // Paths of directories to visit; only those that can hold a match.
+        let start = prefix
+            .rsplit_once('/')
+            .map_or("", |(directory, _)| directory);
+        if !start.is_empty() && check_path(start).is_err() {
+            return Ok(found);
+        }
+        let mut pending = vec![start.to_owned()];
+        while let Some(directory) = pending.pop() {
+            self.list_directory(&directory, prefix, &mut pending, &mut found)
+                .map_err(|e| fail(&directory, "list", &e))?;
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    fn list_directory(
+        &self,
+        directory: &str,
+        prefix: &str,
+        pending: &mut Vec<String>,
+        found: &mut Vec<FileInfo>,
+    ) -> io::Result<()> {
+        let entries = match fs::read_dir(self.directory.join(directory)) {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Ok(());
+            }
+            other => other?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let path = match directory {
+                "" => name.to_owned(),
+                _ => format!("{directory}/{name}"),
+            };
+            // What is not ours (the lock, `lost+found`, an editor's backup) has no valid path.
+            if check_path(&path).is_err() {
+                continue;
+            }
+            let kind = entry.file_type()?;
+            if kind.is_dir() && (path.starts_with(prefix) || prefix.starts_with(&path)) {
+                pending.push(path);
+            } else if kind.is_file() && path.starts_with(prefix) {
+                match entry.metadata() {
+                    Ok(metadata) => found.push(FileInfo {
+                        path,
+                        len: metadata.len(),
+                    }),
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete(&self, path: &str) -> Result<()> {
+        let delete = || match fs::remove_file(self.directory.join(path)) {
+            Ok(()) => self.sync_parent(path),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(())
+            }
+            Err(e) => Err(e),
+        };
+        delete().map_err(|e| fail(path, "delete", &e))
+    }
+
+    pub(super) fn free_bytes(&self) -> Result<u64> {
+        let stat = rustix::fs::statvfs(&self.directory)
+            .map_err(|e| fail(&self.directory.display().to_string(), "statvfs", &e.into()))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+/// Takes the lock and leaves our process id in it for whoever comes second.
+fn lock(directory: &Path, shown: &str) -> Result<File> {
+    let path = directory.join(RESERVED_LOCK);
+    let failed = |e: io::Error| fail(&path.display().to_string(), "lock", &e);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(&path).map_err(failed)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut content = String::new();
+            let _ = file.read_to_string(&mut content);
+            let holder = match content.trim().parse::<u32>() {
+                Ok(pid) => format!("process {pid}"),
+                Err(_) => "another process".to_owned(),
+            };
+            return Err(StorageError::Locked {
+                path: shown.to_owned(),
+                holder,
+            });
+        }
+        Err(e) => return Err(failed(e.into())),
+    }
+    let mut write_pid = || {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write_pid().map_err(failed)?;
+    Ok(file)
+}
+
+/// Renames without replacing. `AlreadyExists` when the target is taken.
+fn move_into_place(from: &Path, to: &Path) -> io::Result<()> {
+    let cwd = rustix::fs::CWD;
+    match rustix::fs::renameat_with(cwd, from, cwd, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            fs::hard_link(from, to)?;
+            // The file has its name; the other one is removed at the next open at the latest.
+            let _ = fs::remove_file(from);
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+fn make_directory(directory: &Path) -> io::Result<()> {
+    match fs::create_dir(directory) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match directory.is_dir() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        },
+        other => other,
+    }
+}
+
+/// Like `create_dir_all`, but each new directory survives power loss.
+fn make_durable_directories(directory: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = directory
+        .ancestors()
+        .take_while(|d| !d.as_os_str().is_empty() && !d.is_dir())
+        .collect();
+    for directory in missing.into_iter().rev() {
+        make_directory(directory)?;
+        sync_directory(match directory.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        })?;
+    }
+    Ok(())
+}
+
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Makes `tmp`, or removes the puts an earlier process left unfinished in it.
+fn empty_tmp(tmp: &Path) -> io::Result<()> {
+    make_directory(tmp)?;
+    for entry in fs::read_dir(tmp)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Directories are implied, so empty ones (of dropped tables, of moved tablets) only slow down listings.
+fn remove_empty_directories(root: &Path) -> io::Result<()> {
+    let mut pending = vec![root.to_owned()];
+    let mut parents_first = Vec::new();
+    while let Some(directory) = pending.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            let ours = path
+                .strip_prefix(root)
+                .is_ok_and(|p| p.to_str().is_some_and(|p| check_path(p).is_ok()));
+            if ours && entry.file_type()?.is_dir() {
+                pending.push(path.clone());
+                parents_first.push(path);
+            }
+        }
+    }
+    for directory in parents_first.iter().rev() {
+        match fs::remove_dir(directory) {
+            Err(e) if e.kind() != io::ErrorKind::DirectoryNotEmpty => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}

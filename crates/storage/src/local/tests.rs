@@ -1,0 +1,167 @@
+use super::*;
+use crate::conformance;
+use std::fs::OpenOptions;
+use stele_env::tokio_env::TokioRuntime;
+use stele_types::ErrorKind;
+use tempfile::TempDir;
+
+fn open(directory: &TempDir) -> Result<Arc<LocalStorage>> {
+    LocalStorage::open(directory.path(), TokioRuntime::current())
+}
+
+#[tokio::test]
+async fn conforms() {
+    let directories = parking_lot::Mutex::new(Vec::new());
+    conformance::run_all(|| {
+        let directory = TempDir::new().unwrap();
+        let storage = open(&directory).unwrap();
+        directories.lock().push(directory);
+        storage
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_owner_at_a_time() {
+    let directory = TempDir::new().unwrap();
+    let storage = open(&directory).unwrap();
+    let error = open(&directory).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FailedPrecondition);
+    let message = error.to_string();
+    assert!(
+        message.contains(&directory.path().display().to_string()),
+        "{message}"
+    );
+    assert!(
+        message.contains(&format!("process {}", std::process::id())),
+        "{message}"
+    );
+
+    // A writer that outlives the storage keeps the lock; a reader does not.
+    let mut writer = storage.create("f").await.unwrap();
+    writer.sync().await.unwrap();
+    let reader = storage.open("f").await.unwrap();
+    drop(storage);
+    assert!(matches!(open(&directory), Err(StorageError::Locked { .. })));
+    drop(writer);
+    open(&directory).unwrap();
+    assert_eq!(reader.len(), 0);
+}
+
+#[tokio::test]
+async fn opening_cleans_up() {
+    let directory = TempDir::new().unwrap();
+    let storage = open(&directory).unwrap();
+    storage
+        .put_if_absent("keep/f", Bytes::from_static(b"x"))
+        .await
+        .unwrap();
+    storage
+        .put_if_absent("a/b/c", Bytes::from_static(b"x"))
+        .await
+        .unwrap();
+    storage.delete("a/b/c").await.unwrap();
+    drop(storage);
+    let root = directory.path();
+    std::fs::write(root.join("tmp/7"), "left behind").unwrap();
+    std::fs::create_dir(root.join("lost+found")).unwrap();
+
+    let storage = open(&directory).unwrap();
+    assert!(!root.join("tmp/7").exists());
+    assert!(!root.join("a").exists());
+    assert!(root.join("lost+found").exists());
+    let listed: Vec<String> = storage
+        .list("")
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|f| f.path)
+        .collect();
+    assert_eq!(listed, ["keep/f"]);
+    // A directory that was removed at open is made again when needed.
+    storage
+        .put_if_absent("a/b/c", Bytes::from_static(b"y"))
+        .await
+        .unwrap();
+    assert_eq!(storage.read_all("a/b/c").await.unwrap(), "y");
+    assert_eq!(std::fs::read_dir(root.join("tmp")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_root_is_made_with_its_parents() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path().join("x/y/z");
+    let storage = LocalStorage::open(&root, TokioRuntime::current()).unwrap();
+    storage.put_if_absent("f", Bytes::new()).await.unwrap();
+    assert!(root.join("f").exists());
+}
+
+#[tokio::test]
+async fn the_reserve_is_not_free() {
+    let directory = TempDir::new().unwrap();
+    let options = LocalOptions {
+        reserve_bytes: u64::MAX,
+    };
+    let storage =
+        LocalStorage::open_with(directory.path(), TokioRuntime::current(), options).unwrap();
+    assert_eq!(storage.free_bytes().await.unwrap(), Some(0));
+    drop(storage);
+    let options = LocalOptions { reserve_bytes: 0 };
+    let storage =
+        LocalStorage::open_with(directory.path(), TokioRuntime::current(), options).unwrap();
+    assert!(storage.free_bytes().await.unwrap() > Some(0));
+}
+
+#[tokio::test]
+async fn a_file_cut_under_a_reader_is_out_of_bounds() {
+    let directory = TempDir::new().unwrap();
+    let storage = open(&directory).unwrap();
+    storage
+        .put_if_absent("f", Bytes::from(vec![1; 1000]))
+        .await
+        .unwrap();
+    let file = storage.open("f").await.unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(directory.path().join("f"))
+        .unwrap()
+        .set_len(10)
+        .unwrap();
+    let error = file.read_at(5, 100).await.unwrap_err();
+    assert_eq!(
+        error,
+        StorageError::OutOfBounds {
+            path: "f".to_owned(),
+            offset: 5,
+            wanted: 100,
+            len: 10
+        }
+    );
+}
+
+#[tokio::test]
+async fn a_file_in_place_of_a_directory_is_an_error_not_a_surprise() {
+    let directory = TempDir::new().unwrap();
+    let storage = open(&directory).unwrap();
+    storage.put_if_absent("a", Bytes::new()).await.unwrap();
+    assert!(matches!(
+        storage.create("a/b").await.err(),
+        Some(StorageError::Io { .. })
+    ));
+    assert!(storage.put_if_absent("a/b", Bytes::new()).await.is_err());
+    assert_eq!(
+        storage.open("a/b").await.err(),
+        Some(StorageError::NotFound {
+            path: "a/b".to_owned()
+        })
+    );
+    storage.delete("a/b").await.unwrap();
+}
+
+#[test]
+fn a_full_disk_is_no_space() {
+    for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
+        let error = root::fail("f", "append", &errno.into());
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+    }
+}
