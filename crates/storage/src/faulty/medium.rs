@@ -1,0 +1,269 @@
+//! The model: what was written, what was synced, and what chance makes of the difference.
+
+use super::{FaultPlan, OpCounts};
+use crate::memory::Content;
+use crate::{FileInfo, Result, StorageError};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_env::Env;
+
+/// A file; handles share it and keep it when its name is deleted. Locked after the medium, never before.
+pub(super) type SharedFile = Arc<Mutex<FileState>>;
+
+#[derive(Debug)]
+pub(super) struct FileState {
+    /// Everything written.
+    pub(super) content: Content,
+    /// So many bytes of it survive power loss.
+    pub(super) synced: usize,
+    /// The name survives power loss.
+    pub(super) linked: bool,
+}
+
+/// Whether an operation fails, and if so, whether it happens nevertheless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    Before,
+    After,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Medium {
+    files: BTreeMap<String, SharedFile>,
+    pub(super) generation: u64,
+    pub(super) plan: FaultPlan,
+    pub(super) counts: OpCounts,
+}
+
+impl Medium {
+    /// True with the given probability; draws no number when that is 0.
+    pub(super) fn draw_fault(&mut self, env: &Env, probability: f64) -> bool {
+        let fault = chance(env, probability);
+        self.counts.faults += u64::from(fault);
+        fault
+    }
+
+    pub(super) fn fault_on_name(&mut self, env: &Env) -> Fault {
+        match self.draw_fault(env, self.plan.put_error) {
+            false => Fault::None,
+            true if chance(env, 0.5) => Fault::Before,
+            true => Fault::After,
+        }
+    }
+
+    pub(super) fn file(&self, path: &str) -> Result<SharedFile> {
+        let not_found = || StorageError::NotFound {
+            path: path.to_owned(),
+        };
+        self.files.get(path).cloned().ok_or_else(not_found)
+    }
+
+    fn insert(&mut self, path: &str, state: FileState) -> Result<SharedFile> {
+        if self.files.contains_key(path) {
+            return Err(StorageError::AlreadyExists {
+                path: path.to_owned(),
+            });
+        }
+        let file = Arc::new(Mutex::new(state));
+        self.files.insert(path.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+
+    pub(super) fn create(&mut self, path: &str) -> Result<SharedFile> {
+        self.counts.creates += 1;
+        let content = Content::Growing(Vec::new());
+        self.insert(
+            path,
+            FileState {
+                content,
+                synced: 0,
+                linked: false,
+            },
+        )
+    }
+
+    pub(super) fn put(&mut self, path: &str, content: Bytes) -> Result<()> {
+        self.counts.puts += 1;
+        self.counts.written_bytes += content.len() as u64;
+        if self
+            .free_bytes()
+            .is_some_and(|free| free < content.len() as u64)
+            && !self.files.contains_key(path)
+        {
+            self.counts.faults += 1;
+            return Err(StorageError::NoSpace {
+                path: path.to_owned(),
+            });
+        }
+        let synced = content.len();
+        self.insert(
+            path,
+            FileState {
+                content: Content::Shared(content),
+                synced,
+                linked: true,
+            },
+        )
+        .map(drop)
+    }
+
+    pub(super) fn list(&mut self, prefix: &str) -> Vec<FileInfo> {
+        self.counts.lists += 1;
+        let from = self.files.range(prefix.to_owned()..);
+        let matching = from.take_while(|(path, _)| path.starts_with(prefix));
+        let info = |(path, file): (&String, &SharedFile)| FileInfo {
+            path: path.clone(),
+            len: file.lock().content.len() as u64,
+        };
+        matching.map(info).collect()
+    }
+
+    pub(super) fn delete(&mut self, path: &str) {
+        self.counts.deletes += 1;
+        self.files.remove(path);
+    }
+
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let used = || {
+            self.files
+                .values()
+                .map(|f| f.lock().content.len() as u64)
+                .sum()
+        };
+        self.plan
+            .space_limit
+            .map(|limit| limit.saturating_sub(used()))
+    }
+
+    /// Appends, or appends some of it and says why not all.
+    pub(super) fn append(
+        &mut self,
+        env: &Env,
+        path: &str,
+        file: &SharedFile,
+        slices: &[Bytes],
+    ) -> Result<()> {
+        let total: usize = slices.iter().map(Bytes::len).sum();
+        self.counts.appends += 1;
+        self.counts.written_bytes += total as u64;
+        let room = self.free_bytes().unwrap_or(u64::MAX);
+        let (most, error) = if self.draw_fault(env, self.plan.append_error) {
+            (
+                total.min(room as usize),
+                Some(super::injected(path, "append")),
+            )
+        } else if total as u64 > room {
+            self.counts.faults += 1;
+            (
+                room as usize,
+                Some(StorageError::NoSpace {
+                    path: path.to_owned(),
+                }),
+            )
+        } else {
+            (total, None)
+        };
+        let mut rest = match error {
+            Some(_) => between(env, 0, most),
+            None => total,
+        };
+        let mut file = file.lock();
+        for slice in slices {
+            let (head, _) = slice.split_at(rest.min(slice.len()));
+            file.content.growing().extend_from_slice(head);
+            rest -= head.len();
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn sync(&mut self, env: &Env, path: &str, file: &SharedFile) -> Result<()> {
+        self.counts.syncs += 1;
+        if self.draw_fault(env, self.plan.sync_error) {
+            file.lock().fail_sync(env);
+            return Err(super::injected(path, "sync"));
+        }
+        file.lock().sync();
+        Ok(())
+    }
+
+    pub(super) fn crash(&mut self, env: &Env) {
+        self.counts.crashes += 1;
+        self.generation += 1;
+        self.files.retain(|_, file| {
+            let mut file = file.lock();
+            let stays = file.linked || chance(env, 0.5);
+            if stays {
+                file.lose_power(env);
+            }
+            stays
+        });
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.counts.kills += 1;
+        self.generation += 1;
+    }
+}
+
+impl FileState {
+    fn sync(&mut self) {
+        self.synced = self.content.len();
+        self.linked = true;
+    }
+
+    /// The device refused. The bytes may have reached it anyway, may still be in the page cache, or may be gone from
+    /// there as well: then readers find the file cut or with garbage.
+    fn fail_sync(&mut self, env: &Env) {
+        match env.random_below(4) {
+            0 => self.sync(),
+            1 => {}
+            2 => self.cut(between(env, self.synced, self.content.len())),
+            _ => self.tear(env),
+        }
+    }
+
+    fn lose_power(&mut self, env: &Env) {
+        let written = self.content.len();
+        // The ends of the range are the likely cases: nothing had been written back, or everything.
+        let stays = match env.random_below(3) {
+            0 => self.synced,
+            1 => written,
+            _ => between(env, self.synced, written),
+        };
+        self.cut(stays);
+        if chance(env, 0.5) {
+            self.tear(env);
+        }
+        self.sync();
+    }
+
+    fn cut(&mut self, len: usize) {
+        if len < self.content.len() {
+            self.content.growing().truncate(len);
+        }
+    }
+
+    /// Puts garbage, or the zeros of a block never written, over a suffix of the unsynced bytes.
+    fn tear(&mut self, env: &Env) {
+        let from = between(env, self.synced, self.content.len());
+        let zeros = chance(env, 0.5);
+        if from < self.content.len() {
+            for byte in self.content.growing().iter_mut().skip(from) {
+                *byte = if zeros { 0 } else { env.random_u64() as u8 };
+            }
+        }
+    }
+}
+
+pub(super) fn chance(env: &Env, probability: f64) -> bool {
+    // 53 random bits are a uniform number in [0, 1).
+    probability > 0.0 && ((env.random_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
+}
+
+/// A random number, both ends included.
+fn between(env: &Env, from: usize, to: usize) -> usize {
+    from + env.random_below(to.saturating_sub(from) as u64 + 1) as usize
+}
