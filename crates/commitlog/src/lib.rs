@@ -1,1 +1,26 @@
-//! Commit log: segments, records, group commit, replay.
+//! The commit log: what makes a write survive.
+//!
+//! Terms: a *record* is one tablet's batch of mutations; a *group* is the records one group commit wrote; a *segment*
+//! is one file; a *stream* is the sequence of segments one task writes. A server has a few streams, not one per tablet
+//! (Bigtable §6, "Exploiting commit logs"). Byte tables: `docs/formats/commit-log.md`.
+//!
+//! Invariants:
+//! * Records of one tablet reach its memtable in the order of their submission, each only after it is as durable as
+//!   its writer asked.
+//! * A record whose write or sync failed is refused, and does not come back at recovery.
+//! * After a failed append or sync the segment is never written again.
+//! * A segment is deleted only when every tablet with records in it has flushed past them.
+//!
+//! This crate does not know what a record means.
+
+pub mod error;
+pub mod format;
+pub mod replay;
+pub mod retention;
+pub mod writer;
+
+pub use error::LogError;
+pub use format::{Payload, Record};
+pub use replay::{ReplayReport, inspect, replay};
+pub use retention::SegmentInfo;
+pub use writer::{Append, LogMetrics, LogOptions, LogStream, Slot, is_no_space};

@@ -1,1 +1,3 @@
-//! The LSM of one tablet. Knows no network, no cluster and no log.
+//! The LSM of one tablet.
+pub mod batch;
+pub mod memtable;

@@ -1,0 +1,224 @@
+//! Encoding of segments: headers, groups, records. See `docs/formats/commit-log.md`.
+//!
+//! Decoders are total: any bytes give a value or `None`, never a panic.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use stele_types::{SeqNo, TabletId};
+
+/// First bytes of a segment.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"STELELOG";
+/// Newest format version.
+pub const VERSION: u32 = 1;
+/// Bytes of the segment header.
+pub const SEGMENT_HEADER_BYTES: usize = 56;
+/// First bytes of a group.
+pub const GROUP_MAGIC: [u8; 4] = *b"GRP1";
+/// Bytes of a group header.
+pub const GROUP_HEADER_BYTES: usize = 28;
+/// Bytes of a record before its payload.
+pub const RECORD_HEADER_BYTES: usize = 36;
+/// Largest payload: a 256 MiB request, twice for escaped keys and per-entry headers.
+pub const PAYLOAD_BYTES_MAX: usize = 512 << 20;
+
+/// The decoded header of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Format version.
+    pub version: u32,
+    /// Which stream.
+    pub stream: u32,
+    /// Which segment.
+    pub number: u64,
+    /// The segment before it by the same process, 0 for none.
+    pub previous: u64,
+    /// Acknowledged bytes of the previous segment.
+    pub previous_len: u64,
+    /// Synced bytes of the previous segment, at most the acknowledged ones.
+    pub previous_synced: u64,
+}
+
+impl SegmentHeader {
+    /// Encodes the header.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(SEGMENT_HEADER_BYTES);
+        out.put_slice(&SEGMENT_MAGIC);
+        out.put_u32_le(self.version);
+        out.put_u32_le(self.stream);
+        out.put_u64_le(self.number);
+        out.put_u64_le(self.previous);
+        out.put_u32_le(0);
+        out.put_u64_le(self.previous_len);
+        out.put_u64_le(self.previous_synced);
+        out.put_u32_le(crc32fast::hash(&out));
+        out.freeze()
+    }
+
+    /// Decodes a header; `None` when it does not check.
+    pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
+        let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
+        let (body, _) = bytes.split_at_checked(52)?;
+        if body.get(..8)? != SEGMENT_MAGIC || read_u32(bytes, 52)? != crc32fast::hash(body) {
+            return None;
+        }
+        Some(SegmentHeader {
+            version: read_u32(bytes, 8)?,
+            stream: read_u32(bytes, 12)?,
+            number: read_u64(bytes, 16)?,
+            previous: read_u64(bytes, 24)?,
+            previous_len: read_u64(bytes, 36)?,
+            previous_synced: read_u64(bytes, 44)?,
+        })
+    }
+}
+
+/// The decoded header of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupHeader {
+    /// Bytes of the records.
+    pub records_len: u32,
+    /// Number of records.
+    pub records: u32,
+    /// Where the group lies.
+    pub offset: u64,
+    /// How far before the group the first byte lay that was not known to be synced.
+    pub unsynced: u32,
+}
+
+impl GroupHeader {
+    /// Encodes the header for a group of segment `segment`.
+    pub fn encode(&self, segment: u64) -> Bytes {
+        let mut out = BytesMut::with_capacity(GROUP_HEADER_BYTES);
+        out.put_slice(&GROUP_MAGIC);
+        out.put_u32_le(self.records_len);
+        out.put_u32_le(self.records);
+        out.put_u64_le(self.offset);
+        out.put_u32_le(self.unsynced);
+        let crc = group_crc(segment, &out);
+        out.put_u32_le(crc);
+        out.freeze()
+    }
+
+    /// Decodes the header of a group of segment `segment`; `None` when it does not check.
+    pub fn decode(segment: u64, bytes: &[u8]) -> Option<GroupHeader> {
+        let bytes = bytes.get(..GROUP_HEADER_BYTES)?;
+        let body = bytes.get(..24)?;
+        if body.get(..4)? != GROUP_MAGIC || read_u32(bytes, 24)? != group_crc(segment, body) {
+            return None;
+        }
+        Some(GroupHeader {
+            records_len: read_u32(bytes, 4)?,
+            records: read_u32(bytes, 8)?,
+            offset: read_u64(bytes, 12)?,
+            unsynced: read_u32(bytes, 20)?,
+        })
+    }
+
+    /// Everything before this offset was synced when the group was written.
+    pub fn synced_through(&self) -> u64 {
+        self.offset.saturating_sub(u64::from(self.unsynced))
+    }
+}
+
+fn group_crc(segment: u64, body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&segment.to_le_bytes());
+    hasher.update(body);
+    hasher.finalize()
+}
+
+/// One tablet's batch of mutations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Whose it is.
+    pub tablet: TabletId,
+    /// Sequence number of its first mutation.
+    pub first: SeqNo,
+    /// Sequence number of its last mutation.
+    pub last: SeqNo,
+    /// The tablet's encoding of the mutations.
+    pub payload: Payload,
+}
+
+/// A payload with its checksum, computed once, on the thread that made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payload {
+    bytes: Bytes,
+    crc: u32,
+}
+
+impl Payload {
+    /// Checksums a payload.
+    pub fn new(bytes: Bytes) -> Self {
+        let crc = crc32fast::hash(&bytes);
+        Payload { bytes, crc }
+    }
+
+    /// The content.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+impl Record {
+    /// Bytes of the framed record.
+    pub fn frame_len(&self) -> usize {
+        RECORD_HEADER_BYTES + self.payload.bytes.len()
+    }
+
+    /// The bytes that precede the payload on disk. Kept apart so that a large payload is not copied.
+    pub fn encode_header(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(RECORD_HEADER_BYTES);
+        out.put_u32_le(self.payload.bytes.len() as u32);
+        out.put_u32_le(self.payload.crc);
+        out.put_u64_le(self.tablet.0);
+        out.put_u64_le(self.first.0);
+        out.put_u64_le(self.last.0);
+        out.put_u32_le(crc32fast::hash(&out));
+        out.freeze()
+    }
+
+    /// Takes one framed record off the front of `input`; `None` when it does not check.
+    pub fn decode(input: &mut Bytes) -> Option<Record> {
+        let header = input.get(..RECORD_HEADER_BYTES)?;
+        let len = read_u32(header, 0)? as usize;
+        if len > PAYLOAD_BYTES_MAX || read_u32(header, 32)? != crc32fast::hash(header.get(..32)?) {
+            return None;
+        }
+        let end = RECORD_HEADER_BYTES + len;
+        let crc = read_u32(header, 4)?;
+        if crc32fast::hash(input.get(RECORD_HEADER_BYTES..end)?) != crc {
+            return None;
+        }
+        let record = Record {
+            tablet: TabletId(read_u64(header, 8)?),
+            first: SeqNo(read_u64(header, 16)?),
+            last: SeqNo(read_u64(header, 24)?),
+            payload: Payload { bytes: input.slice(RECORD_HEADER_BYTES..end), crc },
+        };
+        *input = input.slice(end..);
+        (record.first <= record.last).then_some(record)
+    }
+}
+
+/// The path of a segment.
+pub fn segment_path(stream: u32, number: u64) -> String {
+    format!("log/{stream:04x}/{number:016x}.log")
+}
+
+/// The stream and number of a segment's path.
+pub fn parse_segment_path(path: &str) -> Option<(u32, u64)> {
+    let (stream, file) = path.strip_prefix("log/")?.split_once('/')?;
+    let number = file.strip_suffix(".log")?;
+    if stream.len() != 4 || number.len() != 16 {
+        return None;
+    }
+    Some((u32::from_str_radix(stream, 16).ok()?, u64::from_str_radix(number, 16).ok()?))
+}
+
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}

@@ -1,0 +1,275 @@
+//! Reads the log back: at recovery, and for people.
+
+use crate::error::LogError;
+use crate::format::{
+    self, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader, PAYLOAD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES, SegmentHeader,
+    VERSION,
+};
+use crate::retention::SegmentInfo;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use stele_storage::{ReadFile, Storage};
+
+/// What recovery found.
+#[derive(Debug, Default)]
+pub struct ReplayReport {
+    /// The segments, to be kept until flushed: (stream, number, content).
+    pub segments: Vec<(u32, u64, SegmentInfo)>,
+    /// Records handed out.
+    pub records: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes dropped behind the last good group.
+    pub torn_bytes: u64,
+}
+
+/// Bytes fetched at once. Groups larger than this are fetched whole.
+const READ_BYTES: usize = 4 << 20;
+/// Largest group: a full queue of records, the last of which may be of the largest size.
+const GROUP_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 20);
+
+/// Reads every segment under `log/` and hands every record that counts to `visit`. Sequence numbers, not file order,
+/// order the records of a tablet: its stream may have changed between processes.
+pub async fn replay<E: From<LogError>>(
+    storage: &dyn Storage,
+    mut visit: impl FnMut(Record) -> Result<(), E>,
+) -> Result<ReplayReport, E> {
+    let mut report = ReplayReport::default();
+    let files = storage.list("log/").await.map_err(LogError::from)?;
+    let mut segments = Vec::new();
+    for info in files {
+        let Some((stream, number)) = format::parse_segment_path(&info.path) else { continue };
+        let file = storage.open(&info.path).await.map_err(LogError::from)?;
+        let header = read_header(&*file, stream, number).await?;
+        segments.push((stream, number, file, header));
+    }
+    // What the next segment of the same process says about the length of each.
+    let known: HashMap<(u32, u64), KnownLengths> = segments
+        .iter()
+        .filter_map(|(stream, _, _, header)| {
+            header.map(|h| {
+                ((*stream, h.previous), KnownLengths { acknowledged: h.previous_len, synced: h.previous_synced })
+            })
+        })
+        .collect();
+    for (stream, number, file, header) in segments {
+        let mut info = SegmentInfo { path: file.path().to_owned(), len: file.len(), ..SegmentInfo::default() };
+        report.bytes += file.len();
+        if header.is_some() {
+            let mut reader = SegmentReader::new(file, number, known.get(&(stream, number)).copied());
+            while let Some(records) = reader.next_group().await? {
+                for record in records {
+                    info.note(record.tablet, record.last);
+                    report.records += 1;
+                    visit(record)?;
+                }
+            }
+            report.torn_bytes += reader.torn_bytes();
+        } else {
+            report.torn_bytes += file.len();
+        }
+        report.segments.push((stream, number, info));
+    }
+    Ok(report)
+}
+
+/// The header, or `None` for a segment that was cut off before its first group was synced.
+async fn read_header(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Option<SegmentHeader>, LogError> {
+    let corruption = |detail: String| LogError::Corruption { path: Arc::from(file.path()), offset: 0, detail };
+    let header = if file.len() < SEGMENT_HEADER_BYTES as u64 {
+        None
+    } else {
+        SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?)
+    };
+    match header {
+        Some(h) if h.version > VERSION => {
+            Err(LogError::TooNew { path: Arc::from(file.path()), found: h.version, supported: VERSION })
+        }
+        Some(h) if h.stream != stream || h.number != number => {
+            let found = format!("header of stream {} segment {:016x}", h.stream, h.number);
+            Err(corruption(format!("expected stream {stream} segment {number:016x}, found {found}")))
+        }
+        Some(h) => Ok(Some(h)),
+        None => {
+            // A group that says "synced" proves that the header had been written, too.
+            match find_synced_past(file, number, 0).await? {
+                Some(later) => Err(corruption(format!("no valid header, yet a synced group at {later}"))),
+                None => Ok(None),
+            }
+        }
+    }
+}
+
+/// What the following segment says of a segment.
+#[derive(Clone, Copy)]
+struct KnownLengths {
+    acknowledged: u64,
+    synced: u64,
+}
+
+/// Walks the groups of one segment.
+struct SegmentReader {
+    file: Arc<dyn ReadFile>,
+    number: u64,
+    /// Where valid content ends at the latest: the acknowledged length, where it is known, else the file's.
+    end: u64,
+    known: Option<KnownLengths>,
+    at: u64,
+    buffer: Bytes,
+    /// File offset of the buffer's first byte.
+    buffer_at: u64,
+}
+
+impl SegmentReader {
+    fn new(file: Arc<dyn ReadFile>, number: u64, known: Option<KnownLengths>) -> Self {
+        let end = known.map_or(file.len(), |k| k.acknowledged.min(file.len()));
+        SegmentReader {
+            file,
+            number,
+            end,
+            known,
+            at: SEGMENT_HEADER_BYTES as u64,
+            buffer: Bytes::new(),
+            buffer_at: 0,
+        }
+    }
+
+    fn torn_bytes(&self) -> u64 {
+        self.file.len().saturating_sub(self.at)
+    }
+
+    /// The records of the next group, or `None` at the end or at a torn tail.
+    async fn next_group(&mut self) -> Result<Option<Vec<Record>>, LogError> {
+        if self.at >= self.end {
+            return self.check_end().await;
+        }
+        match self.try_group().await? {
+            Some((records, len)) => {
+                self.at += len;
+                Ok(Some(records))
+            }
+            None => self.check_end().await,
+        }
+    }
+
+    async fn try_group(&mut self) -> Result<Option<(Vec<Record>, u64)>, LogError> {
+        let Some(bytes) = self.bytes_at(self.at, GROUP_HEADER_BYTES).await? else { return Ok(None) };
+        let Some(header) = GroupHeader::decode(self.number, &bytes) else { return Ok(None) };
+        let records_len = header.records_len as usize;
+        if header.offset != self.at || records_len > GROUP_BYTES_MAX {
+            return Ok(None);
+        }
+        let records_at = self.at + GROUP_HEADER_BYTES as u64;
+        let Some(mut bytes) = self.bytes_at(records_at, records_len).await? else { return Ok(None) };
+        let mut records = Vec::new();
+        while !bytes.is_empty() {
+            match Record::decode(&mut bytes) {
+                Some(record) => records.push(record),
+                None => return Ok(None),
+            }
+        }
+        let complete = records.len() == header.records as usize;
+        Ok(complete.then_some((records, (GROUP_HEADER_BYTES + records_len) as u64)))
+    }
+
+    /// Exactly `len` bytes, or `None` where the segment ends before.
+    async fn bytes_at(&mut self, offset: u64, len: usize) -> Result<Option<Bytes>, LogError> {
+        if offset + len as u64 > self.end {
+            return Ok(None);
+        }
+        let buffered = self.buffer_at + self.buffer.len() as u64;
+        if offset < self.buffer_at || offset + len as u64 > buffered {
+            let want = len.max(READ_BYTES).min((self.end - offset) as usize);
+            self.buffer = self.file.read_at(offset, want).await?;
+            self.buffer_at = offset;
+        }
+        let from = (offset - self.buffer_at) as usize;
+        Ok(Some(self.buffer.slice(from..from + len)))
+    }
+
+    /// At the first spot that does not check: a torn tail, or damage to what was promised?
+    async fn check_end(&self) -> Result<Option<Vec<Record>>, LogError> {
+        let corruption =
+            |detail| LogError::Corruption { path: Arc::from(self.file.path()), offset: self.at, detail };
+        if let Some(known) = self.known {
+            if self.at >= known.acknowledged {
+                return Ok(None);
+            }
+            if self.at < known.synced {
+                return Err(corruption(format!("the next segment says that {} bytes were synced", known.synced)));
+            }
+        }
+        match find_synced_past(&*self.file, self.number, self.at).await? {
+            Some(later) => Err(corruption(format!("no valid group here, yet the one at {later} says it was synced"))),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Looks behind `bad` for a group that knows `bad` to have been synced.
+async fn find_synced_past(file: &dyn ReadFile, number: u64, bad: u64) -> Result<Option<u64>, LogError> {
+    let mut at = bad;
+    while at < file.len() {
+        let want = READ_BYTES.min((file.len() - at) as usize);
+        let chunk = file.read_at(at, want).await?;
+        let mut from = 0;
+        while let Some(found) = find(&chunk[from..], &GROUP_MAGIC) {
+            let here = from + found;
+            if let Some(header) = GroupHeader::decode(number, &chunk[here..])
+                && header.offset == at + here as u64
+                && header.synced_through() > bad
+            {
+                return Ok(Some(header.offset));
+            }
+            from = here + 1;
+        }
+        if want < READ_BYTES {
+            break;
+        }
+        at += (want - GROUP_HEADER_BYTES) as u64;
+    }
+    Ok(None)
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|w| w == needle)
+}
+
+/// Prints a segment: its header and, per group, its records. `describe` renders a payload.
+pub async fn inspect(
+    file: Arc<dyn ReadFile>,
+    describe: impl Fn(&Record) -> String,
+) -> Result<String, LogError> {
+    let corruption = |detail: &str| LogError::Corruption {
+        path: Arc::from(file.path()),
+        offset: 0,
+        detail: detail.to_owned(),
+    };
+    if file.len() < SEGMENT_HEADER_BYTES as u64 {
+        return Err(corruption("shorter than a segment header"));
+    }
+    let header = SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?)
+        .ok_or_else(|| corruption("the segment header does not check"))?;
+    let mut out = String::new();
+    let _ = writeln!(out, "commit log segment {:016x}, stream {}, version {}", header.number, header.stream, header.version);
+    let _ = writeln!(out, "previous segment {:016x}, {} bytes acknowledged", header.previous, header.previous_len);
+    let mut reader = SegmentReader::new(file, header.number, None);
+    while let Some(records) = {
+        let at = reader.at;
+        let group = reader.next_group().await?;
+        if let Some(records) = &group {
+            let _ = writeln!(out, "group at {at}: {} records, {} bytes", records.len(), reader.at - at);
+        }
+        group
+    } {
+        for record in &records {
+            let Record { tablet, first, last, payload } = record;
+            let _ = writeln!(out, "  tablet {tablet} seq {first}..={last} {} bytes", payload.bytes().len());
+            out.push_str(&describe(record));
+        }
+    }
+    let _ = writeln!(out, "ends at {}, {} bytes behind it", reader.at, reader.torn_bytes());
+    Ok(out)
+}
