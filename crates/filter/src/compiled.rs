@@ -1,21 +1,63 @@
-//! A checked filter, and its evaluation over one row.
+//! A checked filter: the tree in the form that evaluation wants.
 
-use crate::{Filter, FilterError, Pushdown};
-use stele_types::{Cell, TableSchema};
+use crate::evaluate::Evaluation;
+use crate::pushdown::{QualifierRange, TimestampBounds, above, below};
+use crate::re2::Pattern;
+use crate::{FilterError, Pushdown};
+use bytes::Bytes;
+use std::ops::Bound;
+use stele_types::{Cell, FamilyId};
 
 /// A checked filter. Shared between scans; it holds no state of a row.
 #[derive(Clone, Debug)]
 pub struct CompiledFilter {
-    pushdown: Pushdown,
+    /// Conditions on the row that no cell can get past; taken out of `root`.
+    pub(crate) guards: Vec<RowTest>,
+    pub(crate) root: Node,
+    pub(crate) pushdown: Pushdown,
 }
 
-impl Filter {
-    /// Checks the whole tree, also what no row would ever reach, and prepares it for rows of tables with this schema.
-    pub fn compile(&self, _schema: &TableSchema) -> Result<CompiledFilter, FilterError> {
-        Ok(CompiledFilter {
-            pushdown: Pushdown::default(),
-        })
-    }
+/// One step of evaluation. Chains within chains are flat, members that change nothing are gone, and neighbouring tests
+/// of cells are one step.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    PassAll,
+    BlockAll,
+    Sink,
+    Row(RowTest),
+    Cells(Vec<CellTest>),
+    Offset(usize),
+    PerRow(usize),
+    PerColumn(usize),
+    Strip,
+    Label(String),
+    Chain(Vec<Node>),
+    Interleave(Vec<Node>),
+    Condition {
+        predicate: Box<Node>,
+        on_true: Box<Node>,
+        on_false: Box<Node>,
+    },
+}
+
+/// Lets a whole row through or nothing of it.
+#[derive(Clone, Debug)]
+pub(crate) enum RowTest {
+    Key(Pattern),
+    Sample(f64),
+}
+
+/// Lets a cell through by looking at nothing else.
+#[derive(Clone, Debug)]
+pub(crate) enum CellTest {
+    /// Sorted.
+    Families(Vec<FamilyId>),
+    Qualifier(Pattern),
+    Columns(FamilyId, QualifierRange),
+    Timestamps(TimestampBounds),
+    Value(Pattern),
+    ValueRange(Bound<Bytes>, Bound<Bytes>),
+    ValueMask(Bytes),
 }
 
 impl CompiledFilter {
@@ -24,25 +66,90 @@ impl CompiledFilter {
         &self.pushdown
     }
 
+    /// Whether the filter changes nothing of any row.
+    pub fn passes_all(&self) -> bool {
+        self.guards.is_empty() && matches!(self.root, Node::PassAll)
+    }
+
     /// Whether the row can give any cell, as far as its key and the sampling of rows tell. Draws from `rng` (uniform in
     /// [0, 1)) for the samplings it decides; [`evaluate`](Self::evaluate) does not repeat them.
-    pub fn admits_row(&self, _row: &[u8], _rng: &mut dyn FnMut() -> f64) -> bool {
-        true
+    pub fn admits_row(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {
+        !self.pushdown.no_cells && self.guards.iter().all(|guard| guard.admits(row, rng))
     }
 
     /// The cells the filter makes of an admitted row's cells, both in order of family, qualifier and timestamp (newest
-    /// first). Must be called only after [`admits_row`](Self::admits_row) said yes.
+    /// first). Must be called only after [`admits_row`](Self::admits_row) said yes, because it leaves out what that
+    /// has decided.
     pub fn evaluate(
         &self,
-        _row: &[u8],
+        row: &[u8],
         cells: Vec<Cell>,
-        _rng: &mut dyn FnMut() -> f64,
+        rng: &mut dyn FnMut() -> f64,
     ) -> Result<Vec<Cell>, FilterError> {
-        Ok(cells)
+        debug_assert!(cells.is_sorted_by(|a, b| crate::evaluate::order(a, b).is_le()));
+        Evaluation::new(row, rng).finish(&self.root, cells)
+    }
+
+    /// The cells the filter makes of a row's cells: [`admits_row`](Self::admits_row) and
+    /// [`evaluate`](Self::evaluate) in one, for single rows.
+    pub fn apply(
+        &self,
+        row: &[u8],
+        cells: Vec<Cell>,
+        rng: &mut dyn FnMut() -> f64,
+    ) -> Result<Vec<Cell>, FilterError> {
+        if !self.admits_row(row, rng) {
+            return Ok(Vec::new());
+        }
+        self.evaluate(row, cells, rng)
     }
 }
 
-/// Keeps the first `versions` cells of each column.
-pub(crate) fn keep_newest(cells: &mut Vec<Cell>, versions: usize) {
-    let _ = (cells, versions);
+impl Node {
+    /// Whether cells can leave it past its enclosing filters.
+    pub(crate) fn has_sink(&self) -> bool {
+        match self {
+            Node::Sink => true,
+            Node::Chain(members) | Node::Interleave(members) => members.iter().any(Node::has_sink),
+            _ => false,
+        }
+    }
+}
+
+impl RowTest {
+    pub(crate) fn admits(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {
+        match self {
+            RowTest::Key(pattern) => pattern.is_match(row),
+            RowTest::Sample(probability) => rng() < *probability,
+        }
+    }
+}
+
+impl CellTest {
+    pub(crate) fn admits(&self, cell: &Cell) -> bool {
+        match self {
+            CellTest::Families(families) => families.binary_search(&cell.family).is_ok(),
+            CellTest::Qualifier(pattern) => pattern.is_match(&cell.qualifier),
+            CellTest::Columns(family, range) => {
+                *family == cell.family && range.contains(&cell.qualifier)
+            }
+            CellTest::Timestamps(bounds) => bounds.contains(cell.timestamp),
+            CellTest::Value(pattern) => pattern.is_match(&cell.value),
+            CellTest::ValueRange(start, end) => {
+                above(start, &cell.value) && below(end, &cell.value)
+            }
+            CellTest::ValueMask(mask) => {
+                mask.len() == cell.value.len()
+                    && mask.iter().zip(&cell.value[..]).all(|(m, v)| m & v == *m)
+            }
+        }
+    }
+
+    /// Whether it looks at the value.
+    pub(crate) fn reads_value(&self) -> bool {
+        matches!(
+            self,
+            CellTest::Value(_) | CellTest::ValueRange(..) | CellTest::ValueMask(_)
+        )
+    }
 }

@@ -13,11 +13,22 @@
 //! what each one means. Everything here is pure: no I/O, no async, no clock; randomness is an argument.
 
 mod ast;
+mod compile;
 mod compiled;
 mod error;
+mod evaluate;
+mod need;
 mod pushdown;
+pub mod re2;
 
 pub use ast::Filter;
 pub use compiled::CompiledFilter;
 pub use error::FilterError;
 pub use pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

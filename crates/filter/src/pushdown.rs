@@ -92,7 +92,7 @@ impl Pushdown {
             self.timestamps.contains(c.timestamp) && self.columns.contains(c.family, &c.qualifier)
         });
         if let Some(versions) = self.versions {
-            crate::compiled::keep_newest(&mut cells, versions);
+            crate::evaluate::keep_newest(&mut cells, versions);
         }
         if let Some(first) = self.cells {
             cells.truncate(first);
