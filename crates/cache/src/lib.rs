@@ -1,1 +1,135 @@
 //! Block cache: sharded, byte-weighted, scan-resistant.
+//!
+//! Holds decoded blocks by (file, offset). Replacement is S3-FIFO (Yang et al., SOSP 2023), per shard:
+//!
+//! * a *small* queue takes what is new, about a tenth of the bytes; what nobody asks for again leaves from here, so a
+//!   scan of any length displaces at most that tenth;
+//! * the *main* queue holds what proved useful; on the way out an entry that was used goes round again;
+//! * the *ghost* queue remembers keys (not values) that left the small queue; when one of them comes back it goes to
+//!   main at once. Ghost hits tell a memory governor what more capacity would be worth.
+//!
+//! Invariants:
+//! * The charged bytes of a shard never exceed its share, `capacity / shards`, also not between two calls.
+//! * Charged bytes are the given weight plus [`ENTRY_OVERHEAD_BYTES`], so tiny entries cannot grow it without bound.
+//! * An entry that exceeds the share is not admitted.
+
+mod shard;
+
+use parking_lot::Mutex;
+use shard::Shard;
+
+/// Charged on top of an entry's weight: slot, queue position, map entry and the value's own header.
+pub const ENTRY_OVERHEAD_BYTES: usize = 128;
+
+/// Enough that two dozen cores rarely meet on one lock, few enough that a 64 MB cache still admits 4 MB blocks.
+const SHARDS: usize = 16;
+
+/// Which block: file ids are unique within one data root and files are immutable, so an entry is never stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockKey {
+    /// The file's id.
+    pub file: u64,
+    /// Where the block begins in the file.
+    pub offset: u64,
+}
+
+impl BlockKey {
+    /// Mixes both halves (the finalizer of MurmurHash3); file ids and offsets are not chosen by an adversary.
+    fn hash64(self) -> u64 {
+        let mut h = self.file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset;
+        h = (h ^ (h >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        h ^ (h >> 33)
+    }
+}
+
+/// Counters since creation, and the current fill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// `get` found it.
+    pub hits: u64,
+    /// `get` did not.
+    pub misses: u64,
+    /// Inserted keys that had left the small queue not long ago: hits a larger cache would have had.
+    pub ghost_hits: u64,
+    /// Bytes charged by insertions.
+    pub inserted_bytes: u64,
+    /// Bytes released by replacement, shrinking, and removal.
+    pub evicted_bytes: u64,
+    /// Bytes charged now.
+    pub used_bytes: u64,
+    /// Bytes allowed.
+    pub capacity: u64,
+    /// Entries now.
+    pub entries: u64,
+}
+
+/// A concurrent cache of cheaply clonable values.
+#[derive(Debug)]
+pub struct BlockCache<V> {
+    /// Power of two in number; the key's hash picks one.
+    shards: Box<[Mutex<Shard<V>>]>,
+}
+
+impl<V: Clone> BlockCache<V> {
+    /// An empty cache. A capacity of 0 admits nothing.
+    pub fn new(capacity_bytes: usize) -> Self {
+        Self::with_shards(capacity_bytes, SHARDS)
+    }
+
+    /// An empty cache of a given number of shards, rounded up to a power of two.
+    pub fn with_shards(capacity_bytes: usize, shards: usize) -> Self {
+        let shards = shards.clamp(1, 1 << 16).next_power_of_two();
+        let share = capacity_bytes / shards;
+        BlockCache {
+            shards: (0..shards).map(|_| Mutex::new(Shard::new(share))).collect(),
+        }
+    }
+
+    /// The block, when it is here.
+    pub fn get(&self, key: &BlockKey) -> Option<V> {
+        self.shard(key).lock().get(key)
+    }
+
+    /// Keeps `value`, which holds on to `weight` bytes, if it fits at all. Replaces an older value of the key.
+    pub fn insert(&self, key: BlockKey, value: V, weight: usize) {
+        // Values are dropped after the lock: freeing a block may return memory to the system.
+        let dropped = self.shard(&key).lock().insert(key, value, weight);
+        drop(dropped);
+    }
+
+    /// Changes the capacity, evicting at once when it shrinks.
+    pub fn set_capacity(&self, capacity_bytes: usize) {
+        let share = capacity_bytes / self.shards.len();
+        for shard in &self.shards {
+            let dropped = shard.lock().set_share(share);
+            drop(dropped);
+        }
+    }
+
+    /// Drops all blocks of a file. Walks the whole cache: for deleted files, not for the read path.
+    pub fn remove_file(&self, file: u64) {
+        for shard in &self.shards {
+            let dropped = shard.lock().remove_file(file);
+            drop(dropped);
+        }
+    }
+
+    /// Counters, summed over the shards one after the other (so not one instant's).
+    pub fn stats(&self) -> CacheStats {
+        let mut sum = CacheStats::default();
+        for shard in &self.shards {
+            shard.lock().add_stats(&mut sum);
+        }
+        sum
+    }
+
+    fn shard(&self, key: &BlockKey) -> &Mutex<Shard<V>> {
+        // The map within a shard uses the low bits; take the high ones here.
+        let mask = self.shards.len() - 1;
+        &self.shards[(key.hash64() >> 40) as usize & mask]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,39 @@
-//! Immutable sorted files of cells.
+//! Immutable sorted files of cells (Bigtable §4, §5.3). Byte table: `docs/formats/sstable.md`.
+//!
+//! Terms: a *key* is an encoded cell key (`stele_types::key`); its *trailer* is the last 17 bytes (timestamp, sequence,
+//! kind), its *body* the rest. A *block* is the unit of I/O, checksum, compression and caching. A *separator* is a byte
+//! string that tells two neighbouring blocks apart in the index.
+//!
+//! * [`SstableWriter`] takes strictly increasing keys and buffers finished blocks; only writing them out is async.
+//! * [`Sstable`] is an open file: footer, properties, row filter and top index are pinned, all else goes through the
+//!   block cache.
+//! * [`Cursor`] moves over the cells in both directions. Its core is synchronous: it asks for an await
+//!   ([`Step::Pending`]) only when a block is neither cached nor readable without blocking.
+//!
+//! Decoders ([`footer`], [`properties`], [`index`], [`filter`], [`block`], [`compress`]) are pure functions over bytes
+//! that never panic and never allocate more than a stated limit, so that each can be fuzzed.
+
+pub mod block;
+pub mod compress;
+mod cursor;
+mod error;
+pub mod filter;
+pub mod footer;
+pub mod frame;
+pub mod index;
+mod inspect;
+pub mod limits;
+pub mod properties;
+mod ranges;
+mod reader;
+mod writer;
+
+pub use cursor::{Cursor, CursorOptions, Step};
+pub use error::{DecodeError, Result, SstableError};
+pub use inspect::inspect;
+pub use properties::Properties;
+pub use reader::{Cache, Sstable};
+pub use writer::{SstableMeta, SstableWriter, WriteOptions};
+
+#[cfg(test)]
+mod tests;

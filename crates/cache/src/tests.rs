@@ -1,0 +1,118 @@
+//! The cache against a map that forgets nothing: it may forget, but never lie and never overflow.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+fn key(file: u64, offset: u64) -> BlockKey {
+    BlockKey { file, offset }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Get(u64, u64),
+    Insert(u64, u64, usize),
+    Resize(usize),
+    RemoveFile(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (0u64..3, 0u64..20).prop_map(|(f, o)| Op::Get(f, o)),
+        8 => (0u64..3, 0u64..20, 0usize..3_000).prop_map(|(f, o, w)| Op::Insert(f, o, w)),
+        1 => (0usize..12_000).prop_map(Op::Resize),
+        1 => (0u64..3).prop_map(Op::RemoveFile),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn never_lies_and_never_overflows(
+        capacity in 0usize..12_000, shards in 1usize..5, ops in prop::collection::vec(op(), 1..200),
+    ) {
+        let cache = BlockCache::with_shards(capacity, shards);
+        let mut model: HashMap<BlockKey, u64> = HashMap::new();
+        let mut capacity = capacity;
+        for (version, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Get(f, o) => {
+                    if let Some(found) = cache.get(&key(f, o)) {
+                        prop_assert_eq!(model.get(&key(f, o)), Some(&found));
+                    }
+                }
+                Op::Insert(f, o, weight) => {
+                    cache.insert(key(f, o), version as u64, weight);
+                    model.insert(key(f, o), version as u64);
+                    let share = capacity / shards.next_power_of_two();
+                    let fits = weight + ENTRY_OVERHEAD_BYTES <= share;
+                    prop_assert_eq!(cache.get(&key(f, o)), fits.then_some(version as u64));
+                }
+                Op::Resize(bytes) => {
+                    capacity = bytes;
+                    cache.set_capacity(bytes);
+                }
+                Op::RemoveFile(f) => {
+                    cache.remove_file(f);
+                    model.retain(|k, _| k.file != f);
+                }
+            }
+            let stats = cache.stats();
+            prop_assert!(stats.used_bytes <= stats.capacity && stats.capacity <= capacity as u64);
+            prop_assert_eq!(stats.inserted_bytes - stats.evicted_bytes, stats.used_bytes);
+        }
+    }
+}
+
+#[test]
+fn a_long_scan_leaves_the_hot_set() {
+    const BLOCK: usize = 4096 - ENTRY_OVERHEAD_BYTES;
+    let cache = BlockCache::with_shards(4096 * 1000, 4);
+    let hot = 500;
+    for _ in 0..4 {
+        for offset in 0..hot {
+            if cache.get(&key(1, offset)).is_none() {
+                cache.insert(key(1, offset), offset, BLOCK);
+            }
+        }
+    }
+    for offset in 0..20_000 {
+        assert_eq!(cache.get(&key(2, offset)), None);
+        cache.insert(key(2, offset), offset, BLOCK);
+    }
+    let kept = (0..hot)
+        .filter(|&o| cache.get(&key(1, o)).is_some())
+        .count();
+    assert_eq!(kept as u64, hot, "a FIFO or LRU cache would keep none");
+}
+
+#[test]
+fn a_key_that_returns_soon_goes_to_main_and_is_counted() {
+    let cache = BlockCache::with_shards(10 * (1000 + ENTRY_OVERHEAD_BYTES), 1);
+    for offset in 0..11 {
+        cache.insert(key(1, offset), offset, 1000);
+    }
+    assert_eq!(
+        cache.get(&key(1, 0)),
+        None,
+        "the oldest unused entry went first"
+    );
+    cache.insert(key(1, 0), 0, 1000);
+    assert_eq!(cache.stats().ghost_hits, 1);
+    for offset in 100..200 {
+        cache.insert(key(1, offset), offset, 1000);
+    }
+    assert_eq!(
+        cache.get(&key(1, 0)),
+        Some(0),
+        "main outlives a scan through small"
+    );
+}
+
+#[test]
+fn an_entry_above_the_share_is_refused_and_displaces_nothing() {
+    let cache = BlockCache::with_shards(8_000, 2);
+    cache.insert(key(1, 1), 1, 100);
+    cache.insert(key(1, 2), 2, 4_000);
+    assert_eq!(cache.get(&key(1, 2)), None);
+    assert_eq!(cache.get(&key(1, 1)), Some(1));
+}

@@ -1,0 +1,165 @@
+//! One block against a sorted vector, and against noise.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Keys with long and short common prefixes; the bodies need not be well-formed here.
+fn cells() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
+    let body = prop::collection::vec(0u8..3, 0..12);
+    let trailer = (
+        prop_oneof![-3i64..3, any::<i64>()],
+        prop_oneof![0u64..5, any::<u64>()],
+        1u8..=8,
+    );
+    let key = (body, trailer).prop_map(|(mut key, (timestamp, seq, kind))| {
+        let kind = CellKind::from_byte(kind).expect("1..=8 are kinds");
+        key.extend_from_slice(
+            &Trailer {
+                timestamp: Timestamp(timestamp),
+                seq,
+                kind,
+            }
+            .encode(),
+        );
+        key
+    });
+    prop::collection::btree_map(key, prop::collection::vec(any::<u8>(), 0..10), 1..80)
+}
+
+fn build(cells: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
+    let mut builder = BlockBuilder::default();
+    let mut previous: &[u8] = &[];
+    for (key, value) in cells {
+        let (body, trailer) = Trailer::split(key).expect("has a trailer");
+        builder.add(
+            crate::index::common_prefix(previous, body),
+            body,
+            trailer,
+            value,
+        );
+        previous = body;
+    }
+    let len = builder.len();
+    let content = builder.finish();
+    assert_eq!(content.len(), len);
+    Block::parse(Bytes::from(content)).expect("just built")
+}
+
+proptest! {
+    #[test]
+    fn moves_like_a_sorted_vector(cells in cells(), moves in prop::collection::vec((0u8..5, any::<prop::sample::Index>()), 0..60)) {
+        let list: Vec<_> = cells.iter().collect();
+        let mut cursor = BlockCursor::default();
+        cursor.set_block(build(&cells));
+        let mut at: Option<usize> = None;
+        for (what, index) in moves {
+            let mut target = list[index.index(list.len())].0.clone();
+            if index.index(3) == 0 {
+                target.truncate(index.index(target.len()));
+            }
+            let below = list.partition_point(|(k, _)| **k < target);
+            let (found, expected) = match (what, at) {
+                (0, Some(i)) => (cursor.advance(), Some(i + 1)),
+                (1, Some(i)) => (cursor.retreat(), i.checked_sub(1)),
+                (2, _) => (cursor.seek(&target), Some(below)),
+                (3, _) => (cursor.seek_before(&target), below.checked_sub(1)),
+                (_, _) if index.index(2) == 0 => (cursor.seek_first(), Some(0)),
+                (_, _) => (cursor.seek_last(), Some(list.len() - 1)),
+            };
+            at = expected.filter(|&i| i < list.len());
+            prop_assert_eq!(found, Ok(at.is_some()));
+            prop_assert_eq!(cursor.is_valid(), at.is_some());
+            if let Some(i) = at {
+                prop_assert_eq!(cursor.key(), list[i].0.as_slice());
+                prop_assert_eq!(cursor.value(), list[i].1.as_slice());
+                prop_assert_eq!(&cursor.value_bytes()[..], list[i].1.as_slice());
+            }
+        }
+    }
+
+    #[test]
+    fn noise_never_panics_and_always_ends(
+        noise in prop::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..200),
+        restarts in prop::collection::vec(0u32..200, 1..4), target in prop::collection::vec(any::<u8>(), 0..4),
+    ) {
+        let mut content = noise;
+        content.extend_from_slice(&[0; 4]);
+        for restart in &restarts {
+            content.extend_from_slice(&restart.to_le_bytes());
+        }
+        content.extend_from_slice(&[0; 8]);
+        content.extend_from_slice(&(restarts.len() as u32 + 1).to_le_bytes());
+        exercise(Bytes::from(content), &target)?;
+    }
+
+    #[test]
+    fn a_damaged_block_never_panics_and_always_ends(cells in cells(), at: prop::sample::Index, bit in 0u8..8) {
+        let mut content = build(&cells).content.to_vec();
+        let at = at.index(content.len());
+        content[at] ^= 1 << bit;
+        exercise(Bytes::from(content), cells.keys().next_back().expect("not empty"))?;
+    }
+}
+
+/// Walks and seeks until an error or the end; every step must make progress.
+fn exercise(content: Bytes, target: &[u8]) -> Result<(), TestCaseError> {
+    let Ok(block) = Block::parse(content) else {
+        return Ok(());
+    };
+    let limit = block.bytes() + 1;
+    let mut cursor = BlockCursor::default();
+    cursor.set_block(block);
+    let mut steps = 0;
+    let mut more = cursor.seek_first();
+    while let Ok(true) = more {
+        let _ = cursor.value_bytes();
+        steps += 1;
+        prop_assert!(steps <= limit);
+        more = cursor.advance();
+    }
+    more = cursor.seek_last();
+    while let Ok(true) = more {
+        steps += 1;
+        prop_assert!(steps <= 2 * limit);
+        more = cursor.retreat();
+    }
+    let _ = cursor.seek(target);
+    let _ = cursor.seek_before(target);
+    Ok(())
+}
+
+#[test]
+fn small_cells_have_small_headers() {
+    let mut builder = BlockBuilder::default();
+    let mut previous = Vec::new();
+    let count = 500;
+    for row in 0..count {
+        let mut key = stele_types::KeyBuf::new();
+        let timestamp = Timestamp(1_700_000_000_000_000 + 131 * row);
+        let seq = stele_types::SeqNo::new(stele_types::Epoch(1), 1_000 + row as u64);
+        let name = format!("user{:08}", row * 17);
+        key.set(
+            name.as_bytes(),
+            stele_types::FamilyId(1),
+            b"q",
+            timestamp,
+            seq,
+            CellKind::Put,
+        );
+        let key = key.into_vec();
+        let (body, trailer) = Trailer::split(&key).expect("has a trailer");
+        builder.add(
+            crate::index::common_prefix(&previous, body),
+            body,
+            trailer,
+            &[7; 10],
+        );
+        previous = body.to_vec();
+    }
+    let per_cell = builder.len() as f64 / count as f64;
+    assert!(
+        per_cell < 33.0,
+        "{per_cell:.1} bytes for a cell of 21 key, 17 trailer and 10 value bytes"
+    );
+}

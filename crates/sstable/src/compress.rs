@@ -1,0 +1,180 @@
+//! Compression of block content.
+//!
+//! A compressed payload is the content's length as a varint, then the codec's own bytes. The length is checked against
+//! [`limits::BLOCK_BYTES_MAX`] before anything is allocated, and against what the codec produced afterwards.
+
+use crate::error::DecodeError;
+use crate::limits;
+use std::cell::RefCell;
+use stele_types::schema::Compression;
+use stele_types::varint;
+
+/// Zstandard level: the schema promises 1, the fastest of the ordinary levels.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Compresses blocks, keeping codec state from one to the next.
+pub struct Compressor {
+    kind: Compression,
+    scratch: Vec<u8>,
+    snappy: snap::raw::Encoder,
+    /// Made on first use: its window costs some hundred kilobytes.
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Compressor {
+    /// A compressor of one kind.
+    pub fn new(kind: Compression) -> Self {
+        Compressor {
+            kind,
+            scratch: Vec::new(),
+            snappy: snap::raw::Encoder::new(),
+            zstd: None,
+        }
+    }
+
+    /// The payload for `content` when that saves at least an eighth, else `None`: store it as it is. A codec that
+    /// fails is treated the same way, since storing raw is always right.
+    pub fn compress(&mut self, content: &[u8]) -> Option<Vec<u8>> {
+        if self.kind == Compression::None {
+            return None;
+        }
+        let bound = match self.kind {
+            Compression::None => 0,
+            Compression::Lz4 => lz4_flex::block::get_maximum_output_size(content.len()),
+            Compression::Snappy => snap::raw::max_compress_len(content.len()),
+            Compression::Zstd => zstd::zstd_safe::compress_bound(content.len()),
+        };
+        self.scratch.clear();
+        varint::put_u64(&mut self.scratch, content.len() as u64);
+        let start = self.scratch.len();
+        self.scratch.resize(start + bound, 0);
+        let out = self.scratch.get_mut(start..)?;
+        let len = match self.kind {
+            Compression::None => return None,
+            Compression::Lz4 => lz4_flex::block::compress_into(content, out).ok()?,
+            Compression::Snappy => self.snappy.compress(content, out).ok()?,
+            Compression::Zstd => {
+                if self.zstd.is_none() {
+                    self.zstd = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
+                }
+                self.zstd.as_mut()?.compress_to_buffer(content, out).ok()?
+            }
+        };
+        let total = start + len;
+        if total > content.len() - content.len() / 8 {
+            return None;
+        }
+        // Room for the frame's tail, so that sealing does not reallocate.
+        let mut payload = Vec::with_capacity(total + crate::frame::TAIL_BYTES);
+        payload.extend_from_slice(self.scratch.get(..total)?);
+        Some(payload)
+    }
+}
+
+/// The content of a compressed payload. `kind` must not be [`Compression::None`], whose payload is the content.
+pub fn decompress(kind: Compression, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut input = payload;
+    let len = varint::take_u64(&mut input)
+        .and_then(|len| usize::try_from(len).ok())
+        .ok_or_else(|| DecodeError::new(0, "malformed content length"))?;
+    if len > limits::BLOCK_BYTES_MAX {
+        return Err(DecodeError::new(
+            0,
+            format!("content length {len} exceeds the limit"),
+        ));
+    }
+    let at = payload.len() - input.len();
+    let failed = |e: &dyn std::fmt::Display| DecodeError::new(at, format!("{kind:?}: {e}"));
+    let mut content = vec![0; len];
+    let made = match kind {
+        Compression::None => return Err(failed(&"not a codec")),
+        Compression::Lz4 => {
+            lz4_flex::block::decompress_into(input, &mut content).map_err(|e| failed(&e))?
+        }
+        Compression::Snappy => snap::raw::Decoder::new()
+            .decompress(input, &mut content)
+            .map_err(|e| failed(&e))?,
+        Compression::Zstd => zstd_into(input, &mut content).map_err(|e| failed(&e))?,
+    };
+    if made != len {
+        return Err(failed(&format!("content of {made} bytes, expected {len}")));
+    }
+    Ok(content)
+}
+
+thread_local! {
+    /// A decompression context is 150 KB; making one per block would cost more than decompressing it.
+    static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+fn zstd_into(input: &[u8], out: &mut [u8]) -> std::io::Result<usize> {
+    ZSTD.with_borrow_mut(|slot| {
+        let context = match slot {
+            Some(context) => context,
+            None => slot.insert(zstd::bulk::Decompressor::new()?),
+        };
+        context.decompress_to_buffer(input, out)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KINDS: [Compression; 3] = [Compression::Lz4, Compression::Snappy, Compression::Zstd];
+
+    #[test]
+    fn compressible_content_round_trips_and_random_content_stays_raw() {
+        let text = b"a row, a family, a column; ".repeat(1000);
+        let mut x = 1u64;
+        let mut noise = || {
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (x >> 33) as u8
+        };
+        let random: Vec<u8> = (0..10_000).map(|_| noise()).collect();
+        for kind in KINDS {
+            let mut compressor = Compressor::new(kind);
+            for _ in 0..2 {
+                let payload = compressor.compress(&text).expect("text compresses");
+                assert!(payload.len() < text.len() / 4);
+                assert_eq!(decompress(kind, &payload).expect("decompresses"), text);
+                assert_eq!(compressor.compress(&random), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_above_the_limit_is_refused_before_allocating() {
+        let mut payload = Vec::new();
+        varint::put_u64(&mut payload, u64::MAX);
+        for kind in KINDS {
+            assert!(decompress(kind, &payload).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), len in 0u64..5000) {
+            let mut payload = Vec::new();
+            varint::put_u64(&mut payload, len);
+            payload.extend_from_slice(&bytes);
+            for kind in KINDS {
+                let _ = decompress(kind, &bytes);
+                if let Ok(content) = decompress(kind, &payload) {
+                    prop_assert_eq!(content.len() as u64, len);
+                }
+            }
+        }
+    }
+}

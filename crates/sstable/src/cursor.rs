@@ -1,0 +1,500 @@
+//! Moves over the cells of one sstable, in both directions.
+//!
+//! The core is synchronous. An operation sets a [`Goal`] and `run` pursues it until it is reached or a block is missing
+//! that is neither cached nor readable without blocking; then the answer is [`Step::Pending`], the goal stays, and
+//! [`Cursor::load`] fetches the block and goes on. Goals are pursued so that repeating the work done before the
+//! interruption is harmless; index blocks once fetched stay in `index`, so no fetch is repeated.
+//!
+//! Invariants:
+//! * `status` is `Ready` exactly when `cells` is valid; its block is then `index`'s entry `at`.
+//! * `ahead` holds at most `readahead_bytes` plus one block, and is emptied before it is filled again.
+
+mod readahead;
+
+use crate::block::BlockCursor;
+use crate::error::{DecodeError, Result};
+use crate::frame::Handle;
+use crate::index::IndexBlock;
+use crate::reader::Sstable;
+use bytes::Bytes;
+use readahead::Readahead;
+use std::sync::Arc;
+
+/// Where an operation left the cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// On a cell.
+    Ready,
+    /// A block must be loaded: await [`Cursor::load`].
+    Pending,
+    /// Past the last cell in the direction of the move, or never positioned. Only a seek leads out of it.
+    End,
+}
+
+/// How a cursor reads.
+#[derive(Clone, Copy, Debug)]
+pub struct CursorOptions {
+    /// Whether blocks it reads enter the cache. Compactions and one-off scans say no.
+    pub fill_cache: bool,
+    /// Most bytes to fetch at once when moving sequentially; the window doubles up to it. 0 fetches single blocks.
+    pub readahead_bytes: usize,
+}
+
+impl Default for CursorOptions {
+    fn default() -> Self {
+        CursorOptions {
+            fill_cache: true,
+            readahead_bytes: 256 << 10,
+        }
+    }
+}
+
+/// What the cursor is after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// The first cell not below `target`.
+    Seek,
+    /// The last cell below `target`.
+    SeekBefore,
+    /// The last cell.
+    Last,
+    /// The first cell of the block after `at`.
+    NextBlock,
+    /// The last cell of the block before `at`.
+    PreviousBlock,
+    /// The first cell of block `at`.
+    EnterFirst,
+    /// The last cell of block `at`.
+    EnterLast,
+}
+
+/// A first-level index block and a place in it.
+#[derive(Debug)]
+struct IndexPlace {
+    /// Which entry of the top index.
+    top_at: usize,
+    block: IndexBlock,
+    /// Which data block.
+    at: usize,
+}
+
+/// A position in an sstable.
+pub struct Cursor {
+    table: Arc<Sstable>,
+    options: CursorOptions,
+    status: Step,
+    goal: Goal,
+    target: Vec<u8>,
+    index: Option<IndexPlace>,
+    /// The offset of the block in `cells`, if one is loaded.
+    loaded: Option<u64>,
+    cells: BlockCursor,
+    /// What `load` must fetch.
+    missing: Handle,
+    ahead: Readahead,
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("Cursor");
+        out.field("table", &self.table)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cursor {
+    /// A cursor without position.
+    pub fn new(table: Arc<Sstable>, options: CursorOptions) -> Self {
+        Cursor {
+            ahead: Readahead::new(options.readahead_bytes),
+            table,
+            options,
+            status: Step::End,
+            goal: Goal::Seek,
+            target: Vec::new(),
+            index: None,
+            loaded: None,
+            cells: BlockCursor::default(),
+            missing: Handle::default(),
+        }
+    }
+
+    /// The file under the cursor.
+    pub fn table(&self) -> &Arc<Sstable> {
+        &self.table
+    }
+
+    /// Where the last operation left it.
+    #[inline]
+    pub fn status(&self) -> Step {
+        self.status
+    }
+
+    /// The full encoded key; meaningful while `Ready`.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.cells.key()
+    }
+
+    /// The value; meaningful while `Ready`.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.cells.value()
+    }
+
+    /// The value as a slice of the block, which it keeps in memory.
+    pub fn value_bytes(&self) -> Bytes {
+        self.cells.value_bytes()
+    }
+
+    /// To the first cell whose key is not below `target`.
+    pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
+        self.target.clear();
+        self.target.extend_from_slice(target);
+        self.start(Goal::Seek)
+    }
+
+    /// To the first cell.
+    pub fn seek_first(&mut self) -> Result<Step> {
+        self.seek(&[])
+    }
+
+    /// To the last cell whose key is below `target`.
+    pub fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
+        self.target.clear();
+        self.target.extend_from_slice(target);
+        self.start(Goal::SeekBefore)
+    }
+
+    /// To the last cell.
+    pub fn seek_last(&mut self) -> Result<Step> {
+        self.start(Goal::Last)
+    }
+
+    /// To the following cell. Does nothing unless `Ready`.
+    #[inline]
+    pub fn advance(&mut self) -> Result<Step> {
+        if self.status != Step::Ready {
+            return Ok(self.status);
+        }
+        match self.cells.advance() {
+            Ok(true) => Ok(Step::Ready),
+            Ok(false) => self.start(Goal::NextBlock),
+            Err(e) => Err(self.broken(&e)),
+        }
+    }
+
+    /// To the preceding cell. Does nothing unless `Ready`.
+    #[inline]
+    pub fn retreat(&mut self) -> Result<Step> {
+        if self.status != Step::Ready {
+            return Ok(self.status);
+        }
+        match self.cells.retreat() {
+            Ok(true) => Ok(Step::Ready),
+            Ok(false) => self.start(Goal::PreviousBlock),
+            Err(e) => Err(self.broken(&e)),
+        }
+    }
+
+    /// Completes an operation that said `Pending`: fetches what is missing until the cursor is `Ready` or at the `End`.
+    /// Does nothing in another state. When its future is dropped, the operation is still pending.
+    pub async fn load(&mut self) -> Result<Step> {
+        while self.status == Step::Pending {
+            let (offset, len) = self.plan_fetch();
+            let read = self.table.file().read_at(offset, len).await;
+            let framed = match read {
+                Ok(framed) => framed,
+                Err(e) => {
+                    self.status = Step::End;
+                    return Err(e.into());
+                }
+            };
+            self.ahead.fill(offset, framed);
+            self.go()?;
+        }
+        Ok(self.status)
+    }
+
+    fn start(&mut self, goal: Goal) -> Result<Step> {
+        self.goal = goal;
+        self.go()
+    }
+
+    fn go(&mut self) -> Result<Step> {
+        self.status = match self.run() {
+            Ok(step) => step,
+            Err(e) => {
+                self.status = Step::End;
+                return Err(e);
+            }
+        };
+        Ok(self.status)
+    }
+
+    /// Pursues the goal. Ends: a seek turns into at most one step to a neighbour, which turns into entering a block.
+    fn run(&mut self) -> Result<Step> {
+        loop {
+            let reached = match self.goal {
+                Goal::Seek => {
+                    if !self.locate(true)? || !self.load_data()? {
+                        return Ok(Step::Pending);
+                    }
+                    let found = self.cells.seek(&self.target);
+                    self.reached(found, Goal::NextBlock)?
+                }
+                Goal::SeekBefore => {
+                    if !self.locate(false)? || !self.load_data()? {
+                        return Ok(Step::Pending);
+                    }
+                    let found = self.cells.seek_before(&self.target);
+                    self.reached(found, Goal::PreviousBlock)?
+                }
+                Goal::Last => {
+                    let top_at = self.table.top().len() - 1;
+                    if !self.load_index(top_at, usize::MAX)? {
+                        return Ok(Step::Pending);
+                    }
+                    self.goal = Goal::EnterLast;
+                    false
+                }
+                Goal::NextBlock | Goal::PreviousBlock => match self.step_block()? {
+                    Step::Ready => false,
+                    other => return Ok(other),
+                },
+                Goal::EnterFirst | Goal::EnterLast => {
+                    if !self.load_data()? {
+                        return Ok(Step::Pending);
+                    }
+                    let first = self.goal == Goal::EnterFirst;
+                    let found = if first {
+                        self.cells.seek_first()
+                    } else {
+                        self.cells.seek_last()
+                    };
+                    self.reached(found, self.goal)?
+                }
+            };
+            if reached {
+                return Ok(Step::Ready);
+            }
+        }
+    }
+
+    fn reached(
+        &mut self,
+        found: std::result::Result<bool, DecodeError>,
+        otherwise: Goal,
+    ) -> Result<bool> {
+        let found = found.map_err(|e| self.broken(&e))?;
+        if !found {
+            self.goal = otherwise;
+        }
+        Ok(found)
+    }
+
+    /// Finds the data block that alone can hold the first cell not below `target` (`inclusive`) or the last cell below
+    /// it, leaving aside its neighbour's edge. False when an index block is missing.
+    fn locate(&mut self, inclusive: bool) -> Result<bool> {
+        if self.current_block_covers(inclusive) {
+            return Ok(true);
+        }
+        let top = self.table.top();
+        let top_at = top
+            .find(&self.target, inclusive)
+            .map_err(|e| self.table.corruption_at(Handle::default(), &e))?;
+        if !self.load_index(top_at, 0)? {
+            return Ok(false);
+        }
+        let Some(place) = &mut self.index else {
+            return Ok(false);
+        };
+        let found = place.block.find(&self.target, inclusive);
+        let before = place.at;
+        place.at = found.map_err(|e| {
+            let handle = self.table.top().child(top_at).unwrap_or_default();
+            self.table.corruption_at(handle, &e)
+        })?;
+        if place.at.abs_diff(before) > 1 {
+            self.ahead.not_sequential();
+        }
+        Ok(true)
+    }
+
+    /// Whether the index need not be searched because the target belongs to the block we are in. Bounds are known
+    /// within one index block only; at its edges the search decides.
+    fn current_block_covers(&self, inclusive: bool) -> bool {
+        let (Some(place), Some(_)) = (&self.index, self.loaded) else {
+            return false;
+        };
+        let (Some(low), Some(high)) = (
+            place.block.separator(place.at),
+            place.block.separator(place.at + 1),
+        ) else {
+            return false;
+        };
+        let target = self.target.as_slice();
+        if inclusive {
+            low <= target && target < high
+        } else {
+            low < target && target <= high
+        }
+    }
+
+    /// Makes the `top_at`-th index block current, at the entry `at` (or its last). False when it is missing.
+    fn load_index(&mut self, top_at: usize, at: usize) -> Result<bool> {
+        if let Some(place) = &mut self.index
+            && place.top_at == top_at
+        {
+            place.at = at.min(place.block.len() - 1);
+            return Ok(true);
+        }
+        let top = self.table.top();
+        let handle = top.child(top_at).ok_or_else(|| {
+            self.table
+                .corruption_at(Handle::default(), &top.malformed(top_at))
+        })?;
+        // Index blocks are worth caching even for a scan that is not: every later reader needs them.
+        let Some(content) = self.fetch(handle, true)? else {
+            return Ok(false);
+        };
+        let block = self.table.parse_index(handle, content)?;
+        self.index = Some(IndexPlace {
+            top_at,
+            at: at.min(block.len() - 1),
+            block,
+        });
+        Ok(true)
+    }
+
+    /// Moves `index` to the neighbouring data block and sets the goal to enter it.
+    fn step_block(&mut self) -> Result<Step> {
+        let Some(place) = &mut self.index else {
+            return Ok(Step::End);
+        };
+        let forward = self.goal == Goal::NextBlock;
+        let within = if forward {
+            Some(place.at + 1).filter(|&at| at < place.block.len())
+        } else {
+            place.at.checked_sub(1)
+        };
+        let top_at = place.top_at;
+        if let Some(at) = within {
+            place.at = at;
+        } else {
+            let neighbour = if forward {
+                Some(top_at + 1).filter(|&at| at < self.table.top().len())
+            } else {
+                top_at.checked_sub(1)
+            };
+            let Some(neighbour) = neighbour else {
+                return Ok(Step::End);
+            };
+            if !self.load_index(neighbour, if forward { 0 } else { usize::MAX })? {
+                return Ok(Step::Pending);
+            }
+        }
+        self.ahead.sequential();
+        self.goal = if forward {
+            Goal::EnterFirst
+        } else {
+            Goal::EnterLast
+        };
+        Ok(Step::Ready)
+    }
+
+    /// Makes the data block at `index` the one in `cells`. False when it is missing.
+    fn load_data(&mut self) -> Result<bool> {
+        let handle = self.data_handle()?;
+        if self.loaded == Some(handle.offset) {
+            return Ok(true);
+        }
+        let Some(content) = self.fetch(handle, self.options.fill_cache)? else {
+            return Ok(false);
+        };
+        let block = self.table.parse_data(handle, content)?;
+        self.cells.set_block(block);
+        self.loaded = Some(handle.offset);
+        Ok(true)
+    }
+
+    fn data_handle(&self) -> Result<Handle> {
+        let Some(place) = &self.index else {
+            return Ok(Handle::default());
+        };
+        place.block.child(place.at).ok_or_else(|| {
+            let parent = self.table.top().child(place.top_at).unwrap_or_default();
+            self.table
+                .corruption_at(parent, &place.block.malformed(place.at))
+        })
+    }
+
+    /// A block's content from read-ahead, cache, or a read that does not block; else notes what is missing.
+    fn fetch(&mut self, handle: Handle, fill_cache: bool) -> Result<Option<Bytes>> {
+        self.table.check_handle(handle)?;
+        if let Some(framed) = self.ahead.take(handle) {
+            return self.table.open_block(handle, &framed, fill_cache).map(Some);
+        }
+        let content = self.table.try_block(handle, fill_cache)?;
+        if content.is_none() {
+            self.missing = handle;
+        }
+        Ok(content)
+    }
+
+    /// What to read for the missing block: it alone, or as many of its neighbours as read-ahead allows. The neighbours
+    /// are those the index block at hand names, as far as they adjoin in the file.
+    fn plan_fetch(&self) -> (u64, usize) {
+        let missing = self.missing;
+        let alone = (missing.offset, missing.framed_len());
+        let (Some(place), true) = (&self.index, self.ahead.window() > 0) else {
+            return alone;
+        };
+        if place.block.child(place.at) != Some(missing) {
+            return alone;
+        }
+        let forward = match self.goal {
+            Goal::EnterFirst => true,
+            Goal::EnterLast => false,
+            _ => return alone,
+        };
+        let (mut start, mut end) = (missing.offset, missing.end().unwrap_or(missing.offset));
+        let mut at = place.at;
+        loop {
+            let next = if forward {
+                Some(at + 1)
+            } else {
+                at.checked_sub(1)
+            };
+            let Some(handle) = next.and_then(|n| place.block.child(n)) else {
+                break;
+            };
+            let Some(handle_end) = handle.end() else {
+                break;
+            };
+            let adjoins = if forward {
+                handle.offset == end
+            } else {
+                handle_end == start
+            };
+            let fits = (end - start) as usize + handle.framed_len() <= self.ahead.window();
+            if !adjoins || !fits || self.table.check_handle(handle).is_err() {
+                break;
+            }
+            (start, end) = (start.min(handle.offset), end.max(handle_end));
+            at = next.unwrap_or(at);
+        }
+        (start, (end - start) as usize)
+    }
+
+    #[cold]
+    fn broken(&mut self, error: &DecodeError) -> crate::SstableError {
+        self.status = Step::End;
+        let handle = Handle {
+            offset: self.loaded.unwrap_or(0),
+            len: 0,
+        };
+        self.table.corruption_at(handle, error)
+    }
+}

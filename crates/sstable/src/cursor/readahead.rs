@@ -1,0 +1,67 @@
+//! Bytes read ahead of a cursor, and how many to read.
+
+use crate::frame::Handle;
+use bytes::Bytes;
+
+/// The window after the first sequential step: two default blocks.
+const WINDOW_START_BYTES: usize = 64 << 10;
+
+/// One contiguous piece of the file.
+#[derive(Debug)]
+pub(super) struct Readahead {
+    limit: usize,
+    window: usize,
+    offset: u64,
+    bytes: Bytes,
+}
+
+impl Readahead {
+    pub(super) fn new(limit: usize) -> Self {
+        Readahead {
+            limit,
+            window: 0,
+            offset: 0,
+            bytes: Bytes::new(),
+        }
+    }
+
+    /// Most bytes to read at once now; 0 for no read-ahead.
+    pub(super) fn window(&self) -> usize {
+        self.window
+    }
+
+    /// The cursor went from a block to its neighbour.
+    pub(super) fn sequential(&mut self) {
+        let next = if self.window == 0 {
+            WINDOW_START_BYTES
+        } else {
+            self.window.saturating_mul(2)
+        };
+        self.window = next.min(self.limit);
+    }
+
+    /// The cursor went elsewhere.
+    pub(super) fn not_sequential(&mut self) {
+        self.window = 0;
+    }
+
+    /// Takes what was read, forgetting what was read before.
+    pub(super) fn fill(&mut self, offset: u64, bytes: Bytes) {
+        self.offset = offset;
+        self.bytes = bytes;
+    }
+
+    /// The framed block, if it is here as a whole.
+    pub(super) fn take(&mut self, handle: Handle) -> Option<Bytes> {
+        let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
+        let end = start.checked_add(handle.framed_len())?;
+        if end > self.bytes.len() {
+            return None;
+        }
+        let framed = self.bytes.slice(start..end);
+        if start == 0 && end == self.bytes.len() {
+            self.bytes = Bytes::new();
+        }
+        Some(framed)
+    }
+}

@@ -1,0 +1,94 @@
+//! What can go wrong with an sstable.
+
+use stele_storage::StorageError;
+use stele_types::ErrorKind;
+
+/// Result of an sstable operation.
+pub type Result<T> = std::result::Result<T, SstableError>;
+
+/// Why bytes are not what the byte table says; the caller that knows file and offset makes it an [`SstableError`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{detail} (at byte {at} of the block)")]
+pub struct DecodeError {
+    /// Position within the decoded bytes.
+    pub at: usize,
+    /// Expected and found.
+    pub detail: String,
+}
+
+impl DecodeError {
+    #[cold]
+    pub(crate) fn new(at: usize, detail: impl Into<String>) -> Self {
+        DecodeError {
+            at,
+            detail: detail.into(),
+        }
+    }
+}
+
+/// A failure of an sstable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SstableError {
+    /// The file's bytes are not what was written.
+    #[error("{file}: corrupt at offset {offset}: {detail}")]
+    Corruption {
+        /// Path.
+        file: String,
+        /// Where in the file the damaged part begins.
+        offset: u64,
+        /// Expected and found.
+        detail: String,
+    },
+    /// A newer program wrote the file.
+    #[error("{file}: format version {found}, this program reads up to {supported}")]
+    TooNew {
+        /// Path.
+        file: String,
+        /// The file's version.
+        found: u32,
+        /// The newest version known.
+        supported: u32,
+    },
+    /// Keys must be added in strictly increasing order.
+    #[error("cell key {key} was added after {previous}")]
+    OutOfOrder {
+        /// The key, in hexadecimal.
+        key: String,
+        /// The one before it, in hexadecimal.
+        previous: String,
+    },
+    /// A key or value that the format cannot hold.
+    #[error("cannot store cell: {detail}")]
+    InvalidCell {
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A file without cells is not written.
+    #[error("an sstable needs at least one cell")]
+    Empty,
+    /// The medium failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl SstableError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            SstableError::Corruption { .. } => ErrorKind::Corruption,
+            SstableError::TooNew { .. } => ErrorKind::Unimplemented,
+            SstableError::OutOfOrder { .. } | SstableError::Empty => ErrorKind::Internal,
+            SstableError::InvalidCell { .. } => ErrorKind::InvalidArgument,
+            SstableError::Storage(e) => e.kind(),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn corruption(file: &str, offset: u64, detail: impl ToString) -> Self {
+        SstableError::Corruption {
+            file: file.to_owned(),
+            offset,
+            detail: detail.to_string(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! How a block stands in the file: payload, compression kind, checksum.
+//!
+//! ```text
+//! payload (n) | compression (1) | CRC-32 (4, LE) over file id (8, LE), offset (8, LE), payload, compression
+//! ```
+//!
+//! File id and offset are part of the checksum and not of the block: a block that the medium returned from elsewhere
+//! does not pass.
+
+use crate::compress;
+use crate::error::DecodeError;
+use crate::limits;
+use bytes::Bytes;
+use stele_types::FileId;
+use stele_types::schema::Compression;
+
+/// Compression kind and checksum.
+pub const TAIL_BYTES: usize = 5;
+
+/// Bytes of an encoded handle.
+pub const HANDLE_BYTES: usize = 12;
+
+/// Where a block is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handle {
+    /// First byte of the payload in the file.
+    pub offset: u64,
+    /// Bytes of the payload.
+    pub len: u32,
+}
+
+impl Handle {
+    /// Appends offset and length, little-endian.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.len.to_le_bytes());
+    }
+
+    /// Reads a handle from the front of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Option<Handle> {
+        Some(Handle {
+            offset: u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?),
+            len: u32::from_le_bytes(bytes.get(8..HANDLE_BYTES)?.try_into().ok()?),
+        })
+    }
+
+    /// Bytes in the file, with the tail.
+    pub fn framed_len(self) -> usize {
+        self.len as usize + TAIL_BYTES
+    }
+
+    /// First byte after the block; `None` past 64 bits.
+    pub fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.framed_len() as u64)
+    }
+}
+
+/// Completes a payload to a framed block that will stand at `offset` of file `file`.
+pub fn seal(file: FileId, offset: u64, mut payload: Vec<u8>, kind: Compression) -> Bytes {
+    payload.push(kind as u8);
+    let crc = checksum(file, offset, &payload);
+    payload.extend_from_slice(&crc.to_le_bytes());
+    Bytes::from(payload)
+}
+
+/// Checks a framed block that was read from `offset` of `file`, and returns its content: a slice of `framed` when it
+/// was not compressed.
+pub fn open(file: FileId, offset: u64, framed: &Bytes) -> Result<Bytes, DecodeError> {
+    let kind_at = framed
+        .len()
+        .checked_sub(TAIL_BYTES)
+        .ok_or_else(|| DecodeError::new(0, "shorter than a block's tail"))?;
+    if kind_at > limits::BLOCK_BYTES_MAX {
+        return Err(DecodeError::new(
+            0,
+            format!("payload of {kind_at} bytes exceeds the limit"),
+        ));
+    }
+    let (covered, crc) = framed.split_at(kind_at + 1);
+    let found = crc.try_into().map(u32::from_le_bytes).unwrap_or_default();
+    let expected = checksum(file, offset, covered);
+    if found != expected {
+        let detail = format!("checksum {found:08x}, computed {expected:08x}");
+        return Err(DecodeError::new(kind_at + 1, detail));
+    }
+    let kind = covered.last().copied().unwrap_or_default();
+    match Compression::from_byte(kind) {
+        Some(Compression::None) => Ok(framed.slice(..kind_at)),
+        Some(kind) => Ok(Bytes::from(compress::decompress(
+            kind,
+            framed.get(..kind_at).unwrap_or(&[]),
+        )?)),
+        None => Err(DecodeError::new(
+            kind_at,
+            format!("unknown compression {kind}"),
+        )),
+    }
+}
+
+fn checksum(file: FileId, offset: u64, covered: &[u8]) -> u32 {
+    let mut place = [0; 16];
+    place[..8].copy_from_slice(&file.0.to_le_bytes());
+    place[8..].copy_from_slice(&offset.to_le_bytes());
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&place);
+    hasher.update(covered);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_passes_only_in_its_place() {
+        let framed = seal(FileId(7), 4096, b"content".to_vec(), Compression::None);
+        assert_eq!(
+            open(FileId(7), 4096, &framed).as_deref(),
+            Ok(b"content".as_slice())
+        );
+        assert!(open(FileId(8), 4096, &framed).is_err());
+        assert!(open(FileId(7), 0, &framed).is_err());
+        for len in 0..framed.len() {
+            assert!(open(FileId(7), 4096, &framed.slice(..len)).is_err());
+        }
+    }
+
+    #[test]
+    fn an_unknown_compression_is_named() {
+        let mut bytes = b"content\x09".to_vec();
+        let crc = checksum(FileId(7), 0, &bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        let error = open(FileId(7), 0, &Bytes::from(bytes)).expect_err("kind 9 does not exist");
+        assert_eq!(error.detail, "unknown compression 9");
+    }
+}

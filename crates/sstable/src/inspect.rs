@@ -1,0 +1,206 @@
+//! Prints an sstable for people, and checks one for machines.
+
+use crate::cursor::{Cursor, CursorOptions, Step};
+use crate::error::{Result, SstableError};
+use crate::properties::Properties;
+use crate::reader::{Cache, Sstable, Tail};
+use std::fmt::Write;
+use std::sync::Arc;
+use stele_storage::ReadFile;
+use stele_types::key::KeyParts;
+use stele_types::schema::Compression;
+use stele_types::{CellKey, CellKind};
+
+/// Bytes of a value that are printed.
+const VALUE_SHOWN_BYTES: usize = 32;
+
+/// Large enough for index blocks; cells are read past the cache.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Describes a file: footer, properties, index; with `verbose` every cell, one per line.
+pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
+    let footer = Tail::read(&*file).await?.footer;
+    let cache = Arc::new(Cache::new(CACHE_BYTES));
+    let table = Sstable::open(file, footer.file, cache).await?;
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = describe(&table, &mut out);
+    for top_at in 0..table.top().len() {
+        let index = table.index_block(top_at).await?;
+        let first = table.child(top_at, &index, 0)?;
+        let separator = table.top().separator(top_at).unwrap_or(&[]);
+        let _ = writeln!(
+            out,
+            "index block {top_at}: {} data blocks from offset {}, separator \"{}\"",
+            index.len(),
+            first.offset,
+            separator.escape_ascii()
+        );
+    }
+    if verbose {
+        let mut cursor = table.scan();
+        let mut step = cursor.seek_first()?;
+        while step != Step::End {
+            if step == Step::Ready {
+                let _ = describe_cell(cursor.key(), cursor.value(), &mut out);
+                step = cursor.advance()?;
+            } else {
+                step = cursor.load().await?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+impl Sstable {
+    /// Reads every block and checks that keys are well-formed and strictly increasing and that the properties are those
+    /// of the cells.
+    pub async fn verify(self: &Arc<Self>) -> Result<()> {
+        let expected = self.properties();
+        let mut found = Properties {
+            data_blocks: expected.data_blocks,
+            ..expected.clone()
+        };
+        (
+            found.cells,
+            found.rows,
+            found.raw_key_bytes,
+            found.raw_value_bytes,
+        ) = (0, 0, 0, 0);
+        (
+            found.timestamp_min,
+            found.timestamp_max,
+            found.seq_min,
+            found.seq_max,
+        ) = (None, None, 0, 0);
+        found.kind_counts.clear();
+        found.smallest_key.clear();
+        let mut last: Vec<u8> = Vec::new();
+        let mut row_len = 0;
+        let mut cursor = self.scan();
+        let mut step = cursor.seek_first()?;
+        while step != Step::End {
+            if step == Step::Pending {
+                step = cursor.load().await?;
+                continue;
+            }
+            let key = cursor.key();
+            let parts = KeyParts::parse(key).ok_or_else(|| self.corrupt("malformed key"))?;
+            if key <= last.as_slice() {
+                return Err(self.corrupt("keys out of order"));
+            }
+            if found.cells == 0 {
+                found.smallest_key = key.to_vec();
+            }
+            let row = key.get(..parts.row_end).unwrap_or(key);
+            if last.get(..row_len) != Some(row) {
+                found.rows += 1;
+                if !self.may_contain_row(row) {
+                    return Err(self.corrupt("the filter denies a row that is there"));
+                }
+            }
+            found.add(
+                key,
+                cursor.value(),
+                parts.timestamp,
+                parts.seq.0,
+                parts.kind,
+            );
+            row_len = parts.row_end;
+            last.clear();
+            last.extend_from_slice(key);
+            step = cursor.advance()?;
+        }
+        found.largest_key = last;
+        if found == *expected {
+            Ok(())
+        } else {
+            Err(self.corrupt("properties differ from the cells"))
+        }
+    }
+
+    fn scan(self: &Arc<Self>) -> Cursor {
+        let options = CursorOptions {
+            fill_cache: false,
+            readahead_bytes: 1 << 20,
+        };
+        Cursor::new(Arc::clone(self), options)
+    }
+
+    fn corrupt(&self, detail: &str) -> SstableError {
+        SstableError::corruption(self.path(), 0, detail)
+    }
+}
+
+fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
+    let p = table.properties();
+    let compression = u8::try_from(p.compression)
+        .ok()
+        .and_then(Compression::from_byte);
+    writeln!(
+        out,
+        "file {} ({} bytes), format version 1",
+        table.file_id(),
+        table.file_bytes()
+    )?;
+    writeln!(
+        out,
+        "created by \"{}\" at {} µs",
+        p.created_by.escape_debug(),
+        p.created_micros
+    )?;
+    writeln!(
+        out,
+        "compression {compression:?}, {} data blocks, {} bytes",
+        p.data_blocks, p.data_bytes
+    )?;
+    writeln!(out, "{} cells in {} rows", p.cells, p.rows)?;
+    writeln!(
+        out,
+        "{} key bytes, {} value bytes",
+        p.raw_key_bytes, p.raw_value_bytes
+    )?;
+    for kind in (1..=u8::MAX).map_while(CellKind::from_byte) {
+        if p.count(kind) > 0 {
+            writeln!(out, "  {kind:?}: {}", p.count(kind))?;
+        }
+    }
+    if let (Some(min), Some(max)) = (p.timestamp_min, p.timestamp_max) {
+        writeln!(out, "timestamps {min}..={max}")?;
+    }
+    let (min, max) = (stele_types::SeqNo(p.seq_min), stele_types::SeqNo(p.seq_max));
+    writeln!(out, "sequences {min}..={max}")?;
+    write!(out, "first ")?;
+    describe_key(&p.smallest_key, out)?;
+    write!(out, "\nlast ")?;
+    describe_key(&p.largest_key, out)?;
+    writeln!(out, "\npinned {} bytes", table.pinned_bytes())
+}
+
+fn describe_cell(key: &[u8], value: &[u8], out: &mut String) -> std::fmt::Result {
+    describe_key(key, out)?;
+    let shown = value.get(..VALUE_SHOWN_BYTES).unwrap_or(value);
+    let more = if shown.len() < value.len() { "…" } else { "" };
+    writeln!(
+        out,
+        " = {} bytes \"{}\"{more}",
+        value.len(),
+        shown.escape_ascii()
+    )
+}
+
+fn describe_key(key: &[u8], out: &mut String) -> std::fmt::Result {
+    let Some(cell) = CellKey::decode(key) else {
+        return write!(out, "malformed key \"{}\"", key.escape_ascii());
+    };
+    write!(
+        out,
+        "\"{}\" {}:\"{}\" @{} #{} {:?}",
+        cell.row.escape_ascii(),
+        cell.family,
+        cell.qualifier.escape_ascii(),
+        cell.timestamp,
+        cell.seq,
+        cell.kind
+    )
+}

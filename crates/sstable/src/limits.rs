@@ -1,0 +1,33 @@
+//! Every limit of the format, with its derivation. Bytes past one of these are a corruption.
+
+use stele_types::limits::{CELL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// Content and payload of one block: the largest value has a block of its own, with its key; the slack covers the
+/// entry header, the block's tail and what an index block holds besides one largest separator.
+pub const BLOCK_BYTES_MAX: usize = VALUE_BYTES_MAX + CELL_KEY_BYTES_MAX + (128 << 10);
+
+/// Values above this get a block of their own, so that reading a neighbour does not read them.
+pub const VALUE_INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Entries between two restarts. Fewer cost bytes, more cost seeks; it bounds what a step back must decode.
+pub const RESTART_INTERVAL: usize = 16;
+
+/// Rows in a filter. The writer holds 8 bytes per row, so 256 MiB; a file of more rows has no filter.
+pub const FILTER_ROWS_MAX: usize = 32 << 20;
+
+/// The filter of that many rows at the most generous setting (16 bits a row), 64 MiB.
+pub const FILTER_BYTES_MAX: usize = FILTER_ROWS_MAX * 2 + 1;
+
+/// Filter bits per row the writer accepts; more gain nothing with lines of 512 bits.
+pub const FILTER_BITS_PER_ROW_MAX: u32 = 16;
+
+/// Target content of a data block: from what still shares prefixes to what still makes random reads bearable.
+pub const BLOCK_TARGET_BYTES_MIN: usize = 64;
+/// See [`BLOCK_TARGET_BYTES_MIN`].
+pub const BLOCK_TARGET_BYTES_MAX: usize = 4 << 20;
+
+/// Content of an index block at which it is closed. At 30 bytes of separator it holds 700 entries, 20 MB of data.
+pub const INDEX_BLOCK_BYTES: usize = 32 << 10;
+
+const _: () = assert!(BLOCK_BYTES_MAX == 105_119_808 && BLOCK_BYTES_MAX < u32::MAX as usize);
+const _: () = assert!(FILTER_BYTES_MAX <= BLOCK_BYTES_MAX);

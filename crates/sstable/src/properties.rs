@@ -1,0 +1,131 @@
+//! What a file says about itself. Tags are in `docs/formats/sstable.md` and are never reused.
+
+use crate::error::DecodeError;
+use prost::Message;
+use stele_types::{CellKind, Timestamp};
+
+/// The properties block: enough to prune a file without reading it and to plan compactions.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Properties {
+    /// First key.
+    #[prost(bytes = "vec", tag = "1")]
+    pub smallest_key: Vec<u8>,
+    /// Last key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub largest_key: Vec<u8>,
+    /// Entries of every kind.
+    #[prost(uint64, tag = "3")]
+    pub cells: u64,
+    /// Distinct rows.
+    #[prost(uint64, tag = "4")]
+    pub rows: u64,
+    /// Sum of full key lengths.
+    #[prost(uint64, tag = "5")]
+    pub raw_key_bytes: u64,
+    /// Sum of value lengths.
+    #[prost(uint64, tag = "6")]
+    pub raw_value_bytes: u64,
+    /// Over puts and merge operands; absent when there is none.
+    #[prost(sint64, optional, tag = "7")]
+    pub timestamp_min: Option<i64>,
+    /// Over puts and merge operands; absent when there is none.
+    #[prost(sint64, optional, tag = "8")]
+    pub timestamp_max: Option<i64>,
+    /// Over all cells.
+    #[prost(uint64, tag = "9")]
+    pub seq_min: u64,
+    /// Over all cells.
+    #[prost(uint64, tag = "10")]
+    pub seq_max: u64,
+    /// The n-th element counts kind n + 1.
+    #[prost(uint64, repeated, tag = "11")]
+    pub kind_counts: Vec<u64>,
+    /// Number of data blocks.
+    #[prost(uint64, tag = "12")]
+    pub data_blocks: u64,
+    /// Length of the data-block part of the file.
+    #[prost(uint64, tag = "13")]
+    pub data_bytes: u64,
+    /// Number of first-level index blocks.
+    #[prost(uint64, tag = "14")]
+    pub index_blocks: u64,
+    /// The compression asked for; single blocks may be raw.
+    #[prost(uint32, tag = "15")]
+    pub compression: u32,
+    /// Program and version.
+    #[prost(string, tag = "16")]
+    pub created_by: String,
+    /// Wall clock, microseconds since the Unix epoch; 0 when unknown.
+    #[prost(int64, tag = "17")]
+    pub created_micros: i64,
+}
+
+impl Properties {
+    /// Decodes and checks what readers rely on: both keys present and in order, at least one cell.
+    pub fn decode_checked(content: &[u8]) -> Result<Properties, DecodeError> {
+        let properties = Properties::decode(content)
+            .map_err(|e| DecodeError::new(0, format!("properties: {e}")))?;
+        let ordered = !properties.smallest_key.is_empty()
+            && properties.smallest_key <= properties.largest_key;
+        if !ordered || properties.cells == 0 {
+            return Err(DecodeError::new(
+                0,
+                "properties: no cells, or keys out of order",
+            ));
+        }
+        Ok(properties)
+    }
+
+    /// Cells of one kind.
+    pub fn count(&self, kind: CellKind) -> u64 {
+        self.kind_counts
+            .get(kind as usize - 1)
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Cells that hide others. While there is one, the file must be read even when no put is wanted from it.
+    pub fn deletes(&self) -> u64 {
+        self.cells
+            .saturating_sub(self.count(CellKind::Put) + self.count(CellKind::Merge))
+    }
+
+    /// Counts one cell; rows, blocks and keys are the writer's business.
+    pub(crate) fn add(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        ts: Timestamp,
+        seq: u64,
+        kind: CellKind,
+    ) {
+        let first = self.cells == 0;
+        self.cells += 1;
+        self.raw_key_bytes += key.len() as u64;
+        self.raw_value_bytes += value.len() as u64;
+        self.seq_min = if first { seq } else { self.seq_min.min(seq) };
+        self.seq_max = self.seq_max.max(seq);
+        if !kind.is_delete() {
+            self.timestamp_min = Some(self.timestamp_min.map_or(ts.0, |min| min.min(ts.0)));
+            self.timestamp_max = Some(self.timestamp_max.map_or(ts.0, |max| max.max(ts.0)));
+        }
+        let index = kind as usize - 1;
+        if self.kind_counts.len() <= index {
+            self.kind_counts.resize(index + 1, 0);
+        }
+        self.kind_counts[index] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Properties::decode_checked(&bytes);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! An open sstable.
+//!
+//! Footer, properties, row filter and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]);
+//! data blocks and first-level index blocks are fetched through the cache, as checked, decompressed bytes.
+
+use crate::block::Block;
+use crate::error::{DecodeError, Result, SstableError};
+use crate::filter::{self, Filter};
+use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
+use crate::frame::{self, Handle};
+use crate::index::IndexBlock;
+use crate::limits;
+use crate::properties::Properties;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_cache::{BlockCache, BlockKey};
+use stele_storage::ReadFile;
+use stele_types::FileId;
+use stele_types::key::row_prefix_len;
+
+/// The block cache all sstables of a process share: checked, decompressed block content.
+pub type Cache = BlockCache<Bytes>;
+
+/// Read at open in one go: footer, properties, and for most files top index and filter too.
+const TAIL_BYTES: usize = 64 << 10;
+
+/// An immutable file of cells, open for reading.
+pub struct Sstable {
+    file: Arc<dyn ReadFile>,
+    file_id: FileId,
+    cache: Arc<Cache>,
+    properties: Properties,
+    filter: Option<Filter>,
+    top: IndexBlock,
+}
+
+impl std::fmt::Debug for Sstable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sstable")
+            .field("path", &self.file.path())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sstable {
+    /// Opens a file that was written under `file_id`.
+    pub async fn open(
+        file: Arc<dyn ReadFile>,
+        file_id: FileId,
+        cache: Arc<Cache>,
+    ) -> Result<Arc<Sstable>> {
+        let tail = Tail::read(&*file).await?;
+        if tail.footer.file != file_id {
+            let detail = format!("written as file {}, opened as {file_id}", tail.footer.file);
+            return Err(SstableError::corruption(
+                file.path(),
+                tail.footer_at,
+                detail,
+            ));
+        }
+        let content = tail
+            .section(&*file, tail.footer.properties, "properties")
+            .await?;
+        let at = tail.footer.properties.offset;
+        let properties =
+            Properties::decode_checked(&content).map_err(|e| corruption(&*file, at, &e))?;
+        let content = tail
+            .section(&*file, tail.footer.top_index, "top index")
+            .await?;
+        let at = tail.footer.top_index.offset;
+        let top = IndexBlock::parse(content).map_err(|e| corruption(&*file, at, &e))?;
+        let filter = match tail.footer.filter {
+            None => None,
+            Some(handle) => {
+                let content = tail.section(&*file, handle, "filter").await?;
+                let filter = Filter::parse(content);
+                Some(filter.map_err(|e| corruption(&*file, handle.offset, &e))?)
+            }
+        };
+        Ok(Arc::new(Sstable {
+            file,
+            file_id,
+            cache,
+            properties,
+            filter,
+            top,
+        }))
+    }
+
+    /// What the file says about itself.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The file's id.
+    pub fn file_id(&self) -> FileId {
+        self.file_id
+    }
+
+    /// Bytes of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &str {
+        self.file.path()
+    }
+
+    /// Memory held while the file is open, beside the cache.
+    pub fn pinned_bytes(&self) -> usize {
+        let keys = self.properties.smallest_key.len() + self.properties.largest_key.len();
+        let filter = self.filter.as_ref().map_or(0, Filter::bytes);
+        size_of::<Sstable>() + keys + filter + self.top.bytes()
+    }
+
+    /// False when no cell of the row is here. `row_prefix` is the encoded row with its terminator.
+    pub fn may_contain_row(&self, row_prefix: &[u8]) -> bool {
+        let smallest = &self.properties.smallest_key;
+        let first_row = row_prefix_len(smallest).and_then(|len| smallest.get(..len));
+        if row_prefix > self.properties.largest_key.as_slice() || Some(row_prefix) < first_row {
+            return false;
+        }
+        self.filter
+            .as_ref()
+            .is_none_or(|f| f.may_contain(filter::row_hash(row_prefix)))
+    }
+
+    pub(crate) fn top(&self) -> &IndexBlock {
+        &self.top
+    }
+
+    pub(crate) fn file(&self) -> &dyn ReadFile {
+        &*self.file
+    }
+
+    pub(crate) fn cached(&self, handle: Handle) -> Option<Bytes> {
+        self.cache.get(&self.cache_key(handle))
+    }
+
+    /// Checks and decompresses a framed block that was read.
+    pub(crate) fn open_block(
+        &self,
+        handle: Handle,
+        framed: &Bytes,
+        fill_cache: bool,
+    ) -> Result<Bytes> {
+        let mut content = frame::open(self.file_id, handle.offset, framed)
+            .map_err(|e| self.corruption_at(handle, &e))?;
+        if fill_cache {
+            if content.as_ptr() == framed.as_ptr() {
+                // A slice of what was read, perhaps of a whole read-ahead: it would hold all of that in memory.
+                content = Bytes::copy_from_slice(&content);
+            }
+            self.cache
+                .insert(self.cache_key(handle), content.clone(), content.len());
+        }
+        Ok(content)
+    }
+
+    /// A block, from the cache or without blocking; `None` when that is impossible.
+    pub(crate) fn try_block(&self, handle: Handle, fill_cache: bool) -> Result<Option<Bytes>> {
+        if let Some(content) = self.cached(handle) {
+            return Ok(Some(content));
+        }
+        self.check_handle(handle)?;
+        match self.file.try_read_at(handle.offset, handle.framed_len()) {
+            None => Ok(None),
+            Some(framed) => self.open_block(handle, &framed?, fill_cache).map(Some),
+        }
+    }
+
+    /// A block, from wherever it is.
+    pub(crate) async fn block(&self, handle: Handle, fill_cache: bool) -> Result<Bytes> {
+        if let Some(content) = self.try_block(handle, fill_cache)? {
+            return Ok(content);
+        }
+        let framed = self
+            .file
+            .read_at(handle.offset, handle.framed_len())
+            .await?;
+        self.open_block(handle, &framed, fill_cache)
+    }
+
+    /// Refuses a handle that leaves the file or exceeds the limit, before anything is read or allocated for it.
+    pub(crate) fn check_handle(&self, handle: Handle) -> Result<()> {
+        check_handle(&*self.file, handle, "block")
+    }
+
+    pub(crate) fn parse_index(&self, handle: Handle, content: Bytes) -> Result<IndexBlock> {
+        IndexBlock::parse(content).map_err(|e| self.corruption_at(handle, &e))
+    }
+
+    pub(crate) fn parse_data(&self, handle: Handle, content: Bytes) -> Result<Block> {
+        Block::parse(content).map_err(|e| self.corruption_at(handle, &e))
+    }
+
+    #[cold]
+    pub(crate) fn corruption_at(&self, handle: Handle, error: &DecodeError) -> SstableError {
+        corruption(&*self.file, handle.offset, error)
+    }
+
+    fn cache_key(&self, handle: Handle) -> BlockKey {
+        BlockKey {
+            file: self.file_id.0,
+            offset: handle.offset,
+        }
+    }
+}
+
+#[cold]
+fn corruption(file: &dyn ReadFile, offset: u64, error: &DecodeError) -> SstableError {
+    SstableError::corruption(file.path(), offset, error)
+}
+
+fn check_handle(file: &dyn ReadFile, handle: Handle, what: &str) -> Result<()> {
+    let limit = file.len().saturating_sub(FOOTER_BYTES as u64);
+    let fits = handle.end().is_some_and(|end| end <= limit);
+    if fits && handle.len as usize <= limits::BLOCK_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!(
+        "{what} of {} bytes leaves the file or exceeds the limit",
+        handle.len
+    );
+    Err(SstableError::corruption(file.path(), handle.offset, detail))
+}
+
+/// The end of a file, with its decoded footer.
+pub(crate) struct Tail {
+    pub(crate) footer: Footer,
+    footer_at: u64,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Tail {
+    pub(crate) async fn read(file: &dyn ReadFile) -> Result<Tail> {
+        let Some(footer_at) = file.len().checked_sub(FOOTER_BYTES as u64) else {
+            let detail = format!("{} bytes are too few for an sstable", file.len());
+            return Err(SstableError::corruption(file.path(), 0, detail));
+        };
+        let start = file.len().saturating_sub(TAIL_BYTES as u64);
+        let bytes = file.read_at(start, (file.len() - start) as usize).await?;
+        let footer = bytes.get((footer_at - start) as usize..).unwrap_or(&[]);
+        let footer = Footer::decode(footer).map_err(|e| match e {
+            FooterError::Corrupt(e) => corruption(file, footer_at, &e),
+            FooterError::TooNew(found) => SstableError::TooNew {
+                file: file.path().to_owned(),
+                found,
+                supported: footer::VERSION,
+            },
+        })?;
+        Ok(Tail {
+            footer,
+            footer_at,
+            start,
+            bytes,
+        })
+    }
+
+    /// The content of one of the blocks the footer names, in memory of its own.
+    async fn section(&self, file: &dyn ReadFile, handle: Handle, what: &str) -> Result<Bytes> {
+        check_handle(file, handle, what)?;
+        let framed = match handle.offset.checked_sub(self.start) {
+            Some(at) => self
+                .bytes
+                .slice(at as usize..at as usize + handle.framed_len()),
+            None => file.read_at(handle.offset, handle.framed_len()).await?,
+        };
+        let content = frame::open(self.footer.file, handle.offset, &framed)
+            .map_err(|e| corruption(file, handle.offset, &e))?;
+        Ok(if content.as_ptr() == framed.as_ptr() {
+            Bytes::copy_from_slice(&content)
+        } else {
+            content
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! Whole files: against a sorted map, against damage, against the golden file.
+
+mod damage;
+mod files;
+mod golden;
+mod model;
+mod ranges;

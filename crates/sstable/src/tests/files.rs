@@ -1,0 +1,202 @@
+//! Files in memory and cells for tests.
+
+use crate::{
+    Cache, Cursor, Properties, Result, Sstable, SstableMeta, SstableWriter, Step, WriteOptions,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::executor::block_on;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use stele_storage::{AppendFile, ReadFile, StorageError};
+use stele_types::{CellKey, CellKind, FamilyId, FileId, SeqNo, Timestamp};
+
+pub(super) type Cells = BTreeMap<Vec<u8>, Vec<u8>>;
+
+pub(super) const FILE: FileId = FileId(0x0000_0002_0000_0007);
+
+/// An append-only buffer whose content stays readable after the writer took it.
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+#[async_trait]
+impl AppendFile for Buffer {
+    async fn append(&mut self, slices: &[Bytes]) -> stele_storage::Result<()> {
+        let mut bytes = self.0.lock().expect("one thread");
+        slices
+            .iter()
+            .for_each(|slice| bytes.extend_from_slice(slice));
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> stele_storage::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.0.lock().expect("one thread").len() as u64
+    }
+}
+
+/// A file in memory that can pretend to be on a slow medium.
+pub(super) struct Memory {
+    bytes: Bytes,
+    /// Whether `try_read_at` answers.
+    resident: bool,
+    /// Offset and length of each `read_at`.
+    pub(super) reads: Mutex<Vec<(u64, usize)>>,
+}
+
+impl Memory {
+    pub(super) fn new(bytes: impl Into<Bytes>, resident: bool) -> Arc<Memory> {
+        Arc::new(Memory {
+            bytes: bytes.into(),
+            resident,
+            reads: Mutex::default(),
+        })
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        let end = offset as usize + len;
+        if end > self.bytes.len() {
+            let len_now = self.bytes.len() as u64;
+            let path = self.path().to_owned();
+            return Err(StorageError::OutOfBounds {
+                path,
+                offset,
+                wanted: len as u64,
+                len: len_now,
+            });
+        }
+        Ok(self.bytes.slice(offset as usize..end))
+    }
+}
+
+#[async_trait]
+impl ReadFile for Memory {
+    async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        self.reads.lock().expect("one thread").push((offset, len));
+        self.slice(offset, len)
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<stele_storage::Result<Bytes>> {
+        self.resident.then(|| self.slice(offset, len))
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn path(&self) -> &str {
+        "test.sst"
+    }
+}
+
+pub(super) fn options() -> WriteOptions {
+    WriteOptions {
+        created_by: "stele test".to_owned(),
+        ..WriteOptions::new(FILE)
+    }
+}
+
+pub(super) fn new_writer(options: WriteOptions) -> (SstableWriter, impl Fn() -> Vec<u8>) {
+    let buffer = Arc::new(Mutex::new(Vec::new()));
+    let writer = SstableWriter::new(Box::new(Buffer(Arc::clone(&buffer))), options);
+    (writer, move || buffer.lock().expect("one thread").clone())
+}
+
+pub(super) fn write(cells: &Cells, options: WriteOptions) -> (Vec<u8>, SstableMeta) {
+    let (mut writer, content) = new_writer(options);
+    for (key, value) in cells {
+        writer.add(key, value).expect("sorted and well-formed");
+        if writer.wants_flush() {
+            block_on(writer.flush()).expect("memory does not fail");
+        }
+    }
+    let meta = block_on(writer.finish()).expect("memory does not fail");
+    (content(), meta)
+}
+
+pub(super) fn open(file: Arc<Memory>, cache_bytes: usize) -> Result<Arc<Sstable>> {
+    block_on(Sstable::open(file, FILE, Arc::new(Cache::new(cache_bytes))))
+}
+
+/// Awaits what an operation left pending.
+pub(super) fn complete(cursor: &mut Cursor, step: Result<Step>) -> Result<Step> {
+    match step? {
+        Step::Pending => block_on(cursor.load()),
+        step => Ok(step),
+    }
+}
+
+/// Every cell, front to back.
+pub(super) fn read_all(cursor: &mut Cursor) -> Result<Cells> {
+    let mut cells = Cells::new();
+    let mut step = cursor.seek_first();
+    while let Step::Ready = complete(cursor, step)? {
+        cells.insert(cursor.key().to_vec(), cursor.value().to_vec());
+        step = cursor.advance();
+    }
+    Ok(cells)
+}
+
+pub(super) fn key(
+    row: &[u8],
+    qualifier: &[u8],
+    timestamp: i64,
+    seq: u64,
+    kind: CellKind,
+) -> Vec<u8> {
+    let family = FamilyId(if kind == CellKind::DeleteRow { 0 } else { 3 });
+    let (timestamp, seq) = (Timestamp(timestamp), SeqNo(seq));
+    CellKey {
+        row: row.into(),
+        family,
+        qualifier: qualifier.into(),
+        timestamp,
+        seq,
+        kind,
+    }
+    .encode()
+}
+
+/// `rows` rows named `row00000`… with `columns` cells each.
+pub(super) fn grid(rows: usize, columns: usize, value_bytes: usize) -> Cells {
+    let mut cells = Cells::new();
+    for row in 0..rows {
+        for column in 0..columns {
+            let name = format!("row{row:05}");
+            let seq = (row * columns + column) as u64;
+            let key = key(
+                name.as_bytes(),
+                format!("q{column}").as_bytes(),
+                1_000,
+                seq,
+                CellKind::Put,
+            );
+            let noise = (seq.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
+            cells.insert(key, noise.into_iter().cycle().take(value_bytes).collect());
+        }
+    }
+    cells
+}
+
+/// What the writer should have said about the cells.
+pub(super) fn rows_of(cells: &Cells) -> std::collections::BTreeSet<Vec<u8>> {
+    let prefix = |key: &[u8]| stele_types::key::row_prefix_len(key).map(|len| key[..len].to_vec());
+    cells.keys().filter_map(|key| prefix(key)).collect()
+}
+
+pub(super) fn check_properties(properties: &Properties, cells: &Cells) {
+    assert_eq!(properties.cells as usize, cells.len());
+    assert_eq!(properties.rows as usize, rows_of(cells).len());
+    assert_eq!(Some(&properties.smallest_key), cells.keys().next());
+    assert_eq!(Some(&properties.largest_key), cells.keys().next_back());
+    assert_eq!(
+        properties.raw_key_bytes as usize,
+        cells.keys().map(Vec::len).sum::<usize>()
+    );
+    assert_eq!(
+        properties.raw_value_bytes as usize,
+        cells.values().map(Vec::len).sum::<usize>()
+    );
+}

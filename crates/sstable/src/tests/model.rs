@@ -1,0 +1,312 @@
+//! A cursor must move as over a sorted map, whatever the options and whether or not reads block.
+
+use super::files::*;
+use crate::limits::VALUE_INLINE_BYTES_MAX;
+use crate::{Cursor, CursorOptions, SstableError, Step, WriteOptions};
+use futures::executor::block_on;
+use proptest::prelude::*;
+use stele_types::schema::Compression;
+use stele_types::{CellKind, FileId};
+
+fn cells() -> impl Strategy<Value = Cells> {
+    let bytes = |max| {
+        prop::collection::vec(
+            prop_oneof![Just(0u8), Just(1), Just(0xff), Just(b'a'), any::<u8>()],
+            0..max,
+        )
+    };
+    let kind = (1u8..=8).prop_map(|k| CellKind::from_byte(k).expect("1..=8 are kinds"));
+    let timestamp = prop_oneof![0i64..4, 1_000i64..100_000, any::<i64>()];
+    let seq = prop_oneof![0u64..4, 1u64 << 40..(1 << 40) + 500, any::<u64>()];
+    let key = (bytes(5), bytes(4), timestamp, seq, kind).prop_map(|(r, q, t, s, k)| {
+        let q = if matches!(
+            k,
+            CellKind::DeleteRow | CellKind::DeleteFamily | CellKind::DeleteFamilyVersion
+        ) {
+            vec![]
+        } else {
+            q
+        };
+        key(&r, &q, t, s, k)
+    });
+    let large = prop::collection::vec(any::<u8>(), 3)
+        .prop_map(|b| b.repeat(VALUE_INLINE_BYTES_MAX / 3 + 1));
+    let value = prop_oneof![60 => prop::collection::vec(any::<u8>(), 0..40), 1 => large];
+    prop::collection::btree_map(key, value, 1..300)
+}
+
+fn write_options() -> impl Strategy<Value = WriteOptions> {
+    let compression =
+        (0u8..4).prop_map(|c| Compression::from_byte(c).expect("0..4 are compressions"));
+    (
+        compression,
+        prop_oneof![Just(64usize), 64usize..2_000, Just(32 << 10)],
+        0u32..12,
+    )
+        .prop_map(
+            |(compression, block_bytes, filter_bits_per_row)| WriteOptions {
+                compression,
+                block_bytes,
+                filter_bits_per_row,
+                ..options()
+            },
+        )
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Advance(usize),
+    Retreat(usize),
+    Seek(prop::sample::Index, usize),
+    SeekBefore(prop::sample::Index, usize),
+    Last,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    prop::collection::vec(
+        prop_oneof![
+            4 => (1usize..40).prop_map(Move::Advance),
+            4 => (1usize..40).prop_map(Move::Retreat),
+            4 => (any::<prop::sample::Index>(), 0usize..30).prop_map(|(i, cut)| Move::Seek(i, cut)),
+            2 => (any::<prop::sample::Index>(), 0usize..30).prop_map(|(i, cut)| Move::SeekBefore(i, cut)),
+            1 => Just(Move::Last),
+        ],
+        1..40,
+    )
+}
+
+/// A key of the file, or part of one, or one with something appended: present and absent targets.
+fn target(list: &[(&Vec<u8>, &Vec<u8>)], index: &prop::sample::Index, cut: usize) -> Vec<u8> {
+    let mut target = list[index.index(list.len())].0.clone();
+    match cut {
+        0 => {}
+        1 => target.push(0),
+        cut => target.truncate(target.len().saturating_sub(cut)),
+    }
+    target
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn moves_like_a_sorted_map(
+        cells in cells(), write_options in write_options(), resident: bool, fill_cache: bool,
+        cache_bytes in prop_oneof![Just(0usize), Just(20_000), Just(10 << 20)],
+        readahead_bytes in prop_oneof![Just(0usize), Just(500), Just(1 << 20)], moves in moves(),
+    ) {
+        let (bytes, meta) = write(&cells, write_options);
+        prop_assert_eq!(meta.file_bytes, bytes.len() as u64);
+        check_properties(&meta.properties, &cells);
+        let table = open(Memory::new(bytes, resident), cache_bytes).expect("just written");
+        prop_assert_eq!(table.properties(), &meta.properties);
+        prop_assert_eq!(block_on(table.verify()), Ok(()));
+        for row in rows_of(&cells) {
+            prop_assert!(table.may_contain_row(&row));
+        }
+        let list: Vec<_> = cells.iter().collect();
+        let mut cursor = Cursor::new(table, CursorOptions { fill_cache, readahead_bytes });
+        let mut at: Option<usize> = None;
+        for step in moves {
+            let below = |target: &[u8]| list.partition_point(|(k, _)| k.as_slice() < target);
+            let (times, seek, expected) = match &step {
+                Move::Advance(n) => (*n, None, None),
+                Move::Retreat(n) => (*n, None, None),
+                Move::Seek(index, cut) => {
+                    let target = target(&list, index, *cut);
+                    (0, Some(cursor.seek(&target)), Some(below(&target)))
+                }
+                Move::SeekBefore(index, cut) => {
+                    let target = target(&list, index, *cut);
+                    (0, Some(cursor.seek_before(&target)), below(&target).checked_sub(1))
+                }
+                Move::Last => (0, Some(cursor.seek_last()), Some(list.len() - 1)),
+            };
+            if let Some(step) = seek {
+                at = expected.filter(|&i| i < list.len());
+                check(&mut cursor, step, at, &list, resident)?;
+            }
+            for _ in 0..times {
+                let Some(i) = at else { break };
+                let (step, next) = match step {
+                    Move::Advance(_) => (cursor.advance(), Some(i + 1)),
+                    _ => (cursor.retreat(), i.checked_sub(1)),
+                };
+                at = next.filter(|&i| i < list.len());
+                check(&mut cursor, step, at, &list, resident)?;
+            }
+        }
+    }
+}
+
+fn check(
+    cursor: &mut Cursor,
+    step: crate::Result<Step>,
+    at: Option<usize>,
+    list: &[(&Vec<u8>, &Vec<u8>)],
+    resident: bool,
+) -> Result<(), TestCaseError> {
+    prop_assert!(
+        !resident || step != Ok(Step::Pending),
+        "resident data never blocks"
+    );
+    let step = complete(cursor, step);
+    prop_assert_eq!(
+        step.as_ref(),
+        Ok(&if at.is_some() { Step::Ready } else { Step::End })
+    );
+    prop_assert_eq!(cursor.status(), step.expect("just compared"));
+    if let Some(i) = at {
+        prop_assert_eq!(cursor.key(), list[i].0.as_slice());
+        prop_assert_eq!(cursor.value(), list[i].1.as_slice());
+        prop_assert_eq!(&cursor.value_bytes()[..], list[i].1.as_slice());
+    }
+    Ok(())
+}
+
+#[test]
+fn values_are_slices_of_the_block() {
+    let cells = grid(10, 1, 100);
+    let (bytes, _) = write(
+        &cells,
+        WriteOptions {
+            compression: Compression::None,
+            ..options()
+        },
+    );
+    let table = open(Memory::new(bytes.clone(), true), 0).expect("just written");
+    let mut cursor = Cursor::new(
+        table,
+        CursorOptions {
+            fill_cache: false,
+            readahead_bytes: 0,
+        },
+    );
+    assert_eq!(cursor.seek_first(), Ok(Step::Ready));
+    assert_eq!(cursor.value().as_ptr(), cursor.value_bytes().as_ptr());
+}
+
+#[test]
+fn a_sequential_scan_reads_ahead_in_both_directions() {
+    let cells = grid(5_000, 1, 1_000);
+    let (bytes, meta) = write(&cells, options());
+    assert!(meta.properties.data_blocks > 100);
+    for forward in [true, false] {
+        let file = Memory::new(bytes.clone(), false);
+        let table = open(file.clone(), 0).expect("just written");
+        let mut cursor = Cursor::new(
+            table,
+            CursorOptions {
+                fill_cache: false,
+                readahead_bytes: 1 << 20,
+            },
+        );
+        let mut step = if forward {
+            cursor.seek_first()
+        } else {
+            cursor.seek_last()
+        };
+        let mut seen = 0;
+        while complete(&mut cursor, step) == Ok(Step::Ready) {
+            seen += 1;
+            step = if forward {
+                cursor.advance()
+            } else {
+                cursor.retreat()
+            };
+        }
+        assert_eq!(seen, cells.len());
+        let reads = file.reads.lock().expect("one thread");
+        assert!(
+            reads.len() < 20,
+            "{} reads for {} blocks",
+            reads.len(),
+            meta.properties.data_blocks
+        );
+        assert!(reads.iter().all(|&(_, len)| len <= 1 << 20));
+    }
+}
+
+#[test]
+fn a_seek_within_the_block_reads_nothing() {
+    let cells = grid(1_000, 1, 10);
+    let (bytes, _) = write(&cells, options());
+    let file = Memory::new(bytes, false);
+    let table = open(file.clone(), 0).expect("just written");
+    let mut cursor = Cursor::new(table, CursorOptions::default());
+    let keys: Vec<_> = cells.keys().collect();
+    let step = cursor.seek(keys[10]);
+    assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
+    let before = file.reads.lock().expect("one thread").len();
+    for at in [11, 300, 5, 6] {
+        assert_eq!(cursor.seek(keys[at]), Ok(Step::Ready));
+        assert_eq!(cursor.key(), keys[at].as_slice());
+    }
+    assert_eq!(file.reads.lock().expect("one thread").len(), before);
+}
+
+#[test]
+fn many_index_blocks() {
+    let cells = grid(20_000, 1, 40);
+    let (bytes, meta) = write(
+        &cells,
+        WriteOptions {
+            block_bytes: 64,
+            ..options()
+        },
+    );
+    assert!(
+        meta.properties.index_blocks > 5,
+        "{}",
+        meta.properties.index_blocks
+    );
+    let table = open(Memory::new(bytes, false), 1 << 20).expect("just written");
+    assert_eq!(block_on(table.verify()), Ok(()));
+    let mut cursor = Cursor::new(table, CursorOptions::default());
+    for (i, (key, value)) in cells.iter().enumerate().step_by(97) {
+        let step = cursor.seek(key);
+        assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
+        assert_eq!(
+            (cursor.key(), cursor.value()),
+            (key.as_slice(), value.as_slice())
+        );
+        let step = cursor.seek_before(key);
+        let expected = if i == 0 { Step::End } else { Step::Ready };
+        assert_eq!(complete(&mut cursor, step), Ok(expected));
+    }
+    assert_eq!(read_all(&mut cursor), Ok(cells));
+}
+
+#[test]
+fn the_writer_refuses_what_it_cannot_read_back() {
+    let (mut writer, _) = new_writer(options());
+    let (low, high) = (
+        key(b"a", b"", 1, 1, CellKind::Put),
+        key(b"b", b"", 1, 1, CellKind::Put),
+    );
+    assert!(matches!(
+        writer.add(b"short", b""),
+        Err(SstableError::InvalidCell { .. })
+    ));
+    assert_eq!(writer.add(&high, b""), Ok(()));
+    for key in [&low, &high] {
+        assert!(matches!(
+            writer.add(key, b""),
+            Err(SstableError::OutOfOrder { .. })
+        ));
+    }
+    assert_eq!(writer.cells(), 1, "refused cells leave no trace");
+    let (empty, _) = new_writer(options());
+    assert_eq!(block_on(empty.finish()), Err(SstableError::Empty));
+}
+
+#[test]
+fn a_file_opened_under_another_id_is_refused() {
+    let (bytes, _) = write(&grid(10, 1, 10), options());
+    let cache = std::sync::Arc::new(crate::Cache::new(0));
+    let other = block_on(crate::Sstable::open(
+        Memory::new(bytes, true),
+        FileId(1),
+        cache,
+    ));
+    assert!(matches!(other, Err(SstableError::Corruption { .. })));
+}

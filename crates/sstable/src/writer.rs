@@ -1,0 +1,326 @@
+//! Writes an sstable front to back.
+//!
+//! `add` is synchronous and touches memory only: it fills a block, and seals it into `finished` when it is full. The
+//! caller writes finished blocks out with `flush` whenever [`SstableWriter::wants_flush`] says so, thus once per
+//! [`FLUSH_BYTES`] and not once per cell. Index blocks are kept until the end (about a thousandth of the file).
+
+use crate::block::{BlockBuilder, Trailer};
+use crate::compress::Compressor;
+use crate::error::{Result, SstableError};
+use crate::filter::FilterBuilder;
+use crate::footer::Footer;
+use crate::frame::{self, Handle};
+use crate::index::{self, IndexBuilder};
+use crate::limits;
+use crate::properties::Properties;
+use bytes::Bytes;
+use prost::Message;
+use stele_storage::AppendFile;
+use stele_types::key::row_prefix_len;
+use stele_types::limits::{CELL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use stele_types::schema::Compression;
+use stele_types::{FileId, KeyBuf};
+
+/// Finished bytes at which the caller should write: large enough to make the system call cheap.
+pub const FLUSH_BYTES: usize = 1 << 20;
+
+/// How a file is written.
+#[derive(Clone, Debug)]
+pub struct WriteOptions {
+    /// The file's id; its blocks' checksums depend on it.
+    pub file_id: FileId,
+    /// Codec of data and index blocks.
+    pub compression: Compression,
+    /// Content bytes at which a data block is closed.
+    pub block_bytes: usize,
+    /// Size of the row filter; 0 for none.
+    pub filter_bits_per_row: u32,
+    /// Recorded in the properties: program and version.
+    pub created_by: String,
+    /// Recorded in the properties: wall clock; 0 when unknown.
+    pub created_micros: i64,
+}
+
+impl WriteOptions {
+    /// The defaults for a file: 32 KiB blocks, 10 filter bits per row, LZ4.
+    pub fn new(file_id: FileId) -> Self {
+        WriteOptions {
+            file_id,
+            compression: Compression::Lz4,
+            block_bytes: 32 << 10,
+            filter_bits_per_row: 10,
+            created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
+            created_micros: 0,
+        }
+    }
+}
+
+/// What `finish` leaves behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SstableMeta {
+    /// The file's id.
+    pub file_id: FileId,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Everything the file says about itself.
+    pub properties: Properties,
+}
+
+/// An sstable being written. Dropping it before `finish` leaves a file that does not open; the caller deletes it.
+pub struct SstableWriter {
+    file: Box<dyn AppendFile>,
+    options: WriteOptions,
+    compressor: Compressor,
+    block: BlockBuilder,
+    /// The block holds one value that has it for itself.
+    block_is_large: bool,
+    index: IndexBuilder,
+    /// Closed first-level index blocks with their first separators.
+    index_blocks: Vec<(Vec<u8>, Vec<u8>)>,
+    index_first_separator: Vec<u8>,
+    /// The separator of the block being filled.
+    separator: Vec<u8>,
+    filter: FilterBuilder,
+    properties: Properties,
+    last_key: Vec<u8>,
+    /// Length of the row prefix at the front of `last_key`.
+    row_len: usize,
+    /// Sealed blocks not yet written, and their bytes.
+    finished: Vec<Bytes>,
+    finished_bytes: usize,
+    /// Where the next block begins: bytes written and finished.
+    offset: u64,
+}
+
+impl std::fmt::Debug for SstableWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SstableWriter")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SstableWriter {
+    /// A writer over an empty file.
+    pub fn new(file: Box<dyn AppendFile>, mut options: WriteOptions) -> Self {
+        assert!(
+            file.is_empty(),
+            "an sstable is written from the start of its file"
+        );
+        let targets = limits::BLOCK_TARGET_BYTES_MIN..=limits::BLOCK_TARGET_BYTES_MAX;
+        options.block_bytes = options.block_bytes.clamp(*targets.start(), *targets.end());
+        SstableWriter {
+            file,
+            compressor: Compressor::new(options.compression),
+            block: BlockBuilder::default(),
+            block_is_large: false,
+            index: IndexBuilder::default(),
+            index_blocks: Vec::new(),
+            index_first_separator: Vec::new(),
+            separator: Vec::new(),
+            filter: FilterBuilder::new(options.filter_bits_per_row),
+            properties: Properties {
+                compression: options.compression as u32,
+                created_by: options.created_by.clone(),
+                created_micros: options.created_micros,
+                ..Properties::default()
+            },
+            last_key: Vec::new(),
+            row_len: 0,
+            finished: Vec::new(),
+            finished_bytes: 0,
+            offset: 0,
+            options,
+        }
+    }
+
+    /// Adds a cell. Keys must be well-formed and strictly increasing.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let (body, trailer) = Trailer::split(key).ok_or_else(|| invalid(key, "malformed key"))?;
+        if key.len() > CELL_KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
+            return Err(invalid(key, "key or value exceeds the limit"));
+        }
+        let last_body = self
+            .last_key
+            .len()
+            .saturating_sub(stele_types::key::TRAILER_BYTES);
+        let common = index::common_prefix(&self.last_key[..last_body], body);
+        if self.last_key.get(common..).unwrap_or(&[]) >= &key[common..] {
+            return Err(SstableError::OutOfOrder {
+                key: hex(key),
+                previous: hex(&self.last_key),
+            });
+        }
+        // Same row as the last key exactly when they share its whole row prefix.
+        if common < self.row_len || self.row_len == 0 {
+            let row_len = row_prefix_len(body).ok_or_else(|| invalid(key, "malformed row"))?;
+            self.filter.add(&key[..row_len]);
+            self.row_len = row_len;
+            self.properties.rows += 1;
+        }
+        self.make_room(key, value);
+        self.block.add(common, body, trailer, value);
+        self.properties
+            .add(key, value, trailer.timestamp, trailer.seq, trailer.kind);
+        self.last_key.truncate(common);
+        self.last_key.extend_from_slice(&key[common..]);
+        Ok(())
+    }
+
+    /// Adds a cell by the key a buffer holds.
+    pub fn add_key(&mut self, key: &KeyBuf, value: &[u8]) -> Result<()> {
+        self.add(key.as_slice(), value)
+    }
+
+    /// Whether enough is finished that the caller should `flush`.
+    pub fn wants_flush(&self) -> bool {
+        self.finished_bytes >= FLUSH_BYTES
+    }
+
+    /// Hands finished blocks to the file. They are durable only after `finish`.
+    pub async fn flush(&mut self) -> Result<()> {
+        if !self.finished.is_empty() {
+            self.file.append(&self.finished).await?;
+            self.finished.clear();
+            self.finished_bytes = 0;
+        }
+        Ok(())
+    }
+
+    /// Cells added so far. A writer without cells cannot be finished; delete its file instead.
+    pub fn cells(&self) -> u64 {
+        self.properties.cells
+    }
+
+    /// Bytes the file would have by now, without index and filter: for cutting files at a size.
+    pub fn estimated_bytes(&self) -> u64 {
+        self.offset + self.block.len() as u64
+    }
+
+    /// Completes the file and makes it durable.
+    pub async fn finish(mut self) -> Result<SstableMeta> {
+        if self.properties.cells == 0 {
+            return Err(SstableError::Empty);
+        }
+        self.close_block();
+        self.close_index_block();
+        self.properties.data_bytes = self.offset;
+        self.properties.index_blocks = self.index_blocks.len() as u64;
+        self.properties.largest_key = std::mem::take(&mut self.last_key);
+        let mut top = IndexBuilder::default();
+        for (separator, content) in std::mem::take(&mut self.index_blocks) {
+            let handle = self.push_block(content, true);
+            top.add(&separator, handle);
+        }
+        let filter = std::mem::replace(&mut self.filter, FilterBuilder::new(0)).finish();
+        let filter = filter.map(|content| self.push_block(content, false));
+        let top_index = self.push_block(top.finish(), true);
+        let properties = self.push_block(self.properties.encode_to_vec(), false);
+        let footer = Footer {
+            file: self.options.file_id,
+            properties,
+            filter,
+            top_index,
+        };
+        self.push(Bytes::from(footer.encode()));
+        self.flush().await?;
+        self.file.sync().await?;
+        assert_eq!(
+            self.file.len(),
+            self.offset,
+            "somebody else wrote to this sstable's file"
+        );
+        let file_id = self.options.file_id;
+        Ok(SstableMeta {
+            file_id,
+            file_bytes: self.offset,
+            properties: self.properties,
+        })
+    }
+
+    /// Closes the block when the coming cell belongs into another one.
+    fn make_room(&mut self, key: &[u8], value: &[u8]) {
+        if self.properties.cells == 0 {
+            self.properties.smallest_key = key.to_vec();
+            self.block_is_large = value.len() > limits::VALUE_INLINE_BYTES_MAX;
+            return;
+        }
+        let is_full = self.block.len() >= self.options.block_bytes || self.block_is_large;
+        self.block_is_large = value.len() > limits::VALUE_INLINE_BYTES_MAX;
+        if is_full || self.block_is_large {
+            self.close_block();
+            self.separator.clear();
+            self.separator
+                .extend_from_slice(index::separator(&self.last_key, key));
+        }
+    }
+
+    fn close_block(&mut self) {
+        debug_assert!(!self.block.is_empty());
+        let content = self.block.finish();
+        let handle = self.push_block(content, true);
+        if self.index.is_empty() {
+            self.index_first_separator.clone_from(&self.separator);
+        }
+        self.index.add(&self.separator, handle);
+        self.properties.data_blocks += 1;
+        if self.index.is_full() {
+            self.close_index_block();
+        }
+    }
+
+    fn close_index_block(&mut self) {
+        if !self.index.is_empty() {
+            let separator = std::mem::take(&mut self.index_first_separator);
+            self.index_blocks.push((separator, self.index.finish()));
+        }
+    }
+
+    fn push_block(&mut self, content: Vec<u8>, compress: bool) -> Handle {
+        let compressed = if compress {
+            self.compressor.compress(&content)
+        } else {
+            None
+        };
+        let (payload, kind) = match compressed {
+            Some(payload) => (payload, self.options.compression),
+            None => (content, Compression::None),
+        };
+        assert!(
+            payload.len() <= limits::BLOCK_BYTES_MAX,
+            "block above the format's limit"
+        );
+        let handle = Handle {
+            offset: self.offset,
+            len: payload.len() as u32,
+        };
+        self.push(frame::seal(
+            self.options.file_id,
+            self.offset,
+            payload,
+            kind,
+        ));
+        handle
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.offset += bytes.len() as u64;
+        self.finished_bytes += bytes.len();
+        self.finished.push(bytes);
+    }
+}
+
+#[cold]
+fn invalid(key: &[u8], detail: &str) -> SstableError {
+    SstableError::InvalidCell {
+        detail: format!("{detail}: {}", hex(key)),
+    }
+}
+
+/// The first bytes of a key, for messages.
+fn hex(key: &[u8]) -> String {
+    key.iter()
+        .take(64)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
