@@ -1,0 +1,439 @@
+//! Checks a filter tree and brings it into the form for evaluation.
+//!
+//! Everything is checked wherever it stands, also where no row could ever reach it, so that whether a filter is accepted
+//! depends on the filter alone. Limits are those of Bigtable (data.proto, comment of `RowFilter`).
+
+use crate::compiled::{CellTest, CompiledFilter, Node, RowTest};
+use crate::need::pushdown;
+use crate::pushdown::{QualifierRange, TimestampBounds};
+use crate::re2::{PATTERN_WEIGHT_MAX, Pattern};
+use crate::{Filter, FilterError};
+use bytes::Bytes;
+use std::ops::Bound;
+use stele_types::{FamilyId, TableSchema, Timestamp};
+
+/// Serialized bytes of one filter.
+const FILTER_BYTES_MAX: usize = 20_480;
+
+/// Chains, interleaves and conditions within each other.
+const NESTING_MAX: usize = 20;
+
+/// Weight of all patterns of one filter: about 4 MiB of automata.
+const WEIGHT_MAX: usize = 4 * PATTERN_WEIGHT_MAX;
+
+/// Bytes of a label.
+const LABEL_BYTES_MAX: usize = 15;
+
+/// Bytes of a pattern that an error message shows.
+const SHOWN_BYTES_MAX: usize = 200;
+
+impl Filter {
+    /// Checks the whole tree, also what no row would ever reach, and prepares it for rows of tables with this schema.
+    pub fn compile(&self, schema: &TableSchema) -> Result<CompiledFilter, FilterError> {
+        let mut compiler = Compiler {
+            schema,
+            bytes: 0,
+            weight: 0,
+        };
+        let root = compiler.node(
+            self,
+            Place {
+                nesting: 0,
+                in_condition: false,
+            },
+        )?;
+        check_labels(self)?;
+        let pushdown = pushdown(&root);
+        let (guards, root) = hoist(root);
+        Ok(CompiledFilter {
+            guards,
+            root,
+            pushdown,
+        })
+    }
+}
+
+struct Compiler<'a> {
+    schema: &'a TableSchema,
+    /// The least number of bytes that what was seen so far takes when serialized.
+    bytes: usize,
+    /// Of the patterns seen so far.
+    weight: usize,
+}
+
+/// Where in the tree a filter stands.
+#[derive(Clone, Copy)]
+struct Place {
+    nesting: usize,
+    in_condition: bool,
+}
+
+impl Compiler<'_> {
+    fn node(&mut self, filter: &Filter, place: Place) -> Result<Node, FilterError> {
+        self.count_bytes(filter)?;
+        Ok(match filter {
+            Filter::Chain(members) => chain(self.members(members, "Chain", place)?),
+            Filter::Interleave(members) => {
+                Node::Interleave(self.members(members, "Interleave", place)?)
+            }
+            Filter::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => {
+                let place = Place {
+                    in_condition: true,
+                    ..inner(place)?
+                };
+                let mut branch = |filter: &Option<Box<Filter>>| match filter {
+                    Some(filter) => self.node(filter, place).map(Box::new),
+                    None => Ok(Box::new(Node::BlockAll)),
+                };
+                let (on_true, on_false) = (branch(on_true)?, branch(on_false)?);
+                let predicate = Box::new(self.node(predicate, place)?);
+                Node::Condition {
+                    predicate,
+                    on_true,
+                    on_false,
+                }
+            }
+            Filter::Sink if place.in_condition => {
+                let reason = "a sink filter cannot be used in a condition filter";
+                return Err(FilterError::Structure(reason.to_owned()));
+            }
+            Filter::Sink => Node::Sink,
+            Filter::PassAll => Node::PassAll,
+            Filter::BlockAll => Node::BlockAll,
+            Filter::RowKeyRegex(pattern) => {
+                not_empty("row_key_regex_filter", pattern)?;
+                Node::Row(RowTest::Key(self.pattern("row_key_regex_filter", pattern)?))
+            }
+            Filter::RowSample(probability) if *probability > 0.0 && *probability < 1.0 => {
+                Node::Row(RowTest::Sample(*probability))
+            }
+            Filter::RowSample(_) => {
+                return Err(argument(
+                    "row_sample_filter",
+                    "argument must be between 0.0 and 1.0",
+                ));
+            }
+            Filter::CellsPerRowOffset(count) => {
+                let reason = "argument must not be negative";
+                Node::Offset(at_least(0, *count, "cells_per_row_offset_filter", reason)?)
+            }
+            Filter::CellsPerRow(count) => {
+                let reason = "argument must be > 0";
+                Node::PerRow(at_least(1, *count, "cells_per_row_limit_filter", reason)?)
+            }
+            Filter::CellsPerColumn(count) => {
+                let reason = "argument must be > 0";
+                Node::PerColumn(at_least(
+                    1,
+                    *count,
+                    "cells_per_column_limit_filter",
+                    reason,
+                )?)
+            }
+            Filter::StripValue => Node::Strip,
+            Filter::ApplyLabel(label) => Node::Label(checked_label(label)?),
+            _ => Node::Cells(vec![self.cell_test(filter)?]),
+        })
+    }
+
+    fn cell_test(&mut self, filter: &Filter) -> Result<CellTest, FilterError> {
+        Ok(match filter {
+            Filter::FamilyRegex(pattern) => CellTest::Families(self.families(pattern)?),
+            Filter::QualifierRegex(pattern) => {
+                CellTest::Qualifier(self.pattern("column_qualifier_regex_filter", pattern)?)
+            }
+            Filter::ColumnRange { family, start, end } => {
+                not_inverted("column_range_filter", start, end)?;
+                let range = QualifierRange {
+                    start: start.clone(),
+                    end: end.clone(),
+                };
+                match self.schema.family_named(family) {
+                    Some((family, _)) => CellTest::Columns(family, range),
+                    None => CellTest::Families(Vec::new()),
+                }
+            }
+            Filter::TimestampRange { start, end } => {
+                if end.is_some_and(|end| end < *start) {
+                    return Err(argument("timestamp_range_filter", "start is after end"));
+                }
+                let (start, end) = (Timestamp(*start), end.map(Timestamp));
+                CellTest::Timestamps(TimestampBounds { start, end })
+            }
+            Filter::ValueRegex(pattern) => {
+                CellTest::Value(self.pattern("value_regex_filter", pattern)?)
+            }
+            Filter::ValueRange { start, end } => {
+                not_inverted("value_range_filter", start, end)?;
+                CellTest::ValueRange(start.clone(), end.clone())
+            }
+            Filter::ValueBitmask(mask) => CellTest::ValueMask(mask.clone()),
+            // Every other kind is a step of its own and never gets here.
+            _ => return Err(FilterError::Structure("not a filter of cells".to_owned())),
+        })
+    }
+
+    fn members(
+        &mut self,
+        members: &[Filter],
+        kind: &str,
+        place: Place,
+    ) -> Result<Vec<Node>, FilterError> {
+        if members.len() < 2 {
+            let reason = format!("{kind} must contain at least two RowFilters");
+            return Err(FilterError::Structure(reason));
+        }
+        let place = inner(place)?;
+        members
+            .iter()
+            .map(|member| self.node(member, place))
+            .collect()
+    }
+
+    /// The families whose name matches, sorted.
+    fn families(&mut self, pattern: &Bytes) -> Result<Vec<FamilyId>, FilterError> {
+        let field = "family_name_regex_filter";
+        not_empty(field, pattern)?;
+        if pattern.contains(&b':') {
+            return Err(bad_pattern(
+                field,
+                pattern,
+                "must not contain ':'".to_owned(),
+            ));
+        }
+        let compiled = self.pattern(field, pattern)?;
+        let families = self.schema.families.iter();
+        let matching = families.filter(|(_, family)| compiled.is_match(family.name.as_bytes()));
+        Ok(matching.map(|(id, _)| *id).collect())
+    }
+
+    fn pattern(&mut self, field: &'static str, pattern: &Bytes) -> Result<Pattern, FilterError> {
+        let compiled =
+            Pattern::compile(pattern).map_err(|reason| bad_pattern(field, pattern, reason))?;
+        self.weight = self.weight.saturating_add(compiled.weight());
+        if self.weight > WEIGHT_MAX {
+            let reason = "the patterns of the filter are too large together".to_owned();
+            return Err(FilterError::Structure(reason));
+        }
+        Ok(compiled)
+    }
+
+    /// Counts a filter without its members. Never more than the real size, so that what a client may send is not
+    /// refused here; the front end that has the serialized form checks the exact size.
+    fn count_bytes(&mut self, filter: &Filter) -> Result<(), FilterError> {
+        let bound = |bound: &Bound<Bytes>| match bound {
+            Bound::Included(b) | Bound::Excluded(b) => b.len(),
+            Bound::Unbounded => 0,
+        };
+        let payload = match filter {
+            Filter::RowKeyRegex(bytes)
+            | Filter::FamilyRegex(bytes)
+            | Filter::QualifierRegex(bytes)
+            | Filter::ValueRegex(bytes)
+            | Filter::ValueBitmask(bytes) => bytes.len(),
+            Filter::ColumnRange { family, start, end } => family.len() + bound(start) + bound(end),
+            Filter::ValueRange { start, end } => bound(start) + bound(end),
+            Filter::ApplyLabel(label) => label.len(),
+            _ => 0,
+        };
+        // Every filter has at least a tag and one byte more.
+        self.bytes = self.bytes.saturating_add(2).saturating_add(payload);
+        if self.bytes > FILTER_BYTES_MAX {
+            let reason = format!("the filter is larger than {FILTER_BYTES_MAX} bytes");
+            return Err(FilterError::Structure(reason));
+        }
+        Ok(())
+    }
+}
+
+fn inner(place: Place) -> Result<Place, FilterError> {
+    if place.nesting >= NESTING_MAX {
+        let reason = format!("filters are nested more than {NESTING_MAX} deep");
+        return Err(FilterError::Structure(reason));
+    }
+    Ok(Place {
+        nesting: place.nesting + 1,
+        ..place
+    })
+}
+
+fn argument(field: &'static str, reason: &str) -> FilterError {
+    FilterError::Argument {
+        field,
+        reason: reason.to_owned(),
+    }
+}
+
+fn bad_pattern(field: &'static str, pattern: &[u8], reason: String) -> FilterError {
+    let shown = pattern.get(..SHOWN_BYTES_MAX).unwrap_or(pattern);
+    FilterError::Pattern {
+        field,
+        reason,
+        pattern: shown.escape_ascii().to_string(),
+    }
+}
+
+/// No row key and no family name is empty, so an empty pattern for them is a mistake. Qualifiers and values may be.
+fn not_empty(field: &'static str, pattern: &[u8]) -> Result<(), FilterError> {
+    if pattern.is_empty() {
+        return Err(argument(field, "argument must not be empty"));
+    }
+    Ok(())
+}
+
+fn not_inverted(
+    field: &'static str,
+    start: &Bound<Bytes>,
+    end: &Bound<Bytes>,
+) -> Result<(), FilterError> {
+    match (start, end) {
+        (
+            Bound::Included(start) | Bound::Excluded(start),
+            Bound::Included(end) | Bound::Excluded(end),
+        ) if start > end => Err(argument(field, "start is after end")),
+        _ => Ok(()),
+    }
+}
+
+fn at_least(
+    least: i32,
+    count: i32,
+    field: &'static str,
+    reason: &str,
+) -> Result<usize, FilterError> {
+    match usize::try_from(count) {
+        Ok(found) if count >= least => Ok(found),
+        _ => Err(argument(field, reason)),
+    }
+}
+
+fn checked_label(label: &str) -> Result<String, FilterError> {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if label.is_empty() || label.len() > LABEL_BYTES_MAX || !label.bytes().all(allowed) {
+        let reason = format!(
+            "argument must match RE2([a-z0-9\\-]+) and have at most {LABEL_BYTES_MAX} characters"
+        );
+        return Err(argument("apply_label_transformer", &reason));
+    }
+    Ok(label.to_owned())
+}
+
+/// Puts members of a chain in line: inner chains opened, members without effect and without reach left out,
+/// neighbouring tests of cells joined.
+fn chain(members: Vec<Node>) -> Node {
+    let mut flat: Vec<Node> = Vec::new();
+    let opened = members.into_iter().flat_map(|member| match member {
+        Node::Chain(inner) => inner,
+        other => vec![other],
+    });
+    for member in opened {
+        let nothing_left = matches!(flat.last(), Some(Node::BlockAll | Node::Sink));
+        match (member, flat.last_mut()) {
+            (Node::PassAll, _) => {}
+            (_, _) if nothing_left => break,
+            (Node::Cells(more), Some(Node::Cells(tests))) => tests.extend(more),
+            (member, _) => flat.push(member),
+        }
+    }
+    match flat.len() {
+        0 => Node::PassAll,
+        1 => flat.remove(0),
+        _ => Node::Chain(flat),
+    }
+}
+
+/// Takes out of the top-level chain the tests of whole rows that no cell can get past: those before any sink. A row
+/// test gives the same wherever in a chain it stands, because it lets everything through or nothing.
+fn hoist(root: Node) -> (Vec<RowTest>, Node) {
+    let members = match root {
+        Node::Chain(members) => members,
+        other => vec![other],
+    };
+    let (mut guards, mut rest, mut sunk) = (Vec::new(), Vec::new(), false);
+    for member in members {
+        match member {
+            Node::Row(test) if !sunk => guards.push(test),
+            member => {
+                sunk |= member.has_sink();
+                rest.push(member);
+            }
+        }
+    }
+    // Chained again, because tests of cells may have become neighbours.
+    (guards, chain(rest))
+}
+
+/// Checks that no path through the tree applies two labels to the same cell.
+fn check_labels(filter: &Filter) -> Result<(), FilterError> {
+    if labels(filter).most > 1 {
+        let reason = "at most one apply_label_transformer may be in a chain";
+        return Err(FilterError::Structure(reason.to_owned()));
+    }
+    Ok(())
+}
+
+/// Labels that a filter may put on one cell.
+#[derive(Clone, Copy)]
+struct Labels {
+    /// On any cell, also one that goes to a sink.
+    most: usize,
+    /// On a cell that comes out; `None` when none does.
+    through: Option<usize>,
+}
+
+fn labels(filter: &Filter) -> Labels {
+    let beside = |a: Labels, b: Labels| Labels {
+        most: a.most.max(b.most),
+        through: a.through.max(b.through),
+    };
+    let nothing = Labels {
+        most: 0,
+        through: None,
+    };
+    match filter {
+        Filter::ApplyLabel(_) => Labels {
+            most: 1,
+            through: Some(1),
+        },
+        Filter::Sink => nothing,
+        Filter::Chain(members) => members.iter().fold(
+            Labels {
+                most: 0,
+                through: Some(0),
+            },
+            |so_far, member| {
+                let Some(before) = so_far.through else {
+                    return so_far;
+                };
+                let here = labels(member);
+                Labels {
+                    most: so_far.most.max(before + here.most),
+                    through: here.through.map(|after| before + after),
+                }
+            },
+        ),
+        Filter::Interleave(members) => members.iter().map(labels).fold(nothing, beside),
+        Filter::Condition {
+            predicate,
+            on_true,
+            on_false,
+        } => {
+            let predicate = Labels {
+                through: None,
+                ..labels(predicate)
+            };
+            let branches = [on_true, on_false].into_iter().flatten();
+            branches
+                .map(|branch| labels(branch))
+                .fold(predicate, beside)
+        }
+        _ => Labels {
+            most: 0,
+            through: Some(0),
+        },
+    }
+}

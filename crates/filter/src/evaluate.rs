@@ -1,0 +1,313 @@
+//! Evaluation of a filter over one row.
+//!
+//! Cells are passed as owned where a filter may change them in place and as borrowed where another filter still needs
+//! them (members of an interleave, predicates). A chain of tests over an owned row therefore copies nothing, and an
+//! interleave copies only the cells that its members let through.
+//!
+//! Invariants:
+//! * Between any two filters the cells are in order of family, qualifier and timestamp, newest first.
+//! * Work and memory are bounded by the constants below, whatever the filter.
+
+use crate::FilterError;
+use crate::compiled::{CellTest, Node};
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use stele_types::Cell;
+use stele_types::limits::ROW_BYTES_MAX;
+
+/// Cells that may be copied for one row, all copies counted. A cell takes about 100 bytes besides its shared value, so
+/// this is 400 MiB at the very worst; the largest row, of 256 MiB, has at most 2.6 M cells.
+const COPIES_MAX: usize = 4 << 20;
+
+/// Cells that may be looked at for one row, once per filter they pass: a few seconds of work. The largest row of 2.6 M
+/// cells can pass a hundred filters.
+const VISITS_MAX: usize = 1 << 28;
+
+/// Bytes that an interleave or the sinks may put together, values counted for every copy: the answer of one row must
+/// not be larger than a row may be.
+const POOL_BYTES_MAX: usize = ROW_BYTES_MAX;
+
+/// The state of one evaluation.
+pub(crate) struct Evaluation<'a> {
+    row: &'a [u8],
+    rng: &'a mut dyn FnMut() -> f64,
+    /// What sinks sent to the final answer.
+    sunk: Vec<Cell>,
+    sunk_bytes: usize,
+    copies: usize,
+    visits: usize,
+}
+
+/// The order of cells in a row.
+pub(crate) fn order(a: &Cell, b: &Cell) -> Ordering {
+    let column = a
+        .family
+        .cmp(&b.family)
+        .then_with(|| a.qualifier.cmp(&b.qualifier));
+    column.then_with(|| b.timestamp.cmp(&a.timestamp))
+}
+
+fn same_column(a: &Cell, b: &Cell) -> bool {
+    a.family == b.family && a.qualifier == b.qualifier
+}
+
+/// Keeps the first `versions` (at least one) cells of each column.
+pub(crate) fn keep_newest(cells: &mut Vec<Cell>, versions: usize) {
+    let mut kept = 1;
+    cells.dedup_by(|cell, last_kept| {
+        kept = if same_column(cell, last_kept) {
+            kept + 1
+        } else {
+            1
+        };
+        kept > versions
+    });
+}
+
+fn weight(cells: &[Cell]) -> usize {
+    cells.iter().map(Cell::weight).sum()
+}
+
+impl<'a> Evaluation<'a> {
+    pub(crate) fn new(row: &'a [u8], rng: &'a mut dyn FnMut() -> f64) -> Self {
+        Evaluation {
+            row,
+            rng,
+            sunk: Vec::new(),
+            sunk_bytes: 0,
+            copies: 0,
+            visits: 0,
+        }
+    }
+
+    /// Evaluates the whole filter.
+    pub(crate) fn finish(
+        mut self,
+        root: &Node,
+        cells: Vec<Cell>,
+    ) -> Result<Vec<Cell>, FilterError> {
+        let mut answer = self.run(root, Cow::Owned(cells))?.into_owned();
+        if !self.sunk.is_empty() {
+            check(
+                "bytes of the answer",
+                weight(&answer) + self.sunk_bytes,
+                POOL_BYTES_MAX,
+            )?;
+            answer.append(&mut self.sunk);
+            answer.sort_by(order);
+        }
+        Ok(answer)
+    }
+
+    /// Evaluates one filter. Recursion is as deep as the tree, which compilation has bounded.
+    fn run<'c>(
+        &mut self,
+        node: &Node,
+        cells: Cow<'c, [Cell]>,
+    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+        self.visits += cells.len();
+        check("cells looked at", self.visits, VISITS_MAX)?;
+        match node {
+            Node::PassAll => Ok(cells),
+            Node::BlockAll => Ok(Cow::Borrowed(&[])),
+            Node::Sink => self.sink(cells),
+            Node::Row(test) if test.admits(self.row, self.rng) => Ok(cells),
+            Node::Row(_) => Ok(Cow::Borrowed(&[])),
+            Node::Cells(tests) => self.test(tests, cells),
+            Node::Offset(count) => Ok(skip(cells, *count)),
+            Node::PerRow(count) => Ok(first(cells, *count)),
+            Node::PerColumn(versions) => self.newest(*versions, cells),
+            Node::Strip => {
+                let mut cells = self.own(cells)?;
+                cells.iter_mut().for_each(|cell| cell.value = Bytes::new());
+                Ok(Cow::Owned(cells))
+            }
+            Node::Label(label) => {
+                let mut cells = self.own(cells)?;
+                for cell in &mut cells {
+                    cell.labels.reserve_exact(1);
+                    cell.labels.push(label.clone());
+                }
+                Ok(Cow::Owned(cells))
+            }
+            Node::Chain(members) => self.chain(members, cells),
+            Node::Interleave(members) => self.interleave(members, cells),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => {
+                let branch = if self.any(predicate, &cells)? {
+                    on_true
+                } else {
+                    on_false
+                };
+                self.run(branch, cells)
+            }
+        }
+    }
+
+    fn chain<'c>(
+        &mut self,
+        members: &[Node],
+        mut cells: Cow<'c, [Cell]>,
+    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+        for member in members {
+            if cells.is_empty() {
+                break;
+            }
+            cells = self.run(member, cells)?;
+        }
+        Ok(cells)
+    }
+
+    fn interleave<'c>(
+        &mut self,
+        members: &[Node],
+        cells: Cow<'c, [Cell]>,
+    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+        let Some((last, others)) = members.split_last() else {
+            return Ok(Cow::Borrowed(&[]));
+        };
+        let (mut pool, mut bytes) = (Vec::new(), 0);
+        for member in others {
+            let output = self.run(member, Cow::Borrowed(&cells))?;
+            self.pool(output, &mut pool, &mut bytes)?;
+        }
+        let output = self.run(last, cells)?;
+        self.pool(output, &mut pool, &mut bytes)?;
+        // Stable, so that equal cells stay in the order of the members that gave them.
+        pool.sort_by(order);
+        Ok(Cow::Owned(pool))
+    }
+
+    /// Whether a predicate lets any cell through.
+    fn any(&mut self, predicate: &Node, cells: &[Cell]) -> Result<bool, FilterError> {
+        if let Node::Cells(tests) = predicate {
+            self.visits += cells.len();
+            return Ok(cells
+                .iter()
+                .any(|cell| tests.iter().all(|test| test.admits(cell))));
+        }
+        Ok(!self.run(predicate, Cow::Borrowed(cells))?.is_empty())
+    }
+
+    fn sink<'c>(&mut self, cells: Cow<'_, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
+        let (mut sunk, mut bytes) = (std::mem::take(&mut self.sunk), self.sunk_bytes);
+        self.pool(cells, &mut sunk, &mut bytes)?;
+        (self.sunk, self.sunk_bytes) = (sunk, bytes);
+        Ok(Cow::Borrowed(&[]))
+    }
+
+    /// Adds the output of one filter to a pool that held `bytes`.
+    fn pool(
+        &mut self,
+        output: Cow<'_, [Cell]>,
+        pool: &mut Vec<Cell>,
+        bytes: &mut usize,
+    ) -> Result<(), FilterError> {
+        *bytes = bytes.saturating_add(weight(&output));
+        check("bytes of the answer", *bytes, POOL_BYTES_MAX)?;
+        match output {
+            Cow::Owned(mut cells) if !pool.is_empty() => pool.append(&mut cells),
+            output => {
+                let mut cells = self.own(output)?;
+                if pool.is_empty() {
+                    *pool = cells
+                } else {
+                    pool.append(&mut cells)
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn test<'c>(
+        &mut self,
+        tests: &[CellTest],
+        cells: Cow<'c, [Cell]>,
+    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+        let admits = |cell: &Cell| tests.iter().all(|test| test.admits(cell));
+        match cells {
+            Cow::Owned(mut cells) => {
+                cells.retain(admits);
+                Ok(Cow::Owned(cells))
+            }
+            Cow::Borrowed(cells) => {
+                let admitted = cells
+                    .iter()
+                    .position(|cell| !admits(cell))
+                    .unwrap_or(cells.len());
+                let (same, rest) = cells.split_at(admitted);
+                if rest.is_empty() {
+                    return Ok(Cow::Borrowed(same));
+                }
+                let mut kept = same.to_vec();
+                kept.extend(rest.iter().filter(|cell| admits(cell)).cloned());
+                self.count_copies(kept.len())?;
+                Ok(Cow::Owned(kept))
+            }
+        }
+    }
+
+    fn newest<'c>(
+        &mut self,
+        versions: usize,
+        cells: Cow<'c, [Cell]>,
+    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+        let cells = match cells {
+            Cow::Owned(mut cells) => {
+                keep_newest(&mut cells, versions);
+                return Ok(Cow::Owned(cells));
+            }
+            Cow::Borrowed(cells) => cells,
+        };
+        let columns = cells.chunk_by(same_column);
+        let kept: Vec<Cell> = columns
+            .flat_map(|column| column.iter().take(versions).cloned())
+            .collect();
+        self.count_copies(kept.len())?;
+        Ok(Cow::Owned(kept))
+    }
+
+    /// The cells for changing them in place.
+    fn own(&mut self, cells: Cow<'_, [Cell]>) -> Result<Vec<Cell>, FilterError> {
+        if let Cow::Borrowed(cells) = &cells {
+            self.count_copies(cells.len())?;
+        }
+        Ok(cells.into_owned())
+    }
+
+    fn count_copies(&mut self, copies: usize) -> Result<(), FilterError> {
+        self.copies += copies;
+        check("cells copied", self.copies, COPIES_MAX)
+    }
+}
+
+fn check(what: &'static str, value: usize, limit: usize) -> Result<(), FilterError> {
+    if value > limit {
+        return Err(FilterError::TooManyCells { what, limit });
+    }
+    Ok(())
+}
+
+fn skip(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
+    match cells {
+        Cow::Owned(mut cells) => {
+            cells.drain(..count.min(cells.len()));
+            Cow::Owned(cells)
+        }
+        Cow::Borrowed(cells) => Cow::Borrowed(cells.get(count..).unwrap_or_default()),
+    }
+}
+
+fn first(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
+    match cells {
+        Cow::Owned(mut cells) => {
+            cells.truncate(count);
+            Cow::Owned(cells)
+        }
+        Cow::Borrowed(cells) => Cow::Borrowed(cells.get(..count).unwrap_or(cells)),
+    }
+}

@@ -1,0 +1,537 @@
+//! Every kind of filter by example, and what compilation refuses.
+
+use crate::testing::{cell, middle, row, schema, show};
+use crate::{Filter, FilterError};
+use bytes::Bytes;
+use std::ops::Bound;
+use stele_types::{ErrorKind, FamilyId};
+
+use Filter::*;
+
+fn bytes(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+fn range(family: &str, start: Bound<&'static str>, end: Bound<&'static str>) -> Filter {
+    ColumnRange {
+        family: family.to_owned(),
+        start: start.map(bytes),
+        end: end.map(bytes),
+    }
+}
+
+fn condition(predicate: Filter, on_true: Option<Filter>, on_false: Option<Filter>) -> Filter {
+    Condition {
+        predicate: Box::new(predicate),
+        on_true: on_true.map(Box::new),
+        on_false: on_false.map(Box::new),
+    }
+}
+
+/// What the filter makes of [`row`], whose cells are `a:x@3 a:x@2 a:x@1 a:y@2 b:x@5 b:x@4 b:z@1`, each with the value
+/// `v` and its timestamp.
+#[track_caller]
+fn check(filter: Filter, expected: &str) {
+    let compiled = filter.compile(&schema()).unwrap();
+    let answer = compiled.apply(b"row", row(), &mut middle).unwrap();
+    assert_eq!(show(&answer), expected, "{filter:?}");
+    let reduced = compiled.pushdown().reduce(row());
+    let answer = compiled.apply(b"row", reduced, &mut middle).unwrap();
+    assert_eq!(
+        show(&answer),
+        expected,
+        "after the reduction by {:?}",
+        compiled.pushdown()
+    );
+}
+
+#[track_caller]
+fn refuse(filter: Filter, expected: &str) {
+    let error = filter.compile(&schema()).map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains(expected), "{error}");
+    // Also where no row gets, and in the branch not taken.
+    let hidden = Chain(vec![BlockAll, Interleave(vec![PassAll, filter.clone()])]);
+    assert_eq!(hidden.compile(&schema()).unwrap_err(), error);
+    assert!(
+        condition(BlockAll, Some(filter), None)
+            .compile(&schema())
+            .is_err()
+    );
+}
+
+const ALL: &str = "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2 b:x@5=v5 b:x@4=v4 b:z@1=v1";
+
+#[test]
+fn all_or_nothing() {
+    check(PassAll, ALL);
+    check(BlockAll, "");
+    check(Sink, ALL);
+    check(RowKeyRegex(bytes("r.w")), ALL);
+    check(RowKeyRegex(bytes("ro")), "");
+    check(RowSample(0.51), ALL);
+    check(RowSample(0.5), "");
+}
+
+#[test]
+fn tests_of_cells() {
+    check(
+        FamilyRegex(bytes("a")),
+        "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2",
+    );
+    check(FamilyRegex(bytes("b|c")), "b:x@5=v5 b:x@4=v4 b:z@1=v1");
+    check(FamilyRegex(bytes("nope")), "");
+    check(QualifierRegex(bytes("[yz]")), "a:y@2=v2 b:z@1=v1");
+    check(QualifierRegex(bytes("y")), "a:y@2=v2");
+    check(QualifierRegex(bytes("")), "");
+    check(ValueRegex(bytes("v[45]")), "b:x@5=v5 b:x@4=v4");
+    check(ValueRegex(bytes("")), "");
+    check(
+        range("a", Bound::Included("x"), Bound::Excluded("y")),
+        "a:x@3=v3 a:x@2=v2 a:x@1=v1",
+    );
+    check(
+        range("a", Bound::Excluded("x"), Bound::Unbounded),
+        "a:y@2=v2",
+    );
+    check(
+        range("b", Bound::Unbounded, Bound::Included("x")),
+        "b:x@5=v5 b:x@4=v4",
+    );
+    check(range("a", Bound::Excluded("x"), Bound::Excluded("x")), "");
+    check(range("nope", Bound::Unbounded, Bound::Unbounded), "");
+    check(
+        TimestampRange {
+            start: 2,
+            end: Some(4),
+        },
+        "a:x@3=v3 a:x@2=v2 a:y@2=v2",
+    );
+    check(
+        TimestampRange {
+            start: 4,
+            end: None,
+        },
+        "b:x@5=v5 b:x@4=v4",
+    );
+    check(
+        TimestampRange {
+            start: 4,
+            end: Some(4),
+        },
+        "",
+    );
+    let (start, end) = (Bound::Excluded(bytes("v3")), Bound::Included(bytes("v4")));
+    check(ValueRange { start, end }, "b:x@4=v4");
+    // v is 0x76; 1, 3 and 5 have bit 0 set.
+    let odd = "a:x@3=v3 a:x@1=v1 b:x@5=v5 b:z@1=v1";
+    check(ValueBitmask(Bytes::from_static(b"\x76\x01")), odd);
+    check(ValueBitmask(Bytes::from_static(b"\x76")), "");
+    check(ValueBitmask(Bytes::from_static(b"\x76\x01\x00")), "");
+    check(ValueBitmask(Bytes::from_static(b"\x00\x00")), ALL);
+}
+
+#[test]
+fn limits_of_cells() {
+    check(CellsPerColumn(1), "a:x@3=v3 a:y@2=v2 b:x@5=v5 b:z@1=v1");
+    check(
+        CellsPerColumn(2),
+        "a:x@3=v3 a:x@2=v2 a:y@2=v2 b:x@5=v5 b:x@4=v4 b:z@1=v1",
+    );
+    check(CellsPerColumn(i32::MAX), ALL);
+    check(CellsPerRow(1), "a:x@3=v3");
+    check(
+        CellsPerRow(5),
+        "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2 b:x@5=v5",
+    );
+    check(CellsPerRowOffset(0), ALL);
+    check(CellsPerRowOffset(5), "b:x@4=v4 b:z@1=v1");
+    check(CellsPerRowOffset(7), "");
+    check(CellsPerRowOffset(i32::MAX), "");
+    check(
+        Chain(vec![CellsPerRowOffset(1), CellsPerRow(2)]),
+        "a:x@2=v2 a:x@1=v1",
+    );
+    check(
+        Chain(vec![CellsPerRow(2), CellsPerRowOffset(1)]),
+        "a:x@2=v2",
+    );
+    // Limits count what filters before them let through, and only that.
+    let b = || FamilyRegex(bytes("b"));
+    check(Chain(vec![CellsPerRow(5), b()]), "b:x@5=v5");
+    check(Chain(vec![b(), CellsPerRow(2)]), "b:x@5=v5 b:x@4=v4");
+    let old = || TimestampRange {
+        start: 0,
+        end: Some(3),
+    };
+    check(Chain(vec![CellsPerColumn(1), old()]), "a:y@2=v2 b:z@1=v1");
+    check(
+        Chain(vec![old(), CellsPerColumn(1)]),
+        "a:x@2=v2 a:y@2=v2 b:z@1=v1",
+    );
+    let two = || ValueRegex(bytes("v2"));
+    check(Chain(vec![CellsPerColumn(1), two()]), "a:y@2=v2");
+    check(Chain(vec![two(), CellsPerColumn(1)]), "a:x@2=v2 a:y@2=v2");
+}
+
+#[test]
+fn interleave_pools_sorts_and_keeps_copies() {
+    let y = || QualifierRegex(bytes("y"));
+    let label = |l: &str| ApplyLabel(l.to_owned());
+    check(Interleave(vec![y(), y()]), "a:y@2=v2 a:y@2=v2");
+    check(
+        Interleave(vec![QualifierRegex(bytes("z")), y()]),
+        "a:y@2=v2 b:z@1=v1",
+    );
+    check(Interleave(vec![BlockAll, BlockAll]), "");
+    // Copies count for limits behind the interleave.
+    let twice = || Interleave(vec![PassAll, PassAll]);
+    check(
+        Chain(vec![twice(), CellsPerRow(3)]),
+        "a:x@3=v3 a:x@3=v3 a:x@2=v2",
+    );
+    check(Chain(vec![twice(), y(), CellsPerColumn(1)]), "a:y@2=v2");
+    let rest = "b:x@5=v5 b:x@4=v4 b:x@4=v4 b:z@1=v1 b:z@1=v1";
+    check(Chain(vec![twice(), CellsPerRowOffset(9)]), rest);
+    let labelled = Interleave(vec![
+        Chain(vec![y(), label("one")]),
+        Chain(vec![label("two"), y(), StripValue]),
+    ]);
+    check(labelled, "a:y@2=v2[one] a:y@2=[two]");
+}
+
+#[test]
+fn condition_filters_its_input() {
+    let z = || QualifierRegex(bytes("z"));
+    let y = || QualifierRegex(bytes("y"));
+    check(condition(z(), Some(y()), Some(z())), "a:y@2=v2");
+    check(
+        condition(QualifierRegex(bytes("w")), Some(y()), Some(z())),
+        "b:z@1=v1",
+    );
+    check(condition(z(), None, Some(z())), "");
+    check(condition(BlockAll, Some(y()), None), "");
+    check(Chain(vec![y(), condition(z(), Some(PassAll), None)]), "");
+    // A cell with an empty value is a cell.
+    check(
+        condition(Chain(vec![y(), StripValue]), Some(y()), None),
+        "a:y@2=v2",
+    );
+    // Labels of the predicate go with its output.
+    let predicate = Chain(vec![y(), ApplyLabel("p".to_owned())]);
+    check(condition(predicate, Some(y()), None), "a:y@2=v2");
+    check(
+        condition(RowKeyRegex(bytes("x.*")), None, Some(y())),
+        "a:y@2=v2",
+    );
+}
+
+#[test]
+fn sink_goes_past_what_encloses_it() {
+    let y = || QualifierRegex(bytes("y"));
+    let z = || QualifierRegex(bytes("z"));
+    let label = |l: &str| ApplyLabel(l.to_owned());
+    check(Chain(vec![y(), Sink]), "a:y@2=v2");
+    check(Chain(vec![y(), Sink, BlockAll]), "a:y@2=v2");
+    let beside = |sunk: Filter| Interleave(vec![PassAll, Chain(vec![sunk, Sink])]);
+    check(Chain(vec![beside(y()), z()]), "a:y@2=v2 b:z@1=v1");
+    check(Chain(vec![beside(z()), z()]), "b:z@1=v1 b:z@1=v1");
+    check(Chain(vec![beside(y()), BlockAll]), "a:y@2=v2");
+    check(
+        Chain(vec![beside(y()), RowKeyRegex(bytes("no"))]),
+        "a:y@2=v2",
+    );
+    check(Chain(vec![beside(y()), StripValue, z()]), "a:y@2=v2 b:z@1=");
+    // The label put on before the sink stays; the one behind it middle gets there.
+    let sunk = Interleave(vec![PassAll, Chain(vec![y(), label("s"), Sink])]);
+    check(
+        Chain(vec![sunk, label("t"), CellsPerRow(1)]),
+        "a:x@3=v3[t] a:y@2=v2[s]",
+    );
+    // Through several levels.
+    let deep = Chain(vec![beside(y()), CellsPerRow(1)]);
+    check(
+        Chain(vec![Interleave(vec![deep, z()]), BlockAll]),
+        "a:y@2=v2",
+    );
+}
+
+#[test]
+fn transformers() {
+    let y = || QualifierRegex(bytes("y"));
+    let label = || ApplyLabel("a-1".to_owned());
+    check(Chain(vec![y(), StripValue]), "a:y@2=");
+    check(Chain(vec![y(), label(), StripValue]), "a:y@2=[a-1]");
+    check(Chain(vec![y(), StripValue, label()]), "a:y@2=[a-1]");
+    check(
+        Chain(vec![y(), StripValue, ValueRegex(bytes(""))]),
+        "a:y@2=",
+    );
+    check(Chain(vec![y(), StripValue, ValueRegex(bytes("v2"))]), "");
+}
+
+#[test]
+fn refusals() {
+    refuse(Chain(vec![]), "Chain must contain at least two RowFilters");
+    refuse(
+        Chain(vec![PassAll]),
+        "Chain must contain at least two RowFilters",
+    );
+    refuse(
+        Interleave(vec![PassAll]),
+        "Interleave must contain at least two RowFilters",
+    );
+    let reason = "a sink filter cannot be used in a condition";
+    refuse(condition(Sink, None, None), reason);
+    refuse(
+        condition(PassAll, Some(Chain(vec![PassAll, Sink])), None),
+        reason,
+    );
+    refuse(
+        condition(PassAll, None, Some(Interleave(vec![Sink, Sink]))),
+        reason,
+    );
+    for probability in [0.0, 1.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
+        refuse(RowSample(probability), "row_sample_filter");
+    }
+    refuse(
+        RowKeyRegex(bytes("")),
+        "'row_key_regex_filter' : argument must not be empty",
+    );
+    refuse(
+        RowKeyRegex(bytes("(")),
+        "'row_key_regex_filter' : missing closing )",
+    );
+    refuse(FamilyRegex(bytes("")), "'family_name_regex_filter'");
+    refuse(FamilyRegex(bytes("a:b")), "must not contain ':'");
+    refuse(FamilyRegex(bytes("a**")), "bad repetition operator");
+    refuse(
+        QualifierRegex(bytes("[")),
+        "'column_qualifier_regex_filter'",
+    );
+    refuse(ValueRegex(bytes("\\8")), "'value_regex_filter'");
+    refuse(CellsPerRowOffset(-1), "'cells_per_row_offset_filter'");
+    refuse(
+        CellsPerRow(0),
+        "'cells_per_row_limit_filter' : argument must be > 0",
+    );
+    refuse(
+        CellsPerColumn(0),
+        "'cells_per_column_limit_filter' : argument must be > 0",
+    );
+    refuse(
+        CellsPerColumn(-1),
+        "'cells_per_column_limit_filter' : argument must be > 0",
+    );
+    refuse(
+        TimestampRange {
+            start: 2,
+            end: Some(1),
+        },
+        "'timestamp_range_filter'",
+    );
+    refuse(
+        range("a", Bound::Included("b"), Bound::Included("a")),
+        "'column_range_filter'",
+    );
+    refuse(
+        range("nope", Bound::Included("b"), Bound::Included("a")),
+        "'column_range_filter'",
+    );
+    let (start, end) = (Bound::Excluded(bytes("b")), Bound::Excluded(bytes("a")));
+    refuse(ValueRange { start, end }, "'value_range_filter'");
+    for label in ["", "Not Allowed!", "a_b", "é", "sixteen-letters-"] {
+        refuse(ApplyLabel(label.to_owned()), "apply_label_transformer");
+    }
+}
+
+#[test]
+fn one_label_in_a_chain() {
+    let label = |l: &str| ApplyLabel(l.to_owned());
+    let reason = "at most one apply_label_transformer";
+    let refuse = |filter: Filter| {
+        assert!(
+            filter
+                .compile(&schema())
+                .unwrap_err()
+                .to_string()
+                .contains(reason)
+        );
+    };
+    let accept = |filter: Filter| assert!(filter.compile(&schema()).is_ok(), "{filter:?}");
+    refuse(Chain(vec![label("a"), label("a")]));
+    refuse(Chain(vec![
+        label("a"),
+        Interleave(vec![PassAll, label("b")]),
+    ]));
+    refuse(Chain(vec![
+        Interleave(vec![label("a"), PassAll]),
+        PassAll,
+        label("b"),
+    ]));
+    refuse(Chain(vec![
+        label("a"),
+        condition(PassAll, None, Some(label("b"))),
+    ]));
+    refuse(Chain(vec![label("a"), condition(label("b"), None, None)]));
+    refuse(Chain(vec![
+        label("a"),
+        Interleave(vec![PassAll, Chain(vec![label("b"), Sink])]),
+    ]));
+    accept(Interleave(vec![label("a"), label("b")]));
+    accept(condition(label("a"), Some(label("b")), Some(label("c"))));
+    let sunk = Interleave(vec![PassAll, Chain(vec![label("a"), Sink])]);
+    accept(Chain(vec![sunk, label("b")]));
+    accept(ApplyLabel("fifteen-letters".to_owned()));
+}
+
+#[test]
+fn size_and_depth() {
+    let nested = |depth: usize| {
+        (0..depth).fold(PassAll, |inner, n| match n % 3 {
+            0 => Chain(vec![PassAll, inner]),
+            1 => Interleave(vec![inner, BlockAll]),
+            _ => condition(PassAll, Some(inner), None),
+        })
+    };
+    assert!(nested(20).compile(&schema()).is_ok());
+    let error = nested(21).compile(&schema()).unwrap_err();
+    assert_eq!(error.to_string(), "filters are nested more than 20 deep");
+    let error = nested(10_000).compile(&schema()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+
+    assert!(Chain(vec![PassAll; 10_239]).compile(&schema()).is_ok());
+    assert!(Chain(vec![PassAll; 10_240]).compile(&schema()).is_err());
+    let long = ValueBitmask(Bytes::from(vec![0; 20_479]));
+    assert!(matches!(
+        long.compile(&schema()),
+        Err(FilterError::Structure(_))
+    ));
+    let heavy = Interleave(vec![
+        ValueRegex(bytes("[a-c]{1000}[a-c]{1000}[a-c]{1000}"));
+        100
+    ]);
+    assert!(matches!(
+        heavy.compile(&schema()),
+        Err(FilterError::Structure(_))
+    ));
+    let shown = ValueRegex(Bytes::from(vec![b'('; 5_000]))
+        .compile(&schema())
+        .unwrap_err();
+    assert!(shown.to_string().len() < 1_000);
+}
+
+#[test]
+fn copies_are_bounded() {
+    let twice = || Interleave(vec![PassAll, PassAll]);
+    let doubling = Chain(vec![twice(); 30]).compile(&schema()).unwrap();
+    let error = doubling.apply(b"row", row(), &mut middle).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+    // The same growth past a sink, and by values instead of numbers.
+    let sinks = Chain(vec![Interleave(vec![PassAll, PassAll, Sink]); 30]);
+    let error = sinks
+        .compile(&schema())
+        .unwrap()
+        .apply(b"row", row(), &mut middle)
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+    let mut large = cell(1, "x", 1);
+    large.value = Bytes::from(vec![0; 100 << 20]);
+    let thrice = Interleave(vec![PassAll; 3]).compile(&schema()).unwrap();
+    let error = thrice.apply(b"row", vec![large], &mut middle).unwrap_err();
+    assert!(matches!(error, FilterError::TooManyCells { .. }), "{error}");
+}
+
+#[test]
+fn a_sample_is_drawn_once() {
+    let sample = Chain(vec![
+        FamilyRegex(bytes("a")),
+        RowSample(0.5),
+        RowKeyRegex(bytes("r.*")),
+    ]);
+    let compiled = sample.compile(&schema()).unwrap();
+    let mut draws = 0;
+    let mut rng = || {
+        draws += 1;
+        0.4
+    };
+    assert!(compiled.admits_row(b"row", &mut rng));
+    assert_eq!(compiled.evaluate(b"row", row(), &mut rng).unwrap().len(), 4);
+    assert!(!compiled.admits_row(b"x", &mut || 0.4));
+    assert!(!compiled.admits_row(b"row", &mut || 0.5));
+    assert_eq!(draws, 1);
+    // Below a sink it cannot be decided beforehand.
+    let late = Chain(vec![Interleave(vec![Sink, PassAll]), RowSample(0.5)]);
+    let late = late.compile(&schema()).unwrap();
+    assert!(late.admits_row(b"row", &mut || unreachable!()));
+    assert_eq!(late.evaluate(b"row", row(), &mut || 0.6).unwrap().len(), 7);
+}
+
+#[test]
+fn pushdown_of_common_filters() {
+    let of = |filter: Filter| filter.compile(&schema()).unwrap().pushdown().clone();
+    let (a, b) = (FamilyId(1), FamilyId(2));
+
+    let key_only = of(Chain(vec![CellsPerRow(1), StripValue]));
+    assert_eq!((key_only.cells, key_only.keys_only), (Some(1), true));
+    assert_eq!(key_only.families(), None);
+
+    let latest = of(Chain(vec![FamilyRegex(bytes("a|b")), CellsPerColumn(1)]));
+    assert_eq!(
+        (latest.versions, latest.families()),
+        (Some(1), Some([a, b].into()))
+    );
+
+    let column = of(Chain(vec![
+        FamilyRegex(bytes("a")),
+        QualifierRegex(bytes("x")),
+        TimestampRange {
+            start: 1,
+            end: Some(3),
+        },
+        CellsPerColumn(1),
+        CellsPerRowOffset(2),
+        CellsPerRow(3),
+    ]));
+    let exact = column
+        .columns
+        .qualifiers(a)
+        .and_then(|range| range.as_exact());
+    assert_eq!(exact, Some(&bytes("x")));
+    assert_eq!(column.columns.qualifiers(b), None);
+    assert_eq!((column.versions, column.cells), (Some(1), Some(5)));
+    assert_eq!(column.timestamps.start.0, 1);
+
+    // A test of values between, and the limit of versions stays behind.
+    let value = of(Chain(vec![
+        ValueRegex(bytes("v")),
+        CellsPerColumn(1),
+        FamilyRegex(bytes("a")),
+    ]));
+    assert_eq!((value.versions, value.families()), (None, Some([a].into())));
+    assert!(!value.keys_only);
+
+    let union = of(Interleave(vec![
+        Chain(vec![FamilyRegex(bytes("a")), CellsPerColumn(1)]),
+        range("b", Bound::Included("x"), Bound::Excluded("y")),
+    ]));
+    assert_eq!(
+        (union.versions, union.families()),
+        (None, Some([a, b].into()))
+    );
+    assert!(!union.columns.contains(b, b"y"));
+
+    let rows = of(Chain(vec![
+        RowKeyRegex(bytes("user\\.[0-9]+")),
+        CellsPerRow(1),
+    ]));
+    assert_eq!(&rows.row_prefix[..], b"user.");
+    let either = Interleave(vec![RowKeyRegex(bytes("us.*")), RowKeyRegex(bytes("uk.*"))]);
+    assert_eq!(&of(either).row_prefix[..], b"u");
+
+    assert!(of(FamilyRegex(bytes("nope"))).no_cells);
+    assert!(of(Chain(vec![PassAll, BlockAll])).no_cells);
+    assert!(!of(Chain(vec![Sink, BlockAll])).no_cells);
+    let contradiction = Chain(vec![RowKeyRegex(bytes("a.*")), RowKeyRegex(bytes("b.*"))]);
+    assert!(of(contradiction).no_cells);
+}
