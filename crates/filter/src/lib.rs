@@ -17,9 +17,11 @@ mod compile;
 mod compiled;
 mod error;
 mod evaluate;
+mod labels;
 mod need;
 mod pushdown;
 pub mod re2;
+mod values;
 
 pub use ast::Filter;
 pub use compiled::CompiledFilter;

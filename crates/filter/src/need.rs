@@ -14,6 +14,7 @@
 use crate::compiled::{CellTest, Node, RowTest};
 use crate::pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
 use crate::re2::Pattern;
+use crate::values::needs_values;
 use bytes::Bytes;
 use std::ops::Bound;
 use stele_types::RowRange;
@@ -45,7 +46,6 @@ enum Reach {
 /// The pushdown of a whole filter.
 pub(crate) fn pushdown(root: &Node) -> Pushdown {
     let need = need(root).normalized();
-    let values = values(root);
     let no_cells = need.row_prefix.is_none();
     Pushdown {
         row_prefix: Bytes::from(need.row_prefix.unwrap_or_default()),
@@ -58,7 +58,7 @@ pub(crate) fn pushdown(root: &Node) -> Pushdown {
         timestamps: need.timestamps,
         versions: need.versions,
         cells: need.cells,
-        keys_only: !values.reads && !values.emits,
+        keys_only: !needs_values(root),
     }
 }
 
@@ -340,66 +340,5 @@ fn reach(node: &Node) -> Reach {
         Node::PassAll | Node::BlockAll | Node::Row(_) | Node::Strip | Node::Label(_) => {
             Reach::Uniform
         }
-    }
-}
-
-/// What a filter does with the values of its input.
-#[derive(Clone, Copy)]
-struct Values {
-    /// It looks at them, or sends them to the answer.
-    reads: bool,
-    /// They are in its output.
-    emits: bool,
-}
-
-fn values(node: &Node) -> Values {
-    match node {
-        Node::Sink => Values {
-            reads: true,
-            emits: false,
-        },
-        Node::BlockAll | Node::Strip => Values {
-            reads: false,
-            emits: false,
-        },
-        Node::Cells(tests) => Values {
-            reads: tests.iter().any(CellTest::reads_value),
-            emits: true,
-        },
-        Node::Chain(members) => members.iter().map(values).fold(
-            Values {
-                reads: false,
-                emits: true,
-            },
-            |before, here| Values {
-                reads: before.reads || before.emits && here.reads,
-                emits: before.emits && here.emits,
-            },
-        ),
-        Node::Interleave(members) => members.iter().map(values).fold(
-            Values {
-                reads: false,
-                emits: false,
-            },
-            |a, b| Values {
-                reads: a.reads || b.reads,
-                emits: a.emits || b.emits,
-            },
-        ),
-        Node::Condition {
-            predicate,
-            on_true,
-            on_false,
-        } => {
-            let (yes, no) = (values(on_true), values(on_false));
-            Values {
-                reads: values(predicate).reads || yes.reads || no.reads,
-                emits: yes.emits || no.emits,
-            }
-        }
-        _ => Values {
-            reads: false,
-            emits: true,
-        },
     }
 }

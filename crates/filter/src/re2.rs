@@ -17,21 +17,18 @@
 
 mod byte_set;
 mod class;
+mod group;
 mod pattern;
+mod repetition;
 
 use byte_set::{ByteSet, other_case};
 use class::Escape;
+use group::Group;
 pub use pattern::Pattern;
+use repetition::{REPEAT_MAX, repetition};
 
 /// Longest pattern: that of the longest filter that Bigtable takes (data.proto, `RowFilter`).
 pub const PATTERN_BYTES_MAX: usize = 20_480;
-
-/// Deepest nesting of groups. RE2 allows 1,000; the compiler behind us recurses, and in a debug build 100 groups with
-/// four levels of syntax each overflow the 2 MiB stack of a worker thread.
-const GROUPS_DEEP_MAX: usize = 32;
-
-/// Largest product of counted repetitions within each other, as in RE2.
-const REPEAT_MAX: u32 = 1_000;
 
 /// Largest weight. A state takes about 30 bytes, so a pattern stays near 1 MiB.
 pub(crate) const PATTERN_WEIGHT_MAX: usize = 32_768;
@@ -94,16 +91,6 @@ struct Atom {
     repeats: u32,
     /// It ends in a repetition operator and needs a group before it can take another.
     repeated: bool,
-}
-
-/// An open group.
-struct Group {
-    /// Where it begins in the output.
-    start: usize,
-    /// To restore when it closes.
-    outer_flags: Flags,
-    outer_weight: usize,
-    outer_repeats: u32,
 }
 
 /// How far the pattern is known to begin with a literal.
@@ -360,94 +347,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn open(&mut self) -> Result<(), &'static str> {
-        let flags = self.flags;
-        if let Some(after) = self.input.strip_prefix(b"(?") {
-            let name = after
-                .strip_prefix(b"P<")
-                .or_else(|| after.strip_prefix(b"<"));
-            match name {
-                Some([b'=' | b'!', ..]) => return Err("invalid perl operator"),
-                Some(name) => self.name(name)?,
-                None => {
-                    self.input = after;
-                    if !self.parse_flags()? {
-                        return Ok(());
-                    }
-                }
-            }
-        } else {
-            self.skip(1);
-        }
-        if self.groups.len() >= GROUPS_DEEP_MAX {
-            return Err("expression nests too deeply");
-        }
-        self.close_prefix();
-        self.flush_atom();
-        self.groups.push(Group {
-            start: self.out.len(),
-            outer_flags: flags,
-            outer_weight: std::mem::take(&mut self.weight),
-            outer_repeats: std::mem::replace(&mut self.repeats, 1),
-        });
-        self.out.push_str("(?:");
-        Ok(())
-    }
-
-    /// Parses `name>`.
-    fn name(&mut self, input: &'a [u8]) -> Result<(), &'static str> {
-        let length = input
-            .iter()
-            .position(|b| *b == b'>')
-            .ok_or("invalid named capture group")?;
-        let (name, rest) = input.split_at(length);
-        let word = name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
-        if name.is_empty() || !word {
-            return Err("invalid named capture group");
-        }
-        if !self.names.insert(name) {
-            return Err("duplicate capture group name");
-        }
-        self.input = rest.get(1..).unwrap_or_default();
-        Ok(())
-    }
-
-    /// Parses flags up to `:` or `)`; says whether a group begins.
-    fn parse_flags(&mut self) -> Result<bool, &'static str> {
-        let (mut on, mut dangling) = (true, false);
-        loop {
-            let byte = *self.input.first().ok_or("missing closing )")?;
-            self.skip(1);
-            match byte {
-                b'i' => self.flags.fold_case = on,
-                b's' => self.flags.dot_newline = on,
-                b'm' => self.flags.multi_line = on,
-                b'U' => {}
-                b'-' if on => (on, dangling) = (false, true),
-                b':' | b')' if !dangling => return Ok(byte == b':'),
-                _ => return Err("invalid perl operator"),
-            }
-            dangling &= byte == b'-';
-        }
-    }
-
-    fn close(&mut self) -> Result<(), &'static str> {
-        let group = self.groups.pop().ok_or("unexpected )")?;
-        self.skip(1);
-        self.flush_atom();
-        self.out.push(')');
-        self.atom = Some(Atom {
-            start: group.start,
-            weight: self.weight.saturating_add(1),
-            repeats: self.repeats,
-            repeated: false,
-        });
-        self.flags = group.outer_flags;
-        self.weight = group.outer_weight;
-        self.repeats = group.outer_repeats;
-        self.check_weight()
-    }
-
     fn escape(&mut self) -> Result<(), &'static str> {
         if let Some(quoted) = self.input.strip_prefix(b"\\Q") {
             let end = quoted.windows(2).position(|w| w == b"\\E");
@@ -477,58 +376,6 @@ impl<'a> Parser<'a> {
         self.skip(2);
         self.check_weight()
     }
-}
-
-/// Lowest and highest count of a repetition operator, and its length in the pattern.
-type Repetition = (u32, Option<u32>, usize);
-
-/// Parses a repetition operator at the front of `input`. A brace that does not begin one is a literal.
-fn repetition(input: &[u8]) -> Result<Option<Repetition>, &'static str> {
-    let counts = match input {
-        [b'*', ..] => return Ok(Some((0, None, 1))),
-        [b'+', ..] => return Ok(Some((1, None, 1))),
-        [b'?', ..] => return Ok(Some((0, Some(1), 1))),
-        [_, counts @ ..] => counts,
-        [] => return Ok(None),
-    };
-    let length = counts
-        .iter()
-        .take_while(|b| b.is_ascii_digit() || **b == b',')
-        .count();
-    if counts.get(length) != Some(&b'}') {
-        return Ok(None);
-    }
-    let counts = counts.get(..length).unwrap_or_default();
-    let (low, high) = match counts.iter().position(|b| *b == b',') {
-        None => (count(counts), count(counts).map(Some)),
-        Some(comma) => {
-            let high = counts.get(comma + 1..).unwrap_or_default();
-            let high = if high.is_empty() {
-                Some(None)
-            } else {
-                count(high).map(Some)
-            };
-            (count(counts.get(..comma).unwrap_or_default()), high)
-        }
-    };
-    let (Some(low), Some(high)) = (low, high) else {
-        return Ok(None);
-    };
-    if low.max(high.unwrap_or(0)) > REPEAT_MAX || high.is_some_and(|high| high < low) {
-        return Err("invalid repetition size");
-    }
-    Ok(Some((low, high, length + 2)))
-}
-
-/// A decimal number without leading zeros; one that is far too large is just too large.
-fn count(digits: &[u8]) -> Option<u32> {
-    let leading_zero = digits.len() > 1 && digits.first() == Some(&b'0');
-    if digits.is_empty() || leading_zero || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    Some(digits.iter().fold(0u32, |n, d| {
-        n.saturating_mul(10).saturating_add(u32::from(d - b'0'))
-    }))
 }
 
 #[cfg(test)]

@@ -172,6 +172,13 @@ fn limits_of_cells() {
     let two = || ValueRegex(bytes("v2"));
     check(Chain(vec![CellsPerColumn(1), two()]), "a:y@2=v2");
     check(Chain(vec![two(), CellsPerColumn(1)]), "a:x@2=v2 a:y@2=v2");
+    let four = "a:x@3=v3 a:y@2=v2 b:x@5=v5 b:z@1=v1";
+    check(
+        Chain(vec![CellsPerColumn(2), CellsPerColumn(1), CellsPerRow(4)]),
+        four,
+    );
+    let oldest = Interleave(vec![Chain(vec![old(), CellsPerRow(1)]), BlockAll]);
+    check(Chain(vec![CellsPerColumn(1), oldest]), "a:y@2=v2");
 }
 
 #[test]
