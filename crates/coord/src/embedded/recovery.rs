@@ -1,0 +1,191 @@
+//! Finds the keys again: the highest snapshot and the log of its generation.
+
+use crate::Write;
+use crate::error::{CoordError, Result};
+use crate::format::{FormatError, Log, SnapshotEntry, decode_log, decode_snapshot};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_storage::{Storage, StorageError};
+
+const DIRECTORY: &str = "coord/";
+const SNAPSHOT_PREFIX: &str = "coord/snapshot-";
+const LOG_PREFIX: &str = "coord/log-";
+
+pub(super) fn snapshot_path(generation: u64) -> String {
+    format!("{SNAPSHOT_PREFIX}{generation:020}")
+}
+
+pub(super) fn log_path(generation: u64) -> String {
+    format!("{LOG_PREFIX}{generation:020}")
+}
+
+/// What there was.
+pub(super) struct Recovered {
+    /// The highest generation of any file, to be used no more.
+    pub(super) generation: u64,
+    pub(super) revision: u64,
+    pub(super) entries: Vec<SnapshotEntry>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Snapshot,
+    Log,
+}
+
+/// Highest generation and revision believed. No medium takes a million syncs per second for longer than half a year, and
+/// 2^44 of either leave room to count on and to make session ids of.
+const NUMBER_MAX: u64 = 1 << 44;
+
+/// Kind and generation by path; `None` for files that are not ours.
+fn parse_path(path: &str) -> Option<(Kind, u64)> {
+    let number = |digits: &str| {
+        let number = digits.parse().ok().filter(|n| *n <= NUMBER_MAX);
+        number.filter(|_| digits.len() == 20)
+    };
+    match path.strip_prefix(SNAPSHOT_PREFIX) {
+        Some(digits) => Some((Kind::Snapshot, number(digits)?)),
+        None => Some((Kind::Log, number(path.strip_prefix(LOG_PREFIX)?)?)),
+    }
+}
+
+pub(super) async fn recover(storage: &Arc<dyn Storage>) -> Result<Recovered> {
+    let (mut snapshot, mut log) = (None, None);
+    for file in storage.list(DIRECTORY).await? {
+        match parse_path(&file.path) {
+            Some((Kind::Snapshot, generation)) => snapshot = snapshot.max(Some(generation)),
+            Some((Kind::Log, generation)) => log = log.max(Some(generation)),
+            None => {}
+        }
+    }
+    if log > snapshot {
+        let generation = log.unwrap_or_default();
+        return Err(CoordError::Corruption {
+            file: snapshot_path(generation),
+            offset: 0,
+            expected: format!("a snapshot, because there is {}", log_path(generation)),
+            found: "no such file".to_owned(),
+        });
+    }
+    let Some(generation) = snapshot else {
+        return Ok(Recovered {
+            generation: 0,
+            revision: 0,
+            entries: Vec::new(),
+        });
+    };
+    // What this one supersedes is deleted after the next one: only then is one surely durable.
+    load(storage, generation).await
+}
+
+/// Loads one generation.
+async fn load(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> {
+    let path = snapshot_path(generation);
+    let damaged = |error| corruption(&path, error);
+    let snapshot = decode_snapshot(&storage.read_all(&path).await?).map_err(damaged)?;
+    if snapshot.generation != generation {
+        return Err(damaged(mismatch(
+            16,
+            "generation",
+            generation,
+            snapshot.generation,
+        )));
+    }
+    let path = log_path(generation);
+    let log = match storage.read_all(&path).await {
+        Ok(bytes) => decode_log(&bytes, generation).map_err(|e| corruption(&path, e))?,
+        Err(StorageError::NotFound { .. }) => Log {
+            records: Vec::new(),
+            torn_at: None,
+        },
+        Err(error) => return Err(error.into()),
+    };
+    // The codec checked that records follow each other; the first must follow the snapshot.
+    let follows = snapshot.revision.saturating_add(1);
+    if let Some(first) = log
+        .records
+        .first()
+        .filter(|first| first.revision != follows)
+    {
+        return Err(corruption(
+            &path,
+            mismatch(first.offset, "revision", follows, first.revision),
+        ));
+    }
+    let revision = log
+        .records
+        .last()
+        .map_or(snapshot.revision, |last| last.revision);
+    if revision > NUMBER_MAX {
+        return Err(corruption(
+            &path,
+            mismatch(0, "a revision of at most", NUMBER_MAX, revision),
+        ));
+    }
+    let mut entries: BTreeMap<String, SnapshotEntry> = snapshot
+        .entries
+        .into_iter()
+        .map(|entry| (entry.key.clone(), entry))
+        .collect();
+    for record in log.records {
+        for write in record.writes {
+            replay(&mut entries, record.revision, write);
+        }
+    }
+    Ok(Recovered {
+        generation,
+        revision,
+        entries: entries.into_values().collect(),
+    })
+}
+
+fn replay(entries: &mut BTreeMap<String, SnapshotEntry>, version: u64, write: Write) {
+    match write {
+        Write::Put { key, value } => {
+            entries.insert(
+                key.clone(),
+                SnapshotEntry {
+                    key,
+                    version,
+                    value,
+                },
+            );
+        }
+        // The session has ended with its process, and the key with the session.
+        Write::PutBound { key, .. } | Write::Delete { key } => {
+            entries.remove(&key);
+        }
+    }
+}
+
+fn mismatch(offset: u64, what: &str, expected: u64, found: u64) -> FormatError {
+    FormatError {
+        offset,
+        expected: format!("{what} {expected}"),
+        found: found.to_string(),
+    }
+}
+
+fn corruption(file: &str, error: FormatError) -> CoordError {
+    let FormatError {
+        offset,
+        expected,
+        found,
+    } = error;
+    CoordError::Corruption {
+        file: file.to_owned(),
+        offset,
+        expected,
+        found,
+    }
+}
+
+/// Deletes what a durable snapshot of this generation supersedes.
+pub(super) async fn delete_before(storage: &Arc<dyn Storage>, generation: u64) -> Result<()> {
+    for file in storage.list(DIRECTORY).await? {
+        if parse_path(&file.path).is_some_and(|(_, number)| number < generation) {
+            storage.delete(&file.path).await?;
+        }
+    }
+    Ok(())
+}

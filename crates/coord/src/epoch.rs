@@ -1,0 +1,58 @@
+//! Durable counters for epochs.
+
+use crate::error::{CoordError, Result};
+use crate::{Condition, Coord, Txn, TxnOutcome, Write};
+use bytes::Bytes;
+
+/// Where the counters are.
+pub const EPOCH_PREFIX: &str = "epoch/";
+
+/// Attempts before giving up: even with every node of a large cluster asking at once, one succeeds in each round.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// The next number of a counter: 1 the first time, larger each time, never the same twice, whatever crashes.
+/// (After an ambiguous error a number may be left out.)
+pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
+    let key = format!("{EPOCH_PREFIX}{name}");
+    for _ in 0..ATTEMPTS_MAX {
+        let read = coord.get(&key).await?;
+        let last = match &read {
+            None => 0,
+            Some(current) => parse(&key, &current.value)?,
+        };
+        let next = last
+            .checked_add(1)
+            .ok_or_else(|| bad_value(&key, last.to_string()))?;
+        let put = Write::Put {
+            key: key.clone(),
+            value: Bytes::from(next.to_string()),
+        };
+        let txn = Txn {
+            conditions: vec![Condition::unchanged(&key, read.as_ref())],
+            writes: vec![put],
+        };
+        if let TxnOutcome::Committed { .. } = coord.txn(txn).await? {
+            return Ok(next);
+        }
+    }
+    Err(CoordError::Contended {
+        key,
+        attempts: ATTEMPTS_MAX,
+    })
+}
+
+/// The value is the decimal number, so that any tool can show it.
+fn parse(key: &str, value: &[u8]) -> Result<u64> {
+    let number = std::str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    number.ok_or_else(|| bad_value(key, value.escape_ascii().to_string()))
+}
+
+fn bad_value(key: &str, found: String) -> CoordError {
+    CoordError::BadValue {
+        key: key.to_owned(),
+        expected: "a decimal number below 2^64 - 1",
+        found,
+    }
+}

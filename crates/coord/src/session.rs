@@ -1,0 +1,67 @@
+//! Sessions: leases that keys can be bound to.
+
+use crate::error::Result;
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names a session. Not reused while any handle to it can exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// What a backend provides behind a [`Session`].
+#[async_trait]
+pub trait SessionBackend: Send + Sync + 'static {
+    /// Renews the lease; `SessionEnded` when it is too late.
+    async fn keep_alive(&self, session: SessionId) -> Result<()>;
+    /// Ends the session and removes its keys; `Ok` when it has ended already.
+    async fn revoke(&self, session: SessionId) -> Result<()>;
+}
+
+/// A live session, as long as somebody calls [`Session::keep_alive`]. Dropping it does not end it: its time does.
+#[derive(Clone)]
+pub struct Session {
+    id: SessionId,
+    ttl: Duration,
+    backend: Arc<dyn SessionBackend>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({}, {:?})", self.id, self.ttl)
+    }
+}
+
+impl Session {
+    /// For backends.
+    pub fn new(id: SessionId, ttl: Duration, backend: Arc<dyn SessionBackend>) -> Self {
+        Session { id, ttl, backend }
+    }
+
+    /// Its name, for [`crate::Write::PutBound`].
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// How long it lives after it was last kept alive. A third of that is a good interval for doing so.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Renews the lease; `SessionEnded` when it is too late.
+    pub async fn keep_alive(&self) -> Result<()> {
+        self.backend.keep_alive(self.id).await
+    }
+
+    /// Ends the session now; its keys are gone on return.
+    pub async fn revoke(&self) -> Result<()> {
+        self.backend.revoke(self.id).await
+    }
+}
