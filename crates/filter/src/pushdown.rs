@@ -327,3 +327,55 @@ impl ColumnCut {
         ColumnCut { others, families }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every range with ends of up to two letters of a small alphabet.
+    fn ranges() -> Vec<QualifierRange> {
+        let keys = ["", "a", "ab", "b"].map(|key| Bytes::from_static(key.as_bytes()));
+        let included = keys.iter().cloned().map(Bound::Included);
+        let excluded = keys.iter().cloned().map(Bound::Excluded);
+        let bounds: Vec<_> = included.chain(excluded).chain([Bound::Unbounded]).collect();
+        let with = |start: &Bound<Bytes>| {
+            let start = start.clone();
+            bounds.iter().map(move |end| QualifierRange {
+                start: start.clone(),
+                end: end.clone(),
+            })
+        };
+        bounds.iter().flat_map(with).collect()
+    }
+
+    #[test]
+    fn ranges_meet_and_join() {
+        let keys = [
+            &b""[..],
+            b"\0",
+            b"a",
+            b"a\0",
+            b"aa",
+            b"ab",
+            b"ab\0",
+            b"b",
+            b"c",
+        ];
+        for a in ranges() {
+            assert!(
+                !a.is_empty() || !keys.iter().any(|key| a.contains(key)),
+                "{a:?}"
+            );
+            for b in ranges() {
+                let (both, hull) = (a.intersect(&b), a.hull(&b));
+                for key in keys {
+                    let inside = both.as_ref().is_some_and(|range| range.contains(key));
+                    assert_eq!(inside, a.contains(key) && b.contains(key), "{a:?} {b:?}");
+                    let either = a.contains(key) || b.contains(key);
+                    assert!(!either || hull.contains(key), "{a:?} {b:?}");
+                }
+                assert_eq!(a.hull(&a), a);
+            }
+        }
+    }
+}

@@ -179,6 +179,17 @@ fn limits_of_cells() {
     );
     let oldest = Interleave(vec![Chain(vec![old(), CellsPerRow(1)]), BlockAll]);
     check(Chain(vec![CellsPerColumn(1), oldest]), "a:y@2=v2");
+    // Side by side, a limit counts for one member what the other leaves out.
+    let latest_twice = Interleave(vec![
+        Chain(vec![old(), CellsPerColumn(1)]),
+        CellsPerColumn(1),
+    ]);
+    check(
+        latest_twice,
+        "a:x@3=v3 a:x@2=v2 a:y@2=v2 a:y@2=v2 b:x@5=v5 b:z@1=v1 b:z@1=v1",
+    );
+    let first_twice = Interleave(vec![Chain(vec![b(), CellsPerRow(1)]), CellsPerRow(1)]);
+    check(first_twice, "a:x@3=v3 b:x@5=v5");
 }
 
 #[test]
