@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use stele_types::{Cell, FamilyId, Timestamp};
 
-/// The reduction. The default reduces nothing.
+/// The reduction, and the rows worth looking at. The default reduces nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushdown {
     /// Rows whose key does not begin with this give no cells.
@@ -147,7 +147,7 @@ impl QualifierRange {
         }
     }
 
-    /// Qualifiers from `start` to `end`.
+    /// One qualifier.
     pub fn exact(qualifier: Bytes) -> Self {
         QualifierRange {
             start: Bound::Included(qualifier.clone()),
