@@ -91,6 +91,12 @@ impl<V: Clone> BlockCache<V> {
         self.shard(key).lock().get(key)
     }
 
+    /// The block, when it is here, without counting as a use: for readers whose interest says nothing about the future,
+    /// such as a compaction that is about to make the file obsolete.
+    pub fn peek(&self, key: &BlockKey) -> Option<V> {
+        self.shard(key).lock().peek(key)
+    }
+
     /// Keeps `value`, which holds on to `weight` bytes, if it fits at all. Replaces an older value of the key.
     pub fn insert(&self, key: BlockKey, value: V, weight: usize) {
         // Values are dropped after the lock: freeing a block may return memory to the system.

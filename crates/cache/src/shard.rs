@@ -112,14 +112,25 @@ impl<V: Clone> Shard<V> {
         Some(entry.value.clone())
     }
 
+    pub(crate) fn peek(&self, key: &BlockKey) -> Option<V> {
+        let slot = *self.map.get(key)?;
+        Some(self.slots.get(slot as usize)?.as_ref()?.value.clone())
+    }
+
     /// Returns what had to go, for the caller to drop outside the lock.
     pub(crate) fn insert(&mut self, key: BlockKey, value: V, weight: usize) -> Vec<V> {
         let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
         let mut dropped = Vec::new();
         let mut uses = 0;
         if let Some(&slot) = self.map.get(&key) {
-            // A racing reader loaded the same block, or a caller replaces it: the newer value counts.
-            uses = self.slots[slot as usize].as_ref().map_or(0, |old| old.uses);
+            if let Some(old) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
+                if old.charge == charge {
+                    // A racing reader loaded the same block: only the value changes.
+                    dropped.push(std::mem::replace(&mut old.value, value));
+                    return dropped;
+                }
+                uses = old.uses;
+            }
             self.unlink(slot);
             dropped.extend(self.release(slot));
         }

@@ -109,6 +109,26 @@ fn a_key_that_returns_soon_goes_to_main_and_is_counted() {
 }
 
 #[test]
+fn peeking_does_not_save_from_a_scan() {
+    let cache = BlockCache::with_shards(10 * (1000 + ENTRY_OVERHEAD_BYTES), 1);
+    cache.insert(key(1, 0), 0, 1000);
+    cache.insert(key(1, 1), 1, 1000);
+    for _ in 0..3 {
+        assert_eq!(cache.peek(&key(1, 0)), Some(0));
+        assert_eq!(cache.get(&key(1, 1)), Some(1));
+    }
+    for offset in 100..200 {
+        cache.insert(key(1, offset), offset, 1000);
+    }
+    assert_eq!(
+        (cache.peek(&key(1, 0)), cache.peek(&key(1, 1))),
+        (None, Some(1))
+    );
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses), (3, 0));
+}
+
+#[test]
 fn an_entry_above_the_share_is_refused_and_displaces_nothing() {
     let cache = BlockCache::with_shards(8_000, 2);
     cache.insert(key(1, 1), 1, 100);

@@ -143,7 +143,8 @@ impl Cursor {
         self.cells.value()
     }
 
-    /// The value as a slice of the block, which it keeps in memory.
+    /// The value as a slice of the block, which it keeps in memory (for an uncompressed block read ahead and not cached,
+    /// with all that was read ahead).
     pub fn value_bytes(&self) -> Bytes {
         self.cells.value_bytes()
     }

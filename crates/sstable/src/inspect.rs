@@ -2,6 +2,7 @@
 
 use crate::cursor::{Cursor, CursorOptions, Step};
 use crate::error::{Result, SstableError};
+use crate::footer::VERSION;
 use crate::properties::Properties;
 use crate::reader::{Cache, Sstable, Tail};
 use std::fmt::Write;
@@ -14,10 +15,13 @@ use stele_types::{CellKey, CellKind};
 /// Bytes of a value that are printed.
 const VALUE_SHOWN_BYTES: usize = 32;
 
+/// Cells that are printed: about a hundred megabytes of text, which is held in memory.
+const CELLS_SHOWN_MAX: usize = 1_000_000;
+
 /// Large enough for index blocks; cells are read past the cache.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// Describes a file: footer, properties, index; with `verbose` every cell, one per line.
+/// Describes a file: footer, properties, index; with `verbose` the cells, one per line, up to a million.
 pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
     let footer = Tail::read(&*file).await?.footer;
     let cache = Arc::new(Cache::new(CACHE_BYTES));
@@ -40,13 +44,19 @@ pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
     if verbose {
         let mut cursor = table.scan();
         let mut step = cursor.seek_first()?;
-        while step != Step::End {
+        let mut shown = 0;
+        while step != Step::End && shown < CELLS_SHOWN_MAX {
             if step == Step::Ready {
+                shown += 1;
                 let _ = describe_cell(cursor.key(), cursor.value(), &mut out);
                 step = cursor.advance()?;
             } else {
                 step = cursor.load().await?;
             }
+        }
+        if step != Step::End {
+            let cells = table.properties().cells;
+            let _ = writeln!(out, "… {CELLS_SHOWN_MAX} of {cells} cells shown");
         }
     }
     Ok(out)
@@ -139,7 +149,7 @@ fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
         .and_then(Compression::from_byte);
     writeln!(
         out,
-        "file {} ({} bytes), format version 1",
+        "file {} ({} bytes), format version {VERSION}",
         table.file_id(),
         table.file_bytes()
     )?;

@@ -134,10 +134,6 @@ impl Sstable {
         &*self.file
     }
 
-    pub(crate) fn cached(&self, handle: Handle) -> Option<Bytes> {
-        self.cache.get(&self.cache_key(handle))
-    }
-
     /// Checks and decompresses a framed block that was read.
     pub(crate) fn open_block(
         &self,
@@ -160,8 +156,15 @@ impl Sstable {
 
     /// A block, from the cache or without blocking; `None` when that is impossible.
     pub(crate) fn try_block(&self, handle: Handle, fill_cache: bool) -> Result<Option<Bytes>> {
-        if let Some(content) = self.cached(handle) {
-            return Ok(Some(content));
+        let key = self.cache_key(handle);
+        // Who does not fill the cache should not reorder it either.
+        let cached = if fill_cache {
+            self.cache.get(&key)
+        } else {
+            self.cache.peek(&key)
+        };
+        if cached.is_some() {
+            return Ok(cached);
         }
         self.check_handle(handle)?;
         match self.file.try_read_at(handle.offset, handle.framed_len()) {

@@ -15,8 +15,8 @@ use crate::limits;
 use crate::properties::Properties;
 use bytes::Bytes;
 use prost::Message;
-use stele_storage::AppendFile;
-use stele_types::key::row_prefix_len;
+use stele_storage::{AppendFile, StorageError};
+use stele_types::key::{KeyParts, row_prefix_len};
 use stele_types::limits::{CELL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stele_types::schema::Compression;
 use stele_types::{FileId, KeyBuf};
@@ -90,6 +90,8 @@ pub struct SstableWriter {
     finished_bytes: usize,
     /// Where the next block begins: bytes written and finished.
     offset: u64,
+    /// After a failed write nobody knows what the file holds: every later call fails the same way.
+    failure: Option<StorageError>,
 }
 
 impl std::fmt::Debug for SstableWriter {
@@ -130,6 +132,7 @@ impl SstableWriter {
             finished: Vec::new(),
             finished_bytes: 0,
             offset: 0,
+            failure: None,
             options,
         }
     }
@@ -140,6 +143,11 @@ impl SstableWriter {
         if key.len() > CELL_KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
             return Err(invalid(key, "key or value exceeds the limit"));
         }
+        debug_assert!(
+            KeyParts::parse(key).is_some(),
+            "malformed key: {}",
+            hex(key)
+        );
         let last_body = self
             .last_key
             .len()
@@ -179,11 +187,23 @@ impl SstableWriter {
 
     /// Hands finished blocks to the file. They are durable only after `finish`.
     pub async fn flush(&mut self) -> Result<()> {
-        if !self.finished.is_empty() {
-            self.file.append(&self.finished).await?;
-            self.finished.clear();
-            self.finished_bytes = 0;
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone().into());
         }
+        if self.finished.is_empty() {
+            return Ok(());
+        }
+        // Set before the write, so that a flush whose future is dropped half-way counts as failed too.
+        self.failure = Some(StorageError::Io {
+            path: String::new(),
+            operation: "append",
+            message: "an earlier write was interrupted".to_owned(),
+        });
+        let written = self.file.append(&self.finished).await;
+        self.failure = written.as_ref().err().cloned();
+        written?;
+        self.finished.clear();
+        self.finished_bytes = 0;
         Ok(())
     }
 

@@ -37,6 +37,26 @@ impl AppendFile for Buffer {
     }
 }
 
+/// A file on a medium without space.
+pub(super) struct Full;
+
+#[async_trait]
+impl AppendFile for Full {
+    async fn append(&mut self, _: &[Bytes]) -> stele_storage::Result<()> {
+        Err(StorageError::NoSpace {
+            path: "full.sst".to_owned(),
+        })
+    }
+
+    async fn sync(&mut self) -> stele_storage::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        0
+    }
+}
+
 /// A file in memory that can pretend to be on a slow medium.
 pub(super) struct Memory {
     bytes: Bytes,

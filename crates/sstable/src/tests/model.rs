@@ -277,6 +277,40 @@ fn many_index_blocks() {
 }
 
 #[test]
+fn futures_can_move_between_threads() {
+    fn sent<T: Send>(value: T) -> T {
+        value
+    }
+    let (mut writer, content) = new_writer(options());
+    writer
+        .add(&key(b"a", b"", 1, 1, CellKind::Put), b"")
+        .expect("well-formed");
+    block_on(sent(writer.flush())).expect("memory does not fail");
+    block_on(sent(writer.finish())).expect("memory does not fail");
+    let cache = std::sync::Arc::new(crate::Cache::new(0));
+    let file = Memory::new(content(), false);
+    let table = block_on(sent(crate::Sstable::open(file, FILE, cache))).expect("just written");
+    block_on(sent(table.verify())).expect("just written");
+    block_on(sent(table.split_row(None, None))).expect("just written");
+    let mut cursor = sent(Cursor::new(table, CursorOptions::default()));
+    assert_eq!(cursor.seek_first(), Ok(Step::Pending));
+    assert_eq!(cursor.advance(), Ok(Step::Pending));
+    drop(cursor.load());
+    assert_eq!(block_on(sent(cursor.load())), Ok(Step::Ready));
+}
+
+#[test]
+fn a_failed_write_cannot_be_followed_by_a_good_one() {
+    let mut writer = crate::SstableWriter::new(Box::new(Full), options());
+    for (key, value) in grid(40, 1, 1_000) {
+        writer.add(&key, &value).expect("sorted and well-formed");
+    }
+    let failure = block_on(writer.flush()).expect_err("the medium is full");
+    assert_eq!(failure.kind(), stele_types::ErrorKind::ResourceExhausted);
+    assert_eq!(block_on(writer.finish()), Err(failure));
+}
+
+#[test]
 fn the_writer_refuses_what_it_cannot_read_back() {
     let (mut writer, _) = new_writer(options());
     let (low, high) = (
