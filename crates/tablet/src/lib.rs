@@ -1,3 +1,28 @@
-//! The LSM of one tablet.
+//! The LSM of one tablet: memtables, sstables, reads over both, flushes and compactions (Bigtable §5.3–5.4).
+//!
+//! Knows no network, no cluster and no commit log: a tablet is told what to apply, in order, and says up to which sequence
+//! number its files hold everything. Start reading at [`tablet::Tablet`].
+
 pub mod batch;
+pub mod compaction;
+pub mod error;
+pub mod files;
+pub mod maintenance;
+pub mod manifest;
 pub mod memtable;
+pub mod merge;
+pub mod metrics;
+pub mod picker;
+pub mod resolve;
+pub mod scan;
+pub mod state;
+pub mod tablet;
+
+pub use batch::{Batch, BatchBuilder};
+pub use error::{Result, TabletError};
+pub use files::FileRegistry;
+pub use manifest::{FileRef, Manifest};
+pub use memtable::MemoryAccount;
+pub use metrics::TabletMetrics;
+pub use scan::{ScanSpec, TabletScanner};
+pub use tablet::{Tablet, TabletContext};

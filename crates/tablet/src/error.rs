@@ -1,0 +1,75 @@
+//! Errors of a tablet.
+
+use std::sync::Arc;
+use stele_sstable::SstableError;
+use stele_storage::StorageError;
+use stele_types::{ErrorKind, TabletId};
+
+/// Result of a tablet operation.
+pub type Result<T> = std::result::Result<T, TabletError>;
+
+/// What went wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TabletError {
+    /// Stored bytes are not what was written.
+    #[error("{path}: damaged: {detail}")]
+    Corruption {
+        /// The file.
+        path: Arc<str>,
+        /// What was expected and what was found.
+        detail: String,
+    },
+    /// A file was written by a newer version.
+    #[error("{path}: format {found}, this version reads up to {supported}")]
+    TooNew {
+        /// The file.
+        path: Arc<str>,
+        /// Its version.
+        found: u32,
+        /// The newest this binary knows.
+        supported: u32,
+    },
+    /// Another owner has taken the tablet.
+    #[error("tablet {tablet} is owned by a newer epoch")]
+    Fenced {
+        /// Which tablet.
+        tablet: TabletId,
+    },
+    /// The tablet was closed, split or dropped.
+    #[error("tablet {tablet} is closed")]
+    Closed {
+        /// Which tablet.
+        tablet: TabletId,
+    },
+    /// The row is larger than a read will assemble.
+    #[error("a row of more than {limit} bytes cannot be read in full; its key begins with {row_start:?}")]
+    RowTooLarge {
+        /// The first bytes of the row key, escaped.
+        row_start: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// A filter refused the row.
+    #[error("{0}")]
+    Filter(#[from] stele_filter::FilterError),
+    /// An sstable failed.
+    #[error(transparent)]
+    Sstable(#[from] SstableError),
+    /// The medium failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl TabletError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            TabletError::Corruption { .. } => ErrorKind::Corruption,
+            TabletError::TooNew { .. } | TabletError::RowTooLarge { .. } => ErrorKind::FailedPrecondition,
+            TabletError::Fenced { .. } | TabletError::Closed { .. } => ErrorKind::Unavailable,
+            TabletError::Filter(e) => e.kind(),
+            TabletError::Sstable(e) => e.kind(),
+            TabletError::Storage(e) => e.kind(),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Flush, compaction, division of one tablet.
+//!
+//! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
+//! the state. Two commits never overlap ([`Committer`]), so a flush that ends while a compaction runs is not undone by it.
+
+use crate::compaction::{self, Job, JobReport};
+use crate::error::{Result, TabletError};
+use crate::manifest::{FileRef, Manifest, ManifestLog};
+use crate::merge::Source;
+use crate::picker::{self, FileSummary, Pick};
+use crate::state::{self, HeldFile, ReadOptions, State};
+use crate::tablet::Tablet;
+use bytes::Bytes;
+use stele_env::PlantedBug;
+use stele_sstable::WriteOptions;
+use stele_types::key;
+use stele_types::{FileId, GroupId, RowRange, TabletId};
+
+/// Writes the tablet's manifests.
+pub struct Committer {
+    log: ManifestLog,
+    /// The newest committed version.
+    manifest: Manifest,
+    /// Files of commits whose outcome is unknown: the medium may hold a manifest that refers to them, until a later one
+    /// is durable.
+    limbo: Vec<FileId>,
+}
+
+impl Committer {
+    pub(crate) fn new(log: ManifestLog, manifest: Manifest) -> Self {
+        Committer { log, manifest, limbo: Vec::new() }
+    }
+}
+
+/// How compactions and flushes read: every block once.
+const READ: ReadOptions = ReadOptions { fill_cache: false, readahead_bytes: 1 << 20 };
+
+impl Tablet {
+    /// Writes everything applied so far to files; whether there was anything.
+    pub async fn flush(&self) -> Result<bool> {
+        let _flushing = self.flushing.lock().await;
+        self.freeze();
+        let state = self.state();
+        let Some(newest) = state.frozen.last().map(|f| f.newest) else { return Ok(false) };
+        let start = self.env().now();
+        let mut written = Vec::new();
+        for group in &state.groups {
+            if let Some(file) = self.flush_group(&state, group.id).await? {
+                written.push((group.id, file));
+            }
+        }
+        let metrics = &self.context.metrics;
+        metrics.flush_bytes.inc_by(written.iter().map(|(_, f)| f.len).sum());
+        let flushed = state.frozen.len();
+        let added = written.clone();
+        let change = move |manifest: &mut Manifest| {
+            manifest.flushed_through = manifest.flushed_through.max(newest.0);
+            for (group, file) in added {
+                let mut files = manifest.files(group).to_vec();
+                files.push(file);
+                manifest.set_files(group, files);
+            }
+        };
+        self.commit(change, |state| drop(state.frozen.drain(..flushed))).await?;
+        self.set_flushed(newest);
+        metrics.flushes.inc();
+        metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
+        Ok(true)
+    }
+
+    async fn flush_group(&self, state: &State, group: GroupId) -> Result<Option<FileRef>> {
+        let mut tables: Vec<_> = state
+            .frozen
+            .iter()
+            .flat_map(|f| f.memtables.iter().filter(|(id, _)| *id == group).map(|(_, table)| table.clone()))
+            .collect();
+        if self.env().planted(PlantedBug::DropMemtable) && self.env().random_below(10) == 0 {
+            tables.pop();
+        }
+        if tables.is_empty() {
+            return Ok(None);
+        }
+        let sources = tables.into_iter().map(Source::memtable).collect();
+        // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing.
+        let bottom = state.group(group).is_none_or(|g| g.files.is_empty());
+        Ok(self.run_job(group, sources, bottom, false).await?.file)
+    }
+
+    /// Runs the compaction that is most due; whether one was.
+    pub async fn compact_if_due(&self) -> Result<bool> {
+        let Ok(_compacting) = self.compacting.try_lock() else { return Ok(false) };
+        let state = self.state();
+        for group in &state.groups {
+            let summaries: Vec<FileSummary> = group.files.iter().map(summary).collect();
+            if let Some(pick) = picker::pick(&summaries) {
+                self.compact_files(group.id, &group.files, pick).await?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Flushes, then rewrites all files of every group into one.
+    pub async fn compact_all(&self) -> Result<()> {
+        self.flush().await?;
+        let _compacting = self.compacting.lock().await;
+        let state = self.state();
+        for group in &state.groups {
+            if !group.files.is_empty() {
+                let pick = Pick { files: 0..group.files.len(), major: true };
+                self.compact_files(group.id, &group.files, pick).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a compaction is due.
+    pub fn compaction_due(&self) -> bool {
+        let state = self.state();
+        state.groups.iter().any(|g| picker::pick(&g.files.iter().map(summary).collect::<Vec<_>>()).is_some())
+    }
+
+    async fn compact_files(&self, group: GroupId, files: &[HeldFile], pick: Pick) -> Result<()> {
+        let start = self.env().now();
+        let inputs = files.get(pick.files.clone()).unwrap_or_default();
+        let sources = inputs.iter().map(|f| f.source(READ)).collect();
+        let report = self.run_job(group, sources, pick.files.start == 0, pick.major).await?;
+        let metrics = &self.context.metrics;
+        metrics.compaction_read_bytes.inc_by(inputs.iter().map(HeldFile::bytes).sum());
+        metrics.compaction_written_bytes.inc_by(report.file.as_ref().map_or(0, |f| f.len));
+        let replaced: Vec<FileRef> = inputs.iter().map(|f| f.reference.clone()).collect();
+        let output = report.file;
+        let change = move |manifest: &mut Manifest| {
+            let mut now = manifest.files(group).to_vec();
+            // Only flushes have changed the list meanwhile, and they append.
+            if now.get(pick.files.clone()) == Some(&replaced[..]) {
+                now.splice(pick.files, output);
+                manifest.set_files(group, now);
+            }
+        };
+        self.commit(change, |_| {}).await?;
+        metrics.compactions.inc();
+        metrics.compaction_seconds.observe((self.env().now() - start).as_secs_f64());
+        Ok(())
+    }
+
+    async fn run_job(&self, group: GroupId, sources: Vec<Source>, bottom: bool, major: bool) -> Result<JobReport> {
+        let schema = self.schema();
+        let output = self.context.files.allocate();
+        let mut write = WriteOptions::new(output);
+        write.created_micros = self.wall_micros();
+        if let Some(group) = schema.groups.iter().find(|g| g.id == group) {
+            write.compression = group.compression;
+        }
+        let job = Job { schema, sources, bottom, major, output, write };
+        let result = compaction::run(job, self.env(), &self.context.storage).await;
+        if result.is_err() {
+            self.context.files.discard(output);
+        }
+        result
+    }
+
+    /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever
+    /// of the state the manifest does not describe.
+    async fn commit(&self, change: impl FnOnce(&mut Manifest), publish: impl FnOnce(&mut State)) -> Result<()> {
+        let mut committer = self.committer.lock().await;
+        let Committer { log, manifest, limbo } = &mut *committer;
+        let mut next = manifest.clone();
+        change(&mut next);
+        next.written_micros = self.wall_micros();
+        let files = &self.context.files;
+        let mut held = Vec::new();
+        for group in &next.groups {
+            held.push((GroupId(group.group), state::hold(&group.files, files).await?));
+        }
+        if let Err(error) = log.commit(&next).await {
+            // The new manifest may be on the medium: what it refers to must stay until a later one replaces it.
+            limbo.extend(next.all_files().map(FileRef::id));
+            if matches!(error, TabletError::Fenced { .. }) {
+                self.close();
+            }
+            return Err(error);
+        }
+        self.update_state(|state| {
+            for group in &mut state.groups {
+                group.files.clear();
+            }
+            for (id, files) in held {
+                if let Some(group) = state.groups.iter_mut().find(|g| g.id == id) {
+                    group.files = files;
+                }
+            }
+            publish(state);
+        });
+        let replaced = std::mem::replace(manifest, next);
+        replaced.all_files().map(FileRef::id).chain(limbo.drain(..)).for_each(|file| files.release(file));
+        Ok(())
+    }
+
+    /// A row that divides the tablet into two halves of about equal size; `None` when there is none.
+    pub async fn split_row(&self) -> Result<Option<Bytes>> {
+        let state = self.state();
+        let largest = state.groups.iter().flat_map(|g| &g.files).max_by_key(|f| f.bytes());
+        let Some(file) = largest else { return Ok(None) };
+        let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
+        let Some(prefix) = file.sstable.split_row(lower, upper).await? else { return Ok(None) };
+        let row = key::decode_row(&prefix).map(|row| Bytes::copy_from_slice(&row));
+        Ok(row.filter(|row| self.range().contains(row) && *row != self.range().start))
+    }
+
+    /// Manifests for two tablets that together are this one, divided before `row`. The caller has stopped writes and
+    /// flushed, and makes the tablets.
+    pub async fn divide(&self, row: &Bytes, left: TabletId, right: TabletId) -> Result<(Manifest, Manifest)> {
+        let range = self.range();
+        let at = Bytes::from(key::row_prefix(row));
+        let below = RowRange { start: range.start.clone(), end: Some(row.clone()) };
+        let above = RowRange { start: row.clone(), end: range.end.clone() };
+        let left = self.part(left, below, None, Some(&at)).await?;
+        let right = self.part(right, above, Some(&at), None).await?;
+        Ok((left, right))
+    }
+
+    /// A manifest for a tablet over the part of this one's files between two keys.
+    async fn part(
+        &self,
+        tablet: TabletId,
+        range: RowRange,
+        lower: Option<&Bytes>,
+        upper: Option<&Bytes>,
+    ) -> Result<Manifest> {
+        let mut part = self.manifest().await;
+        part.tablet = tablet.0;
+        (part.start, part.end) = (range.start, range.end);
+        part.flushed_through = self.next_sequence().0;
+        for group in &self.state().groups {
+            let mut files = Vec::new();
+            for file in &group.files {
+                files.extend(file.narrowed(lower, upper).await?);
+            }
+            part.set_files(group.id, files);
+        }
+        Ok(part)
+    }
+
+    /// Drops all rows of a range by cutting the references to files around it. The caller has stopped writes.
+    pub async fn drop_rows(&self, range: &RowRange) -> Result<()> {
+        self.flush().await?;
+        let _flushing = self.flushing.lock().await;
+        let _compacting = self.compacting.lock().await;
+        let lower = Bytes::from(key::row_prefix(&range.start));
+        let upper = range.end.as_ref().map(|end| Bytes::from(key::row_prefix(end)));
+        let mut left = Vec::new();
+        for group in &self.state().groups {
+            let mut files = Vec::new();
+            for file in &group.files {
+                files.extend(file.narrowed(None, Some(&lower)).await?);
+                if let Some(upper) = &upper {
+                    files.extend(file.narrowed(Some(upper), None).await?);
+                }
+            }
+            left.push((group.id, files));
+        }
+        let change = |manifest: &mut Manifest| {
+            left.into_iter().for_each(|(group, files)| manifest.set_files(group, files));
+        };
+        self.commit(change, |_| {}).await
+    }
+
+    /// Gives up all files; for a tablet that is no more, after the catalog has forgotten it.
+    pub async fn release_files(&self) {
+        let mut committer = self.committer.lock().await;
+        let Committer { manifest, limbo, .. } = &mut *committer;
+        let files = manifest.all_files().map(FileRef::id).collect::<Vec<_>>();
+        manifest.groups.clear();
+        files.into_iter().chain(limbo.drain(..)).for_each(|file| self.context.files.release(file));
+    }
+
+    /// The newest committed manifest.
+    pub async fn manifest(&self) -> Manifest {
+        self.committer.lock().await.manifest.clone()
+    }
+
+    /// About how many bytes lie before `row` within the tablet, and in it as a whole.
+    pub async fn bytes_before(&self, row: &[u8]) -> Result<u64> {
+        let end = key::row_prefix(row);
+        let mut bytes = 0;
+        for file in self.state().groups.iter().flat_map(|g| &g.files) {
+            let upper = file.reference.upper.as_deref().map_or(&end[..], |u| u.min(&end));
+            bytes += file.sstable.approximate_bytes(file.reference.lower.as_deref(), Some(upper)).await?;
+        }
+        Ok(bytes)
+    }
+
+    /// Rows about every `every` bytes, from the largest file.
+    pub async fn sample_rows(&self, every: u64) -> Result<Vec<Bytes>> {
+        let state = self.state();
+        let largest = state.groups.iter().flat_map(|g| &g.files).max_by_key(|f| f.bytes());
+        let Some(file) = largest else { return Ok(Vec::new()) };
+        let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
+        let samples = file.sstable.row_samples(every, lower, upper).await?;
+        let rows = samples.iter().filter_map(|(prefix, _)| key::decode_row(prefix).map(|r| Bytes::copy_from_slice(&r)));
+        Ok(rows.filter(|row| self.range().contains(row)).collect())
+    }
+}
+
+fn summary(file: &HeldFile) -> FileSummary {
+    FileSummary {
+        bytes: file.bytes(),
+        cells: file.reference.cells,
+        deletes: file.reference.deletes,
+        file_bytes: file.reference.len,
+    }
+}

@@ -1,0 +1,309 @@
+//! Manifests: the durable description of a tablet.
+//!
+//! A manifest is a whole, immutable version of the tablet's state; versions are numbered and created with
+//! create-if-absent, which makes each creation a compare-and-swap: of two owners only one can make version n + 1, and
+//! the other learns from it that it has been replaced. Fencing thus lives in storage. Byte table:
+//! `docs/formats/manifest.md`.
+
+use crate::error::{Result, TabletError};
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+use std::sync::Arc;
+use stele_storage::{Storage, StorageError};
+use stele_types::{Epoch, FileId, GroupId, RowRange, SeqNo, TableId, TabletId};
+
+const MAGIC: [u8; 8] = *b"STELEMAN";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 20;
+/// Largest manifest: 100,000 file references of 600 bytes.
+const BYTES_MAX: usize = 64 << 20;
+
+/// One version of a tablet's state.
+#[derive(Clone, PartialEq, Message)]
+pub struct Manifest {
+    /// Which tablet.
+    #[prost(uint64, tag = "1")]
+    pub tablet: u64,
+    /// Of which table.
+    #[prost(uint64, tag = "2")]
+    pub table: u64,
+    /// Ownership generation of the writer.
+    #[prost(uint32, tag = "3")]
+    pub epoch: u32,
+    /// First row.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub start: Bytes,
+    /// First row past the tablet; absent at the end of the table.
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub end: Option<Bytes>,
+    /// Every mutation up to this sequence number is in the files.
+    #[prost(uint64, tag = "6")]
+    pub flushed_through: u64,
+    /// The locality groups that have files.
+    #[prost(message, repeated, tag = "7")]
+    pub groups: Vec<GroupFiles>,
+    /// Wall-clock microseconds at which it was written; for people.
+    #[prost(int64, tag = "8")]
+    pub written_micros: i64,
+}
+
+/// The files of one locality group, oldest first.
+#[derive(Clone, PartialEq, Message)]
+pub struct GroupFiles {
+    /// Which group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// Its files.
+    #[prost(message, repeated, tag = "2")]
+    pub files: Vec<FileRef>,
+}
+
+/// A reference to an sstable, possibly to a part of it.
+#[derive(Clone, PartialEq, Message)]
+pub struct FileRef {
+    /// Which file.
+    #[prost(uint64, tag = "1")]
+    pub file: u64,
+    /// Its bytes.
+    #[prost(uint64, tag = "2")]
+    pub len: u64,
+    /// Keys below this are not referenced.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub lower: Option<Bytes>,
+    /// Keys from this on are not referenced.
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub upper: Option<Bytes>,
+    /// Its entries.
+    #[prost(uint64, tag = "5")]
+    pub cells: u64,
+    /// Its markers.
+    #[prost(uint64, tag = "6")]
+    pub deletes: u64,
+    /// About how many of its bytes are referenced.
+    #[prost(uint64, tag = "7")]
+    pub referenced: u64,
+}
+
+impl FileRef {
+    /// Which file.
+    pub fn id(&self) -> FileId {
+        FileId(self.file)
+    }
+
+    /// The path of an sstable.
+    pub fn path(file: FileId) -> String {
+        format!("sst/{:016x}.sst", file.0)
+    }
+
+    /// The reference cut down to keys in `[lower, upper)`; `None` when the bounds leave nothing.
+    pub fn narrowed(&self, lower: Option<Bytes>, upper: Option<Bytes>) -> Option<FileRef> {
+        let mut cut = self.clone();
+        cut.lower = self.lower.clone().max(lower);
+        cut.upper = match (self.upper.clone(), upper) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let empty = matches!((&cut.lower, &cut.upper), (Some(l), Some(u)) if l >= u);
+        (!empty).then_some(cut)
+    }
+}
+
+impl Manifest {
+    /// The rows.
+    pub fn range(&self) -> RowRange {
+        RowRange { start: self.start.clone(), end: self.end.clone() }
+    }
+
+    /// Which tablet.
+    pub fn tablet(&self) -> TabletId {
+        TabletId(self.tablet)
+    }
+
+    /// Of which table.
+    pub fn table(&self) -> TableId {
+        TableId(self.table)
+    }
+
+    /// Every mutation up to this is in the files.
+    pub fn flushed_through(&self) -> SeqNo {
+        SeqNo(self.flushed_through)
+    }
+
+    /// The files of a group, oldest first.
+    pub fn files(&self, group: GroupId) -> &[FileRef] {
+        self.groups.iter().find(|g| g.group == group.0).map_or(&[], |g| &g.files)
+    }
+
+    /// Replaces the files of a group.
+    pub fn set_files(&mut self, group: GroupId, files: Vec<FileRef>) {
+        self.groups.retain(|g| g.group != group.0);
+        self.groups.push(GroupFiles { group: group.0, files });
+        self.groups.sort_by_key(|g| g.group);
+    }
+
+    /// Every reference, over all groups.
+    pub fn all_files(&self) -> impl Iterator<Item = &FileRef> {
+        self.groups.iter().flat_map(|g| &g.files)
+    }
+
+    /// Encodes with header and checksum.
+    pub fn encode_file(&self) -> Bytes {
+        let payload = self.encode_to_vec();
+        let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
+        out.put_slice(&MAGIC);
+        out.put_u32_le(VERSION);
+        out.put_u32_le(payload.len() as u32);
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&out);
+        hasher.update(&payload);
+        out.put_u32_le(hasher.finalize());
+        out.put_slice(&payload);
+        out.freeze()
+    }
+
+    /// Decodes a whole file; `path` is for errors.
+    pub fn decode_file(path: &str, bytes: &[u8]) -> Result<Manifest> {
+        let corruption =
+            |detail: &str| TabletError::Corruption { path: Arc::from(path), detail: detail.to_owned() };
+        let (header, payload) =
+            bytes.split_at_checked(HEADER_BYTES).ok_or_else(|| corruption("shorter than its header"))?;
+        let field = |at: usize| -> u32 {
+            header.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+        };
+        if header.get(..8) != Some(&MAGIC) {
+            return Err(corruption("not a manifest: wrong magic"));
+        }
+        if field(8) > VERSION {
+            return Err(TabletError::TooNew { path: Arc::from(path), found: field(8), supported: VERSION });
+        }
+        if field(12) as usize != payload.len() || payload.len() > BYTES_MAX {
+            return Err(corruption("the length in the header is not the length of the payload"));
+        }
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(header.get(..16).unwrap_or_default());
+        hasher.update(payload);
+        if hasher.finalize() != field(16) {
+            return Err(corruption("the checksum does not match"));
+        }
+        Manifest::decode(payload).map_err(|e| corruption(&format!("checksum right, content not decodable: {e}")))
+    }
+}
+
+/// The directory of a tablet's manifests.
+pub fn directory(tablet: TabletId) -> String {
+    format!("tablets/{:016x}/", tablet.0)
+}
+
+/// The path of one version.
+pub fn path(tablet: TabletId, number: u64) -> String {
+    format!("{}manifest-{number:016x}", directory(tablet))
+}
+
+/// The tablet and version number of a manifest's path.
+pub fn parse_path(path: &str) -> Option<(TabletId, u64)> {
+    let (tablet, file) = path.strip_prefix("tablets/")?.split_once('/')?;
+    let number = file.strip_prefix("manifest-")?;
+    Some((TabletId(u64::from_str_radix(tablet, 16).ok()?), u64::from_str_radix(number, 16).ok()?))
+}
+
+/// Writes the versions of one tablet. Used by one task at a time.
+pub struct ManifestLog {
+    storage: Arc<dyn Storage>,
+    tablet: TabletId,
+    /// Number of the newest version known to exist.
+    number: u64,
+    /// Versions to delete once a newer one is durable.
+    stale: Vec<u64>,
+}
+
+/// Attempts at one commit when the medium fails: each uses a new number.
+const ATTEMPTS: usize = 3;
+
+impl ManifestLog {
+    /// Makes the first version of a new tablet.
+    pub async fn create(storage: Arc<dyn Storage>, manifest: &Manifest) -> Result<ManifestLog> {
+        let mut log = ManifestLog { storage, tablet: manifest.tablet(), number: 0, stale: Vec::new() };
+        log.commit(manifest).await?;
+        Ok(log)
+    }
+
+    /// Reads the newest version.
+    pub async fn open(storage: Arc<dyn Storage>, tablet: TabletId) -> Result<(ManifestLog, Manifest)> {
+        let files = storage.list(&directory(tablet)).await?;
+        let mut numbers: Vec<u64> = files.iter().filter_map(|f| parse_path(&f.path)).map(|(_, n)| n).collect();
+        numbers.sort_unstable();
+        let Some(number) = numbers.pop() else {
+            return Err(StorageError::NotFound { path: path(tablet, 1) }.into());
+        };
+        let newest = path(tablet, number);
+        let manifest = Manifest::decode_file(&newest, &storage.read_all(&newest).await?)?;
+        if manifest.tablet() != tablet {
+            let detail = format!("describes tablet {}", manifest.tablet());
+            return Err(TabletError::Corruption { path: Arc::from(newest), detail });
+        }
+        Ok((ManifestLog { storage, tablet, number, stale: numbers }, manifest))
+    }
+
+    /// Makes `manifest` the newest version. After an error other than `Fenced` the old one or the new one may be the
+    /// newest on the medium, so what either refers to must be kept; a later commit settles it.
+    pub async fn commit(&mut self, manifest: &Manifest) -> Result<()> {
+        let content = manifest.encode_file();
+        let mut failure = None;
+        let mut attempts = 0;
+        while attempts < ATTEMPTS {
+            let number = self.number + 1;
+            match self.storage.put_if_absent(&path(self.tablet, number), content.clone()).await {
+                Ok(()) => {
+                    self.stale.push(self.number);
+                    self.number = number;
+                    self.delete_stale().await;
+                    return Ok(());
+                }
+                Err(StorageError::AlreadyExists { .. }) => {
+                    self.check_not_fenced(number, manifest).await?;
+                    self.advance(number);
+                }
+                Err(error @ StorageError::NoSpace { .. }) => return Err(error.into()),
+                Err(error) => {
+                    // Whether it exists now is unknown; the next attempt takes the number after it.
+                    self.advance(number);
+                    attempts += 1;
+                    failure = Some(error);
+                }
+            }
+        }
+        Err(failure.map_or(TabletError::Fenced { tablet: self.tablet }, TabletError::from))
+    }
+
+    fn advance(&mut self, number: u64) {
+        self.stale.push(self.number);
+        self.number = number;
+    }
+
+    /// A version that should not exist: ours, from an attempt that seemed to fail, or a newer owner's.
+    async fn check_not_fenced(&self, number: u64, ours: &Manifest) -> Result<()> {
+        let taken = path(self.tablet, number);
+        let theirs = Manifest::decode_file(&taken, &self.storage.read_all(&taken).await?)?;
+        if Epoch(theirs.epoch) > Epoch(ours.epoch) {
+            return Err(TabletError::Fenced { tablet: self.tablet });
+        }
+        Ok(())
+    }
+
+    async fn delete_stale(&mut self) {
+        let mut kept = Vec::new();
+        for number in std::mem::take(&mut self.stale) {
+            // A leftover does no harm: only the newest counts.
+            if number > 0 && self.storage.delete(&path(self.tablet, number)).await.is_err() {
+                kept.push(number);
+            }
+        }
+        self.stale = kept;
+    }
+}
+
+/// Prints a manifest.
+pub fn inspect(path: &str, bytes: &[u8]) -> Result<String> {
+    let manifest = Manifest::decode_file(path, bytes)?;
+    Ok(format!("{manifest:#?}\n"))
+}

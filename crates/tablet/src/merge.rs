@@ -1,0 +1,245 @@
+//! One ordered view over memtables and sstables.
+//!
+//! A [`Merge`] holds one cursor per source in a heap ordered by key. Keys are unique over all sources, because they end in
+//! a sequence number, except where the same log was replayed over a flushed table; of equal keys all are shown, and
+//! the resolver takes the first.
+//!
+//! Moving is synchronous. When a source needs a block that is not in memory the merge reports [`Step::Pending`];
+//! [`Merge::load`] fetches what all waiting sources need, at once, and completes the move.
+
+use crate::error::Result;
+use crate::memtable::MemtableCursor;
+use bytes::Bytes;
+pub use stele_sstable::Step;
+
+/// One source, restricted to the keys it may contribute.
+pub struct Source {
+    cursor: Cursor,
+    /// Keys below this are not this reference's (an encoded row prefix).
+    lower: Option<Bytes>,
+    /// Keys from this on are not this reference's.
+    upper: Option<Bytes>,
+    step: Step,
+    /// Which way the interrupted move went.
+    backward: bool,
+}
+
+enum Cursor {
+    Memtable(MemtableCursor),
+    Sstable(Box<stele_sstable::Cursor>),
+}
+
+impl Source {
+    /// A memtable: all its keys.
+    pub fn memtable(table: std::sync::Arc<crate::memtable::Memtable>) -> Self {
+        Self::new(Cursor::Memtable(MemtableCursor::new(table)), None, None)
+    }
+
+    /// An sstable: its keys within the bounds.
+    pub fn sstable(cursor: stele_sstable::Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
+        Self::new(Cursor::Sstable(Box::new(cursor)), lower, upper)
+    }
+
+    fn new(cursor: Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
+        Source { cursor, lower, upper, step: Step::End, backward: false }
+    }
+
+    fn seek(&mut self, target: &[u8]) -> Result<Step> {
+        let target = self.lower.as_deref().map_or(target, |lower| lower.max(target));
+        self.backward = false;
+        let step = match &mut self.cursor {
+            Cursor::Memtable(c) => found(c.seek(target)),
+            Cursor::Sstable(c) => c.seek(target)?,
+        };
+        Ok(self.arrive(step))
+    }
+
+    fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
+        let target = self.upper.as_deref().map_or(target, |upper| upper.min(target));
+        self.backward = true;
+        let step = match &mut self.cursor {
+            Cursor::Memtable(c) => found(c.seek_before(target)),
+            Cursor::Sstable(c) => c.seek_before(target)?,
+        };
+        Ok(self.arrive(step))
+    }
+
+    fn advance(&mut self) -> Result<Step> {
+        self.backward = false;
+        let step = match &mut self.cursor {
+            Cursor::Memtable(c) => found(c.advance()),
+            Cursor::Sstable(c) => c.advance()?,
+        };
+        Ok(self.arrive(step))
+    }
+
+    async fn load(&mut self) -> Result<Step> {
+        let step = match &mut self.cursor {
+            Cursor::Memtable(c) => found(c.is_valid()),
+            Cursor::Sstable(c) => c.load().await?,
+        };
+        Ok(self.arrive(step))
+    }
+
+    /// A move has come to `step`: the bounds may make it an end.
+    fn arrive(&mut self, step: Step) -> Step {
+        let outside = step == Step::Ready
+            && if self.backward {
+                self.lower.as_deref().is_some_and(|lower| self.key() < lower)
+            } else {
+                self.upper.as_deref().is_some_and(|upper| self.key() >= upper)
+            };
+        self.step = if outside { Step::End } else { step };
+        self.step
+    }
+
+    fn key(&self) -> &[u8] {
+        match &self.cursor {
+            Cursor::Memtable(c) => c.key(),
+            Cursor::Sstable(c) => c.key(),
+        }
+    }
+
+    fn value(&self) -> Bytes {
+        match &self.cursor {
+            Cursor::Memtable(c) => Bytes::copy_from_slice(c.value()),
+            Cursor::Sstable(c) => c.value_bytes(),
+        }
+    }
+}
+
+fn found(valid: bool) -> Step {
+    if valid { Step::Ready } else { Step::End }
+}
+
+/// The merged view.
+pub struct Merge {
+    sources: Vec<Source>,
+    /// Indexes of the sources that are ready, a binary min-heap by key.
+    heap: Vec<usize>,
+    /// A move is complete when no source is pending.
+    waiting: bool,
+}
+
+impl Merge {
+    /// A view over these sources, not yet positioned.
+    pub fn new(sources: Vec<Source>) -> Self {
+        Merge { sources, heap: Vec::new(), waiting: false }
+    }
+
+    /// Moves to the first key at or after `target`.
+    pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
+        for source in &mut self.sources {
+            source.seek(target)?;
+        }
+        Ok(self.settle())
+    }
+
+    /// Moves to the next key. The merge must be on one.
+    pub fn advance(&mut self) -> Result<Step> {
+        let Some(&top) = self.heap.first() else { return Ok(Step::End) };
+        match self.sources[top].advance()? {
+            Step::Ready => self.sift_down(0),
+            Step::End => {
+                self.heap.swap_remove(0);
+                self.sift_down(0);
+            }
+            Step::Pending => {
+                self.waiting = true;
+                return Ok(Step::Pending);
+            }
+        }
+        Ok(self.status())
+    }
+
+    /// Like [`Merge::seek`], for a target ahead of the current key: sources already there stay.
+    pub fn skip_to(&mut self, target: &[u8]) -> Result<Step> {
+        for source in &mut self.sources {
+            if source.step == Step::Ready && source.key() < target {
+                source.seek(target)?;
+            }
+        }
+        Ok(self.settle())
+    }
+
+    /// The greatest key below `target`, to be had from [`Merge::backward_key`]. Leaves the merge unpositioned for
+    /// forward moves: seek before using it so.
+    pub fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
+        for source in &mut self.sources {
+            source.seek_before(target)?;
+        }
+        self.heap.clear();
+        self.waiting = self.sources.iter().any(|s| s.step == Step::Pending);
+        Ok(if self.waiting { Step::Pending } else { self.backward_status() })
+    }
+
+    /// After a completed [`Merge::seek_before`]: the key it found.
+    pub fn backward_key(&self) -> Option<&[u8]> {
+        self.sources.iter().filter(|s| s.step == Step::Ready).map(Source::key).max()
+    }
+
+    fn backward_status(&self) -> Step {
+        found(self.backward_key().is_some())
+    }
+
+    /// Fetches what the waiting sources need and completes the interrupted move.
+    pub async fn load(&mut self) -> Result<Step> {
+        let waiting = self.sources.iter_mut().filter(|s| s.step == Step::Pending).map(Source::load);
+        futures::future::try_join_all(waiting).await?;
+        if self.sources.first().is_some_and(|s| s.backward) {
+            self.waiting = false;
+            return Ok(self.backward_status());
+        }
+        Ok(self.settle())
+    }
+
+    /// Where the merge is.
+    pub fn status(&self) -> Step {
+        if self.waiting { Step::Pending } else { found(!self.heap.is_empty()) }
+    }
+
+    /// The current key; empty when the merge is on none.
+    pub fn key(&self) -> &[u8] {
+        self.heap.first().map_or(&[], |&top| self.sources[top].key())
+    }
+
+    /// The current value; a slice of a cached block where it comes from one.
+    pub fn value(&self) -> Bytes {
+        self.heap.first().map_or_else(Bytes::new, |&top| self.sources[top].value())
+    }
+
+    /// Rebuilds the heap after several sources moved.
+    fn settle(&mut self) -> Step {
+        self.waiting = self.sources.iter().any(|s| s.step == Step::Pending);
+        self.heap.clear();
+        if self.waiting {
+            return Step::Pending;
+        }
+        self.heap.extend((0..self.sources.len()).filter(|&i| self.sources[i].step == Step::Ready));
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+        self.status()
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let mut least = at;
+            for child in [left, right] {
+                if child < self.heap.len() && self.less(child, least) {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+
+    fn less(&self, a: usize, b: usize) -> bool {
+        self.sources[self.heap[a]].key() < self.sources[self.heap[b]].key()
+    }
+}

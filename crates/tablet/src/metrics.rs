@@ -1,0 +1,40 @@
+//! Instruments of the tablets of a server.
+
+use stele_env::metrics::{Histogram, IntCounter, IntGauge, Metrics};
+
+/// Shared by all tablets of a server.
+#[derive(Clone, Debug)]
+pub struct TabletMetrics {
+    /// Tablets being served.
+    pub open_tablets: IntGauge,
+    /// Flushes done.
+    pub flushes: IntCounter,
+    /// Bytes of sstables they wrote.
+    pub flush_bytes: IntCounter,
+    /// Their duration.
+    pub flush_seconds: Histogram,
+    /// Compactions done.
+    pub compactions: IntCounter,
+    /// Bytes of sstables they read.
+    pub compaction_read_bytes: IntCounter,
+    /// Bytes of sstables they wrote.
+    pub compaction_written_bytes: IntCounter,
+    /// Their duration.
+    pub compaction_seconds: Histogram,
+}
+
+impl TabletMetrics {
+    /// Registers the instruments.
+    pub fn new(m: &Metrics) -> Self {
+        TabletMetrics {
+            open_tablets: m.gauge("stele_tablets", "Tablets being served."),
+            flushes: m.counter("stele_tablet_flushes_total", "Memtable flushes."),
+            flush_bytes: m.counter("stele_tablet_flush_bytes_total", "Bytes of sstables written by flushes."),
+            flush_seconds: m.latency("stele_tablet_flush_seconds", "Duration of a flush."),
+            compactions: m.counter("stele_tablet_compactions_total", "Merging and major compactions."),
+            compaction_read_bytes: m.counter("stele_tablet_compaction_read_bytes_total", "Bytes of sstables read by compactions."),
+            compaction_written_bytes: m.counter("stele_tablet_compaction_written_bytes_total", "Bytes of sstables written by compactions."),
+            compaction_seconds: m.latency("stele_tablet_compaction_seconds", "Duration of a compaction."),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Decides what of a row's stored entries exists: deletes, overwrites, aggregates.
+//!
+//! Entries of a row arrive in key order (see `stele_types::key`): every marker that can hide a cell comes before it. A
+//! *version* is all entries of one column at one timestamp; it is resolved as a whole, because under the by-timestamp rule
+//! an older marker hides a newer put of the same timestamp, and because operands fold onto the put below them.
+//!
+//! The resolver is shared by reads and compactions, which differ in their [`Sink`]: a read turns versions into cells, a
+//! compaction into the entries that are still needed. Bigtable §2 and §5.4; HBase's delete rules are documented in
+//! `docs/data-model.md`. Pure: no I/O, no clock.
+
+mod markers;
+
+use bytes::Bytes;
+use markers::{Marker, Markers};
+use std::sync::Arc;
+use stele_types::key::{self, CellKind, KeyParts};
+use stele_types::{AggregateKind, DeleteRule, FamilyId, SeqNo, TableSchema, Timestamp, ValueType};
+
+/// What may be skipped from here on: the caller may jump there or keep pushing, the outcome is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// Nothing.
+    Nothing,
+    /// The rest of this column.
+    Column,
+    /// The rest of this family.
+    Family,
+    /// The rest of this row.
+    Row,
+}
+
+/// What a version came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A value: a put, or operands on a put or on nothing that can still change.
+    Value(Bytes),
+    /// Operands without anything below them here; older entries elsewhere may still change the value.
+    Operands(Bytes),
+    /// A delete-version marker on top: no value.
+    Deleted,
+}
+
+/// A resolved version.
+#[derive(Debug)]
+pub struct Version<'a> {
+    /// Key of its newest entry.
+    pub key: &'a [u8],
+    /// The parts of that key.
+    pub parts: KeyParts,
+    /// What it came to.
+    pub outcome: Outcome,
+}
+
+/// Takes what the resolver finds.
+pub trait Sink {
+    /// A family begins; false skips it.
+    fn wants_family(&mut self, family: FamilyId) -> bool;
+    /// A column begins; its key and parts are those of its first entry. `Skip::Nothing` takes it.
+    fn begin_column(&mut self, key: &[u8], parts: &KeyParts) -> Skip;
+    /// A marker above version level, in key order.
+    fn marker(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes);
+    /// A version that no marker hides, in key order.
+    fn version(&mut self, version: Version<'_>) -> Skip;
+}
+
+/// Resolves one row after another.
+pub struct Resolver {
+    schema: Arc<TableSchema>,
+    /// Entries newer than this do not exist.
+    snapshot: SeqNo,
+    row: Markers,
+    family_markers: Markers,
+    column_markers: Markers,
+    /// Family of the current entries; 0 before the first.
+    family: FamilyId,
+    aggregate: Option<AggregateKind>,
+    wants_family: bool,
+    /// The key bytes between the row and the end of the qualifier that name the current column; empty when none.
+    column: Vec<u8>,
+    skip: Skip,
+    version: Pending,
+}
+
+/// The version being gathered.
+#[derive(Default)]
+struct Pending {
+    active: bool,
+    key: Vec<u8>,
+    parts: Option<KeyParts>,
+    /// Operands so far, folded.
+    operands: Option<Bytes>,
+    base: Option<Bytes>,
+    /// The entry taken last: the same one again (from a file and from a replayed log) counts once.
+    last: Option<SeqNo>,
+    /// A delete-version marker was met.
+    deleted: bool,
+    /// Older entries of this version no longer matter.
+    complete: bool,
+}
+
+impl Resolver {
+    /// A resolver for a table as of a sequence number.
+    pub fn new(schema: Arc<TableSchema>, snapshot: SeqNo) -> Self {
+        Resolver {
+            schema,
+            snapshot,
+            row: Markers::default(),
+            family_markers: Markers::default(),
+            column_markers: Markers::default(),
+            family: FamilyId(0),
+            aggregate: None,
+            wants_family: true,
+            column: Vec::new(),
+            skip: Skip::Nothing,
+            version: Pending::default(),
+        }
+    }
+
+    /// Later entries than `snapshot` do not exist from the next row on.
+    pub fn set_snapshot(&mut self, snapshot: SeqNo) {
+        self.snapshot = snapshot;
+    }
+
+    /// Forgets the row before; must be called between rows, after [`Resolver::end_row`].
+    pub fn begin_row(&mut self) {
+        debug_assert!(!self.version.active, "the row before was not ended");
+        self.row.clear();
+        self.family_markers.clear();
+        self.family = FamilyId(0);
+        self.column.clear();
+        self.skip = Skip::Nothing;
+    }
+
+    /// Takes the next entry of the row. `value` is called only when the value matters.
+    pub fn push(
+        &mut self,
+        key: &[u8],
+        parts: &KeyParts,
+        value: impl FnOnce() -> Bytes,
+        sink: &mut impl Sink,
+    ) -> Skip {
+        if parts.seq > self.snapshot || self.skip == Skip::Row {
+            return self.skip;
+        }
+        if parts.family.0 == 0 {
+            self.row.add(Marker::new(parts, parts.timestamp), self.schema.delete_rule);
+            sink.marker(key, parts, &Bytes::new());
+            return Skip::Nothing;
+        }
+        if parts.family != self.family && self.begin_family(parts.family, sink) == Skip::Row {
+            return self.skip;
+        }
+        if !self.wants_family {
+            return Skip::Family;
+        }
+        if parts.qualifier_start == parts.qualifier_end {
+            self.family_markers.add(Marker::new(parts, family_marker_start(parts)), self.schema.delete_rule);
+            sink.marker(key, parts, &Bytes::new());
+            return Skip::Nothing;
+        }
+        let column = key.get(parts.row_end..parts.qualifier_end).unwrap_or_default();
+        if column != self.column {
+            let skip = self.end_version(sink);
+            if skip == Skip::Row {
+                self.skip = skip;
+                return skip;
+            }
+            self.column.clear();
+            self.column.extend_from_slice(column);
+            self.column_markers.clear();
+            self.skip = sink.begin_column(key, parts);
+        }
+        if self.skip != Skip::Nothing {
+            return self.skip;
+        }
+        if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
+            let value = value();
+            let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
+            self.column_markers.add(Marker::new(parts, start.unwrap_or(Timestamp::MIN)), self.schema.delete_rule);
+            sink.marker(key, parts, &value);
+            return Skip::Nothing;
+        }
+        self.push_version(key, parts, value, sink)
+    }
+
+    fn begin_family(&mut self, family: FamilyId, sink: &mut impl Sink) -> Skip {
+        self.skip = match self.end_version(sink) {
+            Skip::Row => Skip::Row,
+            _ => Skip::Nothing,
+        };
+        self.family = family;
+        self.family_markers.clear();
+        self.column.clear();
+        self.aggregate = match self.schema.families.get(&family).map(|f| f.value_type) {
+            Some(ValueType::Aggregate(kind)) => Some(kind),
+            _ => None,
+        };
+        self.wants_family = sink.wants_family(family);
+        self.skip
+    }
+
+    fn push_version(
+        &mut self,
+        key: &[u8],
+        parts: &KeyParts,
+        value: impl FnOnce() -> Bytes,
+        sink: &mut impl Sink,
+    ) -> Skip {
+        let same = self.version.active
+            && self.version.parts.as_ref().is_some_and(|newest| newest.timestamp == parts.timestamp);
+        if !same {
+            self.skip = self.end_version(sink);
+            if self.skip != Skip::Nothing {
+                return self.skip;
+            }
+            self.version.begin(key, parts);
+        }
+        if self.version.complete {
+            return Skip::Nothing;
+        }
+        let rule = self.schema.delete_rule;
+        let (timestamp, seq) = (parts.timestamp, parts.seq);
+        let hidden = |markers: &Markers| markers.hide(timestamp, seq, rule);
+        if hidden(&self.row) || hidden(&self.family_markers) || hidden(&self.column_markers) {
+            // By sequence: everything below in this version is older still, hence hidden too. By timestamp: the whole
+            // version is hidden alike.
+            self.version.hidden_below();
+            return Skip::Nothing;
+        }
+        self.version.add(parts, value, self.aggregate, rule);
+        Skip::Nothing
+    }
+
+    /// Ends the row: hands the last version to the sink.
+    pub fn end_row(&mut self, sink: &mut impl Sink) {
+        if self.skip == Skip::Nothing {
+            self.end_version(sink);
+        }
+        self.version.active = false;
+    }
+
+    fn end_version(&mut self, sink: &mut impl Sink) -> Skip {
+        if !std::mem::take(&mut self.version.active) {
+            return Skip::Nothing;
+        }
+        let pending = &mut self.version;
+        let (Some(parts), Some(outcome)) = (pending.parts.take(), pending.outcome(self.schema.delete_rule)) else {
+            return Skip::Nothing;
+        };
+        sink.version(Version { key: &pending.key, parts, outcome })
+    }
+}
+
+/// The lowest timestamp a family marker hides.
+fn family_marker_start(parts: &KeyParts) -> Timestamp {
+    match parts.kind {
+        CellKind::DeleteFamilyVersion => parts.timestamp,
+        _ => Timestamp::MIN,
+    }
+}
+
+impl Pending {
+    fn begin(&mut self, key: &[u8], parts: &KeyParts) {
+        self.active = true;
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.parts = Some(*parts);
+        self.operands = None;
+        self.base = None;
+        self.last = None;
+        self.deleted = false;
+        self.complete = false;
+    }
+
+    fn add(
+        &mut self,
+        parts: &KeyParts,
+        value: impl FnOnce() -> Bytes,
+        aggregate: Option<AggregateKind>,
+        rule: DeleteRule,
+    ) {
+        if self.last.replace(parts.seq) == Some(parts.seq) {
+            return;
+        }
+        match (parts.kind, aggregate) {
+            (CellKind::DeleteVersion, _) => {
+                self.deleted = true;
+                self.complete = true;
+            }
+            (CellKind::Merge, Some(kind)) if self.base.is_none() => {
+                self.operands = Some(match self.operands.take() {
+                    Some(newer) => fold(kind, &value(), newer),
+                    None => value(),
+                });
+            }
+            _ if self.base.is_none() => {
+                let value = value();
+                self.base = Some(match (self.operands.take(), aggregate) {
+                    (Some(newer), Some(kind)) => fold(kind, &value, newer),
+                    _ => value,
+                });
+                // By timestamp, a marker further down still hides this.
+                self.complete = rule == DeleteRule::BySequence;
+            }
+            _ => {}
+        }
+    }
+
+    /// A marker above hides the rest of this version.
+    fn hidden_below(&mut self) {
+        if self.base.is_none() {
+            self.base = self.operands.take();
+        }
+        self.complete = true;
+    }
+
+    /// `None` when nothing is left of it.
+    fn outcome(&mut self, rule: DeleteRule) -> Option<Outcome> {
+        let deleted_wholly = self.deleted && rule == DeleteRule::ByTimestamp;
+        match (self.base.take(), self.operands.take()) {
+            _ if deleted_wholly => Some(Outcome::Deleted),
+            (Some(value), _) => Some(Outcome::Value(value)),
+            (None, Some(operands)) if self.deleted => Some(Outcome::Value(operands)),
+            (None, Some(operands)) => Some(Outcome::Operands(operands)),
+            (None, None) => self.deleted.then_some(Outcome::Deleted),
+        }
+    }
+}
+
+/// Operands of the wrong length cannot be written; should one turn up, the newer stands.
+fn fold(kind: AggregateKind, older: &[u8], newer: Bytes) -> Bytes {
+    match kind.combine(older, &newer) {
+        Some(combined) => Bytes::copy_from_slice(&combined),
+        None => newer,
+    }
+}

@@ -1,0 +1,289 @@
+//! A tablet: the rows of one range of one table.
+//!
+//! Three things happen to a tablet, and each has its own order:
+//!
+//! * **Writes.** [`Tablet::sequence`] fixes a batch's place in the commit order while the caller queues it for the log;
+//!   [`Tablet::apply`] is called in that order when the log has it, and makes it visible.
+//! * **Reads** hold an immutable state and a sequence number (`scan`).
+//! * **Maintenance**: flushes, compactions, splits. At most one flush and one compaction run at a time; each commits a
+//!   manifest and then publishes the state it describes, under one lock (`maintenance`).
+//!
+//! Invariants:
+//! * The visible sequence number only grows, and everything at or below it that was ever applied is in the state.
+//! * A manifest is durable before the state it describes is published, and before anything it no longer needs is freed.
+//! * `flushed_through` in the manifest never exceeds what its files hold.
+
+use crate::batch::Batch;
+use crate::error::{Result, TabletError};
+use crate::files::FileRegistry;
+use crate::maintenance::Committer;
+use crate::manifest::{Manifest, ManifestLog};
+use crate::memtable::{Memtable, MemoryAccount};
+use crate::metrics::TabletMetrics;
+use crate::state::{Frozen, GroupState, State};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stele_env::{Env, PlantedBug};
+use stele_storage::Storage;
+use stele_types::key::{self, KeyParts};
+use stele_types::{Epoch, GroupId, RowRange, SeqNo, TableSchema, TabletId};
+
+/// What all tablets of a server share.
+#[derive(Clone)]
+pub struct TabletContext {
+    /// Clock, chance, tasks.
+    pub env: Env,
+    /// The medium.
+    pub storage: Arc<dyn Storage>,
+    /// The open sstables.
+    pub files: Arc<FileRegistry>,
+    /// Memory of all memtables.
+    pub memory: MemoryAccount,
+    /// Instruments.
+    pub metrics: TabletMetrics,
+}
+
+/// One tablet. Shared by its readers, its writers and maintenance.
+pub struct Tablet {
+    id: TabletId,
+    range: RowRange,
+    epoch: Epoch,
+    pub(crate) context: TabletContext,
+    schema: RwLock<Arc<TableSchema>>,
+    state: RwLock<Arc<State>>,
+    /// Everything applied up to this is visible.
+    visible: AtomicU64,
+    sequencer: Mutex<SeqNo>,
+    closed: AtomicBool,
+    /// Held while a flush writes.
+    pub(crate) flushing: tokio::sync::Mutex<()>,
+    /// Held while a compaction writes.
+    pub(crate) compacting: tokio::sync::Mutex<()>,
+    /// Held while a manifest is committed and its state published.
+    pub(crate) committer: tokio::sync::Mutex<Committer>,
+    /// `flushed_through` of the committed manifest.
+    flushed: AtomicU64,
+}
+
+impl Tablet {
+    /// Makes a tablet that does not exist yet, empty or over files a manifest names.
+    pub async fn create(context: TabletContext, schema: Arc<TableSchema>, manifest: Manifest) -> Result<Arc<Tablet>> {
+        let log = ManifestLog::create(context.storage.clone(), &manifest).await?;
+        let first = SeqNo(manifest.flushed_through).max(SeqNo::new(Epoch(manifest.epoch), 0)).plus(1);
+        Self::assemble(context, schema, manifest, log, first).await
+    }
+
+    /// Opens a tablet for a new owner: claims it by committing a manifest under a new epoch.
+    pub async fn open(
+        context: TabletContext,
+        schema: Arc<TableSchema>,
+        id: TabletId,
+        epoch: Epoch,
+    ) -> Result<Arc<Tablet>> {
+        let (mut log, mut manifest) = ManifestLog::open(context.storage.clone(), id).await?;
+        if Epoch(manifest.epoch) >= epoch {
+            return Err(TabletError::Fenced { tablet: id });
+        }
+        manifest.epoch = epoch.0;
+        manifest.written_micros = context.env.wall_micros();
+        log.commit(&manifest).await?;
+        Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
+    }
+
+    async fn assemble(
+        context: TabletContext,
+        schema: Arc<TableSchema>,
+        manifest: Manifest,
+        log: ManifestLog,
+        first: SeqNo,
+    ) -> Result<Arc<Tablet>> {
+        let groups: Vec<GroupId> = schema.groups.iter().map(|g| g.id).collect();
+        let state = State::load(&manifest, &groups, &context.files, &context.memory).await?;
+        context.metrics.open_tablets.inc();
+        Ok(Arc::new(Tablet {
+            id: manifest.tablet(),
+            range: manifest.range(),
+            epoch: Epoch(manifest.epoch),
+            schema: RwLock::new(schema),
+            state: RwLock::new(Arc::new(state)),
+            visible: AtomicU64::new(manifest.flushed_through),
+            sequencer: Mutex::new(first),
+            closed: AtomicBool::new(false),
+            flushing: tokio::sync::Mutex::new(()),
+            compacting: tokio::sync::Mutex::new(()),
+            flushed: AtomicU64::new(manifest.flushed_through),
+            committer: tokio::sync::Mutex::new(Committer::new(log, manifest)),
+            context,
+        }))
+    }
+
+    /// Which tablet.
+    pub fn id(&self) -> TabletId {
+        self.id
+    }
+
+    /// Its rows; never change.
+    pub fn range(&self) -> &RowRange {
+        &self.range
+    }
+
+    /// The current schema.
+    pub fn schema(&self) -> Arc<TableSchema> {
+        self.schema.read().clone()
+    }
+
+    /// Replaces the schema.
+    pub fn set_schema(&self, schema: Arc<TableSchema>) {
+        *self.schema.write() = schema;
+    }
+
+    /// The environment.
+    pub fn env(&self) -> &Env {
+        &self.context.env
+    }
+
+    /// Wall-clock microseconds.
+    pub fn wall_micros(&self) -> i64 {
+        self.context.env.wall_micros()
+    }
+
+    /// Ownership generation.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Everything applied up to this is visible.
+    pub fn visible(&self) -> SeqNo {
+        SeqNo(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Every mutation up to this is in files.
+    pub fn flushed_through(&self) -> SeqNo {
+        SeqNo(self.flushed.load(Ordering::Acquire))
+    }
+
+    /// What the tablet consists of now.
+    pub fn state(&self) -> Arc<State> {
+        self.state.read().clone()
+    }
+
+    /// Grows with every change of the state.
+    pub fn generation(&self) -> u64 {
+        self.state.read().generation
+    }
+
+    /// Refuses everything from now on. What is queued in the log still gets applied.
+    pub fn close(&self) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.context.metrics.open_tablets.dec();
+        }
+    }
+
+    /// Fails when the tablet has been closed.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(TabletError::Closed { tablet: self.id }) } else { Ok(()) }
+    }
+
+    /// Gives a batch of `count` mutations its place in the commit order. `queue(first)` runs under the tablet's sequencer
+    /// lock, so that batches reach the log in the order of their numbers; it must not block.
+    pub fn sequence<R>(&self, count: u64, queue: impl FnOnce(SeqNo) -> R) -> Result<R> {
+        let mut next = self.sequencer.lock();
+        self.check_open()?;
+        if next.counter() + count > SeqNo::COUNTER_MAX {
+            // 10^12 mutations under one owner: the next owner has a new epoch.
+            return Err(TabletError::Closed { tablet: self.id });
+        }
+        let first = *next;
+        let reused = self.context.env.planted(PlantedBug::ReuseSequence) && self.context.env.random_below(50) == 0;
+        if !reused {
+            *next = first.plus(count);
+        }
+        Ok(queue(first))
+    }
+
+    /// Applies a batch the log holds, and makes it visible. Called in the order of sequence numbers.
+    pub fn apply(&self, batch: &Batch, first: SeqNo) {
+        if batch.is_empty() {
+            return;
+        }
+        {
+            // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable.
+            let state = self.state.read();
+            match state.groups.as_slice() {
+                [only] => insert(&only.active, batch, first, |_| true),
+                groups => self.apply_to_groups(groups, batch, first),
+            }
+        }
+        self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel);
+    }
+
+    fn apply_to_groups(&self, groups: &[GroupState], batch: &Batch, first: SeqNo) {
+        let schema = self.schema();
+        for group in groups {
+            insert(&group.active, batch, first, |key| {
+                let row = key::row_prefix_len(key).unwrap_or(0);
+                KeyParts::parse_after_row(key, row)
+                    .is_some_and(|parts| parts.family.0 == 0 || schema.group_of(parts.family) == group.id)
+            });
+        }
+    }
+
+    /// At recovery: applies a record of the log unless files hold it already.
+    pub fn replay(&self, batch: &Batch, first: SeqNo, last: SeqNo) {
+        if last > self.flushed_through() {
+            self.apply(batch, first);
+        }
+    }
+
+    /// Sets the active memtables aside for a flush; whether there was anything in them.
+    pub(crate) fn freeze(&self) -> bool {
+        let mut state = self.state.write();
+        if state.groups.iter().all(|g| g.active.is_empty()) {
+            return false;
+        }
+        let mut next = State::clone(&state);
+        let mut frozen = Frozen { memtables: Vec::new(), newest: SeqNo::ZERO };
+        for group in &mut next.groups {
+            if group.active.is_empty() {
+                continue;
+            }
+            let empty = Arc::new(Memtable::new(self.context.memory.clone()));
+            let full = std::mem::replace(&mut group.active, empty);
+            frozen.newest = frozen.newest.max(full.newest());
+            frozen.memtables.push((group.id, full));
+        }
+        next.frozen.push(Arc::new(frozen));
+        next.generation += 1;
+        *state = Arc::new(next);
+        true
+    }
+
+    /// Publishes a changed state.
+    pub(crate) fn update_state(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.write();
+        let mut next = State::clone(&state);
+        change(&mut next);
+        next.generation += 1;
+        *state = Arc::new(next);
+    }
+
+    pub(crate) fn set_flushed(&self, through: SeqNo) {
+        self.flushed.fetch_max(through.0, Ordering::AcqRel);
+    }
+
+    /// The sequence number the next batch would get.
+    pub fn next_sequence(&self) -> SeqNo {
+        *self.sequencer.lock()
+    }
+}
+
+fn insert(table: &Memtable, batch: &Batch, first: SeqNo, wanted: impl Fn(&[u8]) -> bool) {
+    table.insert_all(|insert| {
+        batch.entries(first, |key, value| {
+            if wanted(key) {
+                insert(key, value, key::seq_of(key).unwrap_or(first));
+            }
+        });
+    });
+}
