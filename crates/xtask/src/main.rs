@@ -1,1 +1,123 @@
-fn main() {}
+//! `cargo xtask`: everything a developer or CI runs, so that no step lives in a shell script or in somebody's memory.
+//!
+//! * `test` is the one command before a commit; `ci` is the same and ends with `N passed, N failed`.
+//! * Long runs (`crash`, `soak`, `fuzz`, `measure`, `debian`) are commands of their own.
+//! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
+//!
+//! This program is not part of the database: it uses processes, files and the clock directly.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "runs tools; the determinism seam is for the database"
+)]
+
+mod clients;
+mod crash;
+mod debian;
+mod fuzz;
+mod measure;
+mod pipeline;
+mod server;
+mod shell;
+mod soak;
+mod tally;
+mod tidy;
+mod tools;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Tasks of the Stele workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that must hold before a commit.
+    Test {
+        /// Only the cargo tests: no lints, no simulation, no real processes.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// The same as `test`; its last line is `N passed, N failed`.
+    Ci,
+    /// Checks what compilers do not: sizes, layering, headers, links, forbidden words.
+    Tidy,
+    /// Formats all code.
+    Fmt,
+    /// Fuzzes the decoders with libFuzzer.
+    Fuzz {
+        /// One target; all of them in turn when absent.
+        #[arg(long)]
+        target: Option<String>,
+        /// Seconds for each target.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Runs the simulator; arguments after `--` are its own.
+    Sim {
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Kills the real server with SIGKILL under load, again and again, and proves that no acknowledged write is lost.
+    Crash {
+        /// How often to kill it.
+        #[arg(long, default_value_t = 50)]
+        rounds: u32,
+    },
+    /// Loads 5 GB with little memory, and checks size, memory and restart.
+    Soak {
+        /// Volume in MB (10^6 bytes).
+        #[arg(long, default_value_t = 5_000)]
+        megabytes: u64,
+        /// The server's memory budget in MiB.
+        #[arg(long, default_value_t = 512)]
+        memory_mib: u64,
+    },
+    /// Measures Stele and Google's emulator with the same client in one run.
+    Measure {
+        /// Seconds of each measurement.
+        #[arg(long, default_value_t = 10)]
+        seconds: u32,
+        /// How often each server is measured; they take turns.
+        #[arg(long, default_value_t = 3)]
+        repeats: u32,
+    },
+    /// Imports Debian's package list and compares `cbt` with a plain script over the same file.
+    Debian,
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the task found everything in order; an error means that it could not be carried out.
+fn run(task: Task) -> Result<bool> {
+    match task {
+        Task::Test { quick: true } => pipeline::quick(),
+        Task::Test { quick: false } | Task::Ci => pipeline::full(),
+        Task::Tidy => tidy::run(),
+        Task::Fmt => shell::cargo(["fmt", "--all"]).succeeds(),
+        Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
+        Task::Crash { rounds } => crash::run(rounds),
+        Task::Soak {
+            megabytes,
+            memory_mib,
+        } => soak::run(megabytes, memory_mib),
+        Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
+        Task::Debian => debian::run(),
+    }
+}

@@ -1,0 +1,84 @@
+//! Google's own clients against the real server.
+
+use crate::server::{Scratch, Server, Start, http_get};
+use crate::shell::{Run, root};
+use crate::tally::{GoEvents, Tally};
+use crate::tools;
+use anyhow::Result;
+
+fn with_server(name: &str, suite: impl FnOnce(&str) -> Result<Tally>) -> Result<Tally> {
+    let scratch = Scratch::new(name)?;
+    let (data, log) = (scratch.join("data"), scratch.join("server.log"));
+    let mut server = Server::start(&Start {
+        data: &data,
+        log: &log,
+        arguments: &[],
+    })?;
+    let mut tally = suite(server.address())?;
+    tally.add(Tally::one(is_well(&mut server)?));
+    if tally.failed == 0 {
+        scratch.passed();
+    }
+    Ok(tally)
+}
+
+/// Whether the suite left the server alive, healthy and with something to measure: no request may end the process.
+fn is_well(server: &mut Server) -> Result<bool> {
+    if let Some(status) = server.process().ended()? {
+        eprintln!("the server ended during the suite: {status}");
+        return Ok(false);
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let answer = http_get(server.http(), path)?;
+        if !answer.starts_with("HTTP/1.1 200") {
+            eprintln!("{path}: {}", answer.lines().next().unwrap_or("no answer"));
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// `tests/clients/go/suite`.
+pub fn go_suite() -> Result<Tally> {
+    with_server("go", |address| {
+        let mut events = GoEvents::default();
+        let success = Run::new("go")
+            .args(["test", "-json", "-count=1", "-timeout=10m", "./suite"])
+            .dir(root().join("tests/clients/go"))
+            .env("STELE_ADDRESS", address)
+            .lines(|line| {
+                if let Some(other) = events.line(line) {
+                    println!("{other}");
+                }
+            })?;
+        let (tally, report) = events.finish();
+        if !success {
+            print!("{report}");
+        }
+        Ok(tally.with_exit(success))
+    })
+}
+
+/// `tests/clients/python`.
+pub fn python_suite() -> Result<Tally> {
+    let python = tools::python()?;
+    with_server("python", |address| {
+        let mut tally = Tally::default();
+        let success = Run::new(&python)
+            .args([
+                "-B",
+                "-m",
+                "pytest",
+                "-q",
+                "--disable-warnings",
+                "--tb=short",
+            ])
+            .dir(root().join("tests/clients/python"))
+            .env("STELE_ADDRESS", address)
+            .lines(|line| {
+                println!("{line}");
+                tally.summary_line(line);
+            })?;
+        Ok(tally.with_exit(success))
+    })
+}

@@ -1,0 +1,112 @@
+//! Kills the real server with SIGKILL while 64 writers are at work, starts it again, and reads everything back.
+//!
+//! What `crashload` proves is told there. Each round continues with the data of the rounds before, so damage that
+//! shows only after a second recovery is found too. SIGKILL loses nothing the operating system already has; power loss
+//! is the simulator's business, which drops unsynced writes.
+
+use crate::server::{self, Process, Scratch, Server, Start};
+use crate::shell::Run;
+use crate::tools;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Small, so that flushes and compactions happen between the kills.
+const MEMORY_BYTES: &str = "67108864";
+
+/// Whether every round found every acknowledged write.
+pub fn run(rounds: u32) -> Result<bool> {
+    server::build()?;
+    let crashload = tools::go_program("crashload")?;
+    let scratch = Scratch::new("crash")?;
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    println!("crash: {rounds} rounds, seed {seed}");
+    let mut delays = Delays(seed);
+    for round in 1..=rounds {
+        let delay = delays.next();
+        if !one_round(round, delay, &crashload, &scratch, seed + u64::from(round))? {
+            return Ok(false);
+        }
+    }
+    scratch.passed();
+    Ok(true)
+}
+
+fn one_round(
+    round: u32,
+    delay: Duration,
+    crashload: &Path,
+    scratch: &Scratch,
+    seed: u64,
+) -> Result<bool> {
+    let (data, log, state) = (
+        scratch.join("data"),
+        scratch.join("server.log"),
+        scratch.join("state"),
+    );
+    let start = Start {
+        data: &data,
+        log: &log,
+        arguments: &["--memory", MEMORY_BYTES],
+    };
+    let mut server = Server::start(&start)?;
+    let seed = seed.to_string();
+    let mut writer = Process::new(
+        Run::new(crashload)
+            .args([
+                "write",
+                "-address",
+                server.address(),
+                "-seed",
+                &seed,
+                "-state",
+            ])
+            .args([&state])
+            .into_command()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?,
+    );
+    std::thread::sleep(delay);
+    if let Some(status) = server.process().ended()? {
+        eprintln!("round {round}: the server ended by itself: {status}");
+        return Ok(false);
+    }
+    server.process().kill()?;
+    // End of input tells the writers to stop; requests in flight stay unanswered.
+    drop(writer.child().stdin.take());
+    let status = writer.child().wait().context("waiting for the writers")?;
+    if !status.success() {
+        eprintln!("round {round}: the writers failed: {status}");
+        return Ok(false);
+    }
+    let restart = Instant::now();
+    let server = Server::start(&start)?;
+    let recovery = restart.elapsed();
+    let mut report = String::new();
+    let passed = Run::new(crashload)
+        .args(["verify", "-address", server.address(), "-state"])
+        .args([&state])
+        .lines(|line| report.push_str(line))?;
+    println!(
+        "round {round}: killed after {} ms, ready again in {} ms, {report}",
+        delay.as_millis(),
+        recovery.as_millis()
+    );
+    Ok(passed)
+}
+
+/// Delays between 200 ms and 3.2 s: from the middle of table creation to well after the first flush.
+struct Delays(u64);
+
+impl Delays {
+    fn next(&mut self) -> Duration {
+        // A linear congruential step; quality does not matter, repeatability does.
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        Duration::from_millis(200 + (self.0 >> 33) % 3_000)
+    }
+}

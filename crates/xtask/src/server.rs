@@ -1,0 +1,220 @@
+//! A real `stele` process on free ports with a data directory of its own; killed when dropped.
+
+use crate::shell::{Run, target_dir};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Recovery of the largest log we test takes seconds; a minute means that something hangs.
+const READY_WAIT: Duration = Duration::from_secs(60);
+
+/// Clock ticks of `/proc/<pid>/stat`; Linux fixes USER_HZ at 100 on every architecture we run on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A child process that does not outlive this value.
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Wraps a child.
+    pub fn new(child: Child) -> Process {
+        Process { child }
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The exit status when it has ended by itself.
+    pub fn ended(&mut self) -> Result<Option<std::process::ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// The child, for pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// CPU seconds used so far, user and system.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The second field is the name in parentheses, which may hold spaces; utime and stime are fields 14 and 15.
+        let (_, after_name) = stat.rsplit_once(')').context("no name in /proc stat")?;
+        let mut fields = after_name.split_whitespace().skip(11);
+        let mut ticks =
+            || -> Result<f64> { Ok(fields.next().context("short /proc stat")?.parse()?) };
+        Ok((ticks()? + ticks()?) / TICKS_PER_SECOND)
+    }
+
+    /// The largest resident set so far, in bytes.
+    pub fn peak_rss_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("VmHWM:"))
+            .context("no VmHWM")?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+        Ok(kib * 1024)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already; there is nobody to tell either way.
+        let _ = self.kill();
+    }
+}
+
+/// A running server.
+pub struct Server {
+    process: Process,
+    bigtable: String,
+    http: String,
+}
+
+/// How to start one.
+pub struct Start<'a> {
+    pub data: &'a Path,
+    pub log: &'a Path,
+    pub arguments: &'a [&'a str],
+}
+
+impl Server {
+    /// Starts the release binary and waits until it is ready.
+    pub fn start(start: &Start<'_>) -> Result<Server> {
+        let bigtable = free_address()?;
+        let http = free_address()?;
+        let log = File::options().create(true).append(true).open(start.log)?;
+        let child = Run::new(stele())
+            .args(["start", "--bigtable", &bigtable, "--http", &http, "--data"])
+            .args([start.data])
+            .args(start.arguments)
+            .into_command()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("starting the server")?;
+        let mut server = Server {
+            process: Process::new(child),
+            bigtable,
+            http,
+        };
+        if let Err(error) = server.wait_ready() {
+            let log = fs::read_to_string(start.log).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(20).collect();
+            bail!(
+                "{error:#}\n{}",
+                tail.into_iter().rev().collect::<Vec<_>>().join("\n")
+            );
+        }
+        Ok(server)
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_WAIT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.process.ended()? {
+                bail!("the server ended at start: {status}");
+            }
+            if http_get(&self.http, "/readyz")
+                .is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the server is not ready after {READY_WAIT:?}")
+    }
+
+    /// Where it serves the Bigtable API.
+    pub fn address(&self) -> &str {
+        &self.bigtable
+    }
+
+    /// Where it serves health and metrics.
+    pub fn http(&self) -> &str {
+        &self.http
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+/// The release binary.
+pub fn stele() -> PathBuf {
+    target_dir().join("release/stele")
+}
+
+/// Builds the release binary.
+pub fn build() -> Result<()> {
+    crate::shell::cargo(["build", "--release", "--package", "stele"]).check()
+}
+
+/// An address nobody listens on. Somebody might take it before the caller does; then the start fails loudly.
+pub fn free_address() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// A plain GET; the answer with its headers.
+pub fn http_get(address: &str, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// A directory below `target/` that is emptied first and removed when dropped, unless the test failed.
+pub struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Scratch {
+    /// Makes it.
+    pub fn new(name: &str) -> Result<Scratch> {
+        let path = target_dir()
+            .join("scratch")
+            .join(format!("{name}-{}", std::process::id()));
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
+        fs::create_dir_all(&path)?;
+        Ok(Scratch { path, keep: true })
+    }
+
+    /// A path in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What it holds is not needed any more.
+    pub fn passed(mut self) {
+        self.keep = false;
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.keep {
+            eprintln!("kept for inspection: {}", self.path.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}

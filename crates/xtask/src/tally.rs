@@ -1,0 +1,214 @@
+//! Counts of what passed and failed, read off the output of each kind of test runner.
+
+use std::collections::BTreeMap;
+
+/// Passed and failed checks of any number of suites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub passed: u64,
+    pub failed: u64,
+}
+
+impl Tally {
+    /// One check.
+    pub fn one(passed: bool) -> Tally {
+        Tally {
+            passed: u64::from(passed),
+            failed: u64::from(!passed),
+        }
+    }
+
+    /// Adds another suite's counts.
+    pub fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+
+    /// A runner that exits with a failure but names none (it did not compile, it crashed) counts as one failure.
+    pub fn with_exit(mut self, success: bool) -> Tally {
+        if !success && self.failed == 0 {
+            self.failed = 1;
+        }
+        self
+    }
+
+    /// Takes a line of `cargo test`: `test result: ok. 5 passed; 0 failed; …`.
+    pub fn cargo_line(&mut self, line: &str) {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.add(numbers_before_words(result));
+        }
+    }
+
+    /// Takes a line of a runner that ends with `N passed, N failed` in any order, as pytest and the simulator do.
+    pub fn summary_line(&mut self, line: &str) {
+        if line.contains(" passed") || line.contains(" failed") || line.contains(" error") {
+            *self = numbers_before_words(line);
+        }
+    }
+}
+
+/// Reads `5 passed; 1 failed`, with any punctuation; errors count as failures.
+fn numbers_before_words(line: &str) -> Tally {
+    let words: Vec<&str> = line
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .collect();
+    let mut tally = Tally::default();
+    for pair in words.windows(2) {
+        if let [number, word] = pair
+            && let Ok(n) = number.parse::<u64>()
+        {
+            match *word {
+                "passed" => tally.passed += n,
+                "failed" | "error" | "errors" => tally.failed += n,
+                _ => {}
+            }
+        }
+    }
+    tally
+}
+
+/// Reads `go test -json`. Only tests without subtests of their own count, so nothing counts twice.
+#[derive(Default)]
+pub struct GoEvents {
+    results: BTreeMap<String, bool>,
+    output: BTreeMap<String, String>,
+}
+
+impl GoEvents {
+    /// Takes one line; lines that are no events (compiler errors) are handed back to be shown.
+    pub fn line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else {
+            return Some(line);
+        };
+        let text = |name: &str| event.get(name).and_then(|v| v.as_str()).unwrap_or_default();
+        let test = text("Test").to_owned();
+        match text("Action") {
+            "output" | "build-output" => self
+                .output
+                .entry(test)
+                .or_default()
+                .push_str(text("Output")),
+            "pass" if !test.is_empty() => {
+                self.results.insert(test, true);
+            }
+            "fail" if !test.is_empty() => {
+                self.results.insert(test, false);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Counts, and what the failed tests printed.
+    pub fn finish(self) -> (Tally, String) {
+        let mut tally = Tally::default();
+        let mut report = String::new();
+        for (test, passed) in &self.results {
+            let prefix = format!("{test}/");
+            let has_subtests = self
+                .results
+                .range(prefix.clone()..)
+                .next()
+                .is_some_and(|(name, _)| name.starts_with(&prefix));
+            if !has_subtests {
+                tally.add(Tally::one(*passed));
+            }
+            if !passed {
+                report.push_str(self.output.get(test).map_or("", String::as_str));
+            }
+        }
+        if self.results.is_empty() {
+            report = self.output.into_values().collect();
+        }
+        (tally, report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_results_add_up() {
+        let mut tally = Tally::default();
+        tally.cargo_line("running 3 tests");
+        tally.cargo_line(
+            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        );
+        tally.cargo_line("test result: FAILED. 1 passed; 2 failed; 0 ignored");
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 6,
+                failed: 2
+            }
+        );
+    }
+
+    #[test]
+    fn the_last_summary_counts() {
+        let mut tally = Tally::default();
+        tally.summary_line("===== 2 failed, 10 passed, 1 warning, 3 errors in 0.52s =====");
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 10,
+                failed: 5
+            }
+        );
+        tally.summary_line("nothing to see");
+        tally.summary_line("60 passed, 0 failed");
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 60,
+                failed: 0
+            }
+        );
+    }
+
+    #[test]
+    fn a_silent_failure_counts_once() {
+        assert_eq!(Tally::default().with_exit(false).failed, 1);
+        assert_eq!(
+            Tally {
+                passed: 1,
+                failed: 3
+            }
+            .with_exit(false)
+            .failed,
+            3
+        );
+        assert_eq!(Tally::default().with_exit(true), Tally::default());
+    }
+
+    #[test]
+    fn go_counts_leaves() {
+        let mut events = GoEvents::default();
+        for (action, test) in [
+            ("pass", "TestA"),
+            ("pass", "TestB/x"),
+            ("fail", "TestB/y"),
+            ("fail", "TestB"),
+            ("pass", ""),
+        ] {
+            assert_eq!(
+                events.line(&format!(r#"{{"Action":"{action}","Test":"{test}"}}"#)),
+                None
+            );
+        }
+        events.line(r#"{"Action":"output","Test":"TestB/y","Output":"why\n"}"#);
+        assert_eq!(events.line("# not json"), Some("# not json"));
+        assert_eq!(
+            events.finish(),
+            (
+                Tally {
+                    passed: 2,
+                    failed: 1
+                },
+                "why\n".to_owned()
+            )
+        );
+    }
+}

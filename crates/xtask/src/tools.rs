@@ -1,0 +1,97 @@
+//! Tools that tasks need: built from `tests/clients/go`, or installed from their registries, into `target/tools`.
+//!
+//! Versions are pinned in `go.mod`, `requirements.txt` and here; a changed pin installs anew.
+
+use crate::shell::{Run, root, target_dir};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::PathBuf;
+
+/// The last release of the command line client that is part of the public module; later ones live elsewhere.
+const CBT: &str = "cloud.google.com/go/bigtable/cmd/cbt@v1.13.0";
+
+/// Where tools go.
+pub fn tools_dir() -> Result<PathBuf> {
+    let dir = target_dir().join("tools");
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Builds one of our Go programs (`crashload`, `load`, `emulator`).
+pub fn go_program(name: &str) -> Result<PathBuf> {
+    let program = tools_dir()?.join(name);
+    Run::new("go")
+        .args(["build", "-trimpath", "-o"])
+        .args([&program])
+        .args([format!("./cmd/{name}")])
+        .dir(root().join("tests/clients/go"))
+        .check()?;
+    Ok(program)
+}
+
+/// Google's `cbt`.
+pub fn cbt() -> Result<PathBuf> {
+    let dir = tools_dir()?;
+    let program = dir.join("cbt");
+    if !stamped("cbt", CBT)? || !program.exists() {
+        Run::new("go")
+            .args(["install", CBT])
+            .env("GOBIN", &dir)
+            .check()?;
+        stamp("cbt", CBT)?;
+    }
+    Ok(program)
+}
+
+/// A Python with the packages of `tests/clients/python/requirements.txt`.
+pub fn python() -> Result<PathBuf> {
+    let requirements = root().join("tests/clients/python/requirements.txt");
+    let wanted = fs::read_to_string(&requirements)
+        .with_context(|| format!("reading {}", requirements.display()))?;
+    let venv = tools_dir()?.join("venv");
+    let python = venv.join("bin/python");
+    if !stamped("venv", &wanted)? || !python.exists() {
+        Run::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .args([&venv])
+            .check()?;
+        Run::new(&python)
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--requirement",
+            ])
+            .args([&requirements])
+            .check()?;
+        stamp("venv", &wanted)?;
+    }
+    Ok(python)
+}
+
+/// `cargo fuzz`, installed beside the others.
+pub fn cargo_fuzz() -> Result<PathBuf> {
+    let dir = tools_dir()?;
+    let program = dir.join("bin/cargo-fuzz");
+    if !program.exists() {
+        Run::new("cargo")
+            .args(["install", "--locked", "--quiet", "cargo-fuzz", "--root"])
+            .args([&dir])
+            .check()?;
+    }
+    Ok(program)
+}
+
+fn stamp_path(name: &str) -> Result<PathBuf> {
+    Ok(tools_dir()?.join(format!("{name}.stamp")))
+}
+
+fn stamped(name: &str, wanted: &str) -> Result<bool> {
+    Ok(fs::read_to_string(stamp_path(name)?).is_ok_and(|have| have == wanted))
+}
+
+fn stamp(name: &str, value: &str) -> Result<()> {
+    Ok(fs::write(stamp_path(name)?, value)?)
+}
