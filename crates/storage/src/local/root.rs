@@ -271,14 +271,17 @@ fn lock(directory: &Path, shown: &str) -> Result<File> {
 fn move_into_place(from: &Path, to: &Path) -> io::Result<()> {
     let cwd = rustix::fs::CWD;
     match rustix::fs::renameat_with(cwd, from, cwd, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            fs::hard_link(from, to)?;
-            // The file has its name; the other one is removed at the next open at the latest.
-            let _ = fs::remove_file(from);
-            Ok(())
-        }
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_into_place(from, to),
         other => Ok(other?),
     }
+}
+
+/// The same for file systems that cannot rename without replacing.
+fn link_into_place(from: &Path, to: &Path) -> io::Result<()> {
+    fs::hard_link(from, to)?;
+    // The file has its name; the other one is removed at the next open at the latest.
+    let _ = fs::remove_file(from);
+    Ok(())
 }
 
 fn make_directory(directory: &Path) -> io::Result<()> {
@@ -347,4 +350,25 @@ fn remove_empty_directories(root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_into_place_do_not_replace() {
+        for into_place in [move_into_place, link_into_place] {
+            let directory = tempfile::TempDir::new().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            for name in ["one", "two"] {
+                fs::write(path(name), name).unwrap();
+            }
+            into_place(&path("one"), &path("target")).unwrap();
+            assert!(!path("one").exists());
+            let error = into_place(&path("two"), &path("target")).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(path("target")).unwrap(), b"one");
+        }
+    }
 }

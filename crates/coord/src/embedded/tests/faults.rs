@@ -289,3 +289,39 @@ async fn no_room_for_a_snapshot_is_no_reason_to_stop() {
     let coord = EmbeddedCoord::open(disk.reopen(), env).await.unwrap();
     assert_eq!(coord.get("k").await.unwrap(), None);
 }
+
+/// A snapshot whose put failed may be there, and recovery would prefer it to the log before it: so that log must not be
+/// continued.
+#[tokio::test]
+async fn a_failed_snapshot_ends_the_log_before_it() {
+    let mut refused = 0;
+    for seed in 0..20 {
+        let env = seeded(seed);
+        let disk = FaultyStorage::new(env.clone());
+        let coord = EmbeddedCoord::open(disk.reopen(), env.clone())
+            .await
+            .unwrap();
+        for _ in 0..3 {
+            commit(&*coord, put("large", &"x".repeat(500_000))).await;
+        }
+        disk.set_plan(FaultPlan {
+            put_error: 1.0,
+            ..FaultPlan::default()
+        });
+        let mut acknowledged = coord.txn(put("k", "1")).await.is_ok();
+        refused += usize::from(!acknowledged);
+        disk.set_plan(FaultPlan::default());
+        if seed % 2 == 0 {
+            commit(&*coord, put("k", "2")).await;
+            acknowledged = true;
+        }
+        disk.crash();
+        let coord = EmbeddedCoord::open(disk.reopen(), env).await.unwrap();
+        assert_eq!(
+            coord.get("k").await.unwrap().is_some(),
+            acknowledged,
+            "seed {seed}"
+        );
+    }
+    assert_eq!(refused, 20);
+}
