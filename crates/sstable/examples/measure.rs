@@ -10,58 +10,17 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a tool over memory")]
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use futures::executor::block_on;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 use stele_sstable::{Cache, Cursor, CursorOptions, Sstable, SstableWriter, Step, WriteOptions};
-use stele_storage::{AppendFile, ReadFile, Result};
+use stele_storage::memory::MemoryStorage;
+use stele_storage::{ReadFile, Storage};
 use stele_types::key::row_prefix;
 use stele_types::schema::Compression;
 use stele_types::{CellKind, Epoch, FamilyId, FileId, KeyBuf, SeqNo, Timestamp};
 
-struct Output(Arc<Mutex<Vec<u8>>>);
-
-#[async_trait]
-impl AppendFile for Output {
-    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
-        let mut file = self.0.lock().unwrap();
-        slices
-            .iter()
-            .for_each(|slice| file.extend_from_slice(slice));
-        Ok(())
-    }
-
-    async fn sync(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn len(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
-    }
-}
-
-struct Input(Bytes);
-
-#[async_trait]
-impl ReadFile for Input {
-    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        Ok(self.0.slice(offset as usize..offset as usize + len))
-    }
-
-    fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
-        Some(Ok(self.0.slice(offset as usize..offset as usize + len)))
-    }
-
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn path(&self) -> &str {
-        "memory"
-    }
-}
+const PATH: &str = "measure.sst";
 
 /// A linear congruential generator (Knuth's MMIX constants), reproducible and free.
 struct Random(u64);
@@ -93,8 +52,9 @@ fn set_key(key: &mut KeyBuf, n: u64) {
     );
 }
 
-fn build(compression: Compression, cells: u64, value_bytes: usize) -> Bytes {
-    let output = Arc::new(Mutex::new(Vec::new()));
+fn build(compression: Compression, cells: u64, value_bytes: usize) -> Arc<dyn ReadFile> {
+    let storage = MemoryStorage::new();
+    let file = block_on(storage.create(PATH)).unwrap();
     let options = WriteOptions {
         compression,
         ..WriteOptions::new(FileId(1))
@@ -110,7 +70,7 @@ fn build(compression: Compression, cells: u64, value_bytes: usize) -> Bytes {
             }
         })
         .collect();
-    let mut writer = SstableWriter::new(Box::new(Output(Arc::clone(&output))), options);
+    let mut writer = SstableWriter::new(file, options);
     let mut key = KeyBuf::new();
     let mut key_bytes = 0;
     let start = Instant::now();
@@ -128,7 +88,7 @@ fn build(compression: Compression, cells: u64, value_bytes: usize) -> Bytes {
     block_on(writer.finish()).unwrap();
     let seconds = start.elapsed().as_secs_f64();
     let raw = key_bytes as f64 + cells as f64 * value_bytes as f64;
-    let file = Bytes::from(std::mem::take(&mut *output.lock().unwrap()));
+    let file = block_on(storage.open(PATH)).unwrap();
     println!(
         "  file {:6.1} B/cell of {:.0}   build {:6.2} M cells/s, {:.0} MB/s",
         file.len() as f64 / cells as f64,
@@ -198,8 +158,7 @@ fn main() {
         let file = build(compression, cells, value_bytes);
         let open = |cache_bytes: usize| {
             let cache = Arc::new(Cache::new(cache_bytes));
-            let file = Arc::new(Input(file.clone()));
-            block_on(Sstable::open(file, FileId(1), cache)).unwrap()
+            block_on(Sstable::open(Arc::clone(&file), FileId(1), cache)).unwrap()
         };
         let cold = open(0);
         let (forward, backward) = (scan(&cold, true, false), scan(&cold, false, false));

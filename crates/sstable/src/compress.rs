@@ -155,6 +155,24 @@ mod tests {
     }
 
     #[test]
+    fn a_length_other_than_the_content_s_is_refused() {
+        let text = b"a row, a family, a column; ".repeat(10);
+        for kind in KINDS {
+            let payload = Compressor::new(kind)
+                .compress(&text)
+                .expect("text compresses");
+            let mut compressed = payload.as_slice();
+            let len = varint::take_u64(&mut compressed).expect("a length");
+            for wrong in [len - 1, len + 1, 0] {
+                let mut payload = Vec::new();
+                varint::put_u64(&mut payload, wrong);
+                payload.extend_from_slice(compressed);
+                assert!(decompress(kind, &payload).is_err());
+            }
+        }
+    }
+
+    #[test]
     fn a_length_above_the_limit_is_refused_before_allocating() {
         let mut payload = Vec::new();
         varint::put_u64(&mut payload, u64::MAX);

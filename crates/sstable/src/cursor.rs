@@ -9,14 +9,15 @@
 //! * `status` is `Ready` exactly when `cells` is valid; its block is then `index`'s entry `at`.
 //! * `ahead` holds at most `readahead_bytes` plus one block, and is emptied before it is filled again.
 
+mod place;
 mod readahead;
 
 use crate::block::BlockCursor;
 use crate::error::{DecodeError, Result};
 use crate::frame::Handle;
-use crate::index::IndexBlock;
 use crate::reader::Sstable;
 use bytes::Bytes;
+use place::{IndexPlace, neighbour};
 use readahead::Readahead;
 use std::sync::Arc;
 
@@ -66,16 +67,6 @@ enum Goal {
     EnterFirst,
     /// The last cell of block `at`.
     EnterLast,
-}
-
-/// A first-level index block and a place in it.
-#[derive(Debug)]
-struct IndexPlace {
-    /// Which entry of the top index.
-    top_at: usize,
-    block: IndexBlock,
-    /// Which data block.
-    at: usize,
 }
 
 /// A position in an sstable.
@@ -298,13 +289,15 @@ impl Cursor {
     /// Finds the data block that alone can hold the first cell not below `target` (`inclusive`) or the last cell below
     /// it, leaving aside its neighbour's edge. False when an index block is missing.
     fn locate(&mut self, inclusive: bool) -> Result<bool> {
-        if self.current_block_covers(inclusive) {
+        let covers = |place: &IndexPlace| place.covers(&self.target, inclusive);
+        if self.index.as_ref().is_some_and(covers) {
             return Ok(true);
         }
         let top = self.table.top();
         let top_at = top
             .find(&self.target, inclusive)
             .map_err(|e| self.table.corruption_at(Handle::default(), &e))?;
+        let before = self.index.as_ref().map(|place| (place.top_at, place.at));
         if !self.load_index(top_at, 0)? {
             return Ok(false);
         }
@@ -312,35 +305,16 @@ impl Cursor {
             return Ok(false);
         };
         let found = place.block.find(&self.target, inclusive);
-        let before = place.at;
         place.at = found.map_err(|e| {
             let handle = self.table.top().child(top_at).unwrap_or_default();
             self.table.corruption_at(handle, &e)
         })?;
-        if place.at.abs_diff(before) > 1 {
+        let is_near =
+            |(before_top, before_at)| before_top == top_at && place.at.abs_diff(before_at) <= 1;
+        if !before.is_some_and(is_near) {
             self.ahead.not_sequential();
         }
         Ok(true)
-    }
-
-    /// Whether the index need not be searched because the target belongs to the block we are in. Bounds are known
-    /// within one index block only; at its edges the search decides.
-    fn current_block_covers(&self, inclusive: bool) -> bool {
-        let (Some(place), Some(_)) = (&self.index, self.loaded) else {
-            return false;
-        };
-        let (Some(low), Some(high)) = (
-            place.block.separator(place.at),
-            place.block.separator(place.at + 1),
-        ) else {
-            return false;
-        };
-        let target = self.target.as_slice();
-        if inclusive {
-            low <= target && target < high
-        } else {
-            low < target && target <= high
-        }
     }
 
     /// Makes the `top_at`-th index block current, at the entry `at` (or its last). False when it is missing.
@@ -375,24 +349,13 @@ impl Cursor {
             return Ok(Step::End);
         };
         let forward = self.goal == Goal::NextBlock;
-        let within = if forward {
-            Some(place.at + 1).filter(|&at| at < place.block.len())
-        } else {
-            place.at.checked_sub(1)
-        };
-        let top_at = place.top_at;
-        if let Some(at) = within {
+        if let Some(at) = neighbour(place.at, place.block.len(), forward) {
             place.at = at;
         } else {
-            let neighbour = if forward {
-                Some(top_at + 1).filter(|&at| at < self.table.top().len())
-            } else {
-                top_at.checked_sub(1)
-            };
-            let Some(neighbour) = neighbour else {
+            let Some(top_at) = neighbour(place.top_at, self.table.top().len(), forward) else {
                 return Ok(Step::End);
             };
-            if !self.load_index(neighbour, if forward { 0 } else { usize::MAX })? {
+            if !self.load_index(top_at, if forward { 0 } else { usize::MAX })? {
                 return Ok(Step::Pending);
             }
         }
@@ -444,49 +407,22 @@ impl Cursor {
         Ok(content)
     }
 
-    /// What to read for the missing block: it alone, or as many of its neighbours as read-ahead allows. The neighbours
-    /// are those the index block at hand names, as far as they adjoin in the file.
+    /// What to read for the missing block: it alone, or with the neighbours that read-ahead allows.
     fn plan_fetch(&self) -> (u64, usize) {
-        let missing = self.missing;
-        let alone = (missing.offset, missing.framed_len());
-        let (Some(place), true) = (&self.index, self.ahead.window() > 0) else {
-            return alone;
-        };
-        if place.block.child(place.at) != Some(missing) {
-            return alone;
-        }
+        let alone = (self.missing.offset, self.missing.framed_len());
         let forward = match self.goal {
             Goal::EnterFirst => true,
             Goal::EnterLast => false,
             _ => return alone,
         };
-        let (mut start, mut end) = (missing.offset, missing.end().unwrap_or(missing.offset));
-        let mut at = place.at;
-        loop {
-            let next = if forward {
-                Some(at + 1)
-            } else {
-                at.checked_sub(1)
-            };
-            let Some(handle) = next.and_then(|n| place.block.child(n)) else {
-                break;
-            };
-            let Some(handle_end) = handle.end() else {
-                break;
-            };
-            let adjoins = if forward {
-                handle.offset == end
-            } else {
-                handle_end == start
-            };
-            let fits = (end - start) as usize + handle.framed_len() <= self.ahead.window();
-            if !adjoins || !fits || self.table.check_handle(handle).is_err() {
-                break;
+        match &self.index {
+            // With these goals what is missing is always the data block at `index`.
+            Some(place) => {
+                let in_file = |handle| self.table.check_handle(handle).is_ok();
+                place.run(self.missing, forward, self.ahead.window(), in_file)
             }
-            (start, end) = (start.min(handle.offset), end.max(handle_end));
-            at = next.unwrap_or(at);
+            None => alone,
         }
-        (start, (end - start) as usize)
     }
 
     #[cold]

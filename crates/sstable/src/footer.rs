@@ -147,6 +147,22 @@ mod tests {
     }
 
     #[test]
+    fn version_0_and_used_reserved_bytes_are_refused_despite_a_good_checksum() {
+        for at in [44, VERSION_AT] {
+            let mut bytes = footer().encode();
+            bytes[at] ^= 1;
+            let mut hasher = crc32fast::Hasher::new();
+            hasher.update(&bytes[..CRC_AT]);
+            hasher.update(&bytes[VERSION_AT..]);
+            bytes[CRC_AT..VERSION_AT].copy_from_slice(&hasher.finalize().to_le_bytes());
+            assert!(matches!(
+                Footer::decode(&bytes),
+                Err(FooterError::Corrupt(_))
+            ));
+        }
+    }
+
+    #[test]
     fn a_newer_version_is_told_from_damage() {
         let mut bytes = footer().encode();
         bytes[VERSION_AT] = 2;

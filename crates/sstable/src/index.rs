@@ -9,7 +9,6 @@
 
 use crate::error::DecodeError;
 use crate::frame::{HANDLE_BYTES, Handle};
-use crate::limits;
 use bytes::Bytes;
 
 /// Builds one index block.
@@ -35,11 +34,6 @@ impl IndexBuilder {
     /// Whether it has no child.
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()
-    }
-
-    /// Whether it should be closed.
-    pub fn is_full(&self) -> bool {
-        self.len() >= limits::INDEX_BLOCK_BYTES
     }
 
     /// The block's content; the builder is empty afterwards.

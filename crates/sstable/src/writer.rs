@@ -284,7 +284,7 @@ impl SstableWriter {
         }
         self.index.add(&self.separator, handle);
         self.properties.data_blocks += 1;
-        if self.index.is_full() {
+        if self.index.len() >= self.options.block_bytes.min(limits::INDEX_BLOCK_BYTES) {
             self.close_index_block();
         }
     }

@@ -8,34 +8,15 @@ use bytes::Bytes;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use stele_storage::{AppendFile, ReadFile, StorageError};
+use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
 use stele_types::{CellKey, CellKind, FamilyId, FileId, SeqNo, Timestamp};
 
 pub(super) type Cells = BTreeMap<Vec<u8>, Vec<u8>>;
 
 pub(super) const FILE: FileId = FileId(0x0000_0002_0000_0007);
 
-/// An append-only buffer whose content stays readable after the writer took it.
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-#[async_trait]
-impl AppendFile for Buffer {
-    async fn append(&mut self, slices: &[Bytes]) -> stele_storage::Result<()> {
-        let mut bytes = self.0.lock().expect("one thread");
-        slices
-            .iter()
-            .for_each(|slice| bytes.extend_from_slice(slice));
-        Ok(())
-    }
-
-    async fn sync(&mut self) -> stele_storage::Result<()> {
-        Ok(())
-    }
-
-    fn len(&self) -> u64 {
-        self.0.lock().expect("one thread").len() as u64
-    }
-}
+const PATH: &str = "test.sst";
 
 /// A file on a medium without space.
 pub(super) struct Full;
@@ -107,7 +88,7 @@ impl ReadFile for Memory {
     }
 
     fn path(&self) -> &str {
-        "test.sst"
+        PATH
     }
 }
 
@@ -118,14 +99,18 @@ pub(super) fn options() -> WriteOptions {
     }
 }
 
-pub(super) fn new_writer(options: WriteOptions) -> (SstableWriter, impl Fn() -> Vec<u8>) {
-    let buffer = Arc::new(Mutex::new(Vec::new()));
-    let writer = SstableWriter::new(Box::new(Buffer(Arc::clone(&buffer))), options);
-    (writer, move || buffer.lock().expect("one thread").clone())
+pub(super) fn new_writer(options: WriteOptions) -> (SstableWriter, Arc<MemoryStorage>) {
+    let storage = MemoryStorage::new();
+    let file = block_on(storage.create(PATH)).expect("a new medium");
+    (SstableWriter::new(file, options), storage)
+}
+
+pub(super) fn content(storage: &MemoryStorage) -> Bytes {
+    block_on(storage.read_all(PATH)).expect("memory does not fail")
 }
 
 pub(super) fn write(cells: &Cells, options: WriteOptions) -> (Vec<u8>, SstableMeta) {
-    let (mut writer, content) = new_writer(options);
+    let (mut writer, storage) = new_writer(options);
     for (key, value) in cells {
         writer.add(key, value).expect("sorted and well-formed");
         if writer.wants_flush() {
@@ -133,7 +118,7 @@ pub(super) fn write(cells: &Cells, options: WriteOptions) -> (Vec<u8>, SstableMe
         }
     }
     let meta = block_on(writer.finish()).expect("memory does not fail");
-    (content(), meta)
+    (content(&storage).to_vec(), meta)
 }
 
 pub(super) fn open(file: Arc<Memory>, cache_bytes: usize) -> Result<Arc<Sstable>> {
@@ -219,4 +204,20 @@ pub(super) fn check_properties(properties: &Properties, cells: &Cells) {
         properties.raw_value_bytes as usize,
         cells.values().map(Vec::len).sum::<usize>()
     );
+    let decoded = || cells.keys().filter_map(|key| CellKey::decode(key));
+    let holding = || {
+        decoded()
+            .filter(|c| !c.kind.is_delete())
+            .map(|c| c.timestamp.0)
+    };
+    assert_eq!(properties.timestamp_min, holding().min());
+    assert_eq!(properties.timestamp_max, holding().max());
+    assert_eq!(Some(properties.seq_min), decoded().map(|c| c.seq.0).min());
+    assert_eq!(Some(properties.seq_max), decoded().map(|c| c.seq.0).max());
+    for kind in (1..=8).filter_map(CellKind::from_byte) {
+        let count = decoded().filter(|c| c.kind == kind).count();
+        assert_eq!(properties.count(kind), count as u64);
+    }
+    let deletes = decoded().filter(|c| c.kind.is_delete()).count();
+    assert_eq!(properties.deletes(), deletes as u64);
 }

@@ -188,7 +188,13 @@ fn values_are_slices_of_the_block() {
 #[test]
 fn a_sequential_scan_reads_ahead_in_both_directions() {
     let cells = grid(5_000, 1, 1_000);
-    let (bytes, meta) = write(&cells, options());
+    let (bytes, meta) = write(
+        &cells,
+        WriteOptions {
+            compression: Compression::None,
+            ..options()
+        },
+    );
     assert!(meta.properties.data_blocks > 100);
     for forward in [true, false] {
         let file = Memory::new(bytes.clone(), false);
@@ -227,6 +233,65 @@ fn a_sequential_scan_reads_ahead_in_both_directions() {
 }
 
 #[test]
+fn a_large_value_has_a_block_of_its_own() {
+    let mut cells = grid(5, 1, 10);
+    if let Some(value) = cells.values_mut().nth(2) {
+        *value = vec![1; VALUE_INLINE_BYTES_MAX + 1];
+    }
+    let (_, meta) = write(&cells, options());
+    assert_eq!(meta.properties.data_blocks, 3);
+    if let Some(value) = cells.values_mut().nth(2) {
+        value.pop();
+    }
+    let block_bytes = 4 << 20;
+    let (_, meta) = write(
+        &cells,
+        WriteOptions {
+            block_bytes,
+            ..options()
+        },
+    );
+    assert_eq!(meta.properties.data_blocks, 1);
+}
+
+#[test]
+fn a_distant_seek_ends_read_ahead_and_a_near_one_does_not() {
+    let cells = grid(5_000, 1, 1_000);
+    let (bytes, _) = write(
+        &cells,
+        WriteOptions {
+            compression: Compression::None,
+            ..options()
+        },
+    );
+    let keys: Vec<_> = cells.keys().collect();
+    let largest_read = |stride: usize| {
+        let file = Memory::new(bytes.clone(), false);
+        let table = open(file.clone(), 0).expect("just written");
+        let options = CursorOptions {
+            fill_cache: false,
+            readahead_bytes: 1 << 20,
+        };
+        let mut cursor = Cursor::new(table, options);
+        let opening = file.reads.lock().expect("one thread").len();
+        // A block holds about 30 cells; each round steps into the next block once.
+        for at in (0..4_000).step_by(stride) {
+            let step = cursor.seek(keys[at]);
+            assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
+            for _ in 0..30 {
+                let step = cursor.advance();
+                assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
+            }
+        }
+        let reads = file.reads.lock().expect("one thread");
+        // The first read after opening is the index block.
+        reads[opening + 1..].iter().map(|&(_, len)| len).max()
+    };
+    assert!(largest_read(40) > Some(256 << 10));
+    assert!(largest_read(400) < Some(80 << 10));
+}
+
+#[test]
 fn a_seek_within_the_block_reads_nothing() {
     let cells = grid(1_000, 1, 10);
     let (bytes, _) = write(&cells, options());
@@ -262,17 +327,21 @@ fn many_index_blocks() {
     let table = open(Memory::new(bytes, false), 1 << 20).expect("just written");
     assert_eq!(block_on(table.verify()), Ok(()));
     let mut cursor = Cursor::new(table, CursorOptions::default());
-    for (i, (key, value)) in cells.iter().enumerate().step_by(97) {
+    for (key, value) in cells.iter().step_by(97) {
         let step = cursor.seek(key);
         assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
         assert_eq!(
             (cursor.key(), cursor.value()),
             (key.as_slice(), value.as_slice())
         );
-        let step = cursor.seek_before(key);
-        let expected = if i == 0 { Step::End } else { Step::Ready };
-        assert_eq!(complete(&mut cursor, step), Ok(expected));
     }
+    let mut step = cursor.seek_last();
+    for key in cells.keys().rev() {
+        assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
+        assert_eq!(cursor.key(), key.as_slice());
+        step = cursor.retreat();
+    }
+    assert_eq!(complete(&mut cursor, step), Ok(Step::End));
     assert_eq!(read_all(&mut cursor), Ok(cells));
 }
 
@@ -281,14 +350,14 @@ fn futures_can_move_between_threads() {
     fn sent<T: Send>(value: T) -> T {
         value
     }
-    let (mut writer, content) = new_writer(options());
+    let (mut writer, storage) = new_writer(options());
     writer
         .add(&key(b"a", b"", 1, 1, CellKind::Put), b"")
         .expect("well-formed");
     block_on(sent(writer.flush())).expect("memory does not fail");
     block_on(sent(writer.finish())).expect("memory does not fail");
     let cache = std::sync::Arc::new(crate::Cache::new(0));
-    let file = Memory::new(content(), false);
+    let file = Memory::new(content(&storage), false);
     let table = block_on(sent(crate::Sstable::open(file, FILE, cache))).expect("just written");
     block_on(sent(table.verify())).expect("just written");
     block_on(sent(table.split_row(None, None))).expect("just written");

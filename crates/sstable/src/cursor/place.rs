@@ -1,0 +1,71 @@
+//! Where a cursor is in the index.
+
+use crate::frame::Handle;
+use crate::index::IndexBlock;
+
+/// A first-level index block and a place in it.
+#[derive(Debug)]
+pub(super) struct IndexPlace {
+    /// Which entry of the top index.
+    pub(super) top_at: usize,
+    /// The index block.
+    pub(super) block: IndexBlock,
+    /// Which data block.
+    pub(super) at: usize,
+}
+
+impl IndexPlace {
+    /// Whether a seek to the target (to the first cell not below it when `inclusive`, else to the last below it) leads to
+    /// this very data block. Bounds are known within one index block only; at its edges the answer is no.
+    pub(super) fn covers(&self, target: &[u8], inclusive: bool) -> bool {
+        let low = self.block.separator(self.at);
+        let high = self.block.separator(self.at + 1);
+        let (Some(low), Some(high)) = (low, high) else {
+            return false;
+        };
+        if inclusive {
+            low <= target && target < high
+        } else {
+            low < target && target <= high
+        }
+    }
+
+    /// Offset and length of what to read to get `missing`, the block at this place, and those after it (or before it)
+    /// that adjoin it in the file, fit into `window` bytes together with it, and pass `in_file`.
+    pub(super) fn run(
+        &self,
+        missing: Handle,
+        forward: bool,
+        window: usize,
+        in_file: impl Fn(Handle) -> bool,
+    ) -> (u64, usize) {
+        let (mut start, mut len) = (missing.offset, missing.framed_len());
+        let mut at = self.at;
+        while let Some(next) = neighbour(at, self.block.len(), forward) {
+            let Some(handle) = self.block.child(next).filter(|&handle| in_file(handle)) else {
+                break;
+            };
+            let adjoins = if forward {
+                handle.offset == start + len as u64
+            } else {
+                handle.end() == Some(start)
+            };
+            if !adjoins || len + handle.framed_len() > window {
+                break;
+            }
+            start = start.min(handle.offset);
+            len += handle.framed_len();
+            at = next;
+        }
+        (start, len)
+    }
+}
+
+/// The index after or before `at`, of `count`.
+pub(super) fn neighbour(at: usize, count: usize, forward: bool) -> Option<usize> {
+    if forward {
+        Some(at + 1).filter(|&next| next < count)
+    } else {
+        at.checked_sub(1)
+    }
+}
