@@ -1,0 +1,79 @@
+//! The one place where error kinds become gRPC codes.
+//!
+//! Clients retry UNAVAILABLE and ABORTED until their deadline, so only retryable kinds and lost races map to those.
+
+use stele_client::ServiceError;
+use stele_types::ErrorKind;
+use tonic::{Code, Status};
+
+/// The code of a kind.
+pub(crate) fn code(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::InvalidArgument => Code::InvalidArgument,
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::AlreadyExists => Code::AlreadyExists,
+        ErrorKind::FailedPrecondition => Code::FailedPrecondition,
+        ErrorKind::PermissionDenied => Code::PermissionDenied,
+        ErrorKind::ResourceExhausted => Code::ResourceExhausted,
+        ErrorKind::Busy | ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::Aborted => Code::Aborted,
+        ErrorKind::Corruption => Code::DataLoss,
+        ErrorKind::Unimplemented => Code::Unimplemented,
+        ErrorKind::Cancelled => Code::Cancelled,
+        ErrorKind::Internal => Code::Internal,
+    }
+}
+
+/// The status of an error of the waist.
+pub(crate) fn status(error: ServiceError) -> Status {
+    Status::new(code(error.kind), error.message)
+}
+
+/// INVALID_ARGUMENT with a sentence.
+pub(crate) fn invalid(message: impl Into<String>) -> Status {
+    Status::invalid_argument(message)
+}
+
+/// NOT_FOUND for a table, in the words of the emulator that clients match on.
+pub(crate) fn table_not_found(name: &str) -> Status {
+    Status::not_found(format!("table {name:?} not found"))
+}
+
+/// NOT_FOUND for a family, in the words of the managed service: the HBase adapter looks for "Requested column family
+/// not found".
+pub(crate) fn family_not_found(family: &str) -> Status {
+    Status::not_found(format!(
+        "Error in family {family:?} : Requested column family not found."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_retryable_kinds_are_unavailable() {
+        let kinds = [
+            ErrorKind::InvalidArgument,
+            ErrorKind::NotFound,
+            ErrorKind::AlreadyExists,
+            ErrorKind::FailedPrecondition,
+            ErrorKind::PermissionDenied,
+            ErrorKind::ResourceExhausted,
+            ErrorKind::Busy,
+            ErrorKind::Unavailable,
+            ErrorKind::Aborted,
+            ErrorKind::Corruption,
+            ErrorKind::Unimplemented,
+            ErrorKind::Cancelled,
+            ErrorKind::Internal,
+        ];
+        for kind in kinds {
+            assert_eq!(
+                code(kind) == Code::Unavailable,
+                kind.is_retryable(),
+                "{kind:?}"
+            );
+        }
+    }
+}
