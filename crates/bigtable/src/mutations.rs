@@ -1,0 +1,299 @@
+//! Mutations of requests, checked and resolved against a schema.
+//!
+//! A row's mutations are checked as a whole before any is applied, so a bad one leaves nothing behind. "Server time" is
+//! one instant per request.
+
+use crate::pb::v2;
+use crate::pb::v2::mutation::{
+    AddToCell, DeleteFromColumn, MergeToCell, Mutation as Kind, SetCell,
+};
+use crate::pb::v2::value::Kind as ValueKind;
+use crate::status::{family_not_found, invalid};
+use crate::times::{SERVER_TIME, TableTime};
+use crate::wire::{Mutation as WireMutation, TimestampOrigin};
+use bytes::Bytes;
+use std::collections::HashMap;
+use stele_types::limits::{
+    BIGTABLE_QUALIFIER_BYTES_MAX, BIGTABLE_ROW_KEY_BYTES_MAX, MUTATIONS_PER_REQUEST_MAX,
+    VALUE_BYTES_MAX,
+};
+use stele_types::{FamilyId, Mutation, RowMutation, TableSchema, Timestamp, ValueType};
+use tonic::Status;
+
+/// Families up to which a scan of the schema finds one faster than a map would be built.
+const SCANNED_FAMILIES_MAX: usize = 16;
+
+/// What mutations are resolved against.
+pub(crate) struct Resolver<'s> {
+    schema: &'s TableSchema,
+    /// Present when the schema has many families, so that a request with many mutations does not scan them each time.
+    families: Option<HashMap<&'s str, (FamilyId, ValueType)>>,
+    time: TableTime,
+    now: Timestamp,
+}
+
+impl<'s> Resolver<'s> {
+    pub fn new(schema: &'s TableSchema, wall_micros: i64) -> Self {
+        let time = TableTime::of(schema);
+        let families = (schema.families.len() > SCANNED_FAMILIES_MAX).then(|| {
+            schema
+                .families
+                .iter()
+                .map(|(id, f)| (f.name.as_str(), (*id, f.value_type)))
+                .collect()
+        });
+        Resolver {
+            schema,
+            families,
+            time,
+            now: time.now(wall_micros),
+        }
+    }
+
+    /// All changes of one row, in the data model's terms.
+    pub fn row(&self, row: Bytes, mutations: Vec<WireMutation>) -> Result<RowMutation, Status> {
+        check_row_key(&row)?;
+        if mutations.is_empty() {
+            return Err(no_mutations());
+        }
+        let mutations = mutations
+            .into_iter()
+            .map(|m| self.mutation(m))
+            .collect::<Result<_, _>>()?;
+        Ok(RowMutation { row, mutations })
+    }
+
+    fn mutation(&self, mutation: WireMutation) -> Result<Mutation, Status> {
+        let origin = mutation.timestamp_origin();
+        match mutation.mutation {
+            Some(Kind::SetCell(set)) => self.set_cell(set, origin),
+            Some(Kind::AddToCell(add)) => self.add_to_cell(add, origin),
+            Some(Kind::MergeToCell(merge)) => self.merge_to_cell(merge, origin),
+            Some(Kind::DeleteFromColumn(delete)) => self.delete_from_column(delete),
+            Some(Kind::DeleteFromFamily(delete)) => Ok(Mutation::DeleteFamily {
+                family: self.family(&delete.family_name)?.0,
+                up_to: Timestamp::MAX,
+            }),
+            Some(Kind::DeleteFromRow(_)) => Ok(Mutation::DeleteRow {
+                up_to: Timestamp::MAX,
+            }),
+            None => Err(invalid(
+                "A mutation without a kind, or of a kind this version does not know",
+            )),
+        }
+    }
+
+    fn set_cell(&self, set: SetCell, origin: TimestampOrigin) -> Result<Mutation, Status> {
+        let (family, value_type) = self.family(&set.family_name)?;
+        if value_type != ValueType::Bytes {
+            return Err(invalid(format!(
+                "SetCell is not supported by family {:?}, which has an aggregate type",
+                set.family_name
+            )));
+        }
+        check_qualifier(&set.column_qualifier)?;
+        check_value(&set.value)?;
+        let timestamp = match set.timestamp_micros {
+            SERVER_TIME => self.now,
+            micros => self.timestamp(micros, origin)?,
+        };
+        Ok(Mutation::Put {
+            family,
+            qualifier: set.column_qualifier,
+            timestamp,
+            value: set.value,
+        })
+    }
+
+    fn add_to_cell(&self, add: AddToCell, origin: TimestampOrigin) -> Result<Mutation, Status> {
+        let operand = match add.input.and_then(|value| value.kind) {
+            Some(ValueKind::IntValue(input)) => Bytes::copy_from_slice(&input.to_be_bytes()),
+            _ => {
+                return Err(invalid(
+                    "AddToCell : input must be an int_value, the input type of the family",
+                ));
+            }
+        };
+        self.merge(
+            "AddToCell",
+            &add.family_name,
+            add.column_qualifier,
+            add.timestamp,
+            origin,
+            operand,
+        )
+    }
+
+    fn merge_to_cell(
+        &self,
+        merge: MergeToCell,
+        origin: TimestampOrigin,
+    ) -> Result<Mutation, Status> {
+        let operand = match merge.input.and_then(|value| value.kind) {
+            Some(ValueKind::RawValue(state) | ValueKind::BytesValue(state)) if state.len() == 8 => {
+                state
+            }
+            _ => {
+                return Err(invalid(
+                    "MergeToCell : input must be a raw_value of 8 bytes, the state type of the family",
+                ));
+            }
+        };
+        self.merge(
+            "MergeToCell",
+            &merge.family_name,
+            merge.column_qualifier,
+            merge.timestamp,
+            origin,
+            operand,
+        )
+    }
+
+    fn merge(
+        &self,
+        what: &str,
+        family_name: &str,
+        qualifier: Option<v2::Value>,
+        timestamp: Option<v2::Value>,
+        origin: TimestampOrigin,
+        operand: Bytes,
+    ) -> Result<Mutation, Status> {
+        let (family, value_type) = self.family(family_name)?;
+        if value_type == ValueType::Bytes {
+            return Err(invalid(format!(
+                "{what} needs a family with an aggregate type, which {family_name:?} is not"
+            )));
+        }
+        let qualifier = match qualifier.and_then(|value| value.kind) {
+            Some(ValueKind::RawValue(bytes) | ValueKind::BytesValue(bytes)) => bytes,
+            _ => {
+                return Err(invalid(format!(
+                    "{what} : column_qualifier must be a raw_value"
+                )));
+            }
+        };
+        check_qualifier(&qualifier)?;
+        let timestamp = match timestamp.and_then(|value| value.kind) {
+            Some(ValueKind::RawTimestampMicros(micros)) => self.timestamp(micros, origin)?,
+            _ => {
+                return Err(invalid(format!(
+                    "{what} : timestamp must be a raw_timestamp_micros"
+                )));
+            }
+        };
+        Ok(Mutation::Merge {
+            family,
+            qualifier,
+            timestamp,
+            operand,
+        })
+    }
+
+    fn delete_from_column(&self, delete: DeleteFromColumn) -> Result<Mutation, Status> {
+        let (family, _) = self.family(&delete.family_name)?;
+        check_qualifier(&delete.column_qualifier)?;
+        let (from, to) = self.time_range(delete.time_range)?;
+        Ok(Mutation::DeleteColumn {
+            family,
+            qualifier: delete.column_qualifier,
+            from,
+            to,
+        })
+    }
+
+    /// `[start, end)` as inclusive bounds. A start of 0 reaches down to whatever other front ends stored below it.
+    fn time_range(
+        &self,
+        range: Option<v2::TimestampRange>,
+    ) -> Result<(Timestamp, Timestamp), Status> {
+        let Some(range) = range else {
+            return Ok((Timestamp::MIN, Timestamp::MAX));
+        };
+        let (start, end) = (range.start_timestamp_micros, range.end_timestamp_micros);
+        let from = match self.time.stored(start)? {
+            Timestamp(0) => Timestamp::MIN,
+            from => from,
+        };
+        if end == 0 {
+            return Ok((from, Timestamp::MAX));
+        }
+        let below = self.time.stored(end)?;
+        if start >= end {
+            return Err(invalid(format!(
+                "inverted or invalid timestamp range [{start}, {end}]"
+            )));
+        }
+        Ok((from, Timestamp(below.0 - 1)))
+    }
+
+    fn timestamp(&self, micros: i64, origin: TimestampOrigin) -> Result<Timestamp, Status> {
+        match origin {
+            TimestampOrigin::ClientAutoGenerated => self.time.stored_truncated(micros),
+            TimestampOrigin::Unspecified | TimestampOrigin::UserSpecified => {
+                self.time.stored(micros)
+            }
+        }
+    }
+
+    /// The family of this name and what its values are.
+    pub fn family(&self, name: &str) -> Result<(FamilyId, ValueType), Status> {
+        let found = match &self.families {
+            Some(families) => families.get(name).copied(),
+            None => self
+                .schema
+                .family_named(name)
+                .map(|(id, family)| (id, family.value_type)),
+        };
+        found.ok_or_else(|| family_not_found(name))
+    }
+}
+
+/// The error for a write that writes nothing.
+pub(crate) fn no_mutations() -> Status {
+    invalid("No mutations provided")
+}
+
+/// Checks the number of mutations of a request, over all its rows.
+pub(crate) fn check_mutation_count(count: usize) -> Result<(), Status> {
+    if count <= MUTATIONS_PER_REQUEST_MAX {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "The request has {count} mutations, the limit is {MUTATIONS_PER_REQUEST_MAX}"
+    )))
+}
+
+/// Checks the row key of a write.
+pub(crate) fn check_row_key(row: &[u8]) -> Result<(), Status> {
+    if row.is_empty() {
+        return Err(invalid("Row keys must be non-empty"));
+    }
+    check_bytes("A row key", row, BIGTABLE_ROW_KEY_BYTES_MAX)
+}
+
+/// Checks a qualifier of a write.
+pub(crate) fn check_qualifier(qualifier: &[u8]) -> Result<(), Status> {
+    check_bytes(
+        "A column qualifier",
+        qualifier,
+        BIGTABLE_QUALIFIER_BYTES_MAX,
+    )
+}
+
+/// Checks a value of a write.
+pub(crate) fn check_value(value: &[u8]) -> Result<(), Status> {
+    check_bytes("A cell value", value, VALUE_BYTES_MAX)
+}
+
+fn check_bytes(what: &str, bytes: &[u8], max: usize) -> Result<(), Status> {
+    if bytes.len() <= max {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "{what} has {} bytes, the limit is {max}",
+        bytes.len()
+    )))
+}
+
+#[cfg(test)]
+mod tests;
