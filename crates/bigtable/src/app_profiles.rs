@@ -1,0 +1,165 @@
+//! App profiles of an instance: records that are kept and shown. Data calls accept any profile id and route the same.
+
+use crate::context::Context;
+use crate::instance_data::DEFAULT_APP_PROFILE;
+use crate::instances::check_size;
+use crate::names::{InstanceName, check_resource_id, parse_child};
+use crate::operations::Typed;
+use crate::pb::admin;
+use crate::pb::longrunning::Operation;
+use crate::status::invalid;
+use prost::Message as _;
+use tonic::Status;
+use xxhash_rust::xxh3::xxh3_64;
+
+const COLLECTION: &str = "appProfiles";
+
+impl Context {
+    pub async fn create_app_profile(
+        &self,
+        request: admin::CreateAppProfileRequest,
+    ) -> Result<admin::AppProfile, Status> {
+        let instance = InstanceName::parse(&request.parent)?;
+        let id = request.app_profile_id;
+        check_resource_id("app profile", &id)?;
+        let mut profile = request.app_profile.unwrap_or_default();
+        if profile.routing_policy.is_none() {
+            return Err(invalid("app_profile must have a routing policy"));
+        }
+        profile.name.clone_from(&id);
+        profile.etag.clear();
+        self.change_instance(&instance, |data| {
+            if data.app_profiles().iter().any(|profile| profile.name == id) {
+                return Err(Status::already_exists(format!(
+                    "app profile {id:?} already exists"
+                )));
+            }
+            data.app_profiles.push(profile.clone());
+            data.app_profiles.sort_by(|a, b| a.name.cmp(&b.name));
+            check_size(data)?;
+            Ok(profile_proto(&instance, profile))
+        })
+        .await
+    }
+
+    pub async fn get_app_profile(&self, name: &str) -> Result<admin::AppProfile, Status> {
+        let (instance, id) = parse_child(name, COLLECTION)?;
+        let profiles = self.existing_instance(&instance).await?.app_profiles();
+        let found = profiles.into_iter().find(|profile| profile.name == id);
+        found
+            .map(|profile| profile_proto(&instance, profile))
+            .ok_or_else(|| not_found(name))
+    }
+
+    pub async fn list_app_profiles(&self, parent: &str) -> Result<Vec<admin::AppProfile>, Status> {
+        let instance = InstanceName::parse(parent)?;
+        let profiles = self.existing_instance(&instance).await?.app_profiles();
+        Ok(profiles
+            .into_iter()
+            .map(|profile| profile_proto(&instance, profile))
+            .collect())
+    }
+
+    pub async fn update_app_profile(
+        &self,
+        request: admin::UpdateAppProfileRequest,
+    ) -> Result<Operation, Status> {
+        let update = request
+            .app_profile
+            .ok_or_else(|| invalid("app_profile must be set"))?;
+        let paths = request.update_mask.unwrap_or_default().paths;
+        if paths.is_empty() {
+            return Err(invalid("update_mask must name at least one field"));
+        }
+        let (instance, id) = parse_child(&update.name, COLLECTION)?;
+        let updated = self
+            .change_instance(&instance, |data| {
+                let mut profiles = data.app_profiles();
+                let profile = profiles
+                    .iter_mut()
+                    .find(|profile| profile.name == id)
+                    .ok_or_else(|| not_found(&update.name))?;
+                if !update.etag.is_empty() && update.etag != etag(profile) {
+                    return Err(Status::aborted(
+                        "The app profile was changed since it was read",
+                    ));
+                }
+                for path in &paths {
+                    apply(profile, &update, path)?;
+                }
+                let shown = profile_proto(&instance, profile.clone());
+                data.app_profiles = profiles;
+                check_size(data)?;
+                Ok(shown)
+            })
+            .await?;
+        Ok(self.done(
+            &update.name,
+            Typed {
+                name: "AppProfile",
+                message: &updated,
+            },
+            Typed {
+                name: "UpdateAppProfileMetadata",
+                message: &admin::UpdateAppProfileMetadata {},
+            },
+        ))
+    }
+
+    pub async fn delete_app_profile(&self, name: &str) -> Result<(), Status> {
+        let (instance, id) = parse_child(name, COLLECTION)?;
+        if id == DEFAULT_APP_PROFILE {
+            return Err(Status::failed_precondition(
+                "The default app profile cannot be deleted",
+            ));
+        }
+        self.change_instance(&instance, |data| {
+            let before = data.app_profiles.len();
+            data.app_profiles.retain(|profile| profile.name != id);
+            if data.app_profiles.len() == before {
+                Err(not_found(name))
+            } else {
+                Ok(())
+            }
+        })
+        .await
+    }
+}
+
+/// Routing and isolation are oneofs: naming any member of one replaces it.
+fn apply(
+    profile: &mut admin::AppProfile,
+    update: &admin::AppProfile,
+    path: &str,
+) -> Result<(), Status> {
+    match path.split('.').next() {
+        Some("description") => profile.description.clone_from(&update.description),
+        Some("multi_cluster_routing_use_any" | "single_cluster_routing") => {
+            profile.routing_policy.clone_from(&update.routing_policy);
+        }
+        Some("standard_isolation" | "data_boost_isolation_read_only" | "priority") => {
+            profile.isolation.clone_from(&update.isolation);
+        }
+        _ => {
+            return Err(invalid(format!(
+                "incorrect path in update_mask; got: {path}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn profile_proto(instance: &InstanceName, mut profile: admin::AppProfile) -> admin::AppProfile {
+    profile.etag = etag(&profile);
+    profile.name = instance.app_profile(&profile.name);
+    profile
+}
+
+/// Of a profile as it is stored: a checksum of its content.
+fn etag(profile: &admin::AppProfile) -> String {
+    format!("{:016x}", xxh3_64(&profile.encode_to_vec()))
+}
+
+fn not_found(name: &str) -> Status {
+    Status::not_found(format!("app profile {name:?} not found"))
+}

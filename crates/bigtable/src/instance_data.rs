@@ -1,0 +1,204 @@
+//! What is stored of an instance beside its tables: its record, its clusters and its app profiles.
+//!
+//! An instance exists as soon as it has a table, so everything has a default. Names are stored as bare ids, because the
+//! project is not part of an instance's identity here. The bytes are the namespace's front-end data: one
+//! `InstanceData` message, evolved by protocol-buffer rules; numbers are never reused.
+
+use crate::context::Context;
+use crate::names::InstanceName;
+use crate::pb::admin;
+use crate::status::status;
+use prost::Message as _;
+use tonic::Status;
+
+/// The cluster of an instance that names none.
+pub(crate) const DEFAULT_CLUSTER: &str = "stele";
+
+/// The app profile that every instance has.
+pub(crate) const DEFAULT_APP_PROFILE: &str = "default";
+
+/// Front-end data of a namespace.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct InstanceData {
+    /// `name` is empty.
+    #[prost(message, optional, tag = "1")]
+    pub instance: Option<admin::Instance>,
+    /// By name, which is a bare id. Empty stands for the default cluster.
+    #[prost(message, repeated, tag = "2")]
+    pub clusters: Vec<admin::Cluster>,
+    /// By name, which is a bare id. The default profile is here only if it was changed.
+    #[prost(message, repeated, tag = "3")]
+    pub app_profiles: Vec<admin::AppProfile>,
+}
+
+impl InstanceData {
+    /// The instance as the API shows it.
+    pub fn instance(&self, name: &InstanceName) -> admin::Instance {
+        let mut instance = self.instance.clone().unwrap_or_default();
+        if instance.display_name.is_empty() {
+            instance.display_name.clone_from(&name.instance);
+        }
+        if instance.r#type == admin::instance::Type::Unspecified as i32 {
+            instance.r#type = admin::instance::Type::Production as i32;
+        }
+        instance.state = admin::instance::State::Ready as i32;
+        instance.name = name.to_string();
+        instance
+    }
+
+    /// Its clusters with bare names; never none.
+    pub fn clusters(&self) -> Vec<admin::Cluster> {
+        if self.clusters.is_empty() {
+            return vec![cluster_record(DEFAULT_CLUSTER, admin::Cluster::default())];
+        }
+        self.clusters.clone()
+    }
+
+    /// Its app profiles with bare names; always with the default one.
+    pub fn app_profiles(&self) -> Vec<admin::AppProfile> {
+        let mut profiles = self.app_profiles.clone();
+        if !profiles
+            .iter()
+            .any(|profile| profile.name == DEFAULT_APP_PROFILE)
+        {
+            let cluster = self
+                .clusters()
+                .into_iter()
+                .next()
+                .map(|cluster| cluster.name);
+            profiles.insert(0, default_app_profile(cluster.unwrap_or_default()));
+        }
+        profiles
+    }
+}
+
+/// A cluster as it is stored.
+pub(crate) fn cluster_record(id: &str, cluster: admin::Cluster) -> admin::Cluster {
+    let default_storage_type = match cluster.default_storage_type {
+        0 => admin::StorageType::Ssd as i32,
+        given => given,
+    };
+    let automatic = cluster.config.is_some();
+    admin::Cluster {
+        name: id.to_owned(),
+        state: admin::cluster::State::Ready as i32,
+        default_storage_type,
+        serve_nodes: if automatic {
+            cluster.serve_nodes
+        } else {
+            cluster.serve_nodes.max(1)
+        },
+        ..cluster
+    }
+}
+
+/// A cluster as the API shows it.
+pub(crate) fn cluster_proto(
+    instance: &InstanceName,
+    mut cluster: admin::Cluster,
+) -> admin::Cluster {
+    cluster.name = instance.cluster(&cluster.name);
+    if cluster.location.is_empty() {
+        cluster.location = format!("projects/{}/locations/local", instance.project);
+    }
+    cluster
+}
+
+fn default_app_profile(cluster_id: String) -> admin::AppProfile {
+    use admin::app_profile::{RoutingPolicy, SingleClusterRouting};
+    let routing = SingleClusterRouting {
+        cluster_id,
+        allow_transactional_writes: true,
+    };
+    admin::AppProfile {
+        name: DEFAULT_APP_PROFILE.to_owned(),
+        description: "The default profile".to_owned(),
+        routing_policy: Some(RoutingPolicy::SingleClusterRouting(routing)),
+        ..admin::AppProfile::default()
+    }
+}
+
+impl Context {
+    /// What is stored of an instance; `None` when there is no such instance.
+    pub async fn instance_data(&self, instance: &str) -> Result<Option<InstanceData>, Status> {
+        match self.admin.namespace(instance).await.map_err(status)? {
+            Some(bytes) => decode(instance, &bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What is stored of an instance that must exist.
+    pub async fn existing_instance(&self, name: &InstanceName) -> Result<InstanceData, Status> {
+        self.instance_data(&name.instance)
+            .await?
+            .ok_or_else(|| name.not_found())
+    }
+
+    /// All instances by name.
+    pub async fn instances(&self) -> Result<Vec<(String, InstanceData)>, Status> {
+        let namespaces = self.admin.list_namespaces().await.map_err(status)?;
+        namespaces
+            .into_iter()
+            .map(|(name, bytes)| decode(&name, &bytes).map(|data| (name, data)))
+            .collect()
+    }
+
+    /// Changes what is stored of an instance. The closure's result is handed through when the change is durable.
+    pub async fn change_instance<T>(
+        &self,
+        name: &InstanceName,
+        change: impl FnOnce(&mut InstanceData) -> Result<T, Status> + Send,
+    ) -> Result<T, Status> {
+        let _serialised = self.instance_changes.lock().await;
+        let mut data = self.existing_instance(name).await?;
+        let result = change(&mut data)?;
+        self.admin
+            .update_namespace(&name.instance, data.encode_to_vec())
+            .await
+            .map_err(status)?;
+        Ok(result)
+    }
+
+    /// The ids of an instance's clusters.
+    pub async fn cluster_ids(&self, instance: &str) -> Result<Vec<String>, Status> {
+        let data = self.instance_data(instance).await?.unwrap_or_default();
+        Ok(data
+            .clusters()
+            .into_iter()
+            .map(|cluster| cluster.name)
+            .collect())
+    }
+}
+
+fn decode(instance: &str, bytes: &[u8]) -> Result<InstanceData, Status> {
+    InstanceData::decode(bytes).map_err(|error| {
+        Status::data_loss(format!(
+            "The record of instance {instance:?} cannot be read: {error}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_implicit_instance_has_defaults() {
+        let name = InstanceName::parse("projects/p/instances/i").unwrap();
+        let data = decode("i", b"").unwrap();
+        let instance = data.instance(&name);
+        assert_eq!(
+            (instance.name.as_str(), instance.display_name.as_str()),
+            ("projects/p/instances/i", "i")
+        );
+        assert_eq!(instance.state, admin::instance::State::Ready as i32);
+        let cluster = cluster_proto(&name, data.clusters().remove(0));
+        assert_eq!(cluster.name, "projects/p/instances/i/clusters/stele");
+        assert_eq!(
+            (cluster.serve_nodes, cluster.location.as_str()),
+            (1, "projects/p/locations/local")
+        );
+        assert_eq!(data.app_profiles()[0].name, "default");
+        assert!(decode("i", b"\xff").is_err());
+    }
+}

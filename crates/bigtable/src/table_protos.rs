@@ -1,0 +1,218 @@
+//! Tables between the admin API and the waist: requests to make and change them, and how they are shown.
+
+use crate::families::{family_proto, gc_rule, new_family, value_type};
+use crate::names::{InstanceName, check_resource_id, check_table_id};
+use crate::pb::admin;
+use crate::pb::admin::modify_column_families_request::{Modification, modification::Mod};
+use crate::status::invalid;
+use crate::times::TableTime;
+use std::collections::HashMap;
+use stele_client::{FamilyChange, NewFamily, NewTable, TableUpdate};
+use stele_types::limits::{FAMILIES_MAX, INITIAL_SPLITS_MAX};
+use stele_types::{Compression, DeleteRule, TableName, TableSchema, TimeUnit, ValueType};
+use tonic::Status;
+
+/// `Table.TimestampGranularity`. The published Rust definition lacks the last one.
+const GRANULARITY_UNSPECIFIED: i32 = 0;
+const GRANULARITY_MILLIS: i32 = 1;
+const GRANULARITY_MICROS: i32 = 2;
+
+/// Fields of a table that exist in the API and are not implemented: setting one is refused, because accepting it would
+/// promise backups or streams that never come.
+const UNIMPLEMENTED_FIELDS: [&str; 5] = [
+    "change_stream_config",
+    "row_key_schema",
+    "automated_backup_policy",
+    "tiered_storage_config",
+    "column_families",
+];
+
+/// A table to be made.
+pub(crate) fn new_table(
+    instance: &InstanceName,
+    request: admin::CreateTableRequest,
+) -> Result<NewTable, Status> {
+    check_resource_id("instance", &instance.instance)?;
+    check_table_id(&request.table_id)?;
+    let table = request.table.unwrap_or_default();
+    refuse_unimplemented(&table)?;
+    let granularity = match table.granularity {
+        GRANULARITY_UNSPECIFIED | GRANULARITY_MILLIS => 1_000,
+        GRANULARITY_MICROS => 1,
+        other => return Err(invalid(format!("unknown timestamp granularity {other}"))),
+    };
+    let splits = request.initial_splits.len();
+    if splits > INITIAL_SPLITS_MAX {
+        return Err(invalid(format!(
+            "{splits} initial splits, the limit is {INITIAL_SPLITS_MAX}"
+        )));
+    }
+    Ok(NewTable {
+        name: TableName::new(instance.instance.clone(), request.table_id),
+        time_unit: TimeUnit::Micros,
+        granularity,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: table.deletion_protection,
+        families: new_families(table.column_families)?,
+        initial_splits: request
+            .initial_splits
+            .into_iter()
+            .map(|split| split.key)
+            .collect(),
+        compression: Compression::Lz4,
+        front_end_data: Vec::new(),
+    })
+}
+
+/// In the order of their names, because the request's map has none and ids follow the order of making.
+fn new_families(families: HashMap<String, admin::ColumnFamily>) -> Result<Vec<NewFamily>, Status> {
+    if families.len() > FAMILIES_MAX {
+        return Err(invalid(format!(
+            "{} column families, the limit is {FAMILIES_MAX}",
+            families.len()
+        )));
+    }
+    let mut families: Vec<_> = families.into_iter().collect();
+    families.sort_by(|a, b| a.0.cmp(&b.0));
+    families
+        .into_iter()
+        .map(|(name, family)| new_family(name, family))
+        .collect()
+}
+
+fn refuse_unimplemented(table: &admin::Table) -> Result<(), Status> {
+    let set = [
+        ("change_stream_config", table.change_stream_config.is_some()),
+        ("row_key_schema", table.row_key_schema.is_some()),
+        (
+            "automated_backup_policy",
+            table.automated_backup_config.is_some(),
+        ),
+        (
+            "tiered_storage_config",
+            table.tiered_storage_config.is_some(),
+        ),
+    ];
+    match set.iter().find(|(_, set)| *set) {
+        Some((field, _)) => Err(unimplemented_field(field)),
+        None => Ok(()),
+    }
+}
+
+fn unimplemented_field(field: &str) -> Status {
+    Status::unimplemented(format!("Table.{field} is not implemented"))
+}
+
+/// The change of a table that a request asks for. Without a mask it asks for nothing, which is an error.
+pub(crate) fn table_update(table: &admin::Table, paths: &[String]) -> Result<TableUpdate, Status> {
+    if paths.is_empty() {
+        return Err(invalid(
+            "UpdateTableRequest.UpdateMask required for table update",
+        ));
+    }
+    let mut update = TableUpdate::default();
+    for path in paths {
+        let field = path.split('.').next().unwrap_or(path);
+        match field {
+            "deletion_protection" => update.deletion_protection = Some(table.deletion_protection),
+            _ if UNIMPLEMENTED_FIELDS.contains(&field) => return Err(unimplemented_field(field)),
+            _ => {
+                return Err(invalid(format!(
+                    "incorrect path in UpdateMask; got: {path}"
+                )));
+            }
+        }
+    }
+    Ok(update)
+}
+
+/// One step of a change of families.
+pub(crate) fn family_change(
+    schema: &TableSchema,
+    modification: Modification,
+) -> Result<FamilyChange, Status> {
+    let paths = modification.update_mask.unwrap_or_default().paths;
+    let name = modification.id;
+    match modification.r#mod {
+        Some(Mod::Create(family)) => Ok(FamilyChange::Create(new_family(name, family)?)),
+        Some(Mod::Update(family)) => family_update(schema, name, family, &paths),
+        Some(Mod::Drop(true)) => Ok(FamilyChange::Drop { name }),
+        Some(Mod::Drop(false)) => Err(invalid(format!(
+            "drop must be true if set, for column family {name:?}"
+        ))),
+        None => Err(invalid(format!(
+            "The modification of column family {name:?} has no kind"
+        ))),
+    }
+}
+
+/// Without a mask only the rule changes.
+fn family_update(
+    schema: &TableSchema,
+    name: String,
+    family: admin::ColumnFamily,
+    paths: &[String],
+) -> Result<FamilyChange, Status> {
+    let named = |field: &str| {
+        paths
+            .iter()
+            .any(|path| path.split('.').next() == Some(field))
+    };
+    if let Some(path) = paths
+        .iter()
+        .find(|p| !matches!(p.split('.').next(), Some("gc_rule" | "value_type")))
+    {
+        return Err(invalid(format!(
+            "incorrect path in UpdateMask; got: {path}"
+        )));
+    }
+    let gc_rule = if paths.is_empty() || named("gc_rule") {
+        Some(gc_rule(family.gc_rule)?)
+    } else {
+        None
+    };
+    let value_type = if named("value_type") {
+        let current = schema
+            .family_named(&name)
+            .map(|(_, family)| family.value_type);
+        if matches!(current, Some(ValueType::Aggregate(_))) {
+            return Err(invalid(
+                "Immutable fields 'value_type.aggregate_type' cannot be updated",
+            ));
+        }
+        let (new_type, data) = value_type(family.value_type)?;
+        if new_type != ValueType::Bytes {
+            return Err(invalid(
+                "A column family cannot become an aggregate: make a new one",
+            ));
+        }
+        Some((new_type, data))
+    } else {
+        None
+    };
+    Ok(FamilyChange::Update {
+        name,
+        gc_rule,
+        value_type,
+    })
+}
+
+/// A table as the API shows it, with its schema.
+pub(crate) fn table_proto(instance: &InstanceName, schema: &TableSchema) -> admin::Table {
+    let granularity = match TableTime::of(schema).granularity_micros() {
+        micros if micros % 1_000 == 0 => GRANULARITY_MILLIS,
+        _ => GRANULARITY_MICROS,
+    };
+    admin::Table {
+        name: instance.table(&schema.name.table),
+        column_families: schema
+            .families
+            .values()
+            .map(|f| (f.name.clone(), family_proto(f)))
+            .collect(),
+        granularity,
+        deletion_protection: schema.deletion_protection,
+        ..admin::Table::default()
+    }
+}

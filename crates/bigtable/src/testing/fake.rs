@@ -1,0 +1,487 @@
+//! A model of the service: maps in memory, one lock, no time but the caller's.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use stele_client::{
+    CheckAndMutate, FamilyChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
+    RmwOperation, RowSample, RowStream, ServiceError, ServiceResult, TableAdmin, TableService,
+    TableUpdate, TabletInfo,
+};
+use stele_filter::Filter;
+use stele_types::row::ReadCounts;
+use stele_types::schema::Family;
+use stele_types::{
+    Cell, ErrorKind, FamilyId, GroupId, Mutation, RowBatch, RowMutation, RowRange, RowSet, TableId,
+    TableName, TableSchema, Timestamp, ValueType,
+};
+
+type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
+type Row = BTreeMap<CellKey, Bytes>;
+
+#[derive(Clone)]
+struct FakeTable {
+    schema: Arc<TableSchema>,
+    rows: BTreeMap<Bytes, Row>,
+    splits: Vec<Bytes>,
+}
+
+#[derive(Default)]
+struct State {
+    tables: BTreeMap<TableName, FakeTable>,
+    /// `None` for one that only came into being with a table.
+    namespaces: BTreeMap<String, Option<Bytes>>,
+    /// Returned by the next data call.
+    failure: Option<ServiceError>,
+}
+
+/// The model.
+#[derive(Default)]
+pub(crate) struct Fake {
+    state: Mutex<State>,
+}
+
+impl Fake {
+    /// Makes the next data call fail.
+    pub fn fail_next(&self, kind: ErrorKind) {
+        self.state.lock().failure = Some(ServiceError::new(kind, "planted"));
+    }
+
+    fn with_table<T>(
+        &self,
+        name: &TableName,
+        f: impl FnOnce(&mut FakeTable) -> ServiceResult<T>,
+    ) -> ServiceResult<T> {
+        let mut state = self.state.lock();
+        if let Some(failure) = state.failure.take() {
+            return Err(failure);
+        }
+        f(state
+            .tables
+            .get_mut(name)
+            .ok_or_else(|| ServiceError::not_found(format!("no table {name}")))?)
+    }
+}
+
+impl FakeTable {
+    fn apply(&mut self, change: &RowMutation) -> ServiceResult<()> {
+        let row = self.rows.entry(change.row.clone()).or_default();
+        for mutation in &change.mutations {
+            match mutation {
+                Mutation::Put {
+                    family,
+                    qualifier,
+                    timestamp,
+                    value,
+                } => {
+                    row.insert(
+                        (*family, qualifier.clone(), Reverse(*timestamp)),
+                        value.clone(),
+                    );
+                }
+                Mutation::Merge {
+                    family,
+                    qualifier,
+                    timestamp,
+                    operand,
+                } => {
+                    let ValueType::Aggregate(kind) = self.schema.families[family].value_type else {
+                        return Err(ServiceError::invalid("not an aggregate"));
+                    };
+                    let key = (*family, qualifier.clone(), Reverse(*timestamp));
+                    let merged = match row.get(&key) {
+                        Some(old) => Bytes::copy_from_slice(&kind.combine(old, operand).unwrap()),
+                        None => operand.clone(),
+                    };
+                    row.insert(key, merged);
+                }
+                Mutation::DeleteRow { .. } => row.clear(),
+                Mutation::DeleteFamily { family, .. } => row.retain(|(f, ..), _| f != family),
+                Mutation::DeleteColumn {
+                    family,
+                    qualifier,
+                    from,
+                    to,
+                } => {
+                    row.retain(|(f, q, Reverse(t)), _| {
+                        f != family || q != qualifier || t < from || t > to
+                    });
+                }
+                Mutation::DeleteVersion { .. } | Mutation::DeleteFamilyVersion { .. } => {
+                    return Err(ServiceError::invalid("not made by this front end"));
+                }
+            }
+        }
+        self.rows.retain(|_, row| !row.is_empty());
+        Ok(())
+    }
+
+    fn filtered(&self, key: &Bytes, filter: Option<&Filter>) -> ServiceResult<Vec<Cell>> {
+        let row = self.rows.get(key).cloned().unwrap_or_default();
+        let cells: Vec<Cell> = row
+            .into_iter()
+            .map(|((family, qualifier, Reverse(timestamp)), value)| {
+                Cell::put(family, qualifier, timestamp, value)
+            })
+            .collect();
+        let Some(filter) = filter else {
+            return Ok(cells);
+        };
+        let error = |e: stele_filter::FilterError| ServiceError::new(e.kind(), e.to_string());
+        let compiled = filter.compile(&self.schema).map_err(error)?;
+        if cells.is_empty() || !compiled.admits_row(key, &mut || 0.5) {
+            return Ok(Vec::new());
+        }
+        compiled.evaluate(key, cells, &mut || 0.5).map_err(error)
+    }
+
+    fn batches(&self, request: &ReadRows) -> ServiceResult<VecDeque<RowBatch>> {
+        if let Some(filter) = &request.filter {
+            filter
+                .compile(&self.schema)
+                .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
+        }
+        let inside =
+            |rows: &RowSet, key: &[u8]| rows.ranges().iter().any(|range| range.contains(key));
+        let mut keys: Vec<&Bytes> = self
+            .rows
+            .keys()
+            .filter(|key| inside(&request.rows, key))
+            .collect();
+        if request.reversed {
+            keys.reverse();
+        }
+        let mut batches = VecDeque::new();
+        let mut returned = 0;
+        for key in keys {
+            let cells = self.filtered(key, request.filter.as_deref())?;
+            returned += u64::from(!cells.is_empty());
+            let mut batch = RowBatch::default();
+            batch.push_row(key.clone(), cells);
+            batch.scanned_through = Some(key.clone());
+            batch.seen = ReadCounts {
+                rows: 1,
+                cells: self.rows[key].len() as u64,
+            };
+            batches.push_back(batch);
+            if returned == request.rows_limit && request.rows_limit > 0 {
+                break;
+            }
+        }
+        Ok(batches)
+    }
+}
+
+struct FakeStream(VecDeque<RowBatch>);
+
+#[async_trait]
+impl RowStream for FakeStream {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        Ok(self.0.pop_front())
+    }
+}
+
+#[async_trait]
+impl TableService for Fake {
+    fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        let state = self.state.lock();
+        let table = state
+            .tables
+            .get(table)
+            .ok_or_else(|| ServiceError::not_found("no such table"))?;
+        Ok(Arc::clone(&table.schema))
+    }
+
+    async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+        let batches = self.with_table(&request.table, |table| table.batches(&request))?;
+        Ok(Box::new(FakeStream(batches)))
+    }
+
+    async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
+        self.with_table(&request.table, |table| {
+            Ok(request.rows.iter().map(|row| table.apply(row)).collect())
+        })
+    }
+
+    async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
+        self.with_table(&request.table, |table| {
+            let matched = !table
+                .filtered(&request.row, request.predicate.as_deref())?
+                .is_empty();
+            let branch = if matched {
+                &request.on_match
+            } else {
+                &request.otherwise
+            };
+            branch.iter().try_for_each(|change| table.apply(change))?;
+            Ok(matched)
+        })
+    }
+
+    async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>> {
+        self.with_table(&request.table, |table| {
+            let mut written = BTreeMap::new();
+            for rule in &request.rules {
+                let row = table.rows.entry(request.row.clone()).or_default();
+                let newest = row
+                    .iter()
+                    .find(|((f, q, _), _)| *f == rule.family && *q == rule.qualifier);
+                let (at, old) = newest.map_or((1_000, Bytes::new()), |(key, value)| {
+                    (key.2.0.0, value.clone())
+                });
+                let new: Bytes = match &rule.operation {
+                    RmwOperation::Append(more) => [&old[..], &more[..]].concat().into(),
+                    RmwOperation::Increment(by) => {
+                        let old = if old.is_empty() {
+                            Bytes::from_static(&[0; 8])
+                        } else {
+                            old
+                        };
+                        let old: [u8; 8] = old[..].try_into().map_err(|_| {
+                            ServiceError::invalid("increment of a value that is not 8 bytes")
+                        })?;
+                        Bytes::copy_from_slice(
+                            &i64::from_be_bytes(old).wrapping_add(*by).to_be_bytes(),
+                        )
+                    }
+                };
+                row.insert(
+                    (rule.family, rule.qualifier.clone(), Reverse(Timestamp(at))),
+                    new.clone(),
+                );
+                let cell = Cell::put(rule.family, rule.qualifier.clone(), Timestamp(at), new);
+                written.insert((rule.family, rule.qualifier.clone()), cell);
+            }
+            Ok(written.into_values().collect())
+        })
+    }
+
+    async fn sample_row_keys(
+        &self,
+        table: &TableName,
+        range: RowRange,
+    ) -> ServiceResult<Vec<RowSample>> {
+        self.with_table(table, |table| {
+            let inside = table
+                .splits
+                .iter()
+                .filter(|split| range.contains(split))
+                .cloned();
+            let mut samples: Vec<_> = inside
+                .map(|row| RowSample {
+                    row,
+                    offset_bytes: 0,
+                })
+                .collect();
+            samples.push(RowSample {
+                row: Bytes::new(),
+                offset_bytes: 100,
+            });
+            Ok(samples)
+        })
+    }
+
+    async fn tablets(&self, _: &TableName) -> ServiceResult<Vec<TabletInfo>> {
+        Ok(Vec::new())
+    }
+}
+
+fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> {
+    if schema.family_named(&family.name).is_some() {
+        return Err(ServiceError::new(
+            ErrorKind::AlreadyExists,
+            format!("family {:?} already exists", family.name),
+        ));
+    }
+    let id = schema.next_family;
+    schema.next_family = FamilyId(id.0 + 1);
+    let NewFamily {
+        name,
+        gc_rule,
+        value_type,
+        front_end_data,
+    } = family;
+    schema.families.insert(
+        id,
+        Family {
+            name,
+            gc_rule,
+            value_type,
+            group: GroupId(0),
+            front_end_data,
+        },
+    );
+    Ok(())
+}
+
+#[async_trait]
+impl TableAdmin for Fake {
+    async fn create_table(&self, table: NewTable) -> ServiceResult<Arc<TableSchema>> {
+        let mut state = self.state.lock();
+        if state.tables.contains_key(&table.name) {
+            return Err(ServiceError::new(
+                ErrorKind::AlreadyExists,
+                format!("table {} already exists", table.name),
+            ));
+        }
+        state
+            .namespaces
+            .entry(table.name.namespace.clone())
+            .or_default();
+        let mut schema = TableSchema {
+            id: TableId(state.tables.len() as u64),
+            name: table.name.clone(),
+            time_unit: table.time_unit,
+            granularity: table.granularity,
+            deletion_protection: table.deletion_protection,
+            families: BTreeMap::new(),
+            next_family: FamilyId(1),
+            ..super::schema()
+        };
+        for family in table.families {
+            add_family(&mut schema, family)?;
+        }
+        let schema = Arc::new(schema);
+        let made = FakeTable {
+            schema: Arc::clone(&schema),
+            rows: BTreeMap::new(),
+            splits: table.initial_splits,
+        };
+        state.tables.insert(table.name, made);
+        Ok(schema)
+    }
+
+    async fn delete_table(&self, name: &TableName) -> ServiceResult<()> {
+        let protected = self.with_table(name, |table| Ok(table.schema.deletion_protection))?;
+        if protected {
+            return Err(ServiceError::new(
+                ErrorKind::FailedPrecondition,
+                format!("table {name} is protected"),
+            ));
+        }
+        self.state.lock().tables.remove(name);
+        Ok(())
+    }
+
+    async fn update_table(
+        &self,
+        name: &TableName,
+        update: TableUpdate,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        self.with_table(name, |table| {
+            let mut schema = TableSchema::clone(&table.schema);
+            schema.deletion_protection = update
+                .deletion_protection
+                .unwrap_or(schema.deletion_protection);
+            table.schema = Arc::new(schema);
+            Ok(Arc::clone(&table.schema))
+        })
+    }
+
+    async fn modify_families(
+        &self,
+        name: &TableName,
+        changes: Vec<FamilyChange>,
+    ) -> ServiceResult<Arc<TableSchema>> {
+        self.with_table(name, |table| {
+            let mut schema = TableSchema::clone(&table.schema);
+            let id_of = |schema: &TableSchema, name: &str| {
+                let found = schema.family_named(name).map(|(id, _)| id);
+                found.ok_or_else(|| ServiceError::not_found(format!("no family {name}")))
+            };
+            for change in changes {
+                match change {
+                    FamilyChange::Create(family) => add_family(&mut schema, family)?,
+                    FamilyChange::Update {
+                        name,
+                        gc_rule,
+                        value_type,
+                    } => {
+                        let id = id_of(&schema, &name)?;
+                        let family = schema.families.get_mut(&id).unwrap();
+                        family.gc_rule = gc_rule.unwrap_or(family.gc_rule.take());
+                        if let Some((value_type, data)) = value_type {
+                            (family.value_type, family.front_end_data) = (value_type, data);
+                        }
+                    }
+                    FamilyChange::Drop { name } => {
+                        let id = id_of(&schema, &name)?;
+                        schema.families.remove(&id);
+                    }
+                }
+            }
+            table.schema = Arc::new(schema);
+            Ok(Arc::clone(&table.schema))
+        })
+    }
+
+    async fn drop_row_range(&self, name: &TableName, range: RowRange) -> ServiceResult<()> {
+        self.with_table(name, |table| {
+            table.rows.retain(|key, _| !range.contains(key));
+            Ok(())
+        })
+    }
+
+    async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
+        let state = self.state.lock();
+        let inside = state
+            .tables
+            .values()
+            .filter(|table| table.schema.name.namespace == namespace);
+        Ok(inside.map(|table| Arc::clone(&table.schema)).collect())
+    }
+
+    async fn create_namespace(&self, namespace: &str, data: Vec<u8>) -> ServiceResult<()> {
+        let mut state = self.state.lock();
+        let slot = state.namespaces.entry(namespace.to_owned()).or_default();
+        if slot.is_some() {
+            return Err(ServiceError::new(
+                ErrorKind::AlreadyExists,
+                "the namespace exists",
+            ));
+        }
+        *slot = Some(data.into());
+        Ok(())
+    }
+
+    async fn update_namespace(&self, namespace: &str, data: Vec<u8>) -> ServiceResult<()> {
+        let mut state = self.state.lock();
+        let slot = state
+            .namespaces
+            .get_mut(namespace)
+            .ok_or_else(|| ServiceError::not_found("no such namespace"))?;
+        *slot = Some(data.into());
+        Ok(())
+    }
+
+    async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()> {
+        let mut state = self.state.lock();
+        state
+            .namespaces
+            .remove(namespace)
+            .ok_or_else(|| ServiceError::not_found("no such namespace"))?;
+        state.tables.retain(|name, _| name.namespace != namespace);
+        Ok(())
+    }
+
+    async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>> {
+        Ok(self
+            .state
+            .lock()
+            .namespaces
+            .get(namespace)
+            .map(|data| data.clone().unwrap_or_default()))
+    }
+
+    async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {
+        let state = self.state.lock();
+        Ok(state
+            .namespaces
+            .iter()
+            .map(|(name, data)| (name.clone(), data.clone().unwrap_or_default()))
+            .collect())
+    }
+}

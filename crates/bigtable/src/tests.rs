@@ -1,0 +1,188 @@
+//! The front end as clients see it: the generated clients of the published crates call the services in process, over a
+//! model of the waist. One test goes over a real connection.
+
+mod calls;
+mod instances;
+mod reads;
+mod tables;
+mod writes;
+
+use crate::pb::admin::bigtable_instance_admin_client::BigtableInstanceAdminClient;
+use crate::pb::admin::bigtable_table_admin_client::BigtableTableAdminClient;
+use crate::pb::longrunning::operations_client::OperationsClient;
+use crate::pb::v2::bigtable_client::BigtableClient;
+use crate::pb::v2::mutation::{Mutation as Kind, SetCell};
+use crate::pb::{admin, v2};
+use crate::testing::fake::Fake;
+use crate::wire::FeatureFlags;
+use crate::{BigtableFrontEnd, CallLimits};
+use base64::Engine as _;
+use bytes::Bytes;
+use prost::Message as _;
+use std::sync::Arc;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use tonic::service::Routes;
+use tonic::{Code, Request, Status};
+
+const INSTANCE: &str = "projects/p/instances/i";
+const TABLE: &str = "projects/p/instances/i/tables/t";
+
+/// A front end over an empty model, and its clients.
+struct Harness {
+    fake: Arc<Fake>,
+    metrics: Metrics,
+    routes: Routes,
+}
+
+impl Harness {
+    fn new() -> Self {
+        Self::with_limits(CallLimits::default())
+    }
+
+    fn with_limits(limits: CallLimits) -> Self {
+        let fake = Arc::new(Fake::default());
+        let metrics = Metrics::new();
+        let env = TokioRuntime::current();
+        let front_end =
+            BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits);
+        Harness {
+            fake,
+            metrics,
+            routes: front_end.into_router(),
+        }
+    }
+
+    /// With table `t`: families `f` and `g` of bytes, `sum`, split at `m`.
+    async fn with_table() -> Self {
+        let harness = Self::new();
+        harness
+            .tables()
+            .create_table(table_request("t"))
+            .await
+            .unwrap();
+        harness
+    }
+
+    fn data(&self) -> BigtableClient<Routes> {
+        BigtableClient::new(self.routes.clone())
+    }
+
+    fn tables(&self) -> BigtableTableAdminClient<Routes> {
+        BigtableTableAdminClient::new(self.routes.clone())
+    }
+
+    fn instances(&self) -> BigtableInstanceAdminClient<Routes> {
+        BigtableInstanceAdminClient::new(self.routes.clone())
+    }
+
+    fn operations(&self) -> OperationsClient<Routes> {
+        OperationsClient::new(self.routes.clone())
+    }
+
+    async fn put(
+        &self,
+        row: &'static str,
+        family: &str,
+        qualifier: &'static str,
+        value: impl Into<Bytes>,
+    ) {
+        let request = v2::MutateRowRequest {
+            table_name: TABLE.into(),
+            row_key: row.into(),
+            mutations: vec![set(family, qualifier, 1_000, value)],
+            ..Default::default()
+        };
+        self.data().mutate_row(request).await.unwrap();
+    }
+}
+
+fn table_request(id: &str) -> admin::CreateTableRequest {
+    use admin::r#type::{Aggregate, Kind, aggregate::Aggregator};
+    let sum = Aggregate {
+        aggregator: Some(Aggregator::Sum(Default::default())),
+        ..Default::default()
+    };
+    let sum = admin::Type {
+        kind: Some(Kind::AggregateType(Box::new(sum))),
+    };
+    let families = [("f", None), ("g", None), ("sum", Some(sum))];
+    let column_families = families
+        .map(|(name, value_type)| {
+            (
+                name.to_owned(),
+                admin::ColumnFamily {
+                    gc_rule: None,
+                    value_type,
+                },
+            )
+        })
+        .into();
+    admin::CreateTableRequest {
+        parent: INSTANCE.into(),
+        table_id: id.into(),
+        table: Some(admin::Table {
+            column_families,
+            ..Default::default()
+        }),
+        initial_splits: vec![admin::create_table_request::Split {
+            key: Bytes::from_static(b"m"),
+        }],
+    }
+}
+
+fn set(
+    family: &str,
+    qualifier: &'static str,
+    timestamp_micros: i64,
+    value: impl Into<Bytes>,
+) -> v2::Mutation {
+    v2::Mutation {
+        mutation: Some(Kind::SetCell(SetCell {
+            family_name: family.into(),
+            column_qualifier: qualifier.into(),
+            timestamp_micros,
+            value: value.into(),
+        })),
+    }
+}
+
+/// A request from a client with all features.
+fn featured<T>(message: T) -> Request<T> {
+    let features = FeatureFlags {
+        reverse_scans: true,
+        last_scanned_row_responses: true,
+    };
+    let header = base64::engine::general_purpose::URL_SAFE.encode(features.encode_to_vec());
+    let mut request = Request::new(message);
+    request
+        .metadata_mut()
+        .insert("bigtable-features", header.parse().unwrap());
+    request
+}
+
+fn code<T>(result: Result<T, Status>) -> Code {
+    result.map_or_else(|status| status.code(), |_| Code::Ok)
+}
+
+fn mask(paths: &[&str]) -> Option<prost_types::FieldMask> {
+    Some(prost_types::FieldMask {
+        paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+    })
+}
+
+/// The typed content of a done operation.
+fn unpack<R: prost::Message + Default>(
+    operation: &crate::pb::longrunning::Operation,
+    response: &str,
+    metadata: &str,
+) -> R {
+    assert!(operation.done);
+    let url = |name: &str| format!("type.googleapis.com/google.bigtable.admin.v2.{name}");
+    assert_eq!(operation.metadata.as_ref().unwrap().type_url, url(metadata));
+    let Some(crate::pb::longrunning::operation::Result::Response(any)) = &operation.result else {
+        unreachable!("{operation:?}")
+    };
+    assert_eq!(any.type_url, url(response));
+    R::decode(any.value.as_slice()).unwrap()
+}

@@ -1,0 +1,169 @@
+use super::*;
+use tonic::codegen::http;
+
+/// Calls a method by path, for calls the published clients do not know.
+async fn call_raw(routes: Routes, path: &'static str) -> Result<(), Status> {
+    let mut client = tonic::client::Grpc::new(routes);
+    client.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<(), ()>::default();
+    let path = http::uri::PathAndQuery::from_static(path);
+    client
+        .unary(Request::new(()), path, codec)
+        .await
+        .map(|_| ())
+}
+
+#[tokio::test]
+async fn calls_without_implementation_are_named() {
+    let harness = Harness::new();
+    for path in [
+        "/google.bigtable.v2.Bigtable/ExecuteQuery",
+        "/google.bigtable.v2.Bigtable/GetClientConfiguration",
+        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateBackup",
+        "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateLogicalView",
+    ] {
+        let error = call_raw(harness.routes.clone(), path).await.unwrap_err();
+        assert_eq!(error.code(), Code::Unimplemented, "{path}");
+        let (service, method) = path[1..].split_once('/').unwrap();
+        assert_eq!(
+            error.message(),
+            format!("{method} of {service} is not implemented")
+        );
+    }
+    let metrics = harness.metrics.render();
+    let line = r#"stele_bigtable_requests_total{code="UNIMPLEMENTED",method="unimplemented"} 4"#;
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[tokio::test]
+async fn calls_are_counted_by_outcome() {
+    let harness = Harness::with_table().await;
+    harness.put("r", "f", "q", "v").await;
+    let read = |table: &str| v2::ReadRowsRequest {
+        table_name: format!("{INSTANCE}/tables/{table}"),
+        ..Default::default()
+    };
+    let mut stream = harness
+        .data()
+        .read_rows(read("t"))
+        .await
+        .unwrap()
+        .into_inner();
+    while stream.message().await.unwrap().is_some() {}
+    drop(stream);
+    drop(harness.data().read_rows(read("t")).await.unwrap());
+    assert_eq!(
+        code(harness.data().read_rows(read("none")).await),
+        Code::NotFound
+    );
+    let metrics = harness.metrics.render();
+    for line in [
+        r#"stele_bigtable_requests_total{code="OK",method="MutateRow"} 1"#,
+        r#"stele_bigtable_requests_total{code="OK",method="ReadRows"} 1"#,
+        r#"stele_bigtable_requests_total{code="CANCELLED",method="ReadRows"} 1"#,
+        r#"stele_bigtable_requests_total{code="NOT_FOUND",method="ReadRows"} 1"#,
+        r#"stele_bigtable_request_seconds_count{method="ReadRows"} 3"#,
+        "stele_bigtable_requests_in_flight 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn overload_is_unavailable_and_passes() {
+    let harness = Harness::with_limits(CallLimits {
+        calls_max: 1,
+        request_bytes_max: 1_000,
+    });
+    harness
+        .tables()
+        .create_table(table_request("t"))
+        .await
+        .unwrap();
+    let read = v2::ReadRowsRequest {
+        table_name: TABLE.into(),
+        ..Default::default()
+    };
+    let held = harness.data().read_rows(read.clone()).await.unwrap();
+    assert_eq!(
+        code(harness.data().read_rows(read.clone()).await),
+        Code::Unavailable
+    );
+    drop(held);
+    assert_eq!(code(harness.data().read_rows(read).await), Code::Ok);
+
+    let write = |bytes: usize| v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        mutations: vec![set("f", "q", 0, vec![0; bytes])],
+        ..Default::default()
+    };
+    assert_eq!(
+        code(harness.data().mutate_row(write(2_000)).await),
+        Code::Unavailable
+    );
+    assert_eq!(code(harness.data().mutate_row(write(500)).await), Code::Ok);
+    assert_eq!(code(harness.data().mutate_row(write(500)).await), Code::Ok);
+}
+
+#[tokio::test]
+async fn warming_is_answered() {
+    let harness = Harness::new();
+    let ping = |name: &str| v2::PingAndWarmRequest {
+        name: name.into(),
+        ..Default::default()
+    };
+    assert_eq!(
+        code(harness.data().ping_and_warm(ping(INSTANCE)).await),
+        Code::Ok
+    );
+    assert_eq!(
+        code(harness.data().ping_and_warm(ping("x")).await),
+        Code::InvalidArgument
+    );
+}
+
+#[tokio::test]
+async fn a_real_connection_serves_large_messages() {
+    let harness = Harness::with_table().await;
+    let incoming =
+        tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = incoming.local_addr().unwrap();
+    let mut server = crate::configure(tonic::transport::Server::builder());
+    let serving = server
+        .add_routes(harness.routes.clone())
+        .serve_with_incoming(incoming);
+    let client = async {
+        let channel = tonic::transport::Endpoint::new(format!("http://{address}"))
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
+        let mut client = BigtableClient::new(channel);
+        let value = Bytes::from(vec![7; 20 << 20]);
+        let write = v2::MutateRowRequest {
+            table_name: TABLE.into(),
+            row_key: "r".into(),
+            mutations: vec![set("f", "q", 0, value.clone())],
+            ..Default::default()
+        };
+        client.mutate_row(write).await.unwrap();
+        let read = v2::ReadRowsRequest {
+            table_name: TABLE.into(),
+            ..Default::default()
+        };
+        let mut stream = client.read_rows(read).await.unwrap().into_inner();
+        let mut got = Vec::new();
+        while let Some(response) = stream.message().await.unwrap() {
+            response
+                .chunks
+                .iter()
+                .for_each(|chunk| got.extend_from_slice(&chunk.value));
+        }
+        assert_eq!(got, value);
+    };
+    tokio::select! {
+        result = serving => unreachable!("the server ended: {result:?}"),
+        () = client => {}
+    }
+}

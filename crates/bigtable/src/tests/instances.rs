@@ -1,0 +1,311 @@
+use super::*;
+
+fn instance_request(id: &str, clusters: &[&str]) -> admin::CreateInstanceRequest {
+    let cluster = admin::Cluster {
+        serve_nodes: 3,
+        ..Default::default()
+    };
+    admin::CreateInstanceRequest {
+        parent: "projects/p".into(),
+        instance_id: id.into(),
+        instance: Some(admin::Instance {
+            display_name: "shown".into(),
+            ..Default::default()
+        }),
+        clusters: clusters
+            .iter()
+            .map(|id| ((*id).to_owned(), cluster.clone()))
+            .collect(),
+    }
+}
+
+#[tokio::test]
+async fn instances_live_and_die() {
+    let harness = Harness::new();
+    let mut client = harness.instances();
+    let name = |id: &str| format!("projects/p/instances/{id}");
+    let operation = client
+        .create_instance(instance_request("made", &["c1"]))
+        .await
+        .unwrap()
+        .into_inner();
+    let made: admin::Instance = unpack(&operation, "Instance", "CreateInstanceMetadata");
+    assert_eq!((made.name, made.state), (name("made"), 1));
+    assert_eq!(
+        code(
+            client
+                .create_instance(instance_request("made", &["c1"]))
+                .await
+        ),
+        Code::AlreadyExists
+    );
+    assert_eq!(
+        code(
+            client
+                .create_instance(instance_request("a b", &["c1"]))
+                .await
+        ),
+        Code::InvalidArgument
+    );
+    harness
+        .tables()
+        .create_table(table_request("t"))
+        .await
+        .unwrap();
+    let list = admin::ListInstancesRequest {
+        parent: "projects/p".into(),
+        ..Default::default()
+    };
+    let listed = client
+        .list_instances(list)
+        .await
+        .unwrap()
+        .into_inner()
+        .instances;
+    let names: Vec<_> = listed
+        .iter()
+        .map(|i| (i.name.clone(), i.display_name.as_str()))
+        .collect();
+    assert_eq!(names, [(name("i"), "i"), (name("made"), "shown")]);
+
+    let renamed = admin::Instance {
+        name: name("made"),
+        display_name: "new".into(),
+        ..Default::default()
+    };
+    let partial = |paths| admin::PartialUpdateInstanceRequest {
+        instance: Some(renamed.clone()),
+        update_mask: mask(paths),
+    };
+    let operation = client
+        .partial_update_instance(partial(&["display_name"]))
+        .await
+        .unwrap()
+        .into_inner();
+    let updated: admin::Instance = unpack(&operation, "Instance", "UpdateInstanceMetadata");
+    assert_eq!(updated.display_name, "new");
+    assert_eq!(
+        code(client.partial_update_instance(partial(&["state"])).await),
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        code(client.partial_update_instance(partial(&[])).await),
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        client
+            .update_instance(renamed.clone())
+            .await
+            .unwrap()
+            .into_inner()
+            .display_name,
+        "new"
+    );
+
+    let delete = |name: String| admin::DeleteInstanceRequest { name };
+    client.delete_instance(delete(name("made"))).await.unwrap();
+    let error = client
+        .delete_instance(delete(name("made")))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.code(), error.message()),
+        (
+            Code::NotFound,
+            "instance \"projects/p/instances/made\" not found"
+        )
+    );
+    assert_eq!(
+        code(
+            client
+                .get_instance(admin::GetInstanceRequest { name: name("made") })
+                .await
+        ),
+        Code::NotFound
+    );
+    assert_eq!(
+        code(client.delete_instance(delete("x".into())).await),
+        Code::InvalidArgument
+    );
+}
+
+#[tokio::test]
+async fn clusters_are_records() {
+    let harness = Harness::new();
+    let mut client = harness.instances();
+    client
+        .create_instance(instance_request("i", &["c1"]))
+        .await
+        .unwrap();
+    let name = |id: &str| format!("{INSTANCE}/clusters/{id}");
+    let create = |id: &str| admin::CreateClusterRequest {
+        parent: INSTANCE.into(),
+        cluster_id: id.into(),
+        cluster: Some(admin::Cluster::default()),
+    };
+    let operation = client
+        .create_cluster(create("c2"))
+        .await
+        .unwrap()
+        .into_inner();
+    let made: admin::Cluster = unpack(&operation, "Cluster", "CreateClusterMetadata");
+    assert_eq!(
+        (made.name, made.serve_nodes, made.state),
+        (name("c2"), 1, 1)
+    );
+    assert_eq!(
+        code(client.create_cluster(create("c2")).await),
+        Code::AlreadyExists
+    );
+    let update = admin::Cluster {
+        name: name("c2"),
+        serve_nodes: 5,
+        ..Default::default()
+    };
+    let operation = client
+        .update_cluster(update.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        unpack::<admin::Cluster>(&operation, "Cluster", "UpdateClusterMetadata").serve_nodes,
+        5
+    );
+    let partial = admin::PartialUpdateClusterRequest {
+        cluster: Some(update),
+        update_mask: mask(&["serve_nodes"]),
+    };
+    let operation = client
+        .partial_update_cluster(partial)
+        .await
+        .unwrap()
+        .into_inner();
+    unpack::<admin::Cluster>(&operation, "Cluster", "PartialUpdateClusterMetadata");
+    let list = |parent: &str| admin::ListClustersRequest {
+        parent: parent.into(),
+        ..Default::default()
+    };
+    for parent in [INSTANCE, "projects/p/instances/-"] {
+        assert_eq!(
+            client
+                .list_clusters(list(parent))
+                .await
+                .unwrap()
+                .into_inner()
+                .clusters
+                .len(),
+            2
+        );
+    }
+    let get = admin::GetClusterRequest { name: name("c1") };
+    assert_eq!(
+        client
+            .get_cluster(get)
+            .await
+            .unwrap()
+            .into_inner()
+            .serve_nodes,
+        3
+    );
+    let delete = |id: &str| admin::DeleteClusterRequest { name: name(id) };
+    assert_eq!(code(client.delete_cluster(delete("c1")).await), Code::Ok);
+    assert_eq!(
+        code(client.delete_cluster(delete("c1")).await),
+        Code::NotFound
+    );
+    assert_eq!(
+        code(client.delete_cluster(delete("c2")).await),
+        Code::FailedPrecondition
+    );
+}
+
+#[tokio::test]
+async fn app_profiles_are_records() {
+    use admin::app_profile::{RoutingPolicy, SingleClusterRouting};
+    let harness = Harness::with_table().await;
+    let mut client = harness.instances();
+    let name = |id: &str| format!("{INSTANCE}/appProfiles/{id}");
+    let get = |id: &str| admin::GetAppProfileRequest { name: name(id) };
+    assert_eq!(code(client.get_app_profile(get("default")).await), Code::Ok);
+    let profile = |routing_policy| admin::CreateAppProfileRequest {
+        parent: INSTANCE.into(),
+        app_profile_id: "batch".into(),
+        app_profile: Some(admin::AppProfile {
+            routing_policy,
+            ..Default::default()
+        }),
+        ignore_warnings: false,
+    };
+    let routing = || {
+        Some(RoutingPolicy::SingleClusterRouting(
+            SingleClusterRouting::default(),
+        ))
+    };
+    assert_eq!(
+        code(client.create_app_profile(profile(None)).await),
+        Code::InvalidArgument
+    );
+    let made = client
+        .create_app_profile(profile(routing()))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        code(client.create_app_profile(profile(routing())).await),
+        Code::AlreadyExists
+    );
+    let update = |etag: &str| admin::UpdateAppProfileRequest {
+        app_profile: Some(admin::AppProfile {
+            name: name("batch"),
+            etag: etag.into(),
+            description: "d".into(),
+            ..Default::default()
+        }),
+        update_mask: mask(&["description"]),
+        ignore_warnings: false,
+    };
+    let operation = client
+        .update_app_profile(update(&made.etag))
+        .await
+        .unwrap()
+        .into_inner();
+    let updated: admin::AppProfile = unpack(&operation, "AppProfile", "UpdateAppProfileMetadata");
+    assert_eq!(
+        (updated.description.as_str(), updated.routing_policy),
+        ("d", routing())
+    );
+    assert_eq!(
+        code(client.update_app_profile(update(&made.etag)).await),
+        Code::Aborted
+    );
+    let list = admin::ListAppProfilesRequest {
+        parent: INSTANCE.into(),
+        ..Default::default()
+    };
+    assert_eq!(
+        client
+            .list_app_profiles(list)
+            .await
+            .unwrap()
+            .into_inner()
+            .app_profiles
+            .len(),
+        2
+    );
+    let delete = |id: &str| admin::DeleteAppProfileRequest {
+        name: name(id),
+        ignore_warnings: true,
+    };
+    assert_eq!(
+        code(client.delete_app_profile(delete("batch")).await),
+        Code::Ok
+    );
+    assert_eq!(
+        code(client.delete_app_profile(delete("batch")).await),
+        Code::NotFound
+    );
+    assert_eq!(
+        code(client.delete_app_profile(delete("default")).await),
+        Code::FailedPrecondition
+    );
+}

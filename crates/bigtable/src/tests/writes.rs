@@ -1,0 +1,271 @@
+use super::*;
+use stele_types::ErrorKind;
+use v2::mutate_rows_request::Entry;
+use v2::value::Kind as ValueKind;
+
+fn mutate(row: &'static str, mutations: Vec<v2::Mutation>) -> v2::MutateRowRequest {
+    v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: row.into(),
+        mutations,
+        ..Default::default()
+    }
+}
+
+async fn entry_codes(harness: &Harness, entries: Vec<Entry>) -> Result<Vec<(i64, i32)>, Status> {
+    let request = v2::MutateRowsRequest {
+        table_name: TABLE.into(),
+        entries,
+        ..Default::default()
+    };
+    let mut stream = harness.data().mutate_rows(request).await?.into_inner();
+    let mut codes = Vec::new();
+    while let Some(response) = stream.message().await? {
+        codes.extend(
+            response
+                .entries
+                .iter()
+                .map(|e| (e.index, e.status.as_ref().unwrap().code)),
+        );
+    }
+    Ok(codes)
+}
+
+async fn matches(harness: &Harness, row: &'static str) -> bool {
+    let check = v2::CheckAndMutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: row.into(),
+        false_mutations: vec![set("f", "seen", 0, "")],
+        ..Default::default()
+    };
+    harness
+        .data()
+        .check_and_mutate_row(check)
+        .await
+        .unwrap()
+        .into_inner()
+        .predicate_matched
+}
+
+#[tokio::test]
+async fn a_bad_mutation_applies_nothing() {
+    let harness = Harness::with_table().await;
+    let half_bad = mutate("r", vec![set("f", "q", 0, "v"), set("none", "q", 0, "v")]);
+    let error = harness.data().mutate_row(half_bad).await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+    assert!(
+        error
+            .message()
+            .contains("Requested column family not found"),
+        "{error}"
+    );
+    assert!(!matches(&harness, "r").await);
+    for (request, expected) in [
+        (mutate("r", vec![]), Code::InvalidArgument),
+        (
+            mutate("", vec![set("f", "q", 0, "v")]),
+            Code::InvalidArgument,
+        ),
+        (
+            mutate("r", vec![set("f", "q", 1, "v")]),
+            Code::InvalidArgument,
+        ),
+        (mutate("r", vec![set("f", "q", -1, "v")]), Code::Ok),
+    ] {
+        assert_eq!(code(harness.data().mutate_row(request).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn entries_fail_one_by_one() {
+    let harness = Harness::with_table().await;
+    let entry = |row: &'static str, mutations| Entry {
+        row_key: row.into(),
+        mutations,
+        idempotency: None,
+    };
+    let entries = vec![
+        entry("a", vec![set("f", "q", 0, "v")]),
+        entry("b", vec![set("none", "q", 0, "v")]),
+        entry("", vec![set("f", "q", 0, "v")]),
+        entry("c", vec![]),
+        entry("d", vec![set("f", "q", 0, "v")]),
+    ];
+    let (ok, invalid, not_found) = (
+        Code::Ok as i32,
+        Code::InvalidArgument as i32,
+        Code::NotFound as i32,
+    );
+    assert_eq!(
+        entry_codes(&harness, entries).await.unwrap(),
+        [(0, ok), (1, not_found), (2, invalid), (3, invalid), (4, ok)]
+    );
+    assert!(
+        matches(&harness, "a").await
+            && !matches(&harness, "b").await
+            && matches(&harness, "d").await
+    );
+    assert_eq!(
+        code(entry_codes(&harness, vec![]).await),
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        code(entry_codes(&harness, vec![entry("a", vec![])]).await),
+        Code::InvalidArgument
+    );
+    let many = vec![entry("a", vec![set("f", "q", 0, "v"); 100_001])];
+    assert_eq!(
+        code(entry_codes(&harness, many).await),
+        Code::InvalidArgument
+    );
+    let all_bad = vec![entry("", vec![set("f", "q", 0, "v")])];
+    assert_eq!(
+        entry_codes(&harness, all_bad).await.unwrap(),
+        [(0, invalid)]
+    );
+}
+
+#[tokio::test]
+async fn errors_of_the_waist_keep_their_kind() {
+    let harness = Harness::with_table().await;
+    for (kind, expected) in [
+        (ErrorKind::Busy, Code::Unavailable),
+        (ErrorKind::Unavailable, Code::Unavailable),
+        (ErrorKind::ResourceExhausted, Code::ResourceExhausted),
+        (ErrorKind::Corruption, Code::DataLoss),
+    ] {
+        harness.fake.fail_next(kind);
+        let request = mutate("r", vec![set("f", "q", 0, "v")]);
+        assert_eq!(code(harness.data().mutate_row(request).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn conditions_choose_the_branch() {
+    let harness = Harness::with_table().await;
+    let check = |yes, no| v2::CheckAndMutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        true_mutations: yes,
+        false_mutations: no,
+        ..Default::default()
+    };
+    let write = || vec![set("f", "q", 0, "")];
+    assert_eq!(
+        code(
+            harness
+                .data()
+                .check_and_mutate_row(check(vec![], vec![]))
+                .await
+        ),
+        Code::InvalidArgument
+    );
+    let answer = harness
+        .data()
+        .check_and_mutate_row(check(vec![], write()))
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(!answer.predicate_matched);
+    let answer = harness
+        .data()
+        .check_and_mutate_row(check(write(), vec![]))
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(
+        answer.predicate_matched,
+        "a cell with an empty value is a cell"
+    );
+    let keyless = v2::CheckAndMutateRowRequest {
+        row_key: Bytes::new(),
+        ..check(write(), vec![])
+    };
+    assert_eq!(
+        code(harness.data().check_and_mutate_row(keyless).await),
+        Code::InvalidArgument
+    );
+    let bad_branch = check(write(), vec![set("none", "q", 0, "")]);
+    assert_eq!(
+        code(harness.data().check_and_mutate_row(bad_branch).await),
+        Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn read_modify_write_returns_what_it_wrote() {
+    use v2::read_modify_write_rule::Rule;
+    let harness = Harness::with_table().await;
+    let rule = |qualifier: &'static str, rule| v2::ReadModifyWriteRule {
+        family_name: "f".into(),
+        column_qualifier: qualifier.into(),
+        rule: Some(rule),
+    };
+    let request = |rules| v2::ReadModifyWriteRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        rules,
+        ..Default::default()
+    };
+    let rules = vec![
+        rule("n", Rule::IncrementAmount(40)),
+        rule("s", Rule::AppendValue("x".into())),
+        rule("n", Rule::IncrementAmount(2)),
+    ];
+    let row = harness
+        .data()
+        .read_modify_write_row(request(rules))
+        .await
+        .unwrap()
+        .into_inner()
+        .row
+        .unwrap();
+    assert_eq!(row.key, "r");
+    let columns = &row.families[0].columns;
+    assert_eq!(columns.len(), 2);
+    assert_eq!(columns[0].cells[0].value[..], 42i64.to_be_bytes());
+    assert_eq!(columns[1].cells[0].value, "x");
+    let on_text = request(vec![rule("s", Rule::IncrementAmount(1))]);
+    assert_eq!(
+        code(harness.data().read_modify_write_row(on_text).await),
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        code(harness.data().read_modify_write_row(request(vec![])).await),
+        Code::InvalidArgument
+    );
+}
+
+#[tokio::test]
+async fn sums_add_up() {
+    let harness = Harness::with_table().await;
+    let value = |kind| {
+        Some(v2::Value {
+            r#type: None,
+            kind: Some(kind),
+        })
+    };
+    for amount in [40, 2] {
+        let add = v2::mutation::AddToCell {
+            family_name: "sum".into(),
+            column_qualifier: value(ValueKind::RawValue("q".into())),
+            timestamp: value(ValueKind::RawTimestampMicros(0)),
+            input: value(ValueKind::IntValue(amount)),
+        };
+        let add = v2::Mutation {
+            mutation: Some(Kind::AddToCell(add)),
+        };
+        harness
+            .data()
+            .mutate_row(mutate("r", vec![add]))
+            .await
+            .unwrap();
+    }
+    let read = v2::ReadRowsRequest {
+        table_name: TABLE.into(),
+        ..Default::default()
+    };
+    let mut stream = harness.data().read_rows(read).await.unwrap().into_inner();
+    let response = stream.message().await.unwrap().unwrap();
+    assert_eq!(response.chunks[0].value[..], 42i64.to_be_bytes());
+}
