@@ -1,7 +1,7 @@
 //! Prints an sstable for people, and checks one for machines.
 
 use crate::cursor::{Cursor, CursorOptions, Step};
-use crate::error::{Result, SstableError};
+use crate::error::Result;
 use crate::footer::VERSION;
 use crate::properties::Properties;
 use crate::reader::{Cache, Sstable, Tail};
@@ -95,9 +95,9 @@ impl Sstable {
                 continue;
             }
             let key = cursor.key();
-            let parts = KeyParts::parse(key).ok_or_else(|| self.corrupt("malformed key"))?;
+            let parts = KeyParts::parse(key).ok_or_else(|| self.corruption("malformed key"))?;
             if key <= last.as_slice() {
-                return Err(self.corrupt("keys out of order"));
+                return Err(self.corruption("keys out of order"));
             }
             if found.cells == 0 {
                 found.smallest_key = key.to_vec();
@@ -106,7 +106,7 @@ impl Sstable {
             if last.get(..row_len) != Some(row) {
                 found.rows += 1;
                 if !self.may_contain_row(row) {
-                    return Err(self.corrupt("the filter denies a row that is there"));
+                    return Err(self.corruption("the filter denies a row that is there"));
                 }
             }
             found.add(
@@ -125,7 +125,7 @@ impl Sstable {
         if found == *expected {
             Ok(())
         } else {
-            Err(self.corrupt("properties differ from the cells"))
+            Err(self.corruption("properties differ from the cells"))
         }
     }
 
@@ -135,10 +135,6 @@ impl Sstable {
             readahead_bytes: 1 << 20,
         };
         Cursor::new(Arc::clone(self), options)
-    }
-
-    fn corrupt(&self, detail: &str) -> SstableError {
-        SstableError::corruption(self.path(), 0, detail)
     }
 }
 

@@ -126,6 +126,12 @@ impl Sstable {
             .is_none_or(|f| f.may_contain(filter::row_hash(row_prefix)))
     }
 
+    /// The error for a caller that finds a key of this file malformed.
+    #[cold]
+    pub fn corruption(&self, detail: &str) -> SstableError {
+        SstableError::corruption(self.path(), 0, detail)
+    }
+
     pub(crate) fn top(&self) -> &IndexBlock {
         &self.top
     }

@@ -78,8 +78,11 @@ impl BlockCursor {
             .unwrap_or(&[])
     }
 
-    /// The current value, sharing the block's memory.
+    /// The current value, sharing the block's memory; empty unless `is_valid`.
     pub fn value_bytes(&self) -> Bytes {
+        if !self.is_valid {
+            return Bytes::new();
+        }
         self.block.slice(self.value_at..self.next)
     }
 
@@ -137,7 +140,7 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// To the following entry.
+    /// To the following entry. Requires `is_valid`.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, DecodeError> {
         if !self.behind.is_empty() {
@@ -154,7 +157,7 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// To the preceding entry.
+    /// To the preceding entry. Requires `is_valid`.
     pub fn retreat(&mut self) -> Result<bool, DecodeError> {
         if self.behind.is_empty() {
             let stop = self.entry_at;

@@ -124,8 +124,12 @@ fn exercise(content: Bytes, target: &[u8]) -> Result<(), TestCaseError> {
         prop_assert!(steps <= 2 * limit);
         more = cursor.retreat();
     }
-    let _ = cursor.seek(target);
-    let _ = cursor.seek_before(target);
+    let _ = (cursor.seek(target), cursor.value_bytes(), cursor.value());
+    let _ = (
+        cursor.seek_before(target),
+        cursor.value_bytes(),
+        cursor.value(),
+    );
     Ok(())
 }
 

@@ -87,7 +87,7 @@ fn target(list: &[(&Vec<u8>, &Vec<u8>)], index: &prop::sample::Index, cut: usize
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn moves_like_a_sorted_map(
         cells in cells(), write_options in write_options(), resident: bool, fill_cache: bool,
