@@ -1,1 +1,35 @@
-//! Commands that speak the public API: import, export, count, scan, get, put, tables.
+//! Commands that speak the public Bigtable API: import, export, count, scan, get, put, tables.
+//!
+//! They work against any server of that API, so nothing here knows how Stele stores data. [`Command`] is embedded in the
+//! binary's command line, [`run`] executes one.
+//!
+//! Layers, pure first: [`escape`], [`timestamp`], [`records`], [`formats`], [`mapping`] know neither files nor network;
+//! [`checkpoint`], [`compression`], [`progress`] know files; [`client`] knows the network; [`import`], [`export`],
+//! [`show`] and [`schema`] are the commands. `docs/import-export.md` is the reference for users.
+//!
+//! Exit status: 0 success, 1 failure, 3 an import that finished but set bad records aside.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a command-line client, outside the server's determinism seam"
+)]
+
+pub mod checkpoint;
+pub mod client;
+pub mod command;
+pub mod compression;
+pub mod escape;
+pub mod export;
+pub mod formats;
+pub mod import;
+pub mod interrupt;
+pub mod mapping;
+pub mod progress;
+pub mod query;
+pub mod records;
+pub mod schema;
+pub mod show;
+pub mod timestamp;
+
+pub use command::{Command, run};

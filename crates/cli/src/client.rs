@@ -1,0 +1,326 @@
+//! A client of the public Bigtable API, for any server that speaks it.
+//!
+//! Every call is repeated after passing troubles, see [`retry`]. A read goes on after the last row it has, a write
+//! repeats only the entries that are not acknowledged. [`chunks`] assembles rows and is pure.
+//!
+//! The data stubs answer with messages up to [`MESSAGE_BYTES_MAX`]; memory is bounded by that and HTTP/2 flow control.
+
+pub mod admin;
+pub mod chunks;
+pub mod read;
+pub mod retry;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE;
+use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin_v2;
+use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
+use prost::Message;
+use read::{ReadQuery, RowStream};
+use retry::{Retry, is_retryable};
+use std::str::FromStr;
+use std::time::Duration;
+use tonic::metadata::MetadataValue;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+use admin_v2::bigtable_instance_admin_client::BigtableInstanceAdminClient;
+use admin_v2::bigtable_table_admin_client::BigtableTableAdminClient;
+use v2::bigtable_client::BigtableClient;
+use v2::mutate_rows_request::Entry;
+
+/// The largest message accepted: a row has at most 256 MiB, and a server may send it as one.
+const MESSAGE_BYTES_MAX: usize = 512 << 20;
+/// Flow control windows: what may be on the way while this side is busy compressing or printing.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A batch of writes takes milliseconds; a server that takes longer than this is stuck, and the batch is repeated.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+type Stub = InterceptedService<Channel, Features>;
+
+/// A connection to one server.
+#[derive(Clone)]
+pub struct Client {
+    data: BigtableClient<Stub>,
+    tables: BigtableTableAdminClient<Stub>,
+    instances: BigtableInstanceAdminClient<Stub>,
+    project: String,
+}
+
+/// A table as the user names it: `instance/table`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRef {
+    /// Instance.
+    pub instance: String,
+    /// Table within it.
+    pub table: String,
+}
+
+impl FromStr for TableRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((instance, table))
+                if !instance.is_empty() && !table.is_empty() && !table.contains('/') =>
+            {
+                Ok(TableRef {
+                    instance: instance.to_owned(),
+                    table: table.to_owned(),
+                })
+            }
+            _ => Err("a table is given as instance/table".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for TableRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.instance, self.table)
+    }
+}
+
+/// States on every call what this client understands.
+#[derive(Clone)]
+struct Features(MetadataValue<tonic::metadata::Ascii>);
+
+impl Features {
+    fn new() -> Result<Self> {
+        let flags = v2::FeatureFlags {
+            reverse_scans: true,
+            last_scanned_row_responses: true,
+            ..v2::FeatureFlags::default()
+        };
+        Ok(Features(URL_SAFE.encode(flags.encode_to_vec()).parse()?))
+    }
+}
+
+impl Interceptor for Features {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request
+            .metadata_mut()
+            .insert("bigtable-features", self.0.clone());
+        Ok(request)
+    }
+}
+
+impl Client {
+    /// Connects to `HOST:PORT`. Fails at once if nobody listens there, since that is mostly a mistyped address; a
+    /// connection lost later is made again.
+    pub async fn connect(address: &str, project: &str) -> Result<Client> {
+        if address.starts_with("https://") {
+            bail!("{address}: TLS is not supported; give HOST:PORT of a plaintext endpoint");
+        }
+        let bare = address.strip_prefix("http://").unwrap_or(address);
+        let endpoint = Endpoint::from_shared(format!("http://{bare}"))
+            .with_context(|| format!("`{address}` is not an address (HOST:PORT)"))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(20));
+        let channel = endpoint
+            .connect()
+            .await
+            .map_err(|error| anyhow!("cannot connect to {bare}: {}", innermost(&error)))?;
+        let stub = InterceptedService::new(channel, Features::new()?);
+        Ok(Client {
+            data: BigtableClient::new(stub.clone())
+                .max_decoding_message_size(MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(MESSAGE_BYTES_MAX),
+            tables: BigtableTableAdminClient::new(stub.clone()),
+            instances: BigtableInstanceAdminClient::new(stub),
+            project: project.to_owned(),
+        })
+    }
+
+    /// The full name of an instance.
+    fn instance_name(&self, instance: &str) -> String {
+        format!("projects/{}/instances/{instance}", self.project)
+    }
+
+    /// The full name of a table.
+    pub fn table_name(&self, table: &TableRef) -> String {
+        format!(
+            "{}/tables/{}",
+            self.instance_name(&table.instance),
+            table.table
+        )
+    }
+
+    /// Starts reading; rows arrive through [`RowStream::next`].
+    pub fn read_rows(&self, table: &TableRef, query: ReadQuery) -> RowStream {
+        RowStream::new(self.data.clone(), self.table_name(table), query)
+    }
+
+    /// Writes rows; returns the entries which the server refuses for good, by index. Entries that fail for a passing
+    /// reason are repeated.
+    pub async fn mutate_rows(
+        &self,
+        table: &TableRef,
+        entries: &[Entry],
+    ) -> Result<Vec<(usize, Status)>, Status> {
+        let table_name = self.table_name(table);
+        let mut refused = Vec::new();
+        let mut open: Vec<usize> = (0..entries.len()).collect();
+        let mut retry = Retry::default();
+        loop {
+            let before = open.len();
+            let failure = self
+                .mutate_once(&table_name, entries, &mut open, &mut refused)
+                .await;
+            let Some(failure) = failure.filter(|_| !open.is_empty()) else {
+                return Ok(refused);
+            };
+            if open.len() < before {
+                retry.progressed();
+            }
+            retry.after(failure).await?;
+        }
+    }
+
+    /// One attempt at the open entries. Removes those that are settled, and returns why the others are not.
+    async fn mutate_once(
+        &self,
+        table_name: &str,
+        entries: &[Entry],
+        open: &mut Vec<usize>,
+        refused: &mut Vec<(usize, Status)>,
+    ) -> Option<Status> {
+        let sent = std::mem::take(open);
+        let mut request = routed(
+            table_name,
+            v2::MutateRowsRequest {
+                table_name: table_name.to_owned(),
+                entries: sent
+                    .iter()
+                    .filter_map(|at| entries.get(*at))
+                    .cloned()
+                    .collect(),
+                ..v2::MutateRowsRequest::default()
+            },
+        );
+        request.set_timeout(WRITE_TIMEOUT);
+        let mut outcomes: Vec<Option<Status>> = vec![None; sent.len()];
+        let mut failure = None;
+        match self.data.clone().mutate_rows(request).await {
+            Err(status) => failure = Some(status),
+            Ok(response) => {
+                let mut stream = response.into_inner();
+                loop {
+                    match stream.message().await {
+                        Ok(Some(message)) => note_outcomes(message, &mut outcomes),
+                        Ok(None) => break,
+                        Err(status) => {
+                            failure = Some(status);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        for (at, outcome) in sent.into_iter().zip(outcomes) {
+            match outcome {
+                Some(status) if status.code() == Code::Ok => {}
+                Some(status) if is_retryable(&status) => {
+                    open.push(at);
+                    failure.get_or_insert(status);
+                }
+                Some(status) => refused.push((at, status)),
+                None => open.push(at),
+            }
+        }
+        failure.or_else(|| {
+            (!open.is_empty()).then(|| Status::unavailable("the server left entries unanswered"))
+        })
+    }
+
+    /// Writes one row.
+    pub async fn mutate_row(&self, table: &TableRef, entry: Entry) -> Result<(), Status> {
+        match self.mutate_rows(table, &[entry]).await?.pop() {
+            None => Ok(()),
+            Some((_, status)) => Err(status),
+        }
+    }
+}
+
+fn note_outcomes(message: v2::MutateRowsResponse, outcomes: &mut [Option<Status>]) {
+    for entry in message.entries {
+        let outcome = usize::try_from(entry.index)
+            .ok()
+            .and_then(|at| outcomes.get_mut(at));
+        if let Some(outcome) = outcome {
+            let status = entry.status.unwrap_or_default();
+            *outcome = Some(Status::new(Code::from_i32(status.code), status.message));
+        }
+    }
+}
+
+/// A request with the header by which proxies route, see AIP-4222.
+fn routed<T>(table_name: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let encoded = table_name.replace('%', "%25").replace('/', "%2F");
+    // A name that cannot be a header is refused by the server anyway.
+    if let Ok(value) = format!("table_name={encoded}").parse() {
+        request
+            .metadata_mut()
+            .insert("x-goog-request-params", value);
+    }
+    request
+}
+
+/// A status as one line.
+pub fn describe(status: &Status) -> anyhow::Error {
+    let name = format!("{:?}", status.code());
+    match std::error::Error::source(status) {
+        Some(source) => anyhow!("{name}: {}", innermost(source)),
+        None => anyhow!("{name}: {}", status.message().replace('\n', " ")),
+    }
+}
+
+/// The cause at the bottom; what wraps it are names of layers.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_named_in_two_parts() {
+        let table: TableRef = "debian/packages".parse().unwrap();
+        assert_eq!((&*table.instance, &*table.table), ("debian", "packages"));
+        assert_eq!(table.to_string(), "debian/packages");
+        for bad in ["packages", "/packages", "debian/", "a/b/c", ""] {
+            assert!(bad.parse::<TableRef>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_features_header_decodes() {
+        let header = Features::new().unwrap().0;
+        let bytes = URL_SAFE.decode(header.as_bytes()).unwrap();
+        let flags = v2::FeatureFlags::decode(&bytes[..]).unwrap();
+        assert!(flags.reverse_scans && flags.last_scanned_row_responses && !flags.routing_cookie);
+    }
+
+    #[test]
+    fn routing_header_is_encoded() {
+        let request = routed("projects/p/instances/i/tables/t", ());
+        let header = request.metadata().get("x-goog-request-params").unwrap();
+        assert_eq!(
+            header,
+            "table_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft"
+        );
+    }
+}

@@ -1,0 +1,298 @@
+//! Tables and instances: listing, creating, dropping.
+
+use super::retry::Retry;
+use super::{Client, TableRef, admin_v2, describe};
+use anyhow::{Context, Result, anyhow};
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use tonic::{Code, Request, Status};
+
+/// Metadata operations are quick; creating a table in a large cluster is the slowest.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pages of a listing at most, against a server whose page tokens never end.
+const PAGES_MAX: usize = 10_000;
+
+/// A table with its families and their garbage-collection rules as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Last component of the name.
+    pub name: String,
+    /// Family to rule.
+    pub families: BTreeMap<String, String>,
+}
+
+/// A family to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFamily {
+    /// Its name.
+    pub name: String,
+    /// Versions kept per column; all if absent.
+    pub versions_max: Option<i32>,
+}
+
+impl NewFamily {
+    fn column_family(&self) -> admin_v2::ColumnFamily {
+        let rule = self.versions_max.map(|versions| admin_v2::GcRule {
+            rule: Some(admin_v2::gc_rule::Rule::MaxNumVersions(versions)),
+        });
+        admin_v2::ColumnFamily {
+            gc_rule: rule,
+            ..admin_v2::ColumnFamily::default()
+        }
+    }
+}
+
+/// Repeats an administrative call until it succeeds or fails for good.
+macro_rules! call {
+    ($stub:expr, $method:ident, $message:expr) => {{
+        let (mut retry, message) = (Retry::default(), $message);
+        loop {
+            let mut request = Request::new(message.clone());
+            request.set_timeout(ADMIN_TIMEOUT);
+            match $stub.clone().$method(request).await {
+                Ok(response) => break Ok(response.into_inner()),
+                Err(status) => match retry.after(status).await {
+                    Ok(()) => {}
+                    Err(status) => break Err(status),
+                },
+            }
+        }
+    }};
+}
+
+impl Client {
+    /// The instances of the project, or `None` if the server does not list them (Google's emulator does not).
+    pub async fn list_instances(&self) -> Result<Option<Vec<String>>> {
+        let mut names = Vec::new();
+        let mut page_token = String::new();
+        for _ in 0..PAGES_MAX {
+            let parent = format!("projects/{}", self.project);
+            let request = admin_v2::ListInstancesRequest { parent, page_token };
+            let page = match call!(self.instances, list_instances, request) {
+                Ok(page) => page,
+                Err(status) if status.code() == Code::Unimplemented => return Ok(None),
+                Err(status) => return Err(describe(&status)).context("cannot list instances"),
+            };
+            names.extend(
+                page.instances
+                    .iter()
+                    .map(|instance| last_component(&instance.name)),
+            );
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(Some(names));
+            }
+        }
+        Err(anyhow!("the list of instances does not end"))
+    }
+
+    /// The tables of an instance with their families.
+    pub async fn list_tables(&self, instance: &str) -> Result<Vec<TableInfo>> {
+        let mut names = Vec::new();
+        let mut page_token = String::new();
+        for _ in 0..PAGES_MAX {
+            let request = admin_v2::ListTablesRequest {
+                parent: self.instance_name(instance),
+                view: admin_v2::table::View::NameOnly.into(),
+                page_token,
+                ..admin_v2::ListTablesRequest::default()
+            };
+            let page = call!(self.tables, list_tables, request)
+                .map_err(|status| describe(&status))
+                .with_context(|| format!("cannot list the tables of {instance}"))?;
+            names.extend(page.tables.iter().map(|table| last_component(&table.name)));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        // Names first and schemas one by one, because servers differ in which views a listing supports.
+        let mut tables = Vec::with_capacity(names.len());
+        for name in names {
+            let table = TableRef {
+                instance: instance.to_owned(),
+                table: name,
+            };
+            // A table may be dropped between the two calls.
+            tables.extend(self.get_table(&table).await?);
+        }
+        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tables)
+    }
+
+    /// One table, or `None` if there is none of this name.
+    pub async fn get_table(&self, table: &TableRef) -> Result<Option<TableInfo>> {
+        self.find_table(table)
+            .await
+            .map_err(|status| describe(&status))
+            .with_context(|| format!("cannot look up {table}"))
+    }
+
+    /// Like [`get_table`](Self::get_table), for callers to whom the kind of failure matters.
+    pub async fn find_table(&self, table: &TableRef) -> Result<Option<TableInfo>, Status> {
+        let request = admin_v2::GetTableRequest {
+            name: self.table_name(table),
+            view: admin_v2::table::View::SchemaView.into(),
+        };
+        match call!(self.tables, get_table, request) {
+            Ok(found) => Ok(Some(TableInfo {
+                name: last_component(&found.name),
+                families: found
+                    .column_families
+                    .iter()
+                    .map(|(name, family)| (name.clone(), show_rule(family.gc_rule.as_ref())))
+                    .collect(),
+            })),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Creates a table, and its instance if that is missing. False if the table exists.
+    pub async fn create_table(
+        &self,
+        table: &TableRef,
+        families: &[NewFamily],
+        splits: &[Bytes],
+    ) -> Result<bool> {
+        let request = admin_v2::CreateTableRequest {
+            parent: self.instance_name(&table.instance),
+            table_id: table.table.clone(),
+            table: Some(admin_v2::Table {
+                column_families: families
+                    .iter()
+                    .map(|family| (family.name.clone(), family.column_family()))
+                    .collect(),
+                ..admin_v2::Table::default()
+            }),
+            initial_splits: splits
+                .iter()
+                .map(|key| admin_v2::create_table_request::Split { key: key.clone() })
+                .collect(),
+        };
+        let mut outcome = call!(self.tables, create_table, request.clone());
+        if matches!(&outcome, Err(status) if status.code() == Code::NotFound) {
+            self.create_instance(&table.instance).await?;
+            // The instance is ready when the operation is; a table asked for earlier is refused as not found.
+            let mut retry = Retry::default();
+            while let Err(status) = &outcome
+                && status.code() == Code::NotFound
+                && retry
+                    .after(Status::unavailable(status.message()))
+                    .await
+                    .is_ok()
+            {
+                outcome = call!(self.tables, create_table, request.clone());
+            }
+        }
+        match outcome {
+            Ok(_) => Ok(true),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(false),
+            Err(status) => Err(describe(&status)).with_context(|| format!("cannot create {table}")),
+        }
+    }
+
+    async fn create_instance(&self, instance: &str) -> Result<()> {
+        let cluster = admin_v2::Cluster {
+            serve_nodes: 1,
+            ..admin_v2::Cluster::default()
+        };
+        let request = admin_v2::CreateInstanceRequest {
+            parent: format!("projects/{}", self.project),
+            instance_id: instance.to_owned(),
+            instance: Some(admin_v2::Instance {
+                display_name: instance.to_owned(),
+                ..admin_v2::Instance::default()
+            }),
+            clusters: HashMap::from([(format!("{instance}-c1"), cluster)]),
+        };
+        match call!(self.instances, create_instance, request) {
+            Ok(_) => Ok(()),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(()),
+            Err(status) => {
+                Err(describe(&status)).with_context(|| format!("cannot create instance {instance}"))
+            }
+        }
+    }
+
+    /// Adds families to a table; those that exist are left as they are.
+    pub async fn create_families(&self, table: &TableRef, families: &[NewFamily]) -> Result<()> {
+        use admin_v2::modify_column_families_request::{Modification, modification::Mod};
+        for family in families {
+            let request = admin_v2::ModifyColumnFamiliesRequest {
+                name: self.table_name(table),
+                modifications: vec![Modification {
+                    id: family.name.clone(),
+                    r#mod: Some(Mod::Create(family.column_family())),
+                    ..Modification::default()
+                }],
+                ..admin_v2::ModifyColumnFamiliesRequest::default()
+            };
+            match call!(self.tables, modify_column_families, request) {
+                Ok(_) => {}
+                Err(status) if status.code() == Code::AlreadyExists => {}
+                Err(status) => {
+                    return Err(describe(&status)).with_context(|| {
+                        format!("cannot create family {} of {table}", family.name)
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops a table and everything in it.
+    pub async fn drop_table(&self, table: &TableRef) -> Result<()> {
+        let request = admin_v2::DeleteTableRequest {
+            name: self.table_name(table),
+        };
+        call!(self.tables, delete_table, request)
+            .map_err(|status| describe(&status))
+            .with_context(|| format!("cannot drop {table}"))
+    }
+}
+
+fn last_component(name: &str) -> String {
+    name.rsplit('/').next().unwrap_or(name).to_owned()
+}
+
+/// A rule as text. Nesting is bounded by the message decoder's own recursion limit.
+fn show_rule(rule: Option<&admin_v2::GcRule>) -> String {
+    use admin_v2::gc_rule::Rule;
+    let join = |rules: &[admin_v2::GcRule], word: &str| {
+        let parts: Vec<_> = rules.iter().map(|rule| show_rule(Some(rule))).collect();
+        format!("({})", parts.join(word))
+    };
+    match rule.and_then(|rule| rule.rule.as_ref()) {
+        None => "all versions".to_owned(),
+        Some(Rule::MaxNumVersions(versions)) => format!("versions > {versions}"),
+        Some(Rule::MaxAge(age)) => format!("age > {} s", age.seconds),
+        Some(Rule::Union(union)) => join(&union.rules, " or "),
+        Some(Rule::Intersection(intersection)) => join(&intersection.rules, " and "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use admin_v2::gc_rule::{Rule, Union};
+
+    #[test]
+    fn rules_read_as_text() {
+        let versions = admin_v2::GcRule {
+            rule: Some(Rule::MaxNumVersions(2)),
+        };
+        let mut age = Rule::MaxAge(Default::default());
+        if let Rule::MaxAge(age) = &mut age {
+            age.seconds = 3600;
+        }
+        let age = admin_v2::GcRule { rule: Some(age) };
+        let union = Rule::Union(Union {
+            rules: vec![versions, age],
+        });
+        let union = admin_v2::GcRule { rule: Some(union) };
+        assert_eq!(show_rule(Some(&union)), "(versions > 2 or age > 3600 s)");
+        assert_eq!(show_rule(None), "all versions");
+    }
+}

@@ -1,0 +1,174 @@
+//! Reading rows, across as many streams as it takes.
+//!
+//! A stream that breaks is continued after the last row returned, or after the last key the server said it had scanned;
+//! every row is returned once, in key order, whole.
+
+use super::chunks::RowAssembler;
+use super::retry::Retry;
+use super::{Stub, describe, routed, v2};
+use crate::records::RowCells;
+use anyhow::{Result, anyhow};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use tonic::Status;
+use v2::bigtable_client::BigtableClient;
+
+/// What to read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadQuery {
+    /// First key, inclusive; empty for the start of the table.
+    pub start: Bytes,
+    /// End key, exclusive; empty for the end of the table.
+    pub end: Bytes,
+    /// Applied by the server.
+    pub filter: Option<v2::RowFilter>,
+    /// Rows at most; 0 for all.
+    pub limit: u64,
+}
+
+/// Rows of one read, in key order, across as many streams as it takes.
+pub struct RowStream {
+    client: BigtableClient<Stub>,
+    table_name: String,
+    query: ReadQuery,
+    assembler: RowAssembler,
+    /// Rows of the last message not yet returned.
+    ready: VecDeque<RowCells>,
+    returned: u64,
+    stream: Option<tonic::Streaming<v2::ReadRowsResponse>>,
+    retry: Retry,
+    done: bool,
+}
+
+impl RowStream {
+    pub(super) fn new(client: BigtableClient<Stub>, table_name: String, query: ReadQuery) -> Self {
+        RowStream {
+            client,
+            table_name,
+            query,
+            assembler: RowAssembler::default(),
+            ready: VecDeque::new(),
+            returned: 0,
+            stream: None,
+            retry: Retry::default(),
+            done: false,
+        }
+    }
+
+    /// The next row; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<RowCells>> {
+        loop {
+            if let Some(row) = self.ready.pop_front() {
+                self.returned += 1;
+                return Ok(Some(row));
+            }
+            if self.done || self.is_exhausted() {
+                return Ok(None);
+            }
+            match self.receive().await {
+                Ok(Some(message)) => self.take(message)?,
+                Ok(None) => {
+                    self.assembler.end().map_err(protocol_error)?;
+                    self.done = true;
+                }
+                Err(status) => {
+                    self.stream = None;
+                    self.assembler.restart();
+                    self.retry
+                        .after(status)
+                        .await
+                        .map_err(|status| describe(&status))?;
+                }
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Option<v2::ReadRowsResponse>, Status> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            None => {
+                let request = routed(&self.table_name, self.request());
+                self.stream
+                    .insert(self.client.read_rows(request).await?.into_inner())
+            }
+        };
+        stream.message().await
+    }
+
+    fn take(&mut self, message: v2::ReadRowsResponse) -> Result<()> {
+        for chunk in message.chunks {
+            if let Some(row) = self.assembler.push(chunk).map_err(protocol_error)? {
+                self.ready.push_back(row);
+                self.retry.progressed();
+            }
+        }
+        self.assembler
+            .scanned(message.last_scanned_row_key)
+            .map_err(protocol_error)
+    }
+
+    /// Whether a continuation would ask for nothing: the limit is reached, or the range ends at the last key.
+    fn is_exhausted(&self) -> bool {
+        let limit = self.query.limit;
+        let last = self.assembler.last_key();
+        (limit > 0 && self.returned >= limit)
+            || (self.stream.is_none() && is_empty_range(last, &self.query.end))
+    }
+
+    fn request(&self) -> v2::ReadRowsRequest {
+        use v2::row_range::{EndKey, StartKey};
+        let last = self.assembler.last_key();
+        let start_key = match (last.is_empty(), self.query.start.is_empty()) {
+            (false, _) => Some(StartKey::StartKeyOpen(last.clone())),
+            (true, false) => Some(StartKey::StartKeyClosed(self.query.start.clone())),
+            (true, true) => None,
+        };
+        let end = &self.query.end;
+        let end_key = (!end.is_empty()).then(|| EndKey::EndKeyOpen(end.clone()));
+        v2::ReadRowsRequest {
+            table_name: self.table_name.clone(),
+            rows: Some(v2::RowSet {
+                row_keys: Vec::new(),
+                row_ranges: vec![v2::RowRange { start_key, end_key }],
+            }),
+            filter: self.query.filter.clone(),
+            rows_limit: match self.query.limit {
+                0 => 0,
+                limit => i64::try_from(limit - self.returned.min(limit)).unwrap_or(i64::MAX),
+            },
+            ..v2::ReadRowsRequest::default()
+        }
+    }
+}
+
+/// Whether no key lies strictly between the last one read and the end of the range.
+fn is_empty_range(last: &Bytes, end: &Bytes) -> bool {
+    // The successor of a key is the key followed by a zero byte.
+    !last.is_empty()
+        && !end.is_empty()
+        && (end <= last
+            || end
+                .strip_prefix(&last[..])
+                .is_some_and(|rest| rest == b"\0"))
+}
+
+fn protocol_error(why: String) -> anyhow::Error {
+    anyhow!("the server violates the protocol: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_without_keys() {
+        let empty = |last: &'static str, end: &'static str| {
+            is_empty_range(
+                &Bytes::from_static(last.as_bytes()),
+                &Bytes::from_static(end.as_bytes()),
+            )
+        };
+        assert!(empty("b", "b") && empty("b", "a") && empty("b", "b\0"));
+        assert!(!empty("b", "b\0\0") && !empty("b", "c") && !empty("b", "") && !empty("", "a"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Which failures of a call are worth another attempt, and how long to wait before it.
+
+use std::collections::hash_map::RandomState;
+use std::error::Error;
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+use tonic::{Code, Status};
+
+/// Attempts without any progress before giving up. With the waits below this rides out about half a minute, the order of
+/// a server's restart or a tablet's move.
+pub const ATTEMPTS_MAX: u32 = 12;
+const WAIT_FIRST: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Counts the attempts of one call.
+#[derive(Debug, Default)]
+pub struct Retry {
+    failures: u32,
+}
+
+impl Retry {
+    /// The call got somewhere, so the next failure is the first of a new series.
+    pub fn progressed(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Waits before the next attempt, or returns the failure if it is final.
+    pub async fn after(&mut self, status: Status) -> Result<(), Status> {
+        self.failures += 1;
+        if self.failures >= ATTEMPTS_MAX || !is_retryable(&status) {
+            return Err(status);
+        }
+        tokio::time::sleep(jittered(wait(self.failures), random())).await;
+        Ok(())
+    }
+}
+
+/// Whether the same call may succeed later. All calls of this client can be repeated: reads change nothing, and writes
+/// state their timestamps.
+pub fn is_retryable(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable
+        | Code::Aborted
+        | Code::DeadlineExceeded
+        | Code::ResourceExhausted
+        // How tonic reports a deadline it enforced itself.
+        | Code::Cancelled => true,
+        // A status with a source was made here, from a broken connection; one from the server has none.
+        Code::Unknown | Code::Internal => status.source().is_some(),
+        _ => false,
+    }
+}
+
+/// 50 ms, 100 ms, 200 ms ... 5 s.
+fn wait(failures: u32) -> Duration {
+    WAIT_FIRST
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(WAIT_MAX)
+}
+
+/// Between half of the wait and all of it, so that many clients do not come back at once.
+fn jittered(wait: Duration, random: u64) -> Duration {
+    let half = wait / 2;
+    half + half.mul_f64((random % 1024) as f64 / 1024.0)
+}
+
+fn random() -> u64 {
+    // Every RandomState has fresh keys; good enough for spreading retries.
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_passing_troubles_are_retried() {
+        assert!(is_retryable(&Status::unavailable("")));
+        assert!(is_retryable(&Status::resource_exhausted("busy")));
+        assert!(!is_retryable(&Status::not_found("")));
+        assert!(!is_retryable(&Status::internal("unknown family")));
+        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(is_retryable(&Status::from_error(Box::new(broken))));
+    }
+
+    #[test]
+    fn waits_grow_and_are_bounded() {
+        let waits: Vec<_> = (1..=9).map(|failures| wait(failures).as_millis()).collect();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(wait(u32::MAX), WAIT_MAX);
+        for random in [0, 1, 512, 1023, u64::MAX] {
+            let wait = jittered(WAIT_MAX, random);
+            assert!(wait >= WAIT_MAX / 2 && wait <= WAIT_MAX);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_are_bounded() {
+        let mut retry = Retry::default();
+        let mut waits = 0;
+        while retry.after(Status::unavailable("down")).await.is_ok() {
+            waits += 1;
+        }
+        assert_eq!(waits, ATTEMPTS_MAX - 1);
+        retry.progressed();
+        assert!(retry.after(Status::unavailable("down")).await.is_ok());
+        assert!(retry.after(Status::not_found("gone")).await.is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! The command line: one variant per subcommand, and where to connect.
+
+use crate::client::Client;
+use crate::{export, import, schema, show};
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+/// Commands that work against any server of the Bigtable API.
+#[derive(Subcommand, Clone, Debug)]
+pub enum Command {
+    /// Load a CSV, TSV, JSON Lines or deb822 file into a table
+    Import(import::ImportArgs),
+    /// Write a table, or a part of it, to a file
+    Export(export::ExportArgs),
+    /// Count rows
+    Count(show::CountArgs),
+    /// Print rows
+    Scan(show::ScanArgs),
+    /// Print one row
+    Get(show::GetArgs),
+    /// Write cells of one row
+    Put(show::PutArgs),
+    /// List tables and their families
+    Tables(schema::TablesArgs),
+    /// Create a table, or add families to one
+    CreateTable(schema::CreateTableArgs),
+    /// Drop a table and everything in it
+    DropTable(schema::DropTableArgs),
+}
+
+/// Where the server is.
+#[derive(Args, Clone, Debug)]
+pub struct Connection {
+    /// HOST:PORT of the server [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
+    #[arg(long, value_name = "HOST:PORT", env = "STELE_ADDRESS")]
+    pub address: Option<String>,
+    /// Project, the first part of table names in the API
+    #[arg(long, default_value = "stele")]
+    pub project: String,
+}
+
+impl Connection {
+    /// The address after all defaults.
+    pub fn address(&self) -> String {
+        let given = self.address.clone();
+        given
+            .or_else(|| {
+                std::env::var("BIGTABLE_EMULATOR_HOST")
+                    .ok()
+                    .filter(|host| !host.is_empty())
+            })
+            .unwrap_or_else(|| "127.0.0.1:8086".to_owned())
+    }
+
+    /// Connects.
+    pub async fn connect(&self) -> Result<Client> {
+        Client::connect(&self.address(), &self.project).await
+    }
+}
+
+/// Runs one command to its end; must be called within a tokio runtime with time and I/O enabled. An error is one line
+/// for the user.
+pub async fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Import(args) => import::run(args).await,
+        Command::Export(args) => export::run(args).await,
+        Command::Count(args) => show::count(args).await,
+        Command::Scan(args) => show::scan(args).await,
+        Command::Get(args) => show::get(args).await,
+        Command::Put(args) => show::put(args).await,
+        Command::Tables(args) => schema::tables(args).await,
+        Command::CreateTable(args) => schema::create_table(args).await,
+        Command::DropTable(args) => schema::drop_table(args).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser)]
+    struct Binary {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Binary::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_of_the_manual_parse() {
+        for line in include_str!("../../../docs/import-export.md").lines() {
+            let Some(arguments) = line.strip_prefix("$ stele ") else {
+                continue;
+            };
+            let parsed = Binary::try_parse_from(split(&format!("stele {arguments}")));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.err().unwrap());
+        }
+    }
+
+    /// Words as a shell would split them, up to a redirection; single quotes are enough for the manual.
+    fn split(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+        for c in line.chars().chain([' ']) {
+            match c {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted && word.is_empty() => {}
+                ' ' if !quoted => words.push(std::mem::take(&mut word)),
+                c => word.push(c),
+            }
+        }
+        let end = words
+            .iter()
+            .position(|word| matches!(word.as_str(), ">" | "|"));
+        words.truncate(end.unwrap_or(words.len()));
+        words
+    }
+}

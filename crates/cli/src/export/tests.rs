@@ -1,0 +1,113 @@
+use super::*;
+use crate::records::CellValue;
+use std::io::{Cursor, Read};
+
+fn row(key: u32) -> RowCells {
+    let cell = CellValue {
+        family: "f".to_owned(),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: 1000,
+        value: Bytes::from(key.to_string()),
+    };
+    RowCells {
+        key: format!("{key:04}").into(),
+        cells: vec![cell],
+    }
+}
+
+fn open(path: &Path, compression: Compression, options: &str, restart: bool) -> Result<Output> {
+    let args = CellArgs {
+        versions: 1,
+        columns: vec!["f:q".parse().unwrap()],
+        ..CellArgs::default()
+    };
+    let writer = RowWriter::new(OutputFormat::Csv, &args)?;
+    Output::to_file(writer, compression, path, options.to_owned(), restart)
+}
+
+fn text(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap();
+    let mut text = String::new();
+    let mut input =
+        compression::decompress(Box::new(Cursor::new(bytes)), Compression::Auto).unwrap();
+    input.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn an_interrupted_export_goes_on() {
+    for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.csv");
+        let mut output = open(&path, compression, "o", false).unwrap();
+        output.push(&row(1)).unwrap();
+        output.push(&row(2)).unwrap();
+        output.checkpoint().unwrap();
+        // Written after the checkpoint and lost with the process, except for bytes that must be cut off.
+        output.push(&row(3)).unwrap();
+        output.write_member().unwrap();
+        drop(output);
+
+        let mut output = open(&path, compression, "o", false).unwrap();
+        assert_eq!(output.state.last_row.as_deref(), Some(&b"0002"[..]));
+        assert_eq!((output.state.rows, output.state.cells), (2, 2));
+        output.push(&row(3)).unwrap();
+        output.finish().unwrap();
+        assert_eq!(
+            text(&path),
+            "row,f:q\n0001,1\n0002,2\n0003,3\n",
+            "{compression:?}"
+        );
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "part and state are gone"
+        );
+    }
+}
+
+#[test]
+fn other_options_and_lost_parts_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.csv");
+    let mut output = open(&path, Compression::None, "o", false).unwrap();
+    output.push(&row(1)).unwrap();
+    let error = output.stop(anyhow!("connection lost"));
+    assert_eq!(
+        format!("{error:#}"),
+        "stopped after 1 row; run the same command again to continue: connection lost"
+    );
+    let refusal = |options: &str| {
+        open(&path, Compression::None, options, false)
+            .err()
+            .unwrap()
+    };
+    assert!(refusal("other").to_string().contains("other options"));
+    assert!(open(&path, Compression::None, "o", false).is_ok());
+    fs::write(part_path(&path), "").unwrap();
+    assert!(refusal("o").to_string().contains("has 0 bytes"));
+    let output = open(&path, Compression::None, "o", true).unwrap();
+    assert_eq!(output.state.rows, 0);
+}
+
+#[test]
+fn an_empty_table_makes_a_valid_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.csv.gz");
+    open(&path, Compression::Gzip, "o", false)
+        .unwrap()
+        .finish()
+        .unwrap();
+    assert_eq!(text(&path), "row,f:q\n");
+}
+
+#[test]
+fn wide_output_needs_one_version() {
+    let args = CellArgs {
+        versions: 2,
+        columns: vec!["f:q".parse().unwrap()],
+        ..CellArgs::default()
+    };
+    assert!(RowWriter::new(OutputFormat::Csv, &args).is_err());
+    assert!(RowWriter::new(OutputFormat::Jsonl, &args).is_ok());
+}

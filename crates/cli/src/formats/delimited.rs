@@ -1,0 +1,272 @@
+//! CSV and TSV with a header line (RFC 4180 quoting; the delimiter is the only difference).
+//!
+//! Reading: fields are bytes, so invalid UTF-8 passes through. A record whose number of fields differs from the header's
+//! is bad. Blank lines are skipped. With [`Dialect::quotes`] off, quotes are ordinary characters.
+//!
+//! Writing: quotes where needed, `\n` line ends. Bytes that are not UTF-8 take the `base64:` spelling, see
+//! [`crate::escape`].
+
+use crate::escape;
+use crate::records::{Column, Parsed, RECORD_BYTES_MAX, Record, RecordReader, RowCells, too_long};
+use bytes::Bytes;
+use std::io::{self, Read, Write};
+
+/// How fields are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// `,` or tab.
+    pub delimiter: u8,
+    /// Whether `"` quotes a field.
+    pub quotes: bool,
+    /// Whether fields are in the `base64:` spelling.
+    pub base64: bool,
+}
+
+/// Reads records as [`Record::Columns`].
+pub struct DelimitedReader<R: Read> {
+    csv: csv::Reader<Tee<R>>,
+    header: Vec<Bytes>,
+    dialect: Dialect,
+    /// Reused, so that a record costs no allocation until it is taken apart.
+    record: csv::ByteRecord,
+    raw: std::ops::Range<u64>,
+}
+
+impl<R: Read> DelimitedReader<R> {
+    /// Reads the header. A missing header, an empty name or one that occurs twice is an error of the input.
+    pub fn new(input: R, dialect: Dialect) -> io::Result<Self> {
+        let mut csv = csv::ReaderBuilder::new()
+            .delimiter(dialect.delimiter)
+            .quoting(dialect.quotes)
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(Tee {
+                input,
+                buffer: Vec::new(),
+                start: 0,
+                record_line: 1,
+            });
+        let mut record = csv::ByteRecord::new();
+        csv.read_byte_record(&mut record).map_err(io_error)?;
+        let header: Vec<Bytes> = record.iter().map(Bytes::copy_from_slice).collect();
+        if header.is_empty() {
+            return Err(invalid(
+                "the input is empty; a header line with column names is needed",
+            ));
+        }
+        for (at, name) in header.iter().enumerate() {
+            if header.iter().take(at).any(|earlier| earlier == name) {
+                let name = escape::escape(name);
+                return Err(invalid(&format!("the header names column `{name}` twice")));
+            }
+        }
+        Ok(DelimitedReader {
+            csv,
+            header,
+            dialect,
+            record,
+            raw: 0..0,
+        })
+    }
+
+    fn columns(&self) -> Result<Record, String> {
+        if self.record.len() != self.header.len() {
+            let (found, expected) = (self.record.len(), self.header.len());
+            return Err(format!("{found} fields, but the header has {expected}"));
+        }
+        // One copy for the record; its fields are slices of it.
+        let fields = Bytes::copy_from_slice(self.record.as_slice());
+        let mut columns = Vec::with_capacity(self.header.len());
+        for (at, name) in self.header.iter().enumerate() {
+            let mut value = self
+                .record
+                .range(at)
+                .map(|range| fields.slice(range))
+                .unwrap_or_default();
+            if self.dialect.base64 && value.starts_with(escape::BASE64_PREFIX) {
+                value = escape::from_field(&value)?.into_owned().into();
+            }
+            columns.push(Column {
+                name: name.clone(),
+                value,
+            });
+        }
+        Ok(Record::Columns(columns))
+    }
+}
+
+impl<R: Read + Send> RecordReader for DelimitedReader<R> {
+    fn read(&mut self) -> io::Result<Option<Parsed>> {
+        let position = self.csv.position().clone();
+        let tee = self.csv.get_mut();
+        tee.discard_before(position.byte());
+        tee.record_line = position.line();
+        if !self
+            .csv
+            .read_byte_record(&mut self.record)
+            .map_err(io_error)?
+        {
+            return Ok(None);
+        }
+        // The parser skips blank lines as part of the record that follows them; its own text begins after them.
+        let raw = self
+            .csv
+            .get_ref()
+            .slice(&(position.byte()..self.csv.position().byte()));
+        let blank = raw
+            .iter()
+            .take_while(|byte| matches!(byte, b'\n' | b'\r'))
+            .count();
+        let lines = raw
+            .iter()
+            .take(blank)
+            .filter(|byte| **byte == b'\n')
+            .count();
+        self.raw = position.byte() + blank as u64..self.csv.position().byte();
+        Ok(Some(Parsed {
+            line: position.line() + lines as u64,
+            record: self.columns(),
+        }))
+    }
+
+    fn raw(&self) -> &[u8] {
+        let raw = self.csv.get_ref().slice(&self.raw);
+        let raw = raw.strip_suffix(b"\n").unwrap_or(raw);
+        raw.strip_suffix(b"\r").unwrap_or(raw)
+    }
+
+    fn header(&self) -> Option<&[Bytes]> {
+        Some(&self.header)
+    }
+}
+
+/// Keeps what the parser has read since the last record began, so that a bad record can be shown as it was.
+struct Tee<R> {
+    input: R,
+    buffer: Vec<u8>,
+    /// Offset in the input of the first byte of `buffer`.
+    start: u64,
+    /// Line at which the record being read begins, for the error about its length.
+    record_line: u64,
+}
+
+impl<R> Tee<R> {
+    fn discard_before(&mut self, offset: u64) {
+        let unneeded = (offset - self.start.min(offset)).min(self.buffer.len() as u64) as usize;
+        // Moving the rest costs its length, so wait until at least as much is dropped as is moved.
+        if unneeded * 2 >= self.buffer.len() {
+            self.buffer.drain(..unneeded);
+            self.start += unneeded as u64;
+        }
+    }
+
+    fn slice(&self, range: &std::ops::Range<u64>) -> &[u8] {
+        let at = |offset: u64| offset.saturating_sub(self.start) as usize;
+        self.buffer
+            .get(at(range.start)..at(range.end))
+            .unwrap_or_default()
+    }
+}
+
+impl<R: Read> Read for Tee<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.buffer.len() > RECORD_BYTES_MAX {
+            return Err(too_long(self.record_line));
+        }
+        let count = self.input.read(into)?;
+        self.buffer
+            .extend_from_slice(into.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+}
+
+fn invalid(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+fn io_error(error: csv::Error) -> io::Error {
+    // Reading byte records flexibly can only fail in the reader below.
+    io::Error::from(error)
+}
+
+/// Columns of a delimited export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One line per cell: row, family, qualifier, timestamp, value.
+    Long,
+    /// One line per row: the key, then the newest value of each of these (family, qualifier).
+    Wide(Vec<(String, Bytes)>),
+}
+
+/// Writes rows as delimited text.
+#[derive(Clone, Debug)]
+pub struct DelimitedWriter {
+    delimiter: u8,
+    layout: Layout,
+}
+
+impl DelimitedWriter {
+    /// A writer; nothing is written yet.
+    pub fn new(delimiter: u8, layout: Layout) -> Self {
+        DelimitedWriter { delimiter, layout }
+    }
+
+    fn csv<W: Write>(&self, out: W) -> csv::Writer<W> {
+        csv::WriterBuilder::new()
+            .delimiter(self.delimiter)
+            .from_writer(out)
+    }
+
+    /// Writes the header line.
+    pub fn header(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut csv = self.csv(out);
+        match &self.layout {
+            Layout::Long => {
+                csv.write_record(["row", "family", "qualifier", "timestamp", "value"])?;
+            }
+            Layout::Wide(columns) => {
+                csv.write_field("row")?;
+                for (family, qualifier) in columns {
+                    let name = [family.as_bytes(), b":", qualifier.as_ref()].concat();
+                    csv.write_field(escape::to_field(&name))?;
+                }
+                csv.write_record(None::<&[u8]>)?;
+            }
+        }
+        csv.flush()
+    }
+
+    /// Appends one row. Cells come newest first within a column, as the server returns them.
+    pub fn row(&self, row: &RowCells, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut csv = self.csv(out);
+        match &self.layout {
+            Layout::Long => {
+                for cell in &row.cells {
+                    csv.write_field(escape::to_field(&row.key))?;
+                    csv.write_field(&cell.family)?;
+                    csv.write_field(escape::to_field(&cell.qualifier))?;
+                    csv.write_field(cell.timestamp.to_string())?;
+                    csv.write_field(escape::to_field(&cell.value))?;
+                    csv.write_record(None::<&[u8]>)?;
+                }
+            }
+            Layout::Wide(columns) => {
+                csv.write_field(escape::to_field(&row.key))?;
+                for (family, qualifier) in columns {
+                    let newest = row
+                        .cells
+                        .iter()
+                        .find(|cell| cell.family == *family && cell.qualifier == *qualifier);
+                    csv.write_field(
+                        newest.map_or(Default::default(), |cell| escape::to_field(&cell.value)),
+                    )?;
+                }
+                csv.write_record(None::<&[u8]>)?;
+            }
+        }
+        csv.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

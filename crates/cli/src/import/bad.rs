@@ -1,0 +1,156 @@
+//! The list of bad records: line number, reason and the record as it was, separated by tabs.
+//!
+//! Records are found bad ahead of the prefix the checkpoint covers, and again after a resumption. So they wait here until
+//! the prefix passes them; the file then holds exactly the bad records of the prefix, in their order, and a resumed
+//! import cuts it back to the length the checkpoint knows.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// One bad record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRecord {
+    /// Line at which it begins.
+    pub line: u64,
+    /// Why it is bad.
+    pub reason: String,
+    /// Its bytes.
+    pub raw: Vec<u8>,
+}
+
+impl BadRecord {
+    /// Appends the line of the list. Line breaks within reason or record become the two characters `\n`.
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.line.to_string().as_bytes());
+        for text in [self.reason.as_bytes(), &self.raw] {
+            out.push(b'\t');
+            for byte in text {
+                match byte {
+                    b'\n' => out.extend_from_slice(b"\\n"),
+                    b'\r' => out.extend_from_slice(b"\\r"),
+                    byte => out.push(*byte),
+                }
+            }
+        }
+        out.push(b'\n');
+    }
+}
+
+/// The list and those that wait for it.
+#[derive(Debug)]
+pub struct BadList {
+    path: PathBuf,
+    /// Opened at the first bad record, so that a clean import leaves no file.
+    file: Option<File>,
+    bytes: u64,
+    written: u64,
+    /// By number of the record. Bounded by what is in flight, and by the limit on bad records.
+    waiting: BTreeMap<u64, BadRecord>,
+}
+
+impl BadList {
+    /// A list that already holds `written` records in `bytes` bytes.
+    pub fn new(path: PathBuf, bytes: u64, written: u64) -> Self {
+        BadList {
+            path,
+            file: None,
+            bytes,
+            written,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Where the list is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bad records so far, waiting ones included.
+    pub fn count(&self) -> u64 {
+        self.written + self.waiting.len() as u64
+    }
+
+    /// Bad records in the file, and its length.
+    pub fn written(&self) -> (u64, u64) {
+        (self.written, self.bytes)
+    }
+
+    /// Notes a bad record.
+    pub fn note(&mut self, record: u64, bad: BadRecord) {
+        self.waiting.insert(record, bad);
+    }
+
+    /// Writes and syncs the records before this one.
+    pub fn write_before(&mut self, record: u64) -> Result<()> {
+        let rest = self.waiting.split_off(&record);
+        let passed = std::mem::replace(&mut self.waiting, rest);
+        if passed.is_empty() {
+            return Ok(());
+        }
+        let mut lines = Vec::new();
+        passed.values().for_each(|bad| bad.write(&mut lines));
+        self.append(&lines)
+            .with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.bytes += lines.len() as u64;
+        self.written += passed.len() as u64;
+        Ok(())
+    }
+
+    fn append(&mut self, lines: &[u8]) -> std::io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let mut options = OpenOptions::new();
+                let mut file = options
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(&self.path)?;
+                file.set_len(self.bytes)?;
+                file.seek(SeekFrom::End(0))?;
+                self.file.insert(file)
+            }
+        };
+        file.write_all(lines)?;
+        file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(line: u64) -> BadRecord {
+        BadRecord {
+            line,
+            reason: format!("reason {line}"),
+            raw: format!("a\tb\n{line}").into_bytes(),
+        }
+    }
+
+    #[test]
+    fn the_file_follows_the_prefix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("in.bad");
+        let read = || std::fs::read_to_string(&path).unwrap();
+        let mut list = BadList::new(path.clone(), 0, 0);
+        list.write_before(100).unwrap();
+        assert!(!path.exists());
+        list.note(7, bad(8));
+        list.note(3, bad(4));
+        list.write_before(7).unwrap();
+        assert_eq!(read(), "4\treason 4\ta\tb\\n4\n");
+        assert_eq!((list.count(), list.written()), (2, (1, 18)));
+        list.write_before(u64::MAX).unwrap();
+        assert_eq!(read().lines().count(), 2);
+
+        // Resuming from the state in which one was written.
+        let mut list = BadList::new(path.clone(), 18, 1);
+        list.note(9, bad(10));
+        list.write_before(10).unwrap();
+        assert_eq!(read(), "4\treason 4\ta\tb\\n4\n10\treason 10\ta\tb\\n10\n");
+    }
+}

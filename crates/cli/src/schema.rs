@@ -1,0 +1,143 @@
+//! `tables`, `create-table` and `drop-table`.
+
+use crate::client::TableRef;
+use crate::client::admin::{NewFamily, TableInfo};
+use crate::command::Connection;
+use crate::query::parse_bytes;
+use crate::show::print;
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use clap::Args;
+use std::process::ExitCode;
+
+/// Arguments of `tables`.
+#[derive(Args, Clone, Debug)]
+pub struct TablesArgs {
+    /// Only this instance
+    pub instance: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Arguments of `create-table`.
+#[derive(Args, Clone, Debug)]
+pub struct CreateTableArgs {
+    /// The table, as instance/table; the instance is created if it is missing
+    pub table: TableRef,
+    /// A family; may be repeated
+    #[arg(long = "family", value_name = "NAME", required = true)]
+    families: Vec<String>,
+    /// Versions kept per column of these families [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    max_versions: Option<i32>,
+    /// A key at which the new table is split; may be repeated
+    #[arg(long = "split", value_name = "KEY", value_parser = parse_bytes)]
+    splits: Vec<Bytes>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Arguments of `drop-table`.
+#[derive(Args, Clone, Debug)]
+pub struct DropTableArgs {
+    /// The table, as instance/table
+    pub table: TableRef,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Lists tables with their families and garbage-collection rules.
+pub async fn tables(args: TablesArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let instances = match args.instance {
+        Some(instance) => vec![instance],
+        None => match client.list_instances().await? {
+            Some(instances) => instances,
+            None => bail!("this server does not list instances; name one: stele tables INSTANCE"),
+        },
+    };
+    for instance in instances {
+        for table in client.list_tables(&instance).await? {
+            print(&show_table(&instance, &table))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_table(instance: &str, table: &TableInfo) -> String {
+    let mut out = format!("{instance}/{}\n", table.name);
+    let width = table.families.keys().map(String::len).max().unwrap_or(0);
+    for (family, rule) in &table.families {
+        let rule = match rule.as_str() {
+            "all versions" => "keeps all versions".to_owned(),
+            rule => format!("drops {rule}"),
+        };
+        out.push_str(&format!("    {family:width$}  {rule}\n"));
+    }
+    out
+}
+
+/// Creates a table; if it exists, adds the families it lacks.
+pub async fn create_table(args: CreateTableArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    let versions_max = args.max_versions;
+    let families: Vec<NewFamily> = args
+        .families
+        .into_iter()
+        .map(|name| NewFamily { name, versions_max })
+        .collect();
+    if client
+        .create_table(&args.table, &families, &args.splits)
+        .await?
+    {
+        print(&format!("created {}\n", args.table))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let existing = client
+        .get_table(&args.table)
+        .await?
+        .map(|table| table.families);
+    let existing = existing.unwrap_or_default();
+    let missing: Vec<NewFamily> = families
+        .into_iter()
+        .filter(|family| !existing.contains_key(&family.name))
+        .collect();
+    client.create_families(&args.table, &missing).await?;
+    let names: Vec<&str> = missing.iter().map(|family| family.name.as_str()).collect();
+    let added = if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.join(", ")
+    };
+    print(&format!("{} exists; added {added}\n", args.table))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Drops a table.
+pub async fn drop_table(args: DropTableArgs) -> Result<ExitCode> {
+    let client = args.connection.connect().await?;
+    client.drop_table(&args.table).await?;
+    print(&format!("dropped {}\n", args.table))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_listed_with_their_rules() {
+        let families = [("d", "all versions"), ("log", "age > 60 s")];
+        let families = families
+            .map(|(name, rule)| (name.to_owned(), rule.to_owned()))
+            .into();
+        let table = TableInfo {
+            name: "t".to_owned(),
+            families,
+        };
+        assert_eq!(
+            show_table("i", &table),
+            "i/t\n    d    keeps all versions\n    log  drops age > 60 s\n"
+        );
+    }
+}
