@@ -8,6 +8,7 @@ use crate::server::{self, Process, Scratch, Server, Start};
 use crate::shell::Run;
 use crate::tools;
 use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -65,9 +66,14 @@ fn one_round(
             .args([&state])
             .into_command()
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .spawn()?,
     );
+    let mut output = BufReader::new(writer.child().stdout.take().context("no standard output")?);
+    if output.read_line(&mut String::new())? == 0 {
+        eprintln!("round {round}: the writers did not start");
+        return Ok(false);
+    }
     std::thread::sleep(delay);
     if let Some(status) = server.process().ended()? {
         eprintln!("round {round}: the server ended by itself: {status}");
@@ -97,7 +103,7 @@ fn one_round(
     Ok(passed)
 }
 
-/// Delays between 200 ms and 3.2 s: from the middle of table creation to well after the first flush.
+/// Delays between 200 ms and 3.2 s: from the first writes to well after the first flush.
 struct Delays(u64);
 
 impl Delays {

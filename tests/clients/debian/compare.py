@@ -94,13 +94,13 @@ def load(options):
     for field, family, qualifier in MAPPED:
         command += ["--map", f"{field}={family}:{qualifier}"]
     subprocess.run(command, check=True)
-    # A list has one stanza for each version of a package; as in the table, the last one of a package holds.
+    # A few packages have several versions, one stanza after the other: as in the table, the last value of a cell holds.
     packages = {}
     for fields in stanzas(text):
-        packages[fields[b"Package"]] = {
+        packages.setdefault(fields[b"Package"], {}).update({
             f"{family}:{qualifier}": fields[field.encode()]
             for field, family, qualifier in MAPPED if fields.get(field.encode())
-        }
+        })
     return dict(sorted(packages.items()))
 
 

@@ -76,6 +76,10 @@ func write(ctx context.Context, statePath string, workers int, seed uint64) erro
 		return err
 	}
 	defer client.Close()
+	// Whoever kills the server waits for this line: from here on a dead server is no error.
+	if err := print(map[string]any{"known": len(known)}); err != nil {
+		return err
+	}
 	acknowledged := runWriters(ctx, client.Open(tableID), journal, known, workers, seed)
 	if err := journal.close(); err != nil {
 		return err
