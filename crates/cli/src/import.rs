@@ -162,9 +162,14 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     }
     let (sender, mut receiver) = tokio::sync::mpsc::channel(BATCHES_WAITING);
     let (skip, rows_max) = (start.records, args.batch_rows as usize);
-    let parser = tokio::task::spawn_blocking(move || {
-        source::produce(reader, &mapping, skip, rows_max, &sender)
-    });
+    let (done, parsed) = tokio::sync::oneshot::channel();
+    // A thread of its own: the runtime would wait for one of its threads that waits for standard input.
+    std::thread::Builder::new()
+        .name("parser".to_owned())
+        .spawn(move || {
+            // Nobody waits for the result of a parser that was told to stop.
+            let _ = done.send(source::produce(reader, &mapping, skip, rows_max, &sender));
+        })?;
     let mut pipeline = Pipeline {
         client,
         table: args.table.clone(),
@@ -185,7 +190,7 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     drop(receiver);
     if result.is_ok() || path.is_some() {
         // After a failure a parser of standard input may wait for more of it; that of a file ends soon.
-        let parsed = parser.await.context("the parser failed")?;
+        let parsed = parsed.await.context("the parser failed")?;
         result = result.and(parsed.with_context(in_input));
     }
     if let Err(error) = result {

@@ -82,6 +82,11 @@ pub struct Pipeline {
 impl Pipeline {
     /// Writes all batches. Whatever happens, what was acknowledged is in the checkpoint when this returns.
     pub async fn run(&mut self, batches: &mut Receiver<Batch>) -> Result<()> {
+        if let Some(resumable) = &self.resumable {
+            // At once: a place that cannot be written shows before the work, and a repetition uses the same timestamp.
+            checkpoint::store(&resumable.path, &resumable.checkpoint)
+                .context("choose another place for the checkpoint with --state FILE")?;
+        }
         let mut in_flight = FuturesUnordered::new();
         let result = self.pump(batches, &mut in_flight).await;
         if result.is_err() {
