@@ -1,1 +1,19 @@
-//! Catalog records (namespaces, schemas, tablets) and their transactions over coord.
+//! The catalog: which namespaces, tables and tablets exist (Bigtable §5.1, where a METADATA table does this).
+//!
+//! Records live in the coordinator, one key each; a change is one transaction, or, when it has more records than a
+//! transaction may have, several of which the last is the commit point:
+//!
+//! * a table exists when its table record does; tablet records without one are left over and ignored;
+//! * a tablet exists when its record does and its table's; the tablets of a table cover all rows without overlap, which
+//!   [`view::TableEntry`] checks whenever it is built.
+//!
+//! [`Catalog`] keeps the whole in memory as an immutable [`CatalogView`] that readers share.
+
+pub mod catalog;
+pub mod error;
+pub mod record;
+pub mod view;
+
+pub use catalog::Catalog;
+pub use error::CatalogError;
+pub use view::{CatalogView, TableEntry, TabletEntry};

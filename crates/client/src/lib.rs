@@ -7,11 +7,17 @@
 
 pub mod error;
 pub mod request;
+pub mod router;
+pub mod scanner;
 pub mod service;
+pub mod tablets;
 
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RowSample, RmwOperation, RmwRule,
     FamilyChange, TableUpdate, TabletInfo,
 };
+pub use router::Router;
+pub use scanner::{ScannerId, ScannerRegistry};
 pub use service::{RowStream, TableAdmin, TableService};
+pub use tablets::{TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService};

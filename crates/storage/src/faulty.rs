@@ -281,6 +281,14 @@ impl Storage for FaultyStorage {
         self.mount.run_on_name(path, "delete", delete).await
     }
 
+    async fn sync_file(&self, path: &str) -> Result<()> {
+        let sync = |medium: &mut Medium| {
+            let file = medium.file(path)?;
+            medium.sync(self.mount.env(), path, &file)
+        };
+        self.mount.run(path, "sync", sync).await
+    }
+
     async fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(self.mount.enter("", "free bytes")?.free_bytes())
     }

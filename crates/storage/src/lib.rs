@@ -135,6 +135,10 @@ pub trait Storage: Send + Sync + 'static {
     /// Deletes a file durably; `Ok` when it is gone already. Open readers keep working.
     async fn delete(&self, path: &str) -> Result<()>;
 
+    /// Makes everything an existing file holds survive power loss. Recovery needs it: after the process was killed a file
+    /// shows bytes that were written but never synced.
+    async fn sync_file(&self, path: &str) -> Result<()>;
+
     /// Bytes that can still be written, or `None` where there is no such limit.
     async fn free_bytes(&self) -> Result<Option<u64>>;
 

@@ -141,6 +141,13 @@ impl Storage for LocalStorage {
             .await
     }
 
+    async fn sync_file(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        let name = path.to_owned();
+        self.blocking(path, "sync", move |root| root.sync_file(&name))
+            .await
+    }
+
     async fn free_bytes(&self) -> Result<Option<u64>> {
         let free = self
             .blocking("", "statvfs", |root| root.free_bytes())

@@ -124,6 +124,10 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
+    async fn sync_file(&self, path: &str) -> Result<()> {
+        self.open(path).await.map(drop)
+    }
+
     async fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }

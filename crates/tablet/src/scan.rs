@@ -94,6 +94,11 @@ impl TabletScanner {
         }
     }
 
+    /// The tablet being read.
+    pub fn tablet(&self) -> &Arc<Tablet> {
+        &self.tablet
+    }
+
     /// The next rows, `None` when all have been read.
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         if self.ranges.is_empty() {

@@ -236,6 +236,11 @@ impl Tablet {
         }
     }
 
+    /// Waits for a running compaction and keeps others out while the guard lives.
+    pub async fn stop_compactions(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.compacting.lock().await
+    }
+
     /// Sets the active memtables aside for a flush; whether there was anything in them.
     pub(crate) fn freeze(&self) -> bool {
         let mut state = self.state.write();

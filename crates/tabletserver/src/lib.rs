@@ -1,1 +1,25 @@
-//! Serves tablets: log streams, memory limits, maintenance, recovery.
+//! A tablet server: serves tablets, owns their commit log, keeps memory and disk within bounds (Bigtable §5.2–5.4).
+//!
+//! * [`server::TabletServer`] is what the router and the master talk to.
+//! * [`write`] is the way of a write from request to acknowledgement; [`latch`] what makes read-modify-write atomic;
+//!   [`admission`] what refuses or delays writes when memory or disk run out.
+//! * [`maintenance`] decides when tablets are flushed and compacted.
+//! * [`recovery`] turns a data root into a running server.
+
+pub mod admission;
+pub mod error;
+pub mod latch;
+pub mod maintenance;
+pub mod metrics;
+pub mod options;
+pub mod read;
+pub mod recovery;
+pub mod rmw;
+pub mod server;
+pub mod service;
+pub mod split;
+pub mod write;
+
+pub use options::ServerOptions;
+pub use recovery::RecoveryReport;
+pub use server::TabletServer;

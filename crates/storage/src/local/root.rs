@@ -228,6 +228,13 @@ impl Root {
         delete().map_err(|e| fail(path, "delete", &e))
     }
 
+    pub(super) fn sync_file(&self, path: &str) -> Result<()> {
+        let (file, _) = self.open_file(path)?;
+        file.sync_data()
+            .and_then(|()| self.sync_parent(path))
+            .map_err(|e| fail(path, "sync", &e))
+    }
+
     pub(super) fn free_bytes(&self) -> Result<u64> {
         let stat = rustix::fs::statvfs(&self.directory)
             .map_err(|e| fail(&self.directory.display().to_string(), "statvfs", &e.into()))?;

@@ -1,0 +1,258 @@
+//! Changes to the catalog.
+//!
+//! One [`Catalog`] per process; only the master changes it, one change at a time. A change is made in the coordinator first
+//! and in memory when it is durable.
+
+use crate::error::CatalogError;
+use crate::record::{self, NamespaceRecord, TabletRecord};
+use crate::view::{CatalogView, TableEntry, TabletEntry};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stele_coord::{Condition, Coord, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
+use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
+
+/// Result of a catalog operation.
+pub type Result<T> = std::result::Result<T, CatalogError>;
+
+/// The catalog.
+pub struct Catalog {
+    coord: Arc<dyn Coord>,
+    view: RwLock<Arc<CatalogView>>,
+    /// A transaction failed in a way that leaves its outcome open until another one succeeds.
+    unsettled: AtomicBool,
+}
+
+impl Catalog {
+    /// Loads the catalog and removes tablet records that belong to no table.
+    pub async fn load(coord: Arc<dyn Coord>) -> Result<Catalog> {
+        let mut tablets: BTreeMap<TableId, Vec<TabletEntry>> = BTreeMap::new();
+        for (key, versioned) in coord.list(record::TABLETS).await? {
+            let corruption = |detail: String| CatalogError::Corruption { key: key.clone(), detail };
+            let (table, id) = record::parse_tablet_key(&key).ok_or_else(|| corruption("not a tablet key".into()))?;
+            let tablet: TabletRecord = record::decode(&versioned.value).map_err(corruption)?;
+            let entry = TabletEntry { id, range: tablet.range(), version: versioned.version };
+            tablets.entry(table).or_default().push(entry);
+        }
+        let mut view = CatalogView::default();
+        for (key, versioned) in coord.list(record::TABLES).await? {
+            let corruption = |detail: String| CatalogError::Corruption { key: key.clone(), detail };
+            let schema = record::decode_schema(&versioned.value).map_err(corruption)?;
+            let tablets = tablets.remove(&schema.id).unwrap_or_default();
+            let name = schema.name.clone();
+            let entry = TableEntry::new(Arc::new(schema), versioned.version, tablets).map_err(corruption)?;
+            view.tables.insert(name, Arc::new(entry));
+        }
+        for (key, versioned) in coord.list(record::NAMESPACES).await? {
+            let corruption = |detail: String| CatalogError::Corruption { key: key.clone(), detail };
+            let namespace: NamespaceRecord = record::decode(&versioned.value).map_err(corruption)?;
+            let name = key.strip_prefix(record::NAMESPACES).unwrap_or_default().to_owned();
+            view.namespaces.insert(name, (namespace.front_end_data, namespace.explicit));
+        }
+        let catalog = Catalog { coord, view: RwLock::new(Arc::new(view)), unsettled: AtomicBool::new(false) };
+        for (table, leftover) in tablets {
+            catalog.delete_tablet_records(table, leftover.iter().map(|t| t.id)).await?;
+        }
+        Ok(catalog)
+    }
+
+    /// The catalog now.
+    pub fn view(&self) -> Arc<CatalogView> {
+        self.view.read().clone()
+    }
+
+    /// The table of this name.
+    pub fn table(&self, name: &TableName) -> Result<Arc<TableEntry>> {
+        self.view.read().table(name).cloned().ok_or_else(|| CatalogError::NoTable(name.clone()))
+    }
+
+    /// `count` new identifiers, unique over tables and tablets and for ever.
+    pub async fn allocate_ids(&self, count: usize) -> Result<Vec<u64>> {
+        // One durable block of 2^20 per call: 2^44 calls.
+        let block = next_epoch(&*self.coord, "ids").await?;
+        Ok((0..count as u64).map(|n| (block << 20) + n).collect())
+    }
+
+    /// Makes a table with its tablets. Their manifests exist already.
+    pub async fn create_table(&self, schema: TableSchema, tablets: Vec<(TabletId, RowRange)>) -> Result<()> {
+        if self.view().table(&schema.name).is_some() {
+            return Err(CatalogError::TableExists(schema.name));
+        }
+        let mut entries = Vec::with_capacity(tablets.len());
+        for chunk in tablets.chunks(TXN_OPS_MAX) {
+            let writes = chunk.iter().map(|(id, range)| Write::Put {
+                key: record::tablet_key(schema.id, *id),
+                value: record::encode(&TabletRecord::new(range)),
+            });
+            let version = self.commit(Vec::new(), writes.collect()).await?;
+            entries.extend(chunk.iter().map(|(id, range)| TabletEntry { id: *id, range: range.clone(), version }));
+        }
+        let key = record::table_key(&schema.name);
+        let mut conditions = vec![Condition::absent(&key)];
+        let mut writes = vec![Write::Put { key, value: record::encode_schema(&schema) }];
+        let namespace = schema.name.namespace.clone();
+        let new_namespace = !self.view().namespaces.contains_key(&namespace);
+        if new_namespace {
+            let key = record::namespace_key(&namespace);
+            conditions.push(Condition::absent(&key));
+            writes.push(Write::Put { key, value: record::encode(&NamespaceRecord::default()) });
+        }
+        let version = self.commit(conditions, writes).await?;
+        let name = schema.name.clone();
+        let entry = TableEntry::new(Arc::new(schema), version, entries)
+            .map_err(|detail| CatalogError::Corruption { key: record::table_key(&name), detail })?;
+        self.change(|view| {
+            view.tables.insert(name, Arc::new(entry));
+            if new_namespace {
+                view.namespaces.insert(namespace, (Bytes::new(), false));
+            }
+        });
+        Ok(())
+    }
+
+    /// Forgets a table; returns what it was.
+    pub async fn delete_table(&self, name: &TableName) -> Result<Arc<TableEntry>> {
+        let entry = self.table(name)?;
+        let key = record::table_key(name);
+        let conditions = vec![Condition::version(&key, entry.version)];
+        self.commit(conditions, vec![Write::Delete { key }]).await?;
+        self.change(|view| {
+            view.tables.remove(name);
+        });
+        // The table is gone; should this fail, the next start removes the rest.
+        let tablets = entry.tablets().iter().map(|t| t.id);
+        if let Err(error) = self.delete_tablet_records(entry.schema.id, tablets).await {
+            tracing::warn!(table = %name, %error, "tablet records of a dropped table are left over");
+        }
+        Ok(entry)
+    }
+
+    /// Replaces a table's schema.
+    pub async fn update_schema(&self, schema: TableSchema) -> Result<Arc<TableSchema>> {
+        let name = schema.name.clone();
+        let entry = self.table(&name)?;
+        let key = record::table_key(&name);
+        let conditions = vec![Condition::version(&key, entry.version)];
+        let writes = vec![Write::Put { key, value: record::encode_schema(&schema) }];
+        let version = self.commit(conditions, writes).await?;
+        let schema = Arc::new(schema);
+        let changed = entry.with_schema(schema.clone(), version);
+        self.change(|view| {
+            view.tables.insert(name, Arc::new(changed));
+        });
+        Ok(schema)
+    }
+
+    /// Replaces one tablet by others that cover the same rows.
+    pub async fn replace_tablet(
+        &self,
+        table: &TableName,
+        old: TabletId,
+        new: Vec<(TabletId, RowRange)>,
+    ) -> Result<()> {
+        let entry = self.table(table)?;
+        let id = entry.schema.id;
+        let Some(replaced) = entry.tablets().iter().find(|t| t.id == old) else {
+            return Err(CatalogError::Conflict { key: record::tablet_key(id, old) });
+        };
+        let old_key = record::tablet_key(id, old);
+        let conditions = vec![Condition::version(&old_key, replaced.version)];
+        let mut writes = vec![Write::Delete { key: old_key }];
+        writes.extend(new.iter().map(|(tablet, range)| Write::Put {
+            key: record::tablet_key(id, *tablet),
+            value: record::encode(&TabletRecord::new(range)),
+        }));
+        let version = self.commit(conditions, writes).await?;
+        let mut tablets: Vec<TabletEntry> = entry.tablets().iter().filter(|t| t.id != old).cloned().collect();
+        tablets.extend(new.into_iter().map(|(id, range)| TabletEntry { id, range, version }));
+        let changed = TableEntry::new(entry.schema.clone(), entry.version, tablets)
+            .map_err(|detail| CatalogError::Corruption { key: record::table_key(table), detail })?;
+        self.change(|view| {
+            view.tables.insert(table.clone(), Arc::new(changed));
+        });
+        Ok(())
+    }
+
+    /// Makes a namespace, or turns one that came with a table into one made on purpose.
+    pub async fn create_namespace(&self, name: &str, data: Bytes) -> Result<()> {
+        if self.view().namespaces.get(name).is_some_and(|(_, explicit)| *explicit) {
+            return Err(CatalogError::NamespaceExists(name.to_owned()));
+        }
+        self.put_namespace(name, data).await
+    }
+
+    /// Replaces a namespace's data.
+    pub async fn update_namespace(&self, name: &str, data: Bytes) -> Result<()> {
+        if !self.view().namespaces.contains_key(name) {
+            return Err(CatalogError::NoNamespace(name.to_owned()));
+        }
+        self.put_namespace(name, data).await
+    }
+
+    async fn put_namespace(&self, name: &str, data: Bytes) -> Result<()> {
+        let value = record::encode(&NamespaceRecord { front_end_data: data.clone(), explicit: true });
+        self.commit(Vec::new(), vec![Write::Put { key: record::namespace_key(name), value }]).await?;
+        self.change(|view| {
+            view.namespaces.insert(name.to_owned(), (data, true));
+        });
+        Ok(())
+    }
+
+    /// Forgets a namespace, which must be empty.
+    pub async fn delete_namespace(&self, name: &str) -> Result<()> {
+        let view = self.view();
+        if !view.namespaces.contains_key(name) {
+            return Err(CatalogError::NoNamespace(name.to_owned()));
+        }
+        debug_assert!(view.tables_of(name).next().is_none(), "the caller drops the tables first");
+        self.commit(Vec::new(), vec![Write::Delete { key: record::namespace_key(name) }]).await?;
+        self.change(|view| {
+            view.namespaces.remove(name);
+        });
+        Ok(())
+    }
+
+    async fn delete_tablet_records(&self, table: TableId, tablets: impl Iterator<Item = TabletId>) -> Result<()> {
+        let keys: Vec<String> = tablets.map(|t| record::tablet_key(table, t)).collect();
+        for chunk in keys.chunks(TXN_OPS_MAX) {
+            let writes = chunk.iter().map(|key| Write::Delete { key: key.clone() }).collect();
+            self.commit(Vec::new(), writes).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit(&self, conditions: Vec<Condition>, writes: Vec<Write>) -> Result<u64> {
+        match self.coord.txn(Txn { conditions, writes }).await {
+            Ok(TxnOutcome::Committed { revision }) => {
+                self.unsettled.store(false, Ordering::Release);
+                Ok(revision)
+            }
+            Ok(TxnOutcome::Conflict { key }) => Err(CatalogError::Conflict { key }),
+            Err(error) => {
+                if error.is_ambiguous() {
+                    self.unsettled.store(true, Ordering::Release);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// After a change of unknown outcome: makes sure that it has not happened and will not. A change that was refused
+    /// must not come back with the next start.
+    pub async fn settle(&self) -> Result<()> {
+        if self.unsettled.load(Ordering::Acquire) {
+            let write = Write::Put { key: "catalog/settled".to_owned(), value: Bytes::new() };
+            self.commit(Vec::new(), vec![write]).await?;
+        }
+        Ok(())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut CatalogView)) {
+        let mut view = self.view.write();
+        let mut next = CatalogView::clone(&view);
+        change(&mut next);
+        *view = Arc::new(next);
+    }
+}

@@ -1,0 +1,56 @@
+//! Errors of the catalog.
+
+use stele_coord::CoordError;
+use stele_types::{ErrorKind, TableName};
+
+/// What went wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// No such table.
+    #[error("table {0} does not exist")]
+    NoTable(TableName),
+    /// The name is taken.
+    #[error("table {0} exists already")]
+    TableExists(TableName),
+    /// No such namespace.
+    #[error("namespace {0} does not exist")]
+    NoNamespace(String),
+    /// The name is taken.
+    #[error("namespace {0} exists already")]
+    NamespaceExists(String),
+    /// Somebody else changed the same record first.
+    #[error("the catalog changed meanwhile ({key})")]
+    Conflict {
+        /// The record.
+        key: String,
+    },
+    /// A record is not what was written, or the records contradict each other.
+    #[error("catalog record {key}: {detail}")]
+    Corruption {
+        /// The record.
+        key: String,
+        /// What was expected and what was found.
+        detail: String,
+    },
+    /// The coordinator failed.
+    #[error(transparent)]
+    Coord(#[from] CoordError),
+}
+
+impl CatalogError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            CatalogError::NoTable(_) | CatalogError::NoNamespace(_) => ErrorKind::NotFound,
+            CatalogError::TableExists(_) | CatalogError::NamespaceExists(_) => ErrorKind::AlreadyExists,
+            CatalogError::Conflict { .. } => ErrorKind::Aborted,
+            CatalogError::Corruption { .. } => ErrorKind::Corruption,
+            CatalogError::Coord(e) => e.kind(),
+        }
+    }
+
+    /// Whether the change may have happened all the same.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(self, CatalogError::Coord(e) if e.is_ambiguous())
+    }
+}

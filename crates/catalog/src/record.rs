@@ -1,0 +1,313 @@
+//! Catalog records as bytes: protocol-buffers messages behind one version byte. Tags are in `docs/formats/catalog.md` and
+//! are never reused. The coordinator checksums what it stores.
+
+use bytes::Bytes;
+use prost::Message;
+use std::collections::BTreeMap;
+use stele_types::gc::GC_RULE_DEPTH_MAX;
+use stele_types::{
+    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId, LocalityGroup, RowRange,
+    TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
+};
+
+/// Version byte of every record.
+const VERSION: u8 = 1;
+
+/// A namespace.
+#[derive(Clone, PartialEq, Message)]
+pub struct NamespaceRecord {
+    /// What the front end wants back.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub front_end_data: Bytes,
+    /// Made on purpose, not by making a table in it.
+    #[prost(bool, tag = "2")]
+    pub explicit: bool,
+}
+
+/// A tablet.
+#[derive(Clone, PartialEq, Message)]
+pub struct TabletRecord {
+    /// First row.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub start: Bytes,
+    /// First row past it; absent at the end of the table.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub end: Option<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TableRecord {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(string, tag = "2")]
+    namespace: String,
+    #[prost(string, tag = "3")]
+    table: String,
+    #[prost(uint64, tag = "4")]
+    version: u64,
+    /// 1 micros, 2 millis.
+    #[prost(uint32, tag = "5")]
+    time_unit: u32,
+    #[prost(int64, tag = "6")]
+    granularity: i64,
+    /// 1 by sequence, 2 by timestamp.
+    #[prost(uint32, tag = "7")]
+    delete_rule: u32,
+    /// 0 the server's, 1 none, 2 flush, 3 sync.
+    #[prost(uint32, tag = "8")]
+    durability: u32,
+    #[prost(bool, tag = "9")]
+    deletion_protection: bool,
+    #[prost(message, repeated, tag = "10")]
+    families: Vec<FamilyRecord>,
+    #[prost(uint32, tag = "11")]
+    next_family: u32,
+    #[prost(message, repeated, tag = "12")]
+    groups: Vec<GroupRecord>,
+    #[prost(uint64, tag = "13")]
+    tablet_bytes_max: u64,
+    #[prost(bytes = "vec", tag = "14")]
+    front_end_data: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct FamilyRecord {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(message, optional, tag = "3")]
+    gc_rule: Option<GcRecord>,
+    /// 0 bytes, else the aggregate's number.
+    #[prost(uint32, tag = "4")]
+    aggregate: u32,
+    #[prost(uint32, tag = "5")]
+    group: u32,
+    #[prost(bytes = "vec", tag = "6")]
+    front_end_data: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GroupRecord {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(uint32, tag = "3")]
+    compression: u32,
+}
+
+/// Exactly one of the numbers is set, or `kind` says which list it is.
+#[derive(Clone, PartialEq, Message)]
+struct GcRecord {
+    /// 1 versions, 2 age, 3 union, 4 intersection.
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(uint32, tag = "2")]
+    versions: u32,
+    #[prost(int64, tag = "3")]
+    age_micros: i64,
+    #[prost(message, repeated, tag = "4")]
+    members: Vec<GcRecord>,
+}
+
+/// Encodes any record.
+pub fn encode(record: &impl Message) -> Bytes {
+    let mut out = Vec::with_capacity(1 + record.encoded_len());
+    out.push(VERSION);
+    out.extend_from_slice(&record.encode_to_vec());
+    out.into()
+}
+
+/// Decodes any record; the error says why not.
+pub fn decode<R: Message + Default>(bytes: &[u8]) -> Result<R, String> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => R::decode(rest).map_err(|e| e.to_string()),
+        Some((version, _)) => Err(format!("record version {version}, this binary reads {VERSION}")),
+        None => Err("empty record".to_owned()),
+    }
+}
+
+impl TabletRecord {
+    /// The record of a range.
+    pub fn new(range: &RowRange) -> Self {
+        TabletRecord { start: range.start.clone(), end: range.end.clone() }
+    }
+
+    /// Its rows.
+    pub fn range(&self) -> RowRange {
+        RowRange { start: self.start.clone(), end: self.end.clone() }
+    }
+}
+
+/// Encodes a schema.
+pub fn encode_schema(schema: &TableSchema) -> Bytes {
+    let families = schema.families.iter().map(|(id, f)| FamilyRecord {
+        id: id.0,
+        name: f.name.clone(),
+        gc_rule: f.gc_rule.as_ref().map(gc_record),
+        aggregate: match f.value_type {
+            ValueType::Bytes => 0,
+            ValueType::Aggregate(kind) => kind as u32,
+        },
+        group: f.group.0,
+        front_end_data: f.front_end_data.clone(),
+    });
+    let groups = schema.groups.iter().map(|g| GroupRecord {
+        id: g.id.0,
+        name: g.name.clone(),
+        compression: g.compression as u32,
+    });
+    encode(&TableRecord {
+        id: schema.id.0,
+        namespace: schema.name.namespace.clone(),
+        table: schema.name.table.clone(),
+        version: schema.version,
+        time_unit: match schema.time_unit {
+            TimeUnit::Micros => 1,
+            TimeUnit::Millis => 2,
+        },
+        granularity: schema.granularity,
+        delete_rule: match schema.delete_rule {
+            DeleteRule::BySequence => 1,
+            DeleteRule::ByTimestamp => 2,
+        },
+        durability: match schema.durability {
+            None => 0,
+            Some(Durability::None) => 1,
+            Some(Durability::Flush) => 2,
+            Some(Durability::Sync) => 3,
+        },
+        deletion_protection: schema.deletion_protection,
+        families: families.collect(),
+        next_family: schema.next_family.0,
+        groups: groups.collect(),
+        tablet_bytes_max: schema.tablet_bytes_max,
+        front_end_data: schema.front_end_data.clone(),
+    })
+}
+
+/// Decodes a schema; the error says why not.
+pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
+    let record: TableRecord = decode(bytes)?;
+    let mut families = BTreeMap::new();
+    for family in record.families {
+        let (id, family) = decode_family(family)?;
+        families.insert(id, family);
+    }
+    let group = |g: GroupRecord| -> Result<LocalityGroup, String> {
+        let compression = u8::try_from(g.compression).ok().and_then(Compression::from_byte);
+        let compression = compression.ok_or_else(|| format!("compression {}", g.compression))?;
+        Ok(LocalityGroup { id: GroupId(g.id), name: g.name, compression })
+    };
+    let groups: Vec<LocalityGroup> = record.groups.into_iter().map(group).collect::<Result<_, _>>()?;
+    if groups.is_empty() || record.granularity < 1 {
+        return Err("no locality group, or granularity below 1".to_owned());
+    }
+    Ok(TableSchema {
+        id: TableId(record.id),
+        name: TableName::new(record.namespace, record.table),
+        version: record.version,
+        time_unit: match record.time_unit {
+            1 => TimeUnit::Micros,
+            2 => TimeUnit::Millis,
+            other => return Err(format!("time unit {other}")),
+        },
+        granularity: record.granularity,
+        delete_rule: match record.delete_rule {
+            1 => DeleteRule::BySequence,
+            2 => DeleteRule::ByTimestamp,
+            other => return Err(format!("delete rule {other}")),
+        },
+        durability: match record.durability {
+            0 => None,
+            1 => Some(Durability::None),
+            2 => Some(Durability::Flush),
+            3 => Some(Durability::Sync),
+            other => return Err(format!("durability {other}")),
+        },
+        deletion_protection: record.deletion_protection,
+        families,
+        next_family: FamilyId(record.next_family),
+        groups,
+        tablet_bytes_max: record.tablet_bytes_max,
+        front_end_data: record.front_end_data,
+    })
+}
+
+fn decode_family(record: FamilyRecord) -> Result<(FamilyId, Family), String> {
+    let value_type = match record.aggregate {
+        0 => ValueType::Bytes,
+        1 => ValueType::Aggregate(AggregateKind::Sum),
+        2 => ValueType::Aggregate(AggregateKind::Min),
+        3 => ValueType::Aggregate(AggregateKind::Max),
+        other => return Err(format!("aggregate {other}")),
+    };
+    if record.id == 0 {
+        return Err("family 0 is reserved".to_owned());
+    }
+    let family = Family {
+        name: record.name,
+        gc_rule: record.gc_rule.map(|r| decode_gc(r, GC_RULE_DEPTH_MAX)).transpose()?,
+        value_type,
+        group: GroupId(record.group),
+        front_end_data: record.front_end_data,
+    };
+    Ok((FamilyId(record.id), family))
+}
+
+fn gc_record(rule: &GcRule) -> GcRecord {
+    let list = |kind, rules: &[GcRule]| GcRecord {
+        kind,
+        members: rules.iter().map(gc_record).collect(),
+        ..GcRecord::default()
+    };
+    match rule {
+        GcRule::MaxVersions(versions) => GcRecord { kind: 1, versions: *versions, ..GcRecord::default() },
+        GcRule::MaxAgeMicros(age) => GcRecord { kind: 2, age_micros: *age, ..GcRecord::default() },
+        GcRule::Union(rules) => list(3, rules),
+        GcRule::Intersection(rules) => list(4, rules),
+    }
+}
+
+fn decode_gc(record: GcRecord, depth: usize) -> Result<GcRule, String> {
+    if depth == 0 {
+        return Err(format!("a garbage-collection rule nested deeper than {GC_RULE_DEPTH_MAX}"));
+    }
+    let members = |members: Vec<GcRecord>| members.into_iter().map(|m| decode_gc(m, depth - 1)).collect::<Result<Vec<_>, _>>();
+    Ok(match record.kind {
+        1 => GcRule::MaxVersions(record.versions),
+        2 => GcRule::MaxAgeMicros(record.age_micros),
+        3 => GcRule::Union(members(record.members)?),
+        4 => GcRule::Intersection(members(record.members)?),
+        other => return Err(format!("garbage-collection rule {other}")),
+    })
+}
+
+/// Prefix of namespace records.
+pub const NAMESPACES: &str = "catalog/namespace/";
+/// Prefix of table records.
+pub const TABLES: &str = "catalog/table/";
+/// Prefix of tablet records.
+pub const TABLETS: &str = "catalog/tablet/";
+
+/// Key of a namespace record.
+pub fn namespace_key(namespace: &str) -> String {
+    format!("{NAMESPACES}{namespace}")
+}
+
+/// Key of a table record.
+pub fn table_key(name: &TableName) -> String {
+    format!("{TABLES}{}/{}", name.namespace, name.table)
+}
+
+/// Key of a tablet record.
+pub fn tablet_key(table: TableId, tablet: TabletId) -> String {
+    format!("{TABLETS}{:016x}/{:016x}", table.0, tablet.0)
+}
+
+/// The table and tablet of a record's key.
+pub fn parse_tablet_key(key: &str) -> Option<(TableId, TabletId)> {
+    let (table, tablet) = key.strip_prefix(TABLETS)?.split_once('/')?;
+    Some((TableId(u64::from_str_radix(table, 16).ok()?), TabletId(u64::from_str_radix(tablet, 16).ok()?)))
+}

@@ -1,0 +1,98 @@
+//! The catalog in memory: immutable, shared, replaced as a whole.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
+
+/// One tablet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TabletEntry {
+    /// Which tablet.
+    pub id: TabletId,
+    /// Its rows.
+    pub range: RowRange,
+    /// Version of its record, for conditional changes.
+    pub version: u64,
+}
+
+/// One table.
+#[derive(Clone, Debug)]
+pub struct TableEntry {
+    /// The schema.
+    pub schema: Arc<TableSchema>,
+    /// Version of its record.
+    pub version: u64,
+    /// The tablets in row order.
+    tablets: Vec<TabletEntry>,
+}
+
+impl TableEntry {
+    /// A table with its tablets, in any order; the error says where they leave a hole or overlap.
+    pub fn new(schema: Arc<TableSchema>, version: u64, mut tablets: Vec<TabletEntry>) -> Result<Self, String> {
+        tablets.sort_by(|a, b| a.range.start.cmp(&b.range.start));
+        let mut expected = Some(Bytes::new());
+        for tablet in &tablets {
+            if expected.as_ref() != Some(&tablet.range.start) {
+                return Err(format!(
+                    "tablet {} begins at {:?}, the one before ends at {expected:?}",
+                    tablet.id, tablet.range.start
+                ));
+            }
+            expected = tablet.range.end.clone();
+        }
+        match expected {
+            None => Ok(TableEntry { schema, version, tablets }),
+            Some(end) => Err(format!("no tablet from row {end:?} on")),
+        }
+    }
+
+    /// The same tablets under another schema.
+    pub fn with_schema(&self, schema: Arc<TableSchema>, version: u64) -> Self {
+        TableEntry { schema, version, tablets: self.tablets.clone() }
+    }
+
+    /// The tablets in row order.
+    pub fn tablets(&self) -> &[TabletEntry] {
+        &self.tablets
+    }
+
+    /// The tablet that holds `row`.
+    pub fn tablet_of(&self, row: &[u8]) -> &TabletEntry {
+        let after = self.tablets.partition_point(|t| t.range.start <= row);
+        &self.tablets[after.saturating_sub(1)]
+    }
+
+    /// The tablet that holds the last row below `end`, or the last tablet for `None`.
+    pub fn tablet_before(&self, end: Option<&[u8]>) -> &TabletEntry {
+        let after = end.map_or(self.tablets.len(), |end| self.tablets.partition_point(|t| t.range.start < end));
+        &self.tablets[after.saturating_sub(1)]
+    }
+}
+
+/// The whole catalog at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct CatalogView {
+    /// By name.
+    pub tables: BTreeMap<TableName, Arc<TableEntry>>,
+    /// What front ends keep about namespaces, and whether they were made on purpose.
+    pub namespaces: BTreeMap<String, (Bytes, bool)>,
+}
+
+impl CatalogView {
+    /// The table of this name.
+    pub fn table(&self, name: &TableName) -> Option<&Arc<TableEntry>> {
+        self.tables.get(name)
+    }
+
+    /// The table with this id.
+    pub fn table_by_id(&self, id: TableId) -> Option<&Arc<TableEntry>> {
+        self.tables.values().find(|t| t.schema.id == id)
+    }
+
+    /// The tables of a namespace, by name.
+    pub fn tables_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<TableEntry>> + 'a {
+        let from = TableName::new(namespace, "");
+        self.tables.range(from..).take_while(move |(name, _)| name.namespace == namespace).map(|(_, t)| t)
+    }
+}

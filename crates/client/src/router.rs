@@ -1,0 +1,308 @@
+//! From tables and rows to tablets.
+//!
+//! The router looks rows up in the catalog, sends each tablet its part, and puts the answers together. A tablet may split
+//! or move between the lookup and the call; it then answers `Unavailable`, and the router looks up again what is left.
+
+use crate::error::{ServiceError, ServiceResult};
+use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
+use crate::service::{RowStream, TableService};
+use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_catalog::{Catalog, TableEntry};
+use stele_env::Env;
+use stele_types::{Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableName, TableSchema, TabletId};
+
+/// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
+/// more than a split takes.
+const ATTEMPTS_MAX: u32 = 60;
+/// Longest pause between attempts.
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Pieces a tablet is sampled in.
+const SAMPLES_PER_TABLET: u64 = 8;
+
+/// Implements the data half of the waist.
+pub struct Router {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    env: Env,
+    catalog: Arc<Catalog>,
+    tablets: Arc<dyn TabletService>,
+}
+
+impl Router {
+    /// A router over one server's tablets.
+    pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletService>) -> Self {
+        Router { shared: Arc::new(Shared { env, catalog, tablets }) }
+    }
+}
+
+impl Shared {
+    fn table(&self, name: &TableName) -> ServiceResult<Arc<TableEntry>> {
+        self.catalog.table(name).map_err(|e| ServiceError::new(e.kind(), e.to_string()))
+    }
+
+    /// Calls the tablet of a row until it is found, pausing between attempts. Other errors are the caller's.
+    async fn with_tablet<T, F: Future<Output = ServiceResult<T>>>(
+        &self,
+        table: &TableName,
+        row: &[u8],
+        call: impl Fn(TabletId) -> F,
+    ) -> ServiceResult<T> {
+        let mut attempt = 0;
+        loop {
+            let tablet = self.table(table)?.tablet_of(row).id;
+            match call(tablet).await {
+                Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
+                    attempt += 1;
+                    self.pause(attempt).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn pause(&self, attempt: u32) {
+        let pause = Duration::from_millis(1 << attempt.min(7)).min(PAUSE_MAX);
+        self.env.sleep(pause).await;
+    }
+
+    /// Writes rows, all of which one tablet held when the catalog was looked at.
+    async fn mutate_some(&self, request: &MutateRows, mut left: Vec<usize>, results: &mut [ServiceResult<()>]) {
+        let mut attempt = 0;
+        while !left.is_empty() {
+            let table = match self.table(&request.table) {
+                Ok(table) => table,
+                Err(error) => {
+                    left.iter().for_each(|&i| results[i] = Err(error.clone()));
+                    return;
+                }
+            };
+            let mut retry = Vec::new();
+            for (tablet, items) in by_tablet(&table, &request.rows, &left) {
+                let rows = items.iter().map(|&i| request.rows[i].clone()).collect();
+                match self.tablets.mutate(tablet, rows, request.durability).await {
+                    Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
+                        retry.extend(items);
+                    }
+                    outcome => items.iter().for_each(|&i| results[i] = outcome.clone()),
+                }
+            }
+            left = retry;
+            if !left.is_empty() {
+                attempt += 1;
+                self.pause(attempt).await;
+            }
+        }
+    }
+}
+
+/// The items of a request by tablet, each in request order.
+fn by_tablet(table: &TableEntry, rows: &[RowMutation], items: &[usize]) -> BTreeMap<TabletId, Vec<usize>> {
+    let mut tablets: BTreeMap<TabletId, Vec<usize>> = BTreeMap::new();
+    for &i in items {
+        tablets.entry(table.tablet_of(&rows[i].row).id).or_default().push(i);
+    }
+    tablets
+}
+
+#[async_trait]
+impl TableService for Router {
+    fn schema(&self, table: &TableName) -> ServiceResult<Arc<TableSchema>> {
+        Ok(self.shared.table(table)?.schema.clone())
+    }
+
+    async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+        let schema = self.schema(&request.table)?;
+        if let Some(filter) = &request.filter {
+            filter.compile(&schema).map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
+        }
+        let limit = if request.rows_limit == 0 { u64::MAX } else { request.rows_limit };
+        let left = request.rows.clone();
+        Ok(Box::new(RoutedRows { shared: self.shared.clone(), request, left, limit, current: None, attempt: 0 }))
+    }
+
+    async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
+        self.shared.table(&request.table)?;
+        let mut results = vec![Ok(()); request.rows.len()];
+        let all = (0..request.rows.len()).collect();
+        self.shared.mutate_some(&request, all, &mut results).await;
+        Ok(results)
+    }
+
+    async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
+        let CheckAndMutate { table, row, predicate, on_match, otherwise, durability } = request;
+        let request =
+            TabletCheckAndMutate { row: row.clone(), predicate, on_match, otherwise, durability };
+        let call = |tablet| self.shared.tablets.check_and_mutate(tablet, request.clone());
+        self.shared.with_tablet(&table, &row, call).await
+    }
+
+    async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>> {
+        let ReadModifyWrite { table, row, rules, durability } = request;
+        let call =
+            |tablet| self.shared.tablets.read_modify_write(tablet, row.clone(), rules.clone(), durability);
+        self.shared.with_tablet(&table, &row, call).await
+    }
+
+    async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
+        let split_bytes = 64 << 20;
+        let mut samples = Vec::new();
+        let mut offset = 0;
+        for tablet in self.shared.table(table)?.tablets() {
+            if !tablet.range.overlaps(&range) {
+                continue;
+            }
+            let call = |id| self.shared.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
+            let sample = self.shared.with_tablet(table, &tablet.range.start, call).await?;
+            let within = sample.rows.into_iter().filter(|(row, _)| tablet.range.contains(row) && range.contains(row));
+            samples.extend(within.map(|(row, before)| RowSample { row, offset_bytes: offset + before }));
+            offset += sample.bytes;
+            if let Some(end) = &tablet.range.end {
+                samples.push(RowSample { row: end.clone(), offset_bytes: offset });
+            }
+        }
+        if range.end.is_none() {
+            samples.push(RowSample { row: Bytes::new(), offset_bytes: offset });
+        }
+        Ok(samples)
+    }
+
+    async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {
+        let mut infos = Vec::new();
+        for tablet in self.shared.table(table)?.tablets() {
+            let bytes = match self.shared.tablets.sample(tablet.id, u64::MAX).await {
+                Ok(sample) => sample.bytes,
+                Err(error) if error.kind == ErrorKind::Unavailable => 0,
+                Err(error) => return Err(error),
+            };
+            infos.push(TabletInfo { id: tablet.id, range: tablet.range.clone(), bytes });
+        }
+        Ok(infos)
+    }
+}
+
+/// A read over the tablets of a table, one after the other.
+struct RoutedRows {
+    shared: Arc<Shared>,
+    request: ReadRows,
+    /// Rows not read yet.
+    left: RowSet,
+    /// Rows that may still be returned.
+    limit: u64,
+    /// The tablet being read: its rows, and what it says.
+    current: Option<(RowRange, Box<dyn RowStream>)>,
+    attempt: u32,
+}
+
+#[async_trait]
+impl RowStream for RoutedRows {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        loop {
+            if self.limit == 0 {
+                return Ok(None);
+            }
+            if self.current.is_none() && !self.open().await? {
+                return Ok(None);
+            }
+            let Some((range, stream)) = &mut self.current else { continue };
+            match stream.next().await {
+                Ok(Some(mut batch)) => {
+                    self.attempt = 0;
+                    batch.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
+                    self.limit -= batch.len() as u64;
+                    if let Some(last) = &batch.scanned_through {
+                        self.left = remaining(&self.left, last, self.request.reversed);
+                    }
+                    return Ok(Some(batch));
+                }
+                Ok(None) => {
+                    self.left = without(&self.left, range);
+                    self.current = None;
+                }
+                Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
+                    self.attempt += 1;
+                    self.current = None;
+                    self.shared.pause(self.attempt).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl RoutedRows {
+    /// Starts on the next tablet; whether there is one.
+    async fn open(&mut self) -> ServiceResult<bool> {
+        let ranges = self.left.ranges();
+        let next = if self.request.reversed { ranges.last() } else { ranges.first() };
+        let Some(next) = next else { return Ok(false) };
+        let table = self.shared.table(&self.request.table)?;
+        let tablet = if self.request.reversed {
+            table.tablet_before(next.end.as_deref())
+        } else {
+            table.tablet_of(&next.start)
+        };
+        let read = TabletRead {
+            rows: self.left.intersect(&tablet.range),
+            filter: self.request.filter.clone(),
+            reversed: self.request.reversed,
+            raw: self.request.raw,
+        };
+        match self.shared.tablets.read(tablet.id, read).await {
+            Ok(stream) => self.current = Some((tablet.range.clone(), stream)),
+            Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
+                self.attempt += 1;
+                self.shared.pause(self.attempt).await;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+}
+
+/// The rows of `set` that a scan which has come through `last` has still before it.
+fn remaining(set: &RowSet, last: &Bytes, reversed: bool) -> RowSet {
+    let ahead = if reversed {
+        RowRange { start: Bytes::new(), end: Some(last.clone()) }
+    } else {
+        RowRange { start: stele_types::range::successor(last), end: None }
+    };
+    set.intersect(&ahead)
+}
+
+/// The rows of `set` outside `range`.
+fn without(set: &RowSet, range: &RowRange) -> RowSet {
+    let below = RowRange { start: Bytes::new(), end: Some(range.start.clone()) };
+    let above = range.end.clone().map(|end| RowRange { start: end, end: None });
+    let mut ranges = set.intersect(&below).ranges().to_vec();
+    if let Some(above) = above {
+        ranges.extend_from_slice(set.intersect(&above).ranges());
+    }
+    RowSet::new(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: &'static str, end: &'static str) -> RowRange {
+        RowRange { start: Bytes::from_static(start.as_bytes()), end: Some(Bytes::from_static(end.as_bytes())) }
+    }
+
+    #[test]
+    fn what_is_left_of_a_scan() {
+        let set = RowSet::new(vec![range("a", "c"), range("f", "k")]);
+        assert_eq!(without(&set, &range("b", "g")), RowSet::new(vec![range("a", "b"), range("g", "k")]));
+        assert_eq!(without(&set, &RowRange::all()), RowSet::new(vec![]));
+        let last = Bytes::from_static(b"g");
+        assert_eq!(remaining(&set, &last, false), RowSet::new(vec![range("g\0", "k")]));
+        assert_eq!(remaining(&set, &last, true), RowSet::new(vec![range("a", "c"), range("f", "g")]));
+    }
+}

@@ -1,0 +1,163 @@
+//! Checks and changes of schemas. Pure: a change takes a schema and gives the next one, or says why not.
+
+use std::collections::BTreeMap;
+use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResult, TableUpdate};
+use stele_types::gc::GC_RULE_DEPTH_MAX;
+use stele_types::{
+    ErrorKind, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableSchema, ValueType, limits,
+};
+
+/// The schema of a new table.
+pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
+    check_name("table", &table.name.table, limits::TABLE_NAME_BYTES_MAX)?;
+    check_name("namespace", &table.name.namespace, limits::TABLE_NAME_BYTES_MAX)?;
+    if table.granularity < 1 {
+        return Err(ServiceError::invalid("the granularity must be at least 1"));
+    }
+    let mut schema = TableSchema {
+        id,
+        name: table.name,
+        version: 1,
+        time_unit: table.time_unit,
+        granularity: table.granularity,
+        delete_rule: table.delete_rule,
+        durability: table.durability,
+        deletion_protection: table.deletion_protection,
+        families: BTreeMap::new(),
+        next_family: FamilyId(1),
+        groups: vec![LocalityGroup { id: GroupId(0), name: "default".to_owned(), compression: table.compression }],
+        tablet_bytes_max: 0,
+        front_end_data: table.front_end_data,
+    };
+    for family in table.families {
+        add_family(&mut schema, family)?;
+    }
+    Ok(schema)
+}
+
+/// The schema after changes of families, or the error of the first that cannot be made.
+pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> ServiceResult<TableSchema> {
+    let mut next = schema.clone();
+    next.version += 1;
+    for change in changes {
+        match change {
+            FamilyChange::Create(family) => add_family(&mut next, family)?,
+            FamilyChange::Update { name, gc_rule, value_type } => {
+                let family = family_mut(&mut next, &name)?;
+                if let Some(rule) = gc_rule {
+                    check_rule(rule.as_ref())?;
+                    family.gc_rule = rule;
+                }
+                if let Some((value_type, data)) = value_type {
+                    check_type_change(family.value_type, value_type)?;
+                    family.value_type = value_type;
+                    family.front_end_data = data;
+                }
+            }
+            FamilyChange::Drop { name } => {
+                if next.deletion_protection {
+                    let message = format!("table {} is protected: its families cannot be dropped", next.name);
+                    return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+                }
+                let Some((id, _)) = next.family_named(&name) else { return Err(no_family(&name)) };
+                next.families.remove(&id);
+            }
+        }
+    }
+    Ok(next)
+}
+
+/// The schema after a change of the table's own settings.
+pub fn change_table(schema: &TableSchema, update: TableUpdate) -> TableSchema {
+    let mut next = schema.clone();
+    next.version += 1;
+    if let Some(protected) = update.deletion_protection {
+        next.deletion_protection = protected;
+    }
+    if let Some(durability) = update.durability {
+        next.durability = durability;
+    }
+    if let Some(data) = update.front_end_data {
+        next.front_end_data = data;
+    }
+    next
+}
+
+fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> {
+    check_name("family", &family.name, limits::FAMILY_NAME_BYTES_MAX)?;
+    check_rule(family.gc_rule.as_ref())?;
+    if schema.family_named(&family.name).is_some() {
+        let message = format!("family {} exists already", family.name);
+        return Err(ServiceError::new(ErrorKind::AlreadyExists, message));
+    }
+    if schema.families.len() >= limits::FAMILIES_MAX {
+        return Err(ServiceError::invalid(format!("a table has at most {} families", limits::FAMILIES_MAX)));
+    }
+    let id = schema.next_family;
+    schema.next_family = FamilyId(id.0 + 1);
+    let family = Family {
+        name: family.name,
+        gc_rule: family.gc_rule,
+        value_type: family.value_type,
+        group: GroupId(0),
+        front_end_data: family.front_end_data,
+    };
+    schema.families.insert(id, family);
+    Ok(())
+}
+
+fn family_mut<'a>(schema: &'a mut TableSchema, name: &str) -> ServiceResult<&'a mut Family> {
+    schema.families.values_mut().find(|f| f.name == name).ok_or_else(|| no_family(name))
+}
+
+fn no_family(name: &str) -> ServiceError {
+    ServiceError::not_found(format!("family {name} does not exist"))
+}
+
+/// What is stored as an aggregate cannot be read as anything else.
+fn check_type_change(from: ValueType, to: ValueType) -> ServiceResult<()> {
+    if from == to {
+        return Ok(());
+    }
+    Err(ServiceError::invalid("Immutable fields 'value_type.aggregate_type' cannot be updated"))
+}
+
+fn check_rule(rule: Option<&GcRule>) -> ServiceResult<()> {
+    let Some(rule) = rule else { return Ok(()) };
+    if rule.depth() > GC_RULE_DEPTH_MAX {
+        let message = format!("a garbage-collection rule nests at most {GC_RULE_DEPTH_MAX} deep");
+        return Err(ServiceError::invalid(message));
+    }
+    let bad = |rule: &GcRule| match rule {
+        GcRule::MaxVersions(0) => Some("a rule keeps at least one version"),
+        GcRule::MaxAgeMicros(age) if *age < 1 => Some("the age of a rule is positive"),
+        _ => None,
+    };
+    match find_rule(rule, &bad) {
+        Some(message) => Err(ServiceError::invalid(message)),
+        None => Ok(()),
+    }
+}
+
+fn find_rule<T>(rule: &GcRule, look: &impl Fn(&GcRule) -> Option<T>) -> Option<T> {
+    look(rule).or_else(|| match rule {
+        GcRule::Union(rules) | GcRule::Intersection(rules) => rules.iter().find_map(|r| find_rule(r, look)),
+        _ => None,
+    })
+}
+
+/// Checks the name of a namespace.
+pub fn check_namespace(name: &str) -> ServiceResult<()> {
+    check_name("namespace", name, limits::TABLE_NAME_BYTES_MAX)
+}
+
+/// Names are parts of catalog keys, file names and metric labels.
+fn check_name(what: &str, name: &str, bytes_max: usize) -> ServiceResult<()> {
+    let valid = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    if name.is_empty() || name.len() > bytes_max || !name.bytes().all(valid) {
+        return Err(ServiceError::invalid(format!(
+            "{name:?} is not a {what} name: 1 to {bytes_max} of the characters A-Z a-z 0-9 _ - ."
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! What goes wrong below, in the words of the waist.
+
+use stele_client::ServiceError;
+use stele_commitlog::LogError;
+use stele_storage::StorageError;
+use stele_tablet::TabletError;
+use stele_types::{ErrorKind, TabletId};
+
+/// The tablet is not served here: nothing has happened, look it up again.
+pub fn not_here(tablet: TabletId) -> ServiceError {
+    ServiceError::new(ErrorKind::Unavailable, format!("tablet {tablet} is not served here"))
+}
+
+/// A tablet's error.
+pub fn from_tablet(error: TabletError) -> ServiceError {
+    ServiceError::new(error.kind(), error.to_string())
+}
+
+/// The commit log's error. What failed may still turn up after a crash, so it is no `Unavailable`.
+pub fn from_log(error: LogError) -> ServiceError {
+    let kind = match error.kind() {
+        ErrorKind::Unavailable => ErrorKind::Aborted,
+        kind => kind,
+    };
+    ServiceError::new(kind, error.to_string())
+}
+
+/// Why a server could not start or stop.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The coordinator or the catalog failed.
+    #[error("{0}")]
+    Catalog(#[from] stele_catalog::CatalogError),
+    /// A tablet failed.
+    #[error("tablet {tablet}: {error}")]
+    Tablet {
+        /// Which.
+        tablet: TabletId,
+        /// Why.
+        error: TabletError,
+    },
+    /// The commit log failed.
+    #[error("{0}")]
+    Log(#[from] LogError),
+    /// The medium failed.
+    #[error("{0}")]
+    Storage(#[from] StorageError),
+}

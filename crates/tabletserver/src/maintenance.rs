@@ -1,0 +1,216 @@
+//! When tablets are flushed and compacted, and files deleted.
+//!
+//! Three loops: one flushes, one compacts, one looks after disk space, obsolete files, log segments and gauges. Each does
+//! the most urgent thing, and sleeps when there is none. What to flush is decided by a plain function over a snapshot of
+//! sizes ([`pick_flush`]); what to compact by `stele_tablet::picker`.
+
+use crate::server::{Served, TabletServer};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_tablet::TabletError;
+use stele_types::TabletId;
+
+/// How often a loop looks when nothing wakes it.
+const IDLE: Duration = Duration::from_millis(200);
+/// Pause after a failure, so that a full disk is not hammered.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// What the flush decision looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlushCandidate {
+    /// Which tablet.
+    pub tablet: TabletId,
+    /// Bytes in active memtables that hold anything.
+    pub active_bytes: u64,
+    /// Bytes in frozen ones.
+    pub frozen_bytes: u64,
+    /// Keeps the oldest log segment.
+    pub holds_log: bool,
+}
+
+/// The server-wide state the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct FlushPressure {
+    /// Bytes of all memtables.
+    pub memory_bytes: u64,
+    /// Their limit.
+    pub memory_bytes_max: u64,
+    /// Bytes of one tablet's memtables that are worth a file.
+    pub tablet_bytes: u64,
+    /// Bytes of log.
+    pub log_bytes: u64,
+    /// Their limit.
+    pub log_bytes_max: u64,
+}
+
+/// The tablet to flush next. Frozen memtables first (a flush failed); then, under memory pressure or past its own size,
+/// the largest; then, when the log is too long, the largest of those that hold its oldest part.
+pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
+    let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
+        let found = candidates.iter().filter(|c| wanted(c));
+        found.max_by_key(|c| (c.active_bytes + c.frozen_bytes, c.tablet)).map(|c| c.tablet)
+    };
+    let pressed = pressure.memory_bytes > pressure.memory_bytes_max / 2;
+    pick(&|c| c.frozen_bytes > 0)
+        .or_else(|| pick(&|c| c.active_bytes > 0 && (pressed || c.active_bytes > pressure.tablet_bytes)))
+        .or_else(|| pick(&|c| c.holds_log && c.active_bytes > 0).filter(|_| pressure.log_bytes > pressure.log_bytes_max))
+}
+
+impl TabletServer {
+    /// Starts the loops; they end when the server stops.
+    pub(crate) fn start_maintenance(self: &Arc<Self>) {
+        let server = self.clone();
+        self.env.spawn_background("flush", async move { server.flush_loop().await });
+        for _ in 0..self.options.compactions_max {
+            let server = self.clone();
+            self.env.spawn_background("compact", async move { server.compact_loop().await });
+        }
+        let server = self.clone();
+        self.env.spawn_background("housekeeping", async move { server.housekeeping_loop().await });
+    }
+
+    async fn flush_loop(self: Arc<Self>) {
+        while !self.is_stopping() {
+            let pause = match self.flush_next().await {
+                Ok(true) => continue,
+                Ok(false) => IDLE,
+                Err(error) => {
+                    self.note_failure("flush", &error);
+                    AFTER_FAILURE
+                }
+            };
+            let _ = self.env.timeout(pause, self.work.notified()).await;
+        }
+    }
+
+    /// Flushes the tablet that is most due; whether one was.
+    async fn flush_next(&self) -> Result<bool, TabletError> {
+        let log_bytes: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
+        let pressure = FlushPressure {
+            memory_bytes: self.context.memory.bytes(),
+            memory_bytes_max: self.options.memtable_bytes_max,
+            tablet_bytes: self.options.tablet_memtable_bytes,
+            log_bytes,
+            log_bytes_max: self.options.log_bytes_max,
+        };
+        let holders: BTreeSet<TabletId> = if log_bytes > self.options.log_bytes_max {
+            let flushed = |tablet, seq| self.is_flushed(tablet, seq);
+            self.streams.iter().flat_map(|s| s.oldest_holders(flushed)).collect()
+        } else {
+            BTreeSet::new()
+        };
+        let served = self.all_served();
+        let candidates: Vec<FlushCandidate> = served.iter().map(|s| candidate(s, &holders)).collect();
+        let Some(tablet) = pick_flush(&candidates, pressure) else { return Ok(false) };
+        let Ok(served) = self.served(tablet) else { return Ok(true) };
+        served.tablet.flush().await?;
+        self.admission.memory_freed();
+        if let Err(error) = self.delete_unneeded_log().await {
+            tracing::warn!(%error, "log segment left over");
+        }
+        Ok(true)
+    }
+
+    async fn compact_loop(self: Arc<Self>) {
+        while !self.is_stopping() {
+            let mut pause = IDLE;
+            for served in self.all_served() {
+                if self.is_stopping() {
+                    return;
+                }
+                match served.tablet.compact_if_due().await {
+                    Ok(true) => pause = Duration::ZERO,
+                    Ok(false) => {}
+                    Err(error) => {
+                        self.note_failure("compaction", &error);
+                        pause = AFTER_FAILURE;
+                    }
+                }
+            }
+            self.env.sleep(pause).await;
+        }
+    }
+
+    async fn housekeeping_loop(self: Arc<Self>) {
+        while !self.is_stopping() {
+            self.admission.check_disk(&self.context.storage).await;
+            if let Err(error) = self.context.files.delete_obsolete().await {
+                tracing::warn!(%error, "obsolete sstable left over");
+            }
+            if let Err(error) = self.delete_unneeded_log().await {
+                tracing::warn!(%error, "log segment left over");
+            }
+            self.update_gauges();
+            self.env.sleep(IDLE).await;
+        }
+    }
+
+    fn note_failure(&self, what: &'static str, error: &TabletError) {
+        // A tablet that was split or dropped meanwhile is nobody's problem.
+        if !matches!(error, TabletError::Closed { .. }) {
+            self.metrics.maintenance_failures.inc();
+            tracing::error!(%error, "{what} failed; it will be tried again");
+        }
+    }
+
+    /// Brings the gauges up to date.
+    pub fn update_gauges(&self) {
+        let cache = self.cache.stats();
+        let (open_files, pinned) = self.context.files.open_files();
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.metrics.memtable_bytes.set(gauge(self.context.memory.bytes()));
+        self.metrics.cache_bytes.set(gauge(cache.used_bytes as u64));
+        self.metrics.cache_hits.set(gauge(cache.hits));
+        self.metrics.cache_misses.set(gauge(cache.misses));
+        self.metrics.pinned_bytes.set(gauge(pinned as u64));
+        self.metrics.open_files.set(gauge(open_files as u64));
+    }
+}
+
+fn candidate(served: &Served, holders: &BTreeSet<TabletId>) -> FlushCandidate {
+    let state = served.tablet.state();
+    let active = state.groups.iter().filter(|g| !g.active.is_empty());
+    FlushCandidate {
+        tablet: served.tablet.id(),
+        active_bytes: active.map(|g| g.active.bytes()).sum(),
+        frozen_bytes: state.frozen_bytes(),
+        holds_log: holders.contains(&served.tablet.id()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(candidates: &[(u64, u64, bool)], memory: u64, log: u64) -> Option<u64> {
+        let candidates: Vec<FlushCandidate> = candidates
+            .iter()
+            .enumerate()
+            .map(|(i, &(active_bytes, frozen_bytes, holds_log))| FlushCandidate {
+                tablet: TabletId(i as u64),
+                active_bytes,
+                frozen_bytes,
+                holds_log,
+            })
+            .collect();
+        let pressure = FlushPressure {
+            memory_bytes: memory,
+            memory_bytes_max: 1000,
+            tablet_bytes: 250,
+            log_bytes: log,
+            log_bytes_max: 2000,
+        };
+        pick_flush(&candidates, pressure).map(|t| t.0)
+    }
+
+    #[test]
+    fn the_most_urgent_is_flushed_first() {
+        assert_eq!(check(&[(200, 0, false), (100, 0, true)], 300, 0), None);
+        assert_eq!(check(&[(200, 0, false), (300, 0, false)], 500, 0), Some(1));
+        assert_eq!(check(&[(200, 0, false), (100, 0, false)], 501, 0), Some(0));
+        assert_eq!(check(&[(200, 0, false), (0, 10, false)], 900, 0), Some(1));
+        assert_eq!(check(&[(200, 0, false), (100, 0, true)], 300, 2001), Some(1));
+        assert_eq!(check(&[(200, 0, false), (0, 0, true)], 200, 2001), None);
+    }
+}

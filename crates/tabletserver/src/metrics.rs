@@ -1,0 +1,55 @@
+//! Instruments of a tablet server.
+
+use stele_env::metrics::{IntCounter, IntGauge, Metrics};
+
+/// Shared by the parts of one server.
+#[derive(Clone, Debug)]
+pub struct ServerMetrics {
+    /// Bytes of memtables.
+    pub memtable_bytes: IntGauge,
+    /// Bytes of cached blocks.
+    pub cache_bytes: IntGauge,
+    /// Lookups that found their block.
+    pub cache_hits: IntGauge,
+    /// Lookups that did not.
+    pub cache_misses: IntGauge,
+    /// Bytes of indexes and filters of open files.
+    pub pinned_bytes: IntGauge,
+    /// Open sstables.
+    pub open_files: IntGauge,
+    /// Free bytes of the medium.
+    pub free_bytes: IntGauge,
+    /// Duration of the last recovery.
+    pub recovery_millis: IntGauge,
+    /// Writes refused because the disk is full.
+    pub refused_disk: IntCounter,
+    /// Writes refused because memory stayed full.
+    pub refused_memory: IntCounter,
+    /// Writes that waited for memory.
+    pub delayed_memory: IntCounter,
+    /// Failed flushes and compactions.
+    pub maintenance_failures: IntCounter,
+    /// Tablets split.
+    pub splits: IntCounter,
+}
+
+impl ServerMetrics {
+    /// Registers the instruments.
+    pub fn new(m: &Metrics) -> Self {
+        ServerMetrics {
+            memtable_bytes: m.gauge("stele_memtable_bytes", "Bytes of memtables."),
+            cache_bytes: m.gauge("stele_block_cache_bytes", "Bytes of cached blocks."),
+            cache_hits: m.gauge("stele_block_cache_hits", "Block lookups that found their block."),
+            cache_misses: m.gauge("stele_block_cache_misses", "Block lookups that did not."),
+            pinned_bytes: m.gauge("stele_pinned_bytes", "Bytes of indexes and filters of open sstables."),
+            open_files: m.gauge("stele_open_sstables", "Open sstables."),
+            free_bytes: m.gauge("stele_storage_free_bytes", "Bytes that can still be written to the data root."),
+            recovery_millis: m.gauge("stele_recovery_milliseconds", "Duration of the recovery at start."),
+            refused_disk: m.counter("stele_writes_refused_disk_total", "Writes refused because the disk is full."),
+            refused_memory: m.counter("stele_writes_refused_memory_total", "Writes refused because memtables stayed full."),
+            delayed_memory: m.counter("stele_writes_delayed_memory_total", "Writes that waited for memtable memory."),
+            maintenance_failures: m.counter("stele_maintenance_failures_total", "Flushes and compactions that failed."),
+            splits: m.counter("stele_tablet_splits_total", "Tablets split."),
+        }
+    }
+}

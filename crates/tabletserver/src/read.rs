@@ -1,0 +1,79 @@
+//! Reads of one tablet.
+
+use crate::error::{from_tablet, not_here};
+use crate::server::TabletServer;
+use async_trait::async_trait;
+use std::sync::Arc;
+use stele_client::{RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
+use stele_filter::{CompiledFilter, Filter};
+use stele_tablet::{ScanSpec, Tablet, TabletScanner};
+use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
+
+/// Rows of a sample at most, so that its answer stays small.
+const SAMPLE_ROWS_MAX: usize = 4096;
+
+impl TabletServer {
+    /// Starts a read.
+    pub(crate) fn open_read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+        let served = self.served(tablet)?;
+        served.tablet.check_open().map_err(from_tablet)?;
+        let filter = compile(request.filter.as_deref(), &served.tablet.schema())?;
+        let spec = ScanSpec { rows: request.rows, filter, reversed: request.reversed, raw: request.raw };
+        Ok(Box::new(TabletRows { scanner: TabletScanner::new(served.tablet.clone(), spec) }))
+    }
+
+    /// How a tablet's bytes are distributed.
+    pub(crate) async fn sample_tablet(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
+        let served = self.served(tablet)?;
+        let state = served.tablet.state();
+        let bytes = state.file_bytes() + state.memtable_bytes();
+        let mut rows = Vec::new();
+        if bytes > every {
+            for row in served.tablet.sample_rows(every).await.map_err(from_tablet)? {
+                let before = served.tablet.bytes_before(&row).await.map_err(from_tablet)?;
+                rows.push((row, before.min(bytes)));
+                if rows.len() >= SAMPLE_ROWS_MAX {
+                    break;
+                }
+            }
+        }
+        Ok(TabletSample { bytes, rows })
+    }
+}
+
+/// The cells of one row, for a read-modify-write that holds its latch.
+pub(crate) async fn read_row(
+    tablet: &Arc<Tablet>,
+    row: &bytes::Bytes,
+    filter: Option<Arc<CompiledFilter>>,
+) -> ServiceResult<Vec<Cell>> {
+    let rows = RowSet::new(vec![RowRange::single(row)]);
+    let mut scanner = TabletScanner::new(tablet.clone(), ScanSpec { rows, filter, reversed: false, raw: false });
+    let mut cells = Vec::new();
+    while let Some(batch) = scanner.next_batch().await.map_err(from_tablet)? {
+        batch.rows().for_each(|(_, row_cells)| cells.extend_from_slice(row_cells));
+    }
+    Ok(cells)
+}
+
+/// Compiles a filter against a schema.
+pub(crate) fn compile(filter: Option<&Filter>, schema: &TableSchema) -> ServiceResult<Option<Arc<CompiledFilter>>> {
+    let compiled = filter.map(|f| f.compile(schema)).transpose();
+    Ok(compiled.map_err(|e| ServiceError::new(e.kind(), e.to_string()))?.map(Arc::new))
+}
+
+/// A scan as a stream of batches.
+struct TabletRows {
+    scanner: TabletScanner,
+}
+
+#[async_trait]
+impl RowStream for TabletRows {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        if self.scanner.tablet().check_open().is_err() {
+            // The tablet was split or dropped: what is left is read from what took its place.
+            return Err(not_here(self.scanner.tablet().id()));
+        }
+        self.scanner.next_batch().await.map_err(from_tablet)
+    }
+}

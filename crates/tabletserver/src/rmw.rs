@@ -1,0 +1,144 @@
+//! Conditional writes, increments and appends: a read and a write of one row under its latch.
+
+use crate::error::not_here;
+use crate::read::{compile, read_row};
+use crate::server::{Served, TabletServer};
+use crate::write::Latch;
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_client::request::server_timestamp;
+use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
+use stele_types::{Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits};
+use tokio::sync::OwnedRwLockReadGuard;
+
+impl TabletServer {
+    /// Whether the predicate matched; the mutation of that case has been applied.
+    pub(crate) async fn check_and_mutate_row(
+        &self,
+        tablet: TabletId,
+        request: TabletCheckAndMutate,
+    ) -> ServiceResult<bool> {
+        let (served, gate, latch) = self.own_row(tablet, &request.row).await?;
+        let filter = compile(request.predicate.as_deref(), &served.tablet.schema())?;
+        let matched = !read_row(&served.tablet, &request.row, filter).await?.is_empty();
+        let mutation = if matched { request.on_match } else { request.otherwise };
+        if let Some(mutation) = mutation {
+            self.commit(&served, &[mutation], request.durability, Self::hold(gate, latch)).await?;
+        }
+        Ok(matched)
+    }
+
+    /// The cells written, one per column, in key order.
+    pub(crate) async fn read_modify_write_row(
+        &self,
+        tablet: TabletId,
+        row: Bytes,
+        rules: Vec<RmwRule>,
+        durability: Option<Durability>,
+    ) -> ServiceResult<Vec<Cell>> {
+        let (served, gate, latch) = self.own_row(tablet, &row).await?;
+        let schema = served.tablet.schema();
+        let newest = newest_cells(read_row(&served.tablet, &row, None).await?);
+        let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
+        let written = apply_rules(&schema, newest, &rules, now)?;
+        let mutations = written.iter().map(|cell| Mutation::Put {
+            family: cell.family,
+            qualifier: cell.qualifier.clone(),
+            timestamp: cell.timestamp,
+            value: cell.value.clone(),
+        });
+        let mutation = RowMutation { row, mutations: mutations.collect() };
+        self.commit(&served, &[mutation], durability, Self::hold(gate, latch)).await?;
+        Ok(written)
+    }
+
+    async fn own_row(
+        &self,
+        tablet: TabletId,
+        row: &Bytes,
+    ) -> ServiceResult<(Arc<Served>, OwnedRwLockReadGuard<()>, Latch)> {
+        let served = self.admit(tablet).await?;
+        let gate = self.enter(&served).await?;
+        if !served.tablet.range().contains(row) {
+            return Err(not_here(tablet));
+        }
+        let latch = Latch::Exclusive(self.latches.own(row).await);
+        Ok((served, gate, latch))
+    }
+}
+
+type Columns = BTreeMap<(FamilyId, Bytes), (Timestamp, Bytes)>;
+
+/// The newest cell of every column.
+fn newest_cells(cells: Vec<Cell>) -> Columns {
+    let mut newest = Columns::new();
+    for cell in cells {
+        newest.entry((cell.family, cell.qualifier)).or_insert((cell.timestamp, cell.value));
+    }
+    newest
+}
+
+/// Applies the rules in order; later ones see what earlier ones wrote. A written cell is never older than the one it
+/// replaces, or it would not be the newest.
+fn apply_rules(
+    schema: &TableSchema,
+    mut columns: Columns,
+    rules: &[RmwRule],
+    now: Timestamp,
+) -> ServiceResult<Vec<Cell>> {
+    let mut written = BTreeMap::new();
+    for rule in rules {
+        let Some(family) = schema.families.get(&rule.family) else {
+            return Err(ServiceError::not_found("Requested column family not found."));
+        };
+        let column = (rule.family, rule.qualifier.clone());
+        let current = columns.get(&column);
+        let value = operate(&rule.operation, current.map(|(_, value)| value), &family.name, &rule.qualifier)?;
+        let timestamp = current.map_or(now, |(timestamp, _)| now.max(*timestamp));
+        written.insert(column.clone(), (timestamp, value.clone()));
+        columns.insert(column, (timestamp, value));
+    }
+    let cell = |((family, qualifier), (timestamp, value))| Cell::put(family, qualifier, timestamp, value);
+    Ok(written.into_iter().map(cell).collect())
+}
+
+fn operate(
+    operation: &RmwOperation,
+    current: Option<&Bytes>,
+    family: &str,
+    qualifier: &Bytes,
+) -> ServiceResult<Bytes> {
+    match operation {
+        RmwOperation::Append(suffix) => {
+            let current = current.map_or(&[][..], |c| &c[..]);
+            if current.len() + suffix.len() > limits::VALUE_BYTES_MAX {
+                return Err(ServiceError::invalid(format!(
+                    "appending to {family}:{} makes a value of more than {} bytes",
+                    qualifier.escape_ascii(),
+                    limits::VALUE_BYTES_MAX
+                )));
+            }
+            let mut value = BytesMut::with_capacity(current.len() + suffix.len());
+            value.extend_from_slice(current);
+            value.extend_from_slice(suffix);
+            Ok(value.freeze())
+        }
+        RmwOperation::Increment(amount) => {
+            let current = match current {
+                None => 0,
+                Some(bytes) => i64::from_be_bytes(bytes[..].try_into().map_err(|_| {
+                    ServiceError::invalid(format!(
+                        "increment of {family}:{}, whose value has {} bytes and not 8",
+                        qualifier.escape_ascii(),
+                        bytes.len()
+                    ))
+                })?),
+            };
+            Ok(Bytes::copy_from_slice(&current.wrapping_add(*amount).to_be_bytes()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The server: which tablets it serves, and what they share.
+
+use crate::admission::Admission;
+use crate::error::not_here;
+use crate::latch::RowLatches;
+use crate::metrics::ServerMetrics;
+use crate::options::ServerOptions;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stele_client::ServiceResult;
+use stele_commitlog::LogStream;
+use stele_env::Env;
+use stele_sstable::Cache;
+use stele_tablet::{Tablet, TabletContext};
+use stele_types::{Epoch, SeqNo, TableSchema, TabletId};
+use tokio::sync::{Notify, OwnedRwLockWriteGuard, RwLock as AsyncRwLock};
+
+/// A tablet being served.
+pub struct Served {
+    /// The tablet.
+    pub tablet: Arc<Tablet>,
+    /// Where its records go.
+    pub(crate) stream: Arc<LogStream>,
+    /// Writers hold it shared from the range check until their batch is applied; a split or a drop of rows alone.
+    pub(crate) gate: Arc<AsyncRwLock<()>>,
+}
+
+/// A split between its halves.
+pub(crate) struct PreparedSplit {
+    /// The two tablets, not served yet.
+    pub(crate) halves: [Arc<Tablet>; 2],
+    /// Keeps writers out of the tablet.
+    pub(crate) _gate: OwnedRwLockWriteGuard<()>,
+}
+
+/// A tablet server. All its parts are shared; see the modules for what happens to them.
+pub struct TabletServer {
+    pub(crate) env: Env,
+    pub(crate) options: ServerOptions,
+    pub(crate) epoch: Epoch,
+    pub(crate) context: TabletContext,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) streams: Vec<Arc<LogStream>>,
+    pub(crate) tablets: RwLock<BTreeMap<TabletId, Arc<Served>>>,
+    pub(crate) latches: RowLatches,
+    pub(crate) admission: Admission,
+    pub(crate) metrics: ServerMetrics,
+    pub(crate) splits: Mutex<BTreeMap<TabletId, PreparedSplit>>,
+    /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.
+    pub(crate) indivisible: Mutex<BTreeMap<TabletId, u64>>,
+    /// Wakes maintenance.
+    pub(crate) work: Notify,
+    pub(crate) stopping: AtomicBool,
+}
+
+impl TabletServer {
+    /// The tablet, if it is served here.
+    pub fn served(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
+        self.tablets.read().get(&tablet).cloned().ok_or_else(|| not_here(tablet))
+    }
+
+    /// All tablets served here.
+    pub fn all_served(&self) -> Vec<Arc<Served>> {
+        self.tablets.read().values().cloned().collect()
+    }
+
+    /// Begins to serve a tablet.
+    pub(crate) fn serve(&self, tablet: Arc<Tablet>) {
+        let stream = self.streams[tablet.id().0 as usize % self.streams.len()].clone();
+        let served = Served { tablet: tablet.clone(), stream, gate: Arc::default() };
+        self.tablets.write().insert(tablet.id(), Arc::new(served));
+    }
+
+    /// Stops serving a tablet: requests that hold it finish or find it closed.
+    pub(crate) fn unserve(&self, tablet: TabletId) -> Option<Arc<Served>> {
+        let served = self.tablets.write().remove(&tablet)?;
+        served.tablet.close();
+        Some(served)
+    }
+
+    /// Whether files hold everything of a tablet up to a sequence number, so that the log need not.
+    pub(crate) fn is_flushed(&self, tablet: TabletId, seq: SeqNo) -> bool {
+        let tablets = self.tablets.read();
+        match tablets.get(&tablet) {
+            Some(served) => served.tablet.flushed_through() >= seq,
+            // Dropped or split: its successors' manifests hold what it held.
+            None => true,
+        }
+    }
+
+    /// The server's ownership generation.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The environment.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// Tells every tablet of a table its schema.
+    pub(crate) fn publish_schema(&self, schema: &Arc<TableSchema>) {
+        for served in self.all_served() {
+            if served.tablet.schema().id == schema.id {
+                served.tablet.set_schema(schema.clone());
+            }
+        }
+    }
+
+    /// Stops accepting writes, completes what is queued, flushes everything. Returns what could not be flushed: it is in
+    /// the log.
+    pub async fn shut_down(&self) -> usize {
+        self.stopping.store(true, Ordering::Release);
+        self.work.notify_waiters();
+        for stream in &self.streams {
+            stream.close().await;
+        }
+        let mut failed = 0;
+        for served in self.all_served() {
+            if let Err(error) = served.tablet.flush().await {
+                tracing::warn!(tablet = %served.tablet.id(), %error, "not flushed at shutdown; the log has it");
+                failed += 1;
+            }
+            served.tablet.close();
+        }
+        if failed == 0
+            && let Err(error) = self.delete_unneeded_log().await
+        {
+            tracing::warn!(%error, "log segments left over at shutdown");
+        }
+        failed
+    }
+
+    /// Deletes the log segments that nobody needs.
+    pub(crate) async fn delete_unneeded_log(&self) -> Result<usize, stele_commitlog::LogError> {
+        let mut deleted = 0;
+        for stream in &self.streams {
+            deleted += stream.delete_unneeded(|tablet, seq| self.is_flushed(tablet, seq)).await?;
+        }
+        Ok(deleted)
+    }
+
+    /// Whether the server is shutting down.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}

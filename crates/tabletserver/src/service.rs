@@ -1,0 +1,79 @@
+//! The server's two faces: data for the router, control for the master.
+
+use crate::server::TabletServer;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::{
+    RmwRule, RowStream, ServiceResult, TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService,
+};
+use stele_types::{Cell, Durability, RowMutation, RowRange, TableSchema, TabletId};
+
+#[async_trait]
+impl TabletService for TabletServer {
+    async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+        self.open_read(tablet, request)
+    }
+
+    async fn mutate(
+        &self,
+        tablet: TabletId,
+        rows: Vec<RowMutation>,
+        durability: Option<Durability>,
+    ) -> ServiceResult<()> {
+        self.write_rows(tablet, rows, durability).await
+    }
+
+    async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool> {
+        self.check_and_mutate_row(tablet, request).await
+    }
+
+    async fn read_modify_write(
+        &self,
+        tablet: TabletId,
+        row: Bytes,
+        rules: Vec<RmwRule>,
+        durability: Option<Durability>,
+    ) -> ServiceResult<Vec<Cell>> {
+        self.read_modify_write_row(tablet, row, rules, durability).await
+    }
+
+    async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
+        self.sample_tablet(tablet, every).await
+    }
+}
+
+#[async_trait]
+impl TabletControl for TabletServer {
+    async fn create_tablets(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()> {
+        self.create_empty(schema, tablets).await
+    }
+
+    async fn drop_tablets(&self, tablets: Vec<TabletId>) {
+        self.drop_all(tablets).await;
+    }
+
+    async fn set_schema(&self, schema: Arc<TableSchema>) {
+        self.publish_schema(&schema);
+    }
+
+    async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
+        self.drop_tablet_rows(tablet, range).await
+    }
+
+    fn split_candidates(&self) -> Vec<TabletId> {
+        self.tablets_to_split()
+    }
+
+    async fn prepare_split(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
+        self.prepare(tablet, left, right).await
+    }
+
+    async fn finish_split(&self, tablet: TabletId, committed: bool) {
+        self.finish(tablet, committed).await;
+    }
+}

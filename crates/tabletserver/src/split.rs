@@ -1,0 +1,149 @@
+//! Creation, splits and removal of tablets: what the master asks of the server.
+
+use crate::error::from_tablet;
+use crate::server::{PreparedSplit, Served, TabletServer};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_client::ServiceResult;
+use stele_tablet::{Manifest, Tablet, TabletError, manifest};
+use stele_types::{RowRange, TableSchema, TabletId};
+
+impl TabletServer {
+    pub(crate) async fn create_empty(
+        &self,
+        schema: Arc<TableSchema>,
+        tablets: Vec<(TabletId, RowRange)>,
+    ) -> ServiceResult<()> {
+        for (id, range) in tablets {
+            let manifest = Manifest {
+                tablet: id.0,
+                table: schema.id.0,
+                epoch: self.epoch.0,
+                start: range.start,
+                end: range.end,
+                flushed_through: 0,
+                groups: Vec::new(),
+                written_micros: self.env.wall_micros(),
+            };
+            let tablet = Tablet::create(self.context.clone(), schema.clone(), manifest).await.map_err(from_tablet)?;
+            self.serve(tablet);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {
+        for id in tablets {
+            if let Some(served) = self.unserve(id) {
+                self.forget(&served.tablet).await;
+            }
+        }
+        self.work.notify_one();
+    }
+
+    /// Gives up what a tablet that is no more has on the medium. What cannot be deleted now, the next start deletes.
+    async fn forget(&self, tablet: &Tablet) {
+        tablet.release_files().await;
+        let storage = &self.context.storage;
+        let left = match storage.list(&manifest::directory(tablet.id())).await {
+            Ok(files) => files,
+            Err(error) => {
+                tracing::warn!(tablet = %tablet.id(), %error, "manifests left over");
+                return;
+            }
+        };
+        for file in left {
+            if let Err(error) = storage.delete(&file.path).await {
+                tracing::warn!(path = file.path, %error, "manifest left over");
+            }
+        }
+    }
+
+    pub(crate) async fn drop_tablet_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
+        let served = self.served(tablet)?;
+        let _gate = served.gate.clone().write_owned().await;
+        served.tablet.check_open().map_err(from_tablet)?;
+        served.tablet.drop_rows(&range).await.map_err(from_tablet)?;
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// Tablets past their split size: the soft limit doubles with every split of the table's, as Hypertable's does, up to
+    /// the hard one, so that a young table spreads soon.
+    pub(crate) fn tablets_to_split(&self) -> Vec<TabletId> {
+        let mut candidates = Vec::new();
+        let mut indivisible = self.indivisible.lock();
+        for served in self.all_served() {
+            let bytes = served.tablet.state().file_bytes();
+            let own = served.tablet.schema().tablet_bytes_max;
+            let most = if own == 0 { self.options.tablet_bytes_max } else { own };
+            let grown = indivisible.get(&served.tablet.id()).is_none_or(|tried| bytes > tried * 2);
+            if bytes > most && grown {
+                candidates.push(served.tablet.id());
+            }
+        }
+        indivisible.retain(|tablet, _| self.tablets.read().contains_key(tablet));
+        candidates
+    }
+
+    pub(crate) async fn prepare(
+        &self,
+        tablet: TabletId,
+        left: TabletId,
+        right: TabletId,
+    ) -> ServiceResult<Option<Bytes>> {
+        let served = self.served(tablet)?;
+        // Most of the memtable goes while writes still flow, so that they are stopped only for the rest.
+        served.tablet.flush().await.map_err(from_tablet)?;
+        let Some(row) = served.tablet.split_row().await.map_err(from_tablet)? else {
+            self.indivisible.lock().insert(tablet, served.tablet.state().file_bytes());
+            return Ok(None);
+        };
+        let gate = served.gate.clone().write_owned().await;
+        served.tablet.check_open().map_err(from_tablet)?;
+        served.tablet.flush().await.map_err(from_tablet)?;
+        let halves = self.make_halves(&served, &row, left, right).await.map_err(from_tablet)?;
+        self.splits.lock().insert(tablet, PreparedSplit { halves, _gate: gate });
+        Ok(Some(row))
+    }
+
+    async fn make_halves(
+        &self,
+        served: &Served,
+        row: &Bytes,
+        left: TabletId,
+        right: TabletId,
+    ) -> Result<[Arc<Tablet>; 2], TabletError> {
+        // A compaction would replace the files that the halves are made of.
+        let tablet = &served.tablet;
+        let _compacting = tablet.stop_compactions().await;
+        let (below, above) = tablet.divide(row, left, right).await?;
+        let schema = tablet.schema();
+        let below = Tablet::create(self.context.clone(), schema.clone(), below).await?;
+        let above = Tablet::create(self.context.clone(), schema, above).await?;
+        Ok([below, above])
+    }
+
+    pub(crate) async fn finish(&self, tablet: TabletId, committed: bool) {
+        let Some(prepared) = self.splits.lock().remove(&tablet) else { return };
+        if committed {
+            // The halves first: between the two a row is found in either.
+            let schema = self.served(tablet).map(|served| served.tablet.schema());
+            for half in &prepared.halves {
+                if let Ok(schema) = &schema {
+                    half.set_schema(schema.clone());
+                }
+                self.serve(half.clone());
+            }
+            if let Some(served) = self.unserve(tablet) {
+                self.forget(&served.tablet).await;
+            }
+            self.metrics.splits.inc();
+        } else {
+            for half in prepared.halves {
+                half.close();
+                self.forget(&half).await;
+            }
+        }
+        self.work.notify_one();
+    }
+}

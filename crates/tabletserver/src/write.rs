@@ -1,0 +1,135 @@
+//! The way of a write: admission, gate, latches, batch, sequence number and log, memtable, acknowledgement.
+//!
+//! Everything a writer holds travels with its log record into the completion, which the log calls when the record is
+//! durable: should the caller go away in between, the row stays latched, and the gate shut, until the write has happened.
+//!
+//! Cost of a small write: one encoding, one checksum, two uncontended lock acquisitions, one queue slot; its share of a
+//! group's append and sync; one memtable insertion.
+
+use crate::error::{from_log, from_tablet, not_here};
+use crate::latch;
+use crate::server::{Served, TabletServer};
+use std::sync::Arc;
+use stele_client::{ServiceError, ServiceResult};
+use stele_commitlog::{Append, LogError, Payload, Record, is_no_space};
+use stele_tablet::BatchBuilder;
+use stele_types::{Durability, ErrorKind, RowMutation, TabletId};
+use tokio::sync::{OwnedRwLockReadGuard, oneshot};
+
+/// What a writer holds until its batch is applied.
+pub(crate) struct Held {
+    _gate: OwnedRwLockReadGuard<()>,
+    _latch: Latch,
+}
+
+/// The latches of a batch's rows.
+pub(crate) enum Latch {
+    /// Of a plain write.
+    Shared(#[allow(dead_code, reason = "held for its drop")] latch::Shared),
+    /// Of a read-modify-write.
+    Exclusive(#[allow(dead_code, reason = "held for its drop")] latch::Exclusive),
+}
+
+impl TabletServer {
+    /// Writes rows of one tablet.
+    pub(crate) async fn write_rows(
+        &self,
+        tablet: TabletId,
+        rows: Vec<RowMutation>,
+        durability: Option<Durability>,
+    ) -> ServiceResult<()> {
+        let served = self.admit(tablet).await?;
+        let gate = self.enter(&served).await?;
+        check_rows(&served, rows.iter())?;
+        let latch = Latch::Shared(self.latches.share(rows.iter().map(|r| &r.row[..])).await);
+        let held = Held { _gate: gate, _latch: latch };
+        self.commit(&served, &rows, durability, held).await
+    }
+
+    /// The tablet, when the server takes writes now.
+    pub(crate) async fn admit(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
+        if self.is_stopping() {
+            return Err(not_here(tablet));
+        }
+        self.admission.admit().await?;
+        self.served(tablet)
+    }
+
+    /// Passes the tablet's gate: no split happens until the guard is dropped.
+    pub(crate) async fn enter(&self, served: &Served) -> ServiceResult<OwnedRwLockReadGuard<()>> {
+        let waiting = served.gate.clone().read_owned();
+        let gate = self.env.timeout(self.options.admission_wait_max, waiting).await;
+        let gate = gate.map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later"))?;
+        served.tablet.check_open().map_err(from_tablet)?;
+        Ok(gate)
+    }
+
+    /// Logs and applies a batch; returns when it is as durable as asked.
+    pub(crate) async fn commit(
+        &self,
+        served: &Served,
+        rows: &[RowMutation],
+        durability: Option<Durability>,
+        held: Held,
+    ) -> ServiceResult<()> {
+        let mut builder = BatchBuilder::default();
+        rows.iter().for_each(|row| builder.push_row(row));
+        if builder.is_empty() {
+            return Ok(());
+        }
+        let batch = builder.finish();
+        let payload = Payload::new(batch.bytes().clone());
+        let count = batch.len();
+        let tablet = served.tablet.clone();
+        let default = tablet.schema().durability.unwrap_or(self.options.durability);
+        let durability = durability.unwrap_or(default);
+        let (acknowledge, acknowledged) = oneshot::channel();
+        let slot = served.stream.slot(batch.bytes().len()).await.map_err(from_log)?;
+        tablet
+            .sequence(count, |first| {
+                let record = Record { tablet: tablet.id(), first, last: first.plus(count - 1), payload };
+                let applied_to = tablet.clone();
+                let done = Box::new(move |outcome: Result<(), LogError>| {
+                    if outcome.is_ok() {
+                        applied_to.apply(&batch, first);
+                    }
+                    drop(held);
+                    let _ = acknowledge.send(outcome);
+                });
+                slot.submit(Append { record, durability, done });
+            })
+            .map_err(from_tablet)?;
+        match acknowledged.await {
+            Ok(Ok(())) => {
+                self.after_write(&tablet);
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                if is_no_space(&error) {
+                    self.admission.met_full_disk();
+                }
+                Err(from_log(error))
+            }
+            Err(_) => Err(ServiceError::new(ErrorKind::Aborted, "the server stopped before the write was acknowledged")),
+        }
+    }
+
+    fn after_write(&self, tablet: &stele_tablet::Tablet) {
+        let state = tablet.state();
+        let active: u64 = state.groups.iter().map(|g| g.active.bytes()).sum();
+        let full = self.context.memory.bytes() > self.options.memtable_bytes_max / 2;
+        if active > self.options.tablet_memtable_bytes || full {
+            self.work.notify_one();
+        }
+    }
+
+    pub(crate) fn hold(gate: OwnedRwLockReadGuard<()>, latch: Latch) -> Held {
+        Held { _gate: gate, _latch: latch }
+    }
+}
+
+/// Every row must be the tablet's: the caller's view of the catalog may be old.
+pub(crate) fn check_rows<'a>(served: &Served, mut rows: impl Iterator<Item = &'a RowMutation>) -> ServiceResult<()> {
+    let range = served.tablet.range();
+    if rows.all(|row| range.contains(&row.row)) { Ok(()) } else { Err(not_here(served.tablet.id())) }
+}
