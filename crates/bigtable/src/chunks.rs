@@ -7,7 +7,12 @@
 //! * A row's last chunk, and no other, has `commit_row`; a stream does not end within a row.
 //! * A cell split into pieces has its total size in `value_size` of all pieces but the last; labels and timestamp are
 //!   in the first piece.
-//! * Messages stay well below 4 MiB, the receive limit of every gRPC client that was not told otherwise.
+//! * Messages stay below 4 MiB, the receive limit of every gRPC client that was not told otherwise.
+//! * The Go client wants every message to end with a row, whatever the row's size; it raises its receive limit to
+//!   256 MiB where it can.
+//!
+//! So a message has whole rows. Only a row that alone would not fit is spread over several messages, with its large cells
+//! in pieces, and that not for the Go client.
 
 use crate::times::TableTime;
 use crate::wire::{CellChunk, ReadRowsResponse};
@@ -16,44 +21,98 @@ use std::collections::VecDeque;
 use stele_types::{Cell, FamilyId, RowBatch, TableSchema};
 use tonic::Status;
 
-/// Bytes at which a message is sent, and the largest piece of a cell: large enough that per-message costs vanish, small
-/// enough that a client sees progress and that a message with one piece more is below half of 4 MiB.
-pub(crate) const MESSAGE_BYTES: usize = 1 << 20;
+/// How large messages get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageSizes {
+    /// Bytes past which no further row is added, and the largest piece of a cell.
+    pub target: usize,
+    /// Bytes of the largest row that is kept in one message.
+    pub row_max: usize,
+}
 
-/// Bytes a chunk takes on the wire beside its content: tags, lengths and timestamp.
-const CHUNK_OVERHEAD_BYTES: usize = 40;
+impl MessageSizes {
+    /// A target large enough that per-message costs vanish and small enough that a client sees progress; rows up to a
+    /// size that stays below 4 MiB with all overhead.
+    pub const DEFAULT: MessageSizes = MessageSizes {
+        target: 1 << 20,
+        row_max: 7 << 19,
+    };
 
-/// Chunks in a message, so that many tiny cells do not make a message that is slow to decode.
-const MESSAGE_CHUNKS_MAX: usize = 16_384;
+    /// For clients that want every message to end with a row.
+    pub const WHOLE_ROWS: MessageSizes = MessageSizes {
+        row_max: usize::MAX,
+        ..MessageSizes::DEFAULT
+    };
+}
+
+/// Bytes a chunk takes on the wire beside its content, at most: tags, lengths and numbers.
+const CHUNK_OVERHEAD_BYTES: usize = 48;
 
 /// Appends the messages for a batch of rows and returns the rows and cells sent. Cells of families that the schema does
 /// not have are left out: they belong to families made after the read began.
 pub(crate) fn encode(
     schema: &TableSchema,
     batch: &RowBatch,
-    message_bytes: usize,
+    sizes: MessageSizes,
     messages: &mut VecDeque<ReadRowsResponse>,
 ) -> Result<(u64, u64), Status> {
+    let time = TableTime::of(schema);
     let mut encoder = Encoder {
-        time: TableTime::of(schema),
-        message_bytes,
+        sizes,
         chunks: Vec::new(),
         bytes: 0,
         messages,
     };
     let (mut rows, mut cells) = (0, 0);
     for (row, row_cells) in batch.rows() {
-        let sent = encoder.row(schema, row, row_cells)?;
-        cells += sent;
-        rows += u64::from(sent > 0);
+        let chunks = row_chunks(schema, time, row, row_cells)?;
+        cells += chunks.len() as u64;
+        rows += u64::from(!chunks.is_empty());
+        encoder.row(chunks);
     }
     encoder.flush();
     Ok((rows, cells))
 }
 
-struct Encoder<'m> {
+/// One chunk for each cell of a row, the last one with `commit_row`.
+fn row_chunks(
+    schema: &TableSchema,
     time: TableTime,
-    message_bytes: usize,
+    row: &Bytes,
+    cells: &[Cell],
+) -> Result<Vec<CellChunk>, Status> {
+    let mut chunks = Vec::with_capacity(cells.len());
+    let mut previous: Option<(FamilyId, &Bytes)> = None;
+    for cell in cells {
+        let Some(family) = schema.families.get(&cell.family) else {
+            continue;
+        };
+        let same_family = previous.is_some_and(|(id, _)| id == cell.family);
+        let same_column =
+            same_family && previous.is_some_and(|(_, qualifier)| *qualifier == cell.qualifier);
+        chunks.push(CellChunk {
+            row_key: if previous.is_none() {
+                row.clone()
+            } else {
+                Bytes::new()
+            },
+            family_name: (!same_family).then(|| family.name.clone()),
+            qualifier: (!same_column).then(|| cell.qualifier.clone()),
+            timestamp_micros: time.micros(cell.timestamp)?,
+            labels: cell.labels.clone(),
+            value: cell.value.clone(),
+            ..CellChunk::default()
+        });
+        previous = Some((cell.family, &cell.qualifier));
+    }
+    if let Some(last) = chunks.last_mut() {
+        last.commit_row = true;
+    }
+    Ok(chunks)
+}
+
+struct Encoder<'m> {
+    sizes: MessageSizes,
     /// Of the message in the making.
     chunks: Vec<CellChunk>,
     /// Of the message in the making.
@@ -62,72 +121,47 @@ struct Encoder<'m> {
 }
 
 impl Encoder<'_> {
-    /// Encodes one row. The last chunk stays in the making until `commit_row` is set, because only then it is known to
-    /// be the last.
-    fn row(&mut self, schema: &TableSchema, row: &Bytes, cells: &[Cell]) -> Result<u64, Status> {
-        let mut sent = 0;
-        let mut previous: Option<(FamilyId, &Bytes)> = None;
-        for cell in cells {
-            let Some(family) = schema.families.get(&cell.family) else {
-                continue;
-            };
-            let same_family = previous.is_some_and(|(id, _)| id == cell.family);
-            let same_column =
-                same_family && previous.is_some_and(|(_, qualifier)| *qualifier == cell.qualifier);
-            let head = CellChunk {
-                row_key: if previous.is_none() {
-                    row.clone()
-                } else {
-                    Bytes::new()
-                },
-                family_name: (!same_family).then(|| family.name.clone()),
-                qualifier: (!same_column).then(|| cell.qualifier.clone()),
-                timestamp_micros: self.time.micros(cell.timestamp)?,
-                labels: cell.labels.clone(),
-                ..CellChunk::default()
-            };
-            self.cell(head, &cell.value);
-            previous = Some((cell.family, &cell.qualifier));
-            sent += 1;
+    fn row(&mut self, chunks: Vec<CellChunk>) {
+        let bytes: usize = chunks.iter().map(chunk_bytes).sum();
+        if self.bytes + bytes > self.sizes.target {
+            self.flush();
         }
-        if let Some(last) = self.chunks.last_mut()
-            && sent > 0
-        {
-            last.commit_row = true;
+        if bytes > self.sizes.row_max {
+            chunks.into_iter().for_each(|chunk| self.spread(chunk));
+            return self.flush();
         }
-        Ok(sent)
+        self.bytes += bytes;
+        if self.chunks.is_empty() {
+            self.chunks = chunks
+        } else {
+            self.chunks.extend(chunks)
+        }
     }
 
-    fn cell(&mut self, head: CellChunk, value: &Bytes) {
-        if value.len() <= self.message_bytes {
-            self.push(CellChunk {
-                value: value.clone(),
-                ..head
-            });
-            return;
-        }
-        let total = i32::try_from(value.len()).unwrap_or(i32::MAX);
-        let mut next = head;
-        let mut rest = value.clone();
-        while rest.len() > self.message_bytes {
-            let piece = rest.split_to(self.message_bytes);
-            self.push(CellChunk {
-                value: piece,
-                value_size: total,
-                ..next
-            });
-            next = CellChunk::default();
+    /// Adds a chunk of a row that is spread over messages.
+    fn spread(&mut self, mut chunk: CellChunk) {
+        let piece_bytes = self.sizes.target;
+        let total = i32::try_from(chunk.value.len()).unwrap_or(i32::MAX);
+        let commit_row = std::mem::take(&mut chunk.commit_row);
+        while chunk.value.len() > piece_bytes {
+            let rest = chunk.value.split_off(piece_bytes);
+            chunk.value_size = total;
+            let next = CellChunk {
+                value: rest,
+                ..CellChunk::default()
+            };
+            self.push(std::mem::replace(&mut chunk, next));
         }
         self.push(CellChunk {
-            value: rest,
-            ..next
+            commit_row,
+            ..chunk
         });
     }
 
     /// Adds a chunk, to a new message when the one in the making would get too large.
     fn push(&mut self, chunk: CellChunk) {
         let bytes = chunk_bytes(&chunk);
-        if self.bytes + bytes > self.message_bytes || self.chunks.len() >= MESSAGE_CHUNKS_MAX {
+        if self.bytes + bytes > self.sizes.target {
             self.flush();
         }
         self.bytes += bytes;
@@ -176,13 +210,13 @@ mod tests {
         )
     }
 
-    fn encoded(rows: &[(&'static str, Vec<Cell>)], message_bytes: usize) -> Vec<ReadRowsResponse> {
+    fn encoded(rows: &[(&'static str, Vec<Cell>)], sizes: MessageSizes) -> Vec<ReadRowsResponse> {
         let mut batch = RowBatch::default();
         for (row, cells) in rows {
             batch.push_row(Bytes::from_static(row.as_bytes()), cells.clone());
         }
         let mut messages = VecDeque::new();
-        encode(&testing::schema(), &batch, message_bytes, &mut messages).unwrap();
+        encode(&testing::schema(), &batch, sizes, &mut messages).unwrap();
         messages.into()
     }
 
@@ -192,6 +226,10 @@ mod tests {
             merger.feed(message).unwrap();
         }
         merger.finish().unwrap()
+    }
+
+    fn ends_with_a_row(message: &ReadRowsResponse) -> bool {
+        message.chunks.last().is_some_and(|chunk| chunk.commit_row)
     }
 
     #[test]
@@ -204,7 +242,7 @@ mod tests {
         ];
         let messages = encoded(
             &[("r", cells), ("s", vec![cell(2, "q", 0, "d")])],
-            MESSAGE_BYTES,
+            MessageSizes::DEFAULT,
         );
         assert_eq!(messages.len(), 1);
         let shape: Vec<_> = messages[0]
@@ -244,7 +282,13 @@ mod tests {
                 ),
                 ("b", vec![labelled]),
             ];
-            let messages = encoded(&rows, 100);
+            let messages = encoded(
+                &rows,
+                MessageSizes {
+                    target: 100,
+                    row_max: 120,
+                },
+            );
             let got = merged(&messages);
             assert_eq!(got.len(), 2, "{size}");
             assert_eq!(got[0].cells[1].value.len(), size);
@@ -255,35 +299,83 @@ mod tests {
                     .iter()
                     .all(|m| m.chunks.iter().map(|c| c.value.len()).sum::<usize>() <= 100)
             );
+            let whole = encoded(
+                &rows,
+                MessageSizes {
+                    target: 100,
+                    row_max: usize::MAX,
+                },
+            );
+            assert_eq!(whole.len(), 2);
+            assert!(whole.iter().all(ends_with_a_row));
+            assert_eq!(merged(&whole), got);
         }
     }
 
     #[test]
-    fn messages_stay_small() {
-        let value = Bytes::from(vec![7; 10 << 20]);
-        let many = (0..40_000).map(|_| cell(1, "q", 0, "v")).collect();
-        let messages = encoded(
-            &[("a", vec![cell(1, "q", 0, value)]), ("b", many)],
-            MESSAGE_BYTES,
-        );
-        assert!(messages.len() > 10);
+    fn messages_stay_below_the_limit_of_clients() {
+        let large = |bytes: usize| cell(1, "q", 0, Bytes::from(vec![7; bytes]));
+        let tiny = |count: usize| {
+            (0..count)
+                .map(|_| cell(1, "q", i64::MAX / 1_000 * 1_000, "v"))
+                .collect::<Vec<_>>()
+        };
+        let fits = MessageSizes::DEFAULT.row_max - 100;
+        let rows = [
+            ("a", vec![large(10 << 20)]),
+            ("b", vec![large(fits)]),
+            ("c", tiny(200_000)),
+            ("d", tiny(30_000)),
+            ("e", tiny(1)),
+        ];
+        let messages = encoded(&rows, MessageSizes::DEFAULT);
         for message in &messages {
-            assert!(message.encoded_len() < 2 << 20, "{}", message.encoded_len());
-            assert!(message.chunks.len() <= MESSAGE_CHUNKS_MAX);
+            assert!(
+                message.encoded_len() < 4_000_000,
+                "{}",
+                message.encoded_len()
+            );
         }
-        assert_eq!(merged(&messages)[1].cells.len(), 40_000);
+        let ends_b = messages
+            .iter()
+            .position(|m| m.chunks.iter().any(|c| c.row_key == "b"))
+            .unwrap();
+        assert!(
+            ends_with_a_row(&messages[ends_b]),
+            "a row that fits is whole"
+        );
+        let got = merged(&messages);
+        assert_eq!(
+            got.iter().map(|row| row.cells.len()).collect::<Vec<_>>(),
+            [1, 1, 200_000, 30_000, 1]
+        );
+    }
+
+    #[test]
+    fn small_rows_share_a_message() {
+        let rows: Vec<_> = ["a", "b", "c", "d"]
+            .map(|row| (row, vec![cell(1, "q", 0, "v")]))
+            .into();
+        let messages = encoded(
+            &rows,
+            MessageSizes {
+                target: 150,
+                row_max: 1_000,
+            },
+        );
+        assert_eq!(
+            messages.iter().map(|m| m.chunks.len()).collect::<Vec<_>>(),
+            [2, 2]
+        );
     }
 
     #[test]
     fn cells_of_unknown_families_are_not_rows() {
-        assert!(encoded(&[("r", vec![cell(9, "q", 0, "v")])], MESSAGE_BYTES).is_empty());
-        let messages = encoded(
-            &[
-                ("r", vec![cell(1, "q", 0, "v"), cell(9, "q", 0, "v")]),
-                ("s", vec![cell(9, "q", 0, "v")]),
-            ],
-            MESSAGE_BYTES,
-        );
-        assert_eq!(merged(&messages).len(), 1);
+        assert!(encoded(&[("r", vec![cell(9, "q", 0, "v")])], MessageSizes::DEFAULT).is_empty());
+        let rows = [
+            ("r", vec![cell(1, "q", 0, "v"), cell(9, "q", 0, "v")]),
+            ("s", vec![cell(9, "q", 0, "v")]),
+        ];
+        assert_eq!(merged(&encoded(&rows, MessageSizes::DEFAULT)).len(), 1);
     }
 }

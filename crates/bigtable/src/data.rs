@@ -1,7 +1,7 @@
 //! The data API: `google.bigtable.v2.Bigtable`.
 
 use crate::context::{Context, responses};
-use crate::features;
+use crate::features::Client;
 use crate::filters;
 use crate::mutations::{Resolver, check_mutation_count, check_row_key, no_mutations};
 use crate::names::{InstanceName, TableResource, addressed_table};
@@ -39,7 +39,7 @@ impl Bigtable for DataService {
         &self,
         request: Request<wire::ReadRowsRequest>,
     ) -> Result<Response<Self::ReadRowsStream>, Status> {
-        let features = features::of(request.metadata());
+        let client = Client::of(request.metadata());
         let request = request.into_inner();
         let table = addressed_table(
             &request.table_name,
@@ -47,7 +47,7 @@ impl Bigtable for DataService {
             &request.materialized_view_name,
         )?;
         let schema = self.0.schema(&table)?;
-        let (read, options) = reads::read(table.name, &schema, request, features)?;
+        let (read, options) = reads::read(table.name, &schema, request, client)?;
         let rows = self.0.service.read_rows(read).await.map_err(status)?;
         let responses = Responses::new(rows, schema, options, self.0.env.clone());
         Ok(Response::new(Box::pin(responses.into_stream())))

@@ -1,7 +1,8 @@
-//! The `bigtable-features` header: what a client says it understands.
+//! What a client says of itself in its headers.
 //!
-//! It is base64url of a serialized `FeatureFlags`, with or without padding. A header that cannot be read counts as
-//! absent, because a client must not fail over an optimisation.
+//! `bigtable-features` is base64url of a serialized `FeatureFlags`, with or without padding. A header that cannot be read
+//! counts as absent, because a client must not fail over an optimisation. `x-goog-api-client` and `user-agent` name the
+//! library; one of them needs a courtesy that no flag asks for.
 
 use crate::wire::FeatureFlags;
 use base64::Engine as _;
@@ -10,20 +11,43 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost::Message as _;
 use tonic::metadata::MetadataMap;
 
-const HEADER: &str = "bigtable-features";
+const FEATURES_HEADER: &str = "bigtable-features";
+
+/// How the Go library tells itself: in the first header with credentials, in the second always. Its reader checks after
+/// every message that it is not within a row.
+const GO_LIBRARY: [(&str, &str); 2] = [("x-goog-api-client", "gl-go/"), ("user-agent", "grpc-go/")];
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The features of the client that sent this metadata; none when it does not say.
-pub(crate) fn of(metadata: &MetadataMap) -> FeatureFlags {
-    metadata
-        .get(HEADER)
-        .and_then(|value| BASE64.decode(value.as_encoded_bytes()).ok())
-        .and_then(|bytes| FeatureFlags::decode(bytes.as_slice()).ok())
-        .unwrap_or_default()
+/// One client, as far as it matters to how it is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Client {
+    /// None when it does not say.
+    pub features: FeatureFlags,
+    /// Whether every message of rows must end with a row.
+    pub whole_rows: bool,
+}
+
+impl Client {
+    /// The client that sent this metadata.
+    pub fn of(metadata: &MetadataMap) -> Self {
+        let features = metadata
+            .get(FEATURES_HEADER)
+            .and_then(|value| BASE64.decode(value.as_encoded_bytes()).ok())
+            .and_then(|bytes| FeatureFlags::decode(bytes.as_slice()).ok())
+            .unwrap_or_default();
+        let whole_rows = GO_LIBRARY.iter().any(|(header, library)| {
+            let value = metadata.get(*header).and_then(|value| value.to_str().ok());
+            value.is_some_and(|value| value.contains(library))
+        });
+        Client {
+            features,
+            whole_rows,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -32,8 +56,8 @@ mod tests {
 
     fn parsed(header: &str) -> FeatureFlags {
         let mut metadata = MetadataMap::new();
-        metadata.insert(HEADER, header.parse().unwrap());
-        of(&metadata)
+        metadata.insert(FEATURES_HEADER, header.parse().unwrap());
+        Client::of(&metadata).features
     }
 
     #[test]
@@ -53,6 +77,28 @@ mod tests {
             }
         );
         assert_eq!(parsed("!!"), FeatureFlags::default());
-        assert_eq!(of(&MetadataMap::new()), FeatureFlags::default());
+        assert_eq!(Client::of(&MetadataMap::new()), Client::default());
+    }
+
+    #[test]
+    fn the_go_library_is_recognised() {
+        let whole_rows = |header: &'static str, library: &str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert(header, library.parse().unwrap());
+            Client::of(&metadata).whole_rows
+        };
+        assert!(whole_rows(
+            "x-goog-api-client",
+            "gl-go/1.26.0 gccl/1.58.0 grpc/1.80.0"
+        ));
+        assert!(whole_rows("user-agent", "grpc-go/1.80.0"));
+        assert!(!whole_rows(
+            "x-goog-api-client",
+            "gl-java/17 gapic/2.60.0 grpc/1.70.0"
+        ));
+        assert!(!whole_rows(
+            "user-agent",
+            "grpc-python/1.70.0 grpc-c/45.0.0"
+        ));
     }
 }

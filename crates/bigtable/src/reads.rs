@@ -3,7 +3,8 @@
 //! The stream is pulled by the transport: a message is made when the one before it was taken, at most one batch of rows
 //! is held, and dropping the stream ends the read. No task runs beside it.
 
-use crate::chunks::{self, MESSAGE_BYTES};
+use crate::chunks::{self, MessageSizes};
+use crate::features::Client;
 use crate::filters;
 use crate::pb::v2;
 use crate::pb::v2::read_rows_request::RequestStatsView;
@@ -11,7 +12,7 @@ use crate::pb::v2::request_stats::StatsView;
 use crate::ranges;
 use crate::status::{invalid, status};
 use crate::times::TableTime;
-use crate::wire::{FeatureFlags, ReadRowsRequest, ReadRowsResponse};
+use crate::wire::{ReadRowsRequest, ReadRowsResponse};
 use futures::Stream;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub(crate) struct ReadOptions {
     pub last_scanned: bool,
     /// End with statistics.
     pub stats: bool,
+    /// How large messages get.
+    pub sizes: MessageSizes,
 }
 
 /// Checks a request.
@@ -36,8 +39,9 @@ pub(crate) fn read(
     table: TableName,
     schema: &TableSchema,
     request: ReadRowsRequest,
-    features: FeatureFlags,
+    client: Client,
 ) -> Result<(ReadRows, ReadOptions), Status> {
+    let features = client.features;
     if request.reversed && !features.reverse_scans {
         return Err(Status::unimplemented(
             "The client does not declare support for reverse scans in its bigtable-features header",
@@ -48,6 +52,11 @@ pub(crate) fn read(
     let options = ReadOptions {
         last_scanned: features.last_scanned_row_responses,
         stats: request.request_stats_view() == RequestStatsView::RequestStatsFull,
+        sizes: if client.whole_rows {
+            MessageSizes::WHOLE_ROWS
+        } else {
+            MessageSizes::DEFAULT
+        },
     };
     let read = ReadRows {
         table,
@@ -122,7 +131,8 @@ impl Responses {
         };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
-        let (rows, cells) = chunks::encode(&self.schema, &batch, MESSAGE_BYTES, &mut self.ready)?;
+        let (rows, cells) =
+            chunks::encode(&self.schema, &batch, self.options.sizes, &mut self.ready)?;
         self.returned.rows += rows;
         self.returned.cells += cells;
         // Progress is told only when no row tells it: a client that retries drops all keys up to it, so it must never be

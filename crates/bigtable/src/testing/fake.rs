@@ -407,6 +407,10 @@ impl TableAdmin for Fake {
                             (family.value_type, family.front_end_data) = (value_type, data);
                         }
                     }
+                    FamilyChange::Drop { .. } if schema.deletion_protection => {
+                        let message = format!("table {} is protected", schema.name);
+                        return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
+                    }
                     FamilyChange::Drop { name } => {
                         let id = id_of(&schema, &name)?;
                         schema.families.remove(&id);

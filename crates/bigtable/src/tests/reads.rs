@@ -120,6 +120,22 @@ async fn large_cells_pass_the_default_limit_of_clients() {
 }
 
 #[tokio::test]
+async fn the_go_library_gets_whole_rows() {
+    let harness = Harness::with_table().await;
+    harness.put("big", "f", "q", vec![9; 5 << 20]).await;
+    let mut request = Request::new(read());
+    let library = "gl-go/1.26.0 gccl/1.58.0".parse().unwrap();
+    request.metadata_mut().insert("x-goog-api-client", library);
+    let mut client = harness.data().max_decoding_message_size(256 << 20);
+    let mut stream = client.read_rows(request).await.unwrap().into_inner();
+    let message = stream.message().await.unwrap().unwrap();
+    assert_eq!(
+        (message.chunks.len(), message.chunks[0].value.len()),
+        (1, 5 << 20)
+    );
+}
+
+#[tokio::test]
 async fn bad_reads_have_their_codes() {
     let harness = Harness::with_table().await;
     let inverted = v2::RowSet {
