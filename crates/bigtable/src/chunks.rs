@@ -84,10 +84,14 @@ fn row_chunks(
     let mut chunks = Vec::with_capacity(cells.len());
     let mut previous: Option<(FamilyId, &Bytes)> = None;
     for cell in cells {
-        let Some(family) = schema.families.get(&cell.family) else {
+        let same_family = previous.is_some_and(|(id, _)| id == cell.family);
+        let family_name = if same_family {
+            None
+        } else if let Some(family) = schema.families.get(&cell.family) {
+            Some(family.name.clone())
+        } else {
             continue;
         };
-        let same_family = previous.is_some_and(|(id, _)| id == cell.family);
         let same_column =
             same_family && previous.is_some_and(|(_, qualifier)| *qualifier == cell.qualifier);
         chunks.push(CellChunk {
@@ -96,7 +100,7 @@ fn row_chunks(
             } else {
                 Bytes::new()
             },
-            family_name: (!same_family).then(|| family.name.clone()),
+            family_name,
             qualifier: (!same_column).then(|| cell.qualifier.clone()),
             timestamp_micros: time.micros(cell.timestamp)?,
             labels: cell.labels.clone(),
