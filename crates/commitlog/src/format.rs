@@ -205,14 +205,15 @@ pub fn segment_path(stream: u32, number: u64) -> String {
     format!("log/{stream:04x}/{number:016x}.log")
 }
 
-/// The stream and number of a segment's path.
+/// The stream and number of a segment's path. Only what [`segment_path`] makes is one: no capital digits, no signs.
 pub fn parse_segment_path(path: &str) -> Option<(u32, u64)> {
     let (stream, file) = path.strip_prefix("log/")?.split_once('/')?;
     let number = file.strip_suffix(".log")?;
     if stream.len() != 4 || number.len() != 16 {
         return None;
     }
-    Some((u32::from_str_radix(stream, 16).ok()?, u64::from_str_radix(number, 16).ok()?))
+    let (stream, number) = (u32::from_str_radix(stream, 16).ok()?, u64::from_str_radix(number, 16).ok()?);
+    (segment_path(stream, number) == path).then_some((stream, number))
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -221,4 +222,18 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_one_spelling() {
+        let path = segment_path(0xb2af, 0xab);
+        assert_eq!(parse_segment_path(&path), Some((0xb2af, 0xab)));
+        for other in [path.to_uppercase(), path.replace("b2af", "B2AF"), path.replace("b2af", "+2af")] {
+            assert_eq!(parse_segment_path(&other), None, "{other}");
+        }
+    }
 }

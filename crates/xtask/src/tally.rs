@@ -115,7 +115,12 @@ impl GoEvents {
                 tally.add(Tally::one(*passed));
             }
             if !passed {
-                report.push_str(self.output.get(test).map_or("", String::as_str));
+                let output = self.output.get(test).map_or("", String::as_str);
+                // `=== RUN`, `=== PAUSE` and the like say nothing once it is over.
+                let telling = output
+                    .split_inclusive('\n')
+                    .filter(|l| !l.starts_with("=== "));
+                report.extend(telling);
             }
         }
         if self.results.is_empty() {
@@ -198,7 +203,11 @@ mod tests {
                 None
             );
         }
-        events.line(r#"{"Action":"output","Test":"TestB/y","Output":"why\n"}"#);
+        for text in ["=== RUN TestB/y", "why"] {
+            events.line(&format!(
+                r#"{{"Action":"output","Test":"TestB/y","Output":"{text}\n"}}"#
+            ));
+        }
         assert_eq!(events.line("# not json"), Some("# not json"));
         assert_eq!(
             events.finish(),

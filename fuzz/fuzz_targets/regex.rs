@@ -1,0 +1,20 @@
+//! Patterns: any bytes are refused or match in bounded time, and the shortcuts agree with the automaton.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stele_filter::re2::{Pattern, translate};
+
+fuzz_target!(|input: (&[u8], &[u8])| {
+    let (pattern, subject) = input;
+    let translated = translate(pattern).is_ok();
+    let Ok(compiled) = Pattern::compile(pattern) else {
+        return;
+    };
+    assert!(translated);
+    if compiled.is_match(subject) {
+        assert!(subject.starts_with(compiled.literal_prefix()));
+    }
+    if let Some(literal) = compiled.as_literal() {
+        assert_eq!(compiled.is_match(subject), subject == literal);
+    }
+});
