@@ -248,7 +248,7 @@ func TestBadFilters(t *testing.T) {
 		"row regex":             rowOf("a("),
 		"value regex":           valueOf("[z-a]"),
 		"family regex":          familyOf("*"),
-		"qualifier regex":       &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_ColumnQualifierRegexFilter{ColumnQualifierRegexFilter: []byte("a{2")}},
+		"qualifier regex":       &bigtablepb.RowFilter{Filter: &bigtablepb.RowFilter_ColumnQualifierRegexFilter{ColumnQualifierRegexFilter: []byte("a**")}},
 		"nested regex":          chainOf(blockAll, interleaveOf(passAll, conditionOf(passAll, blockAll, valueOf("(")))),
 		"empty row regex":       rowOf(""),
 		"chain of one":          chainOf(passAll),
