@@ -1,1 +1,82 @@
-fn main() {}
+//! The binary `stele`: the server, and the commands that speak to one.
+
+mod config;
+mod data_dir;
+mod http;
+mod inspect;
+mod logging;
+mod node;
+mod sizes;
+mod start;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A wide-column database in one binary.
+#[derive(Parser)]
+#[command(name = "stele", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Top,
+}
+
+#[derive(Subcommand)]
+enum Top {
+    /// Starts the server.
+    Start(Box<config::StartArgs>),
+    /// Prints the settings of the server.
+    Config(ConfigArgs),
+    /// Prints any file the server writes.
+    Inspect(InspectArgs),
+    #[command(flatten)]
+    Client(Box<stele_cli::Command>),
+}
+
+#[derive(clap::Args)]
+struct ConfigArgs {
+    /// Prints every setting with its meaning, unit, default and range.
+    #[arg(long, required = true)]
+    defaults: bool,
+}
+
+#[derive(clap::Args)]
+struct InspectArgs {
+    /// The file; its name and folder tell what it is.
+    file: PathBuf,
+    /// Prints the cells of an sstable and the mutations of a log, too.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Top) -> anyhow::Result<ExitCode> {
+    match command {
+        Top::Start(args) => start::run(&config::load(&args)?).map(|()| ExitCode::SUCCESS),
+        Top::Config(_) => {
+            print!("{}", config::describe());
+            Ok(ExitCode::SUCCESS)
+        }
+        Top::Inspect(args) => {
+            print!("{}", tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
+    }
+}
+
+fn tool_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}

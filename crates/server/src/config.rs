@@ -1,0 +1,312 @@
+//! Settings: one table of keys, from which flags, variables, the configuration file and the reference are made.
+//!
+//! A flag wins over a `STELE_…` variable, which wins over the file, which wins over the default. Unknown keys in the file
+//! are errors.
+
+use crate::sizes;
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use stele_types::Durability;
+
+/// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
+#[derive(clap::Args, Default)]
+pub struct StartArgs {
+    /// Folder of the data; made when missing [default: ./stele-data]
+    #[arg(long, env = "STELE_DATA", value_name = "DIR")]
+    data: Option<String>,
+    /// Address of the Bigtable API [default: 127.0.0.1:8086]
+    #[arg(long, env = "STELE_BIGTABLE", value_name = "ADDR")]
+    bigtable: Option<String>,
+    /// Address of health checks and metrics [default: 127.0.0.1:8088]
+    #[arg(long, env = "STELE_HTTP", value_name = "ADDR")]
+    http: Option<String>,
+    /// Memory budget, in bytes or percent of the machine or cgroup [default: 50%]
+    #[arg(long, env = "STELE_MEMORY", value_name = "BYTES|PERCENT")]
+    memory: Option<String>,
+    /// What an acknowledged write has survived: sync, flush or none [default: sync]
+    #[arg(long, env = "STELE_DURABILITY", value_name = "sync|flush|none")]
+    durability: Option<String>,
+    /// Bytes at which a tablet splits [default: 512MiB]
+    #[arg(long, env = "STELE_TABLET_SIZE", value_name = "BYTES")]
+    tablet_size: Option<String>,
+    /// Free bytes of the disk below which writes are refused [default: 64MiB]
+    #[arg(long, env = "STELE_FREE_SPACE_MIN", value_name = "BYTES")]
+    free_space_min: Option<String>,
+    /// How long requests in flight may take at shutdown [default: 10s]
+    #[arg(long, env = "STELE_DRAIN_TIMEOUT", value_name = "DURATION")]
+    drain_timeout: Option<String>,
+    /// What is logged: a level, or a tracing filter [default: info]
+    #[arg(long, env = "STELE_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// How it is logged: text or json [default: text]
+    #[arg(long, env = "STELE_LOG_FORMAT", value_name = "text|json")]
+    log_format: Option<String>,
+    /// Configuration file with any of these keys
+    #[arg(long, env = "STELE_CONFIG", value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+}
+
+/// One setting, for the reference.
+struct Setting {
+    key: &'static str,
+    meaning: &'static str,
+    unit: &'static str,
+    default: &'static str,
+    range: &'static str,
+}
+
+const SETTINGS: [Setting; 10] = [
+    Setting {
+        key: "data",
+        meaning: "Folder of the data. Made when missing; used by one server at a time.",
+        unit: "path",
+        default: "./stele-data",
+        range: "a folder that is empty or was made by Stele",
+    },
+    Setting {
+        key: "bigtable",
+        meaning: "Address of the Bigtable API (gRPC, plain text).",
+        unit: "address:port",
+        default: "127.0.0.1:8086",
+        range: "any local address; port 0 takes a free one",
+    },
+    Setting {
+        key: "http",
+        meaning: "Address of /healthz, /readyz and /metrics.",
+        unit: "address:port",
+        default: "127.0.0.1:8088",
+        range: "any local address other than the Bigtable one; port 0 takes a free one",
+    },
+    Setting {
+        key: "memory",
+        meaning: "Budget of memtables, block cache and requests in flight.",
+        unit: "bytes, or percent of the machine's or cgroup's memory",
+        default: "50%",
+        range: "64MiB and more",
+    },
+    Setting {
+        key: "durability",
+        meaning: "What an acknowledged write has survived, unless the table says otherwise: sync power loss, flush the \
+                  death of the process, none nothing.",
+        unit: "",
+        default: "sync",
+        range: "sync, flush, none",
+    },
+    Setting {
+        key: "tablet_size",
+        meaning: "Stored bytes at which a tablet splits in two.",
+        unit: "bytes",
+        default: "512MiB",
+        range: "1MiB to 64GiB",
+    },
+    Setting {
+        key: "free_space_min",
+        meaning: "Free bytes of the disk below which writes are refused, so that what was accepted can still be stored. \
+                  64MiB more are kept for the server's own records.",
+        unit: "bytes",
+        default: "64MiB",
+        range: "0 and more",
+    },
+    Setting {
+        key: "drain_timeout",
+        meaning: "How long requests in flight may take when the server is told to stop.",
+        unit: "seconds",
+        default: "10s",
+        range: "0s to 3600s",
+    },
+    Setting {
+        key: "log",
+        meaning: "What is logged: error, warn, info, debug, trace, or a tracing filter such as \
+                  info,stele_tabletserver=debug.",
+        unit: "",
+        default: "info",
+        range: "a tracing filter",
+    },
+    Setting {
+        key: "log_format",
+        meaning: "How it is logged, to standard error.",
+        unit: "",
+        default: "text",
+        range: "text, json",
+    },
+];
+
+/// The smallest budget that holds the fixed costs and still makes progress.
+const MEMORY_MIN: u64 = 64 << 20;
+
+/// Parsed settings.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Folder of the data.
+    pub data: PathBuf,
+    /// Bigtable API.
+    pub bigtable: SocketAddr,
+    /// Health and metrics.
+    pub http: SocketAddr,
+    /// Budget, bytes.
+    pub memory: u64,
+    /// Default durability.
+    pub durability: Durability,
+    /// Bytes at which a tablet splits.
+    pub tablet_size: u64,
+    /// Bytes kept free.
+    pub free_space_min: u64,
+    /// Time for requests in flight at shutdown.
+    pub drain_timeout: Duration,
+    /// Log filter.
+    pub log: String,
+    /// Log as JSON.
+    pub log_json: bool,
+}
+
+/// The reference of all settings, as a configuration file with everything commented out.
+pub fn describe() -> String {
+    let mut out = String::from("# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n");
+    for s in &SETTINGS {
+        let flag = s.key.replace('_', "-");
+        let variable = s.key.to_uppercase();
+        let _ = write!(out, "\n# {}\n", s.meaning);
+        if !s.unit.is_empty() {
+            let _ = writeln!(out, "# unit: {}", s.unit);
+        }
+        let _ = writeln!(out, "# range: {}\n# flag: --{flag}, variable: STELE_{variable}", s.range);
+        let _ = writeln!(out, "#{} = {:?}", s.key, s.default);
+    }
+    out
+}
+
+/// Puts the sources together and parses every value.
+pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
+    let file = match &args.config {
+        None => BTreeMap::new(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+            parse_file(&text).with_context(|| format!("{}", path.display()))?
+        }
+    };
+    resolve(args, &file, sizes::memory_of_machine())
+}
+
+/// The keys of a configuration file, all known.
+fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let table: toml::Table = text.parse()?;
+    let mut values = BTreeMap::new();
+    for (key, value) in table {
+        if !SETTINGS.iter().any(|s| s.key == key) {
+            let known: Vec<&str> = SETTINGS.iter().map(|s| s.key).collect();
+            bail!("unknown key {key:?}; the keys are {}", known.join(", "));
+        }
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            other => bail!("{key}: expected a string or a whole number, found {}", other.type_str()),
+        };
+        values.insert(key, text);
+    }
+    Ok(values)
+}
+
+fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> anyhow::Result<Config> {
+    let text = |key: &str, flag: &Option<String>| -> String {
+        let default = || SETTINGS.iter().find(|s| s.key == key).map_or("", |s| s.default).to_owned();
+        flag.clone().or_else(|| file.get(key).cloned()).unwrap_or_else(default)
+    };
+    let address = |key: &str, flag: &Option<String>| -> anyhow::Result<SocketAddr> {
+        let text = text(key, flag);
+        let resolved = std::net::ToSocketAddrs::to_socket_addrs(&text).ok().and_then(|mut found| found.next());
+        resolved.with_context(|| format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086"))
+    };
+    let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
+        sizes::parse_share(&text(key, flag), machine).map_err(|e| anyhow::anyhow!("{key}: {e}"))
+    };
+    let config = Config {
+        data: text("data", &args.data).into(),
+        bigtable: address("bigtable", &args.bigtable)?,
+        http: address("http", &args.http)?,
+        memory: bytes("memory", &args.memory)?,
+        durability: match text("durability", &args.durability).as_str() {
+            "sync" => Durability::Sync,
+            "flush" => Durability::Flush,
+            "none" => Durability::None,
+            other => bail!("durability: {other:?} is none of sync, flush, none"),
+        },
+        tablet_size: bytes("tablet_size", &args.tablet_size)?,
+        free_space_min: bytes("free_space_min", &args.free_space_min)?,
+        drain_timeout: parse_seconds(&text("drain_timeout", &args.drain_timeout))?,
+        log: text("log", &args.log),
+        log_json: match text("log_format", &args.log_format).as_str() {
+            "text" => false,
+            "json" => true,
+            other => bail!("log_format: {other:?} is none of text, json"),
+        },
+    };
+    check(&config)?;
+    Ok(config)
+}
+
+fn check(config: &Config) -> anyhow::Result<()> {
+    if config.bigtable == config.http && config.http.port() != 0 {
+        bail!("bigtable and http are both {}: give one of them another port", config.http);
+    }
+    if config.memory < MEMORY_MIN {
+        let (given, least) = (sizes::show_bytes(config.memory), sizes::show_bytes(MEMORY_MIN));
+        bail!("memory: {given} is less than the smallest budget, {least}");
+    }
+    if !(1 << 20..=64 << 30).contains(&config.tablet_size) {
+        bail!("tablet_size: {} is not within 1 MiB and 64 GiB", sizes::show_bytes(config.tablet_size));
+    }
+    Ok(())
+}
+
+fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
+    let number = text.trim().strip_suffix('s').unwrap_or(text.trim()).trim();
+    match number.parse::<u64>() {
+        Ok(seconds) if seconds <= 3600 => Ok(Duration::from_secs(seconds)),
+        _ => bail!("drain_timeout: {text:?} is not a number of seconds from 0s to 3600s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load_text(text: &str, args: &StartArgs) -> Result<Config, String> {
+        let file = parse_file(text).map_err(|e| e.to_string())?;
+        resolve(args, &file, 8 << 30).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn defaults_are_valid_and_the_reference_parses_back_to_them() {
+        let plain = load_text("", &StartArgs::default()).unwrap();
+        assert_eq!((plain.memory, plain.tablet_size), (4 << 30, 512 << 20));
+        let uncommented: String =
+            describe().lines().filter_map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' '))).fold(
+                String::new(),
+                |all, line| all + line + "\n",
+            );
+        let spelled_out = load_text(&uncommented, &StartArgs::default()).unwrap();
+        assert_eq!(format!("{plain:?}"), format!("{spelled_out:?}"));
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file() {
+        let args = StartArgs { memory: Some("1GiB".into()), ..StartArgs::default() };
+        let config = load_text("memory = \"25%\"\ndurability = \"flush\"\nfree_space_min = 1000", &args).unwrap();
+        assert_eq!((config.memory, config.durability, config.free_space_min), (1 << 30, Durability::Flush, 1000));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let none = StartArgs::default();
+        assert!(load_text("memroy = 1", &none).unwrap_err().contains("memroy"));
+        assert!(load_text("memory = true", &none).unwrap_err().contains("boolean"));
+        assert!(load_text("memory = \"1MiB\"", &none).unwrap_err().contains("smallest"));
+        assert!(load_text("durability = \"maybe\"", &none).unwrap_err().contains("maybe"));
+        assert!(load_text("http = \"127.0.0.1:8086\"", &none).unwrap_err().contains("another port"));
+        assert!(load_text("http = \"nowhere\"", &none).unwrap_err().contains("nowhere"));
+    }
+}

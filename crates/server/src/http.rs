@@ -1,0 +1,83 @@
+//! Health, readiness, metrics, over HTTP.
+//!
+//! `/healthz` says that the process runs, `/readyz` that it serves requests, `/metrics` what it does (Prometheus text).
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU8, Ordering};
+use stele_env::metrics::Metrics;
+use stele_tabletserver::TabletServer;
+
+/// What the pages show.
+#[derive(Clone)]
+pub struct Pages {
+    metrics: Metrics,
+    stage: Arc<AtomicU8>,
+    server: Arc<OnceLock<Arc<TabletServer>>>,
+}
+
+/// Where the process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Reading its data.
+    Recovering = 0,
+    /// Serving.
+    Ready = 1,
+    /// Finishing what is in flight.
+    Stopping = 2,
+}
+
+impl Pages {
+    /// Pages of a process that has just begun.
+    pub fn new(metrics: Metrics) -> Self {
+        Pages { metrics, stage: Arc::new(AtomicU8::new(Stage::Recovering as u8)), server: Arc::default() }
+    }
+
+    /// Moves on.
+    pub fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// Names the server whose gauges are shown.
+    pub fn set_server(&self, server: Arc<TabletServer>) {
+        let _ = self.server.set(server);
+    }
+
+    /// The routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/", get(index))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .with_state(self)
+    }
+}
+
+async fn index() -> &'static str {
+    concat!("stele ", env!("CARGO_PKG_VERSION"), "\n\n/healthz\n/readyz\n/metrics\n")
+}
+
+async fn readyz(State(pages): State<Pages>) -> Response {
+    match pages.stage.load(Ordering::Acquire) {
+        0 => (StatusCode::SERVICE_UNAVAILABLE, "recovering\n").into_response(),
+        1 => {
+            let full = pages.server.get().is_some_and(|s| s.is_refusing_writes());
+            let text = if full { "ready for reads; writes are refused: the disk is full\n" } else { "ready\n" };
+            text.into_response()
+        }
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response(),
+    }
+}
+
+async fn metrics(State(pages): State<Pages>) -> Response {
+    if let Some(server) = pages.server.get() {
+        server.update_gauges();
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], pages.metrics.render()).into_response()
+}

@@ -1,0 +1,59 @@
+//! Everything between the storage and the front ends, put together: coordinator, catalog, tablet server, master, router.
+
+use crate::config::Config;
+use anyhow::Context;
+use std::sync::Arc;
+use stele_catalog::Catalog;
+use stele_client::{Router, TableAdmin, TableService};
+use stele_coord::{EmbeddedCoord, next_epoch};
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_master::Master;
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_tabletserver::{RecoveryReport, ServerOptions, TabletServer};
+use stele_types::Epoch;
+
+/// A running node.
+pub struct Node {
+    /// Data.
+    pub service: Arc<dyn TableService>,
+    /// Administration.
+    pub admin: Arc<dyn TableAdmin>,
+    /// The tablets.
+    pub server: Arc<TabletServer>,
+    /// Splits while it lives.
+    pub master: Arc<Master>,
+    /// What the start did.
+    pub recovery: RecoveryReport,
+}
+
+impl Node {
+    /// Recovers what the storage holds and starts serving it.
+    pub async fn start(
+        env: Env,
+        storage: Arc<dyn Storage>,
+        config: &Config,
+        metrics: &Metrics,
+    ) -> anyhow::Result<Node> {
+        let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await.context("coordination")?;
+        let epoch = next_epoch(&*coord, "server").await.context("coordination")?;
+        let epoch = Epoch(u32::try_from(epoch).ok().filter(|e| *e < 1 << 24).context("server epochs are used up")?);
+        let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
+        let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(config.memory)));
+        let options = ServerOptions {
+            durability: config.durability,
+            tablet_bytes_max: config.tablet_size,
+            free_bytes_min: config.free_space_min,
+            ..ServerOptions::for_memory(config.memory)
+        };
+        let (server, recovery) =
+            TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)
+                .await
+                .context("recovery")?;
+        let master = Master::new(env.clone(), catalog.clone(), server.clone());
+        master.start_splitting();
+        let service = Arc::new(Router::new(env, catalog, server.clone()));
+        Ok(Node { service, admin: master.clone(), server, master, recovery })
+    }
+}

@@ -1,0 +1,157 @@
+//! `stele start`: from settings to a serving process, and back down.
+//!
+//! Sockets are bound before the data is opened, so that a taken port costs nothing; requests are answered once recovery is
+//! done. On SIGTERM or SIGINT the server stops taking requests, finishes those in flight, flushes, and exits with 0. A
+//! second signal ends it at once; what was acknowledged is in the log.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the binary owns the sockets, the signals and the runtimes"
+)]
+
+use crate::config::Config;
+use crate::http::{Pages, Stage};
+use crate::node::Node;
+use crate::{data_dir, logging, sizes};
+use anyhow::Context;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use stele_bigtable::{BigtableFrontEnd, CallLimits};
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_storage::Storage;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+/// Runs the server to its end.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    logging::start(&config.log, config.log_json)?;
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let runtime = |name: &str, threads: usize| {
+        tokio::runtime::Builder::new_multi_thread()
+            .thread_name(name)
+            .worker_threads(threads)
+            .enable_all()
+            .build()
+            .context("starting threads")
+    };
+    let foreground = runtime("stele", cores)?;
+    let background = runtime("stele-background", cores.div_ceil(2))?;
+    let env = TokioRuntime::env(foreground.handle().clone(), background.handle().clone());
+    let outcome = foreground.block_on(serve(config, env));
+    // Tasks that still run have nothing left to save; they must not hold up the exit.
+    background.shutdown_background();
+    foreground.shutdown_background();
+    outcome
+}
+
+async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    let bigtable = bind("bigtable", config.bigtable).await?;
+    let http = bind("http", config.http).await?;
+    let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
+    let storage: Arc<dyn Storage> = data_dir::open(&config.data, env.clone()).await?;
+
+    let metrics = Metrics::new();
+    let pages = Pages::new(metrics.clone());
+    let router = pages.clone().router();
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(http, router).await {
+            tracing::error!(%error, "health and metrics are no longer served");
+        }
+    });
+    let node = tokio::select! {
+        node = Node::start(env.clone(), storage, config, &metrics) => node?,
+        () = signals.next() => return Ok(()),
+    };
+    pages.set_server(node.server.clone());
+    pages.set_stage(Stage::Ready);
+    announce(config, &node, bigtable_at, http_at);
+
+    let limits = CallLimits {
+        request_bytes_max: usize::try_from(config.memory / 4).unwrap_or(usize::MAX).max(300 << 20),
+        ..CallLimits::default()
+    };
+    let front_end =
+        BigtableFrontEnd::with_limits(node.service.clone(), node.admin.clone(), env.clone(), &metrics, limits);
+    let (stop, mut stopped) = watch::channel(false);
+    let serving = stele_bigtable::configure(Server::builder())
+        .add_routes(front_end.into_router())
+        .serve_with_incoming_shutdown(TcpIncoming::from(bigtable).with_nodelay(Some(true)), async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        });
+    let serving = tokio::spawn(serving);
+
+    signals.next().await;
+    tracing::info!("stopping");
+    pages.set_stage(Stage::Stopping);
+    let _ = stop.send(true);
+    let down = async {
+        match env.timeout(config.drain_timeout, serving).await {
+            Ok(Ok(ended)) => ended.context("serving the Bigtable API")?,
+            Ok(Err(join)) => return Err(anyhow::anyhow!("serving the Bigtable API: {join}")),
+            Err(_) => tracing::warn!("requests were still in flight after {:?}", config.drain_timeout),
+        }
+        let unflushed = node.server.shut_down().await;
+        tracing::info!(unflushed, "stopped");
+        Ok(())
+    };
+    tokio::select! {
+        outcome = down => outcome,
+        () = signals.next() => {
+            tracing::warn!("stopped at once; the log has what was acknowledged");
+            std::process::exit(130)
+        }
+    }
+}
+
+async fn bind(what: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{what}: cannot listen on {address}"))
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let terminate = signal(SignalKind::terminate()).context("signal handler")?;
+        let interrupt = signal(SignalKind::interrupt()).context("signal handler")?;
+        Ok(Signals { terminate, interrupt })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn announce(config: &Config, node: &Node, bigtable: SocketAddr, http: SocketAddr) {
+    let report = &node.recovery;
+    let memory = sizes::show_bytes(config.memory);
+    println!("Stele {} is ready.", env!("CARGO_PKG_VERSION"));
+    println!("  data       {} ({} tablets, recovered in {:?})", config.data.display(), report.tablets, report.duration);
+    println!("  memory     {memory}, durability {:?}", config.durability);
+    println!("  Bigtable   {bigtable}");
+    println!("  health     http://{http}/readyz   metrics http://{http}/metrics");
+    println!("Connect with any Bigtable client:");
+    println!("  export BIGTABLE_EMULATOR_HOST={bigtable}");
+    println!("  cbt -project stele -instance main createtable greetings families=g");
+    tracing::info!(
+        tablets = report.tablets,
+        log_bytes = report.log_bytes,
+        log_records = report.log_records,
+        torn_bytes = report.torn_bytes,
+        orphans = report.orphans,
+        "recovered in {:?}",
+        report.duration
+    );
+}
