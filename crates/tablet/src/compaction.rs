@@ -6,8 +6,11 @@
 //! * A marker itself goes only when no older entry can exist elsewhere (`bottom`): the inputs include the oldest file
 //!   of the group. Under the by-timestamp rule it also hides what is written later, until a major compaction by
 //!   definition; a flush therefore keeps it.
-//! * Versions past the family's rule go. A delete-version marker among them stays, unless at the bottom: what it hides
-//!   might otherwise come back when newer versions are deleted.
+//! * Versions past the family's rule go. What a rule says of a version's position among its column's counts at the bottom
+//!   only: elsewhere an older entry of the same version may lie below, which would come back in its stead when the newer
+//!   versions are deleted. What it says of age counts everywhere, because nothing of that timestamp will ever be young
+//!   again. A delete-version marker among them stays, unless at the bottom: what it hides might otherwise come back when
+//!   newer versions are deleted.
 //! * Families that the schema no longer has go.
 //!
 //! Readers are not harmed: each holds the files it began with.
@@ -66,6 +69,7 @@ pub async fn run(job: Job, env: &Env, storage: &Arc<dyn Storage>) -> Result<JobR
     let mut sink = Keep {
         schema: job.schema,
         now_micros: env.wall_micros(),
+        bottom: job.bottom,
         drops_markers,
         version_index: 0,
         family: FamilyId(0),
@@ -151,6 +155,7 @@ async fn drain(
 struct Keep {
     schema: Arc<TableSchema>,
     now_micros: i64,
+    bottom: bool,
     drops_markers: bool,
     version_index: u64,
     family: FamilyId,
@@ -191,7 +196,7 @@ impl Sink for Keep {
         };
         if kind != CellKind::DeleteVersion {
             let view = GcView {
-                version_index: self.version_index,
+                version_index: if self.bottom { self.version_index } else { 0 },
                 timestamp: version.parts.timestamp,
                 unit: self.schema.time_unit,
                 now_micros: self.now_micros,

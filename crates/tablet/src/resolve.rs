@@ -143,7 +143,7 @@ impl Resolver {
             return self.skip;
         }
         if parts.family.0 == 0 {
-            self.row.add(Marker::new(parts, parts.timestamp), self.schema.delete_rule);
+            self.row.add(Marker::new(parts, Timestamp::MIN), self.schema.delete_rule);
             sink.marker(key, parts, &Bytes::new());
             return Skip::Nothing;
         }

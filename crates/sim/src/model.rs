@@ -1,0 +1,350 @@
+//! What a tablet must answer, written from the data model alone.
+//!
+//! The model keeps, per row, the list of everything ever written, and answers a read by looking at all of it: no
+//! sorting by key, no merging, no state that could go stale. It shares nothing with the engine but the data types, so
+//! the two do not err alike (`docs/data-model.md` is the specification of both).
+//!
+//! Where the engine may answer in more than one way the model accepts exactly those ways:
+//!
+//! * A version that its family's rule has once called garbage may have been dropped by a compaction, for good. When the
+//!   versions that made it garbage are deleted later, it may come back or not. A rule that looks at both count and age
+//!   may do this at a time when no reader would have: a compaction applies it, at its own time, to a prefix of the
+//!   history (files that do not hold the newest deletes yet). So for each version the model remembers its position among
+//!   the versions of its column after every write to the row, and takes it for droppable up to that write once the rule,
+//!   asked with that position and today's date, says so.
+//! * What was dropped is dropped whole: an overwritten value never comes back, and of an aggregate all operands up to
+//!   then are gone.
+//!
+//! Under the by-timestamp rule it matters when markers are dropped, so the model must be told of major compactions.
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use stele_types::{
+    Cell, DeleteRule, FamilyId, GcView, GroupId, Mutation, RowMutation, RowRange, TableSchema, Timestamp, ValueType,
+};
+
+/// A cell as tests state it: family, qualifier, timestamp, value.
+pub type PlainCell = (u32, Vec<u8>, i64, Vec<u8>);
+
+/// Everything written to one tablet or table.
+#[derive(Clone, Debug)]
+pub struct Model {
+    schema: TableSchema,
+    rows: BTreeMap<Bytes, Row>,
+    /// Number of the newest write. A write is one mutation; numbers are the model's own.
+    newest: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Row {
+    writes: Vec<Write>,
+    markers: Vec<Marker>,
+    /// For every version, its position after writes to the row: (number of the write, position).
+    positions: BTreeMap<VersionName, Vec<(u64, u64)>>,
+}
+
+/// Family, qualifier, timestamp.
+type VersionName = (FamilyId, Bytes, Timestamp);
+
+#[derive(Clone, Debug)]
+struct Write {
+    number: u64,
+    /// The group that held the family when this was written.
+    group: GroupId,
+    version: VersionName,
+    value: Bytes,
+    adds: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Marker {
+    number: u64,
+    /// A marker of a row is kept once per locality group, because a group drops it on its own.
+    group: GroupId,
+    family: Option<FamilyId>,
+    qualifier: Option<Bytes>,
+    from: Timestamp,
+    to: Timestamp,
+}
+
+impl Model {
+    /// An empty table.
+    pub fn new(schema: TableSchema) -> Model {
+        Model { schema, rows: BTreeMap::new(), newest: 0 }
+    }
+
+    /// The table's schema.
+    pub fn schema(&self) -> &TableSchema {
+        &self.schema
+    }
+
+    /// Replaces the schema; what was written to families that it lacks stays, invisible.
+    pub fn set_schema(&mut self, schema: TableSchema) {
+        self.schema = schema;
+    }
+
+    /// Number of the newest write, for [`Model::compact_major`].
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// The rows ever written to, in order.
+    pub fn rows(&self) -> Vec<Bytes> {
+        self.rows.keys().cloned().collect()
+    }
+
+    /// Applies the batch: all its mutations, in order, at once.
+    pub fn apply(&mut self, batch: &[RowMutation]) {
+        for change in batch {
+            for mutation in &change.mutations {
+                self.newest += 1;
+                let row = self.rows.entry(change.row.clone()).or_default();
+                row.write(&self.schema, self.newest, mutation);
+            }
+        }
+        let rows: BTreeSet<&Bytes> = batch.iter().map(|change| &change.row).collect();
+        for row in rows {
+            if let Some(row) = self.rows.get_mut(row) {
+                row.note_positions(&self.schema, self.newest);
+            }
+        }
+    }
+
+    /// All rows of the range are gone, as if never written.
+    pub fn drop_rows(&mut self, range: &RowRange) {
+        self.rows.retain(|row, _| !range.contains(row));
+    }
+
+    /// A major compaction of a locality group of one tablet has rewritten everything up to write `through`: what a marker
+    /// hides is gone and so is the marker, so that under the by-timestamp rule it hides nothing written later.
+    pub fn compact_major(&mut self, tablet: &RowRange, group: GroupId, through: u64) {
+        let (schema, newest) = (&self.schema, self.newest);
+        for (_, row) in self.rows.iter_mut().filter(|(row, _)| tablet.contains(row)) {
+            let markers: Vec<Marker> =
+                row.markers.iter().filter(|m| m.group == group && m.number <= through).cloned().collect();
+            row.writes.retain(|write| {
+                write.group != group
+                    || write.number > through
+                    || !markers.iter().any(|marker| marker.hides(write, schema.delete_rule))
+            });
+            row.markers.retain(|m| m.group != group || m.number > through);
+            // What comes back takes its place among the versions.
+            row.note_positions(schema, newest);
+        }
+    }
+
+    /// Whether `cells` is an answer to a read of `row` at wall-clock time `now_micros`, and if not, why not.
+    pub fn check_row(&self, row: &[u8], cells: &[Cell], now_micros: i64) -> Result<(), String> {
+        let mut answer: BTreeMap<(FamilyId, Bytes), BTreeMap<Timestamp, Bytes>> = BTreeMap::new();
+        let mut previous: Option<(FamilyId, &Bytes, std::cmp::Reverse<Timestamp>)> = None;
+        for cell in cells {
+            let place = (cell.family, &cell.qualifier, std::cmp::Reverse(cell.timestamp));
+            if previous.is_some_and(|previous| previous >= place) {
+                return Err(format!("cells are out of order or twice there: {}", show(cells)));
+            }
+            previous = Some(place);
+            let column = answer.entry((cell.family, cell.qualifier.clone())).or_default();
+            column.insert(cell.timestamp, cell.value.clone());
+        }
+        let empty = Row::default();
+        let model = self.rows.get(row).unwrap_or(&empty);
+        let mut columns: BTreeSet<(FamilyId, Bytes)> = model.columns();
+        columns.extend(answer.keys().cloned());
+        for column in columns {
+            let given = answer.remove(&column).unwrap_or_default();
+            self.check_column(model, &column, given, now_micros).map_err(|why| {
+                format!(
+                    "row {} column {}:{}: {why}\nanswer {}\nwrites {:?}\nmarkers {:?}",
+                    row.escape_ascii(),
+                    column.0,
+                    column.1.escape_ascii(),
+                    show(cells),
+                    model.writes,
+                    model.markers
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Walks the versions from the newest to the oldest; the rule sees each at its place among those that were given.
+    fn check_column(
+        &self,
+        row: &Row,
+        column: &(FamilyId, Bytes),
+        mut given: BTreeMap<Timestamp, Bytes>,
+        now_micros: i64,
+    ) -> Result<(), String> {
+        let mut position = 0;
+        for timestamp in row.timestamps(column).into_iter().rev() {
+            let version = (column.0, column.1.clone(), timestamp);
+            let garbage = self.is_garbage(&version, position, now_micros);
+            let possible = self.possible(row, &version, now_micros);
+            match given.remove(&timestamp) {
+                Some(_) if garbage => return Err(format!("version {timestamp} has expired, yet is there")),
+                Some(value) if !possible.contains(&Some(value.clone())) => {
+                    let value = value.escape_ascii();
+                    return Err(format!("version {timestamp} is {value}, which is none of {possible:?}"));
+                }
+                Some(_) => position += 1,
+                None if !garbage && !possible.contains(&None) => {
+                    return Err(format!("version {timestamp} is missing; it may be any of {possible:?}"));
+                }
+                None => {}
+            }
+        }
+        match given.keys().next() {
+            Some(timestamp) => Err(format!("version {timestamp} was never written")),
+            None => Ok(()),
+        }
+    }
+
+    /// What a version may be: its value after all that was written, or after what was written since a compaction may
+    /// have dropped it.
+    fn possible(&self, row: &Row, version: &VersionName, now_micros: i64) -> Vec<Option<Bytes>> {
+        if !self.schema.families.contains_key(&version.0) {
+            return vec![None];
+        }
+        let dropped = row.positions.get(version).into_iter().flatten();
+        let dropped = dropped.filter(|(_, position)| self.is_garbage(version, *position, now_micros));
+        let mut since: Vec<u64> = dropped.map(|(number, _)| *number).collect();
+        since.push(0);
+        let mut possible: Vec<_> = since.iter().map(|since| row.value(&self.schema, version, *since)).collect();
+        possible.sort();
+        possible.dedup();
+        possible
+    }
+
+    fn is_garbage(&self, version: &VersionName, position: u64, now_micros: i64) -> bool {
+        let view = GcView { version_index: position, timestamp: version.2, unit: self.schema.time_unit, now_micros };
+        let family = self.schema.families.get(&version.0);
+        family.and_then(|f| f.gc_rule.as_ref()).is_some_and(|rule| rule.is_garbage(&view))
+    }
+
+    /// The cells of a row when no compaction has dropped anything early, for tests that write no rules.
+    pub fn cells(&self, row: &[u8], now_micros: i64) -> Vec<PlainCell> {
+        let Some(model) = self.rows.get(row) else { return Vec::new() };
+        let mut cells = Vec::new();
+        for column in model.columns().into_iter().filter(|c| self.schema.families.contains_key(&c.0)) {
+            let mut position = 0;
+            for timestamp in model.timestamps(&column).into_iter().rev() {
+                let version = (column.0, column.1.clone(), timestamp);
+                let Some(value) = model.value(&self.schema, &version, 0) else { continue };
+                if !self.is_garbage(&version, position, now_micros) {
+                    cells.push((column.0.0, column.1.to_vec(), timestamp.0, value.to_vec()));
+                }
+                position += 1;
+            }
+        }
+        cells
+    }
+
+    /// Whether `cell`, as a raw read showed it, can have been stored: a marker, or a value that was written, or that
+    /// came from operands.
+    pub fn was_written(&self, row: &[u8], cell: &Cell) -> bool {
+        let Some(model) = self.rows.get(row) else { return false };
+        let version = (cell.family, cell.qualifier.clone(), cell.timestamp);
+        // Operands are folded; of a dropped family it is no longer known whether it had any.
+        let folded = aggregate(&self.schema, cell.family).is_some() || !self.schema.families.contains_key(&cell.family);
+        cell.kind.is_delete()
+            || model.writes.iter().any(|w| w.version == version && (folded || w.value == cell.value))
+    }
+}
+
+impl Row {
+    fn write(&mut self, schema: &TableSchema, number: u64, mutation: &Mutation) {
+        let mut mark = |family: Option<FamilyId>, qualifier: Option<&Bytes>, from, to| {
+            let groups: Vec<GroupId> = match family {
+                Some(family) => vec![schema.group_of(family)],
+                None => schema.groups.iter().map(|group| group.id).collect(),
+            };
+            let qualifier = qualifier.cloned();
+            let markers = groups.into_iter().map(|group| (group, qualifier.clone()));
+            self.markers.extend(markers.map(|(group, qualifier)| Marker { number, group, family, qualifier, from, to }));
+        };
+        match mutation {
+            Mutation::Put { family, qualifier, timestamp, value } => {
+                let version = (*family, qualifier.clone(), *timestamp);
+                self.writes.push(Write { number, group: schema.group_of(*family), version, value: value.clone(), adds: false });
+            }
+            Mutation::Merge { family, qualifier, timestamp, operand } => {
+                let version = (*family, qualifier.clone(), *timestamp);
+                self.writes.push(Write { number, group: schema.group_of(*family), version, value: operand.clone(), adds: true });
+            }
+            Mutation::DeleteRow { up_to } => mark(None, None, Timestamp::MIN, *up_to),
+            Mutation::DeleteFamily { family, up_to } => mark(Some(*family), None, Timestamp::MIN, *up_to),
+            Mutation::DeleteFamilyVersion { family, timestamp } => mark(Some(*family), None, *timestamp, *timestamp),
+            Mutation::DeleteColumn { family, qualifier, from, to } => mark(Some(*family), Some(qualifier), *from, *to),
+            Mutation::DeleteVersion { family, qualifier, timestamp } => {
+                mark(Some(*family), Some(qualifier), *timestamp, *timestamp);
+            }
+        }
+    }
+
+    fn columns(&self) -> BTreeSet<(FamilyId, Bytes)> {
+        self.writes.iter().map(|w| (w.version.0, w.version.1.clone())).collect()
+    }
+
+    fn timestamps(&self, column: &(FamilyId, Bytes)) -> BTreeSet<Timestamp> {
+        let of_column = self.writes.iter().filter(|w| w.version.0 == column.0 && w.version.1 == column.1);
+        of_column.map(|w| w.version.2).collect()
+    }
+
+    /// What the writes to a version after write `since` come to.
+    fn value(&self, schema: &TableSchema, version: &VersionName, since: u64) -> Option<Bytes> {
+        let mut value: Option<Bytes> = None;
+        for write in self.writes.iter().filter(|w| w.version == *version && w.number > since) {
+            if self.markers.iter().any(|marker| marker.hides(write, schema.delete_rule)) {
+                continue;
+            }
+            value = Some(match (value, aggregate(schema, version.0)) {
+                (Some(older), Some(kind)) if write.adds => match kind.combine(&older, &write.value) {
+                    Some(combined) => Bytes::copy_from_slice(&combined),
+                    None => write.value.clone(),
+                },
+                _ => write.value.clone(),
+            });
+        }
+        value
+    }
+
+    fn note_positions(&mut self, schema: &TableSchema, number: u64) {
+        for column in self.columns() {
+            let mut position = 0;
+            for timestamp in self.timestamps(&column).into_iter().rev() {
+                let version = (column.0, column.1.clone(), timestamp);
+                if self.value(schema, &version, 0).is_some() {
+                    self.positions.entry(version).or_default().push((number, position));
+                    position += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Marker {
+    fn hides(&self, write: &Write, rule: DeleteRule) -> bool {
+        let (family, qualifier, timestamp) = &write.version;
+        self.group == write.group
+            && self.family.is_none_or(|f| f == *family)
+            && self.qualifier.as_ref().is_none_or(|q| q == qualifier)
+            && self.from <= *timestamp
+            && *timestamp <= self.to
+            && (rule == DeleteRule::ByTimestamp || write.number < self.number)
+    }
+}
+
+fn aggregate(schema: &TableSchema, family: FamilyId) -> Option<stele_types::AggregateKind> {
+    match schema.families.get(&family)?.value_type {
+        ValueType::Aggregate(kind) => Some(kind),
+        ValueType::Bytes => None,
+    }
+}
+
+fn show(cells: &[Cell]) -> String {
+    let cell = |c: &Cell| format!("{}:{}@{}={}", c.family, c.qualifier.escape_ascii(), c.timestamp, c.value.escape_ascii());
+    cells.iter().map(cell).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

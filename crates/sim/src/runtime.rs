@@ -1,0 +1,407 @@
+//! A deterministic runtime: one thread, a virtual clock, every choice from a seed.
+//!
+//! Terms: a *task* is a spawned future; a *process* is a set of tasks that end together, as a killed process's do; a
+//! *step* is one poll of one task. FoundationDB's simulator is the model (SIGMOD 2021, §4).
+//!
+//! * The next task is picked at random among the runnable ones, so that seeds explore schedules.
+//! * The clock moves a little with each step, and jumps to the next timer when nothing is runnable: hours of virtual
+//!   time cost nothing, and a task that spins cannot keep timers from firing.
+//! * Blocking work runs at once, on the stack of whoever asks for it.
+//! * A run is bounded in steps; running out of them, or of anything to do, is an error with the names of the tasks left.
+//! * Every decision goes into a rolling hash. Two runs from one seed that differ in it are a bug, in the simulator or in
+//!   code that reached for a clock, a hash map's order or an address.
+//!
+//! Nothing here holds the scheduler's lock while it runs foreign code: not a poll, not a drop, not a blocking closure.
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use rand_core::{RngCore, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use stele_env::{BlockingWork, Env, Priority, Runtime};
+
+/// Wall-clock time at the start: 2020-09-13, a round number that is a plausible date.
+pub const WALL_ORIGIN_MICROS: i64 = 1_600_000_000_000_000;
+
+/// Virtual time of one step. Small against any timer, and not nothing: a spinning task must see time pass.
+const STEP: Duration = Duration::from_nanos(200);
+
+/// Why a run ended without its result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stalled {
+    /// Nothing can run and no timer is set.
+    #[error("deadlock at {at:?}: {tasks} wait for each other")]
+    Deadlock {
+        /// Virtual time.
+        at: Duration,
+        /// Names of the tasks left.
+        tasks: String,
+    },
+    /// The limit of steps was reached.
+    #[error("no end after {steps} steps, at {at:?}: {tasks}")]
+    Endless {
+        /// Steps made.
+        steps: u64,
+        /// Virtual time.
+        at: Duration,
+        /// Names of the tasks left.
+        tasks: String,
+    },
+}
+
+/// The simulated machine: processes and a clock.
+#[derive(Clone)]
+pub struct Sim {
+    scheduler: Arc<Scheduler>,
+}
+
+/// A set of tasks that end together.
+#[derive(Clone)]
+pub struct Process {
+    scheduler: Arc<Scheduler>,
+    id: u64,
+}
+
+impl Sim {
+    /// A machine that draws everything from `seed` and makes at most `steps_max` steps.
+    pub fn new(seed: u64, steps_max: u64) -> Sim {
+        let inner = Inner {
+            now: Duration::ZERO,
+            wall_offset_micros: 0,
+            rng: Pcg64::seed_from_u64(seed),
+            tasks: BTreeMap::new(),
+            next_task: 0,
+            next_process: 0,
+            dead: Vec::new(),
+            ready: Vec::new(),
+            timers: BTreeMap::new(),
+            next_timer: 0,
+            steps: 0,
+            steps_max,
+            trace: Trace::default(),
+        };
+        Sim { scheduler: Arc::new(Scheduler { inner: Mutex::new(inner) }) }
+    }
+
+    /// A new process.
+    pub fn process(&self) -> Process {
+        let mut inner = self.scheduler.inner.lock();
+        let id = inner.next_process;
+        inner.next_process += 1;
+        Process { scheduler: self.scheduler.clone(), id }
+    }
+
+    /// Runs everything until `future` has its result, as a task of a process of its own.
+    pub fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T, Stalled> {
+        let result = Arc::new(Mutex::new(None));
+        let slot = result.clone();
+        let main = async move {
+            let output = future.await;
+            *slot.lock() = Some(output);
+        };
+        self.process().spawn("main", Box::pin(main));
+        loop {
+            if let Some(output) = result.lock().take() {
+                return Ok(output);
+            }
+            self.scheduler.step()?;
+        }
+    }
+
+    /// Moves the wall clock without moving time, as an operator or a time server does.
+    pub fn jump_wall_clock(&self, micros: i64) {
+        self.scheduler.inner.lock().wall_offset_micros += micros;
+    }
+
+    /// Takes something the run did into the trace: an output, an operation on storage.
+    pub fn note(&self, text: &str) {
+        self.scheduler.note(text);
+    }
+
+    /// Prints what is noted, from now on.
+    pub fn print_trace(&self) {
+        self.scheduler.inner.lock().trace.prints = true;
+    }
+
+    /// A hash of everything decided and noted so far.
+    pub fn trace_hash(&self) -> u64 {
+        self.scheduler.inner.lock().trace.hash
+    }
+
+    /// Steps made so far.
+    pub fn steps(&self) -> u64 {
+        self.scheduler.inner.lock().steps
+    }
+}
+
+impl Process {
+    /// The environment of this process's tasks.
+    pub fn env(&self) -> Env {
+        Env::new(Arc::new(self.clone()))
+    }
+
+    /// Ends the process: its tasks are dropped where they stand, and it can start no more.
+    pub fn kill(&self) {
+        let dropped: Vec<BoxFuture<'static, ()>> = {
+            let mut inner = self.scheduler.inner.lock();
+            inner.dead.push(self.id);
+            inner.trace.add(&[b'k', self.id as u8]);
+            let ids: Vec<u64> = inner.tasks.iter().filter(|(_, t)| t.process == self.id).map(|(id, _)| *id).collect();
+            ids.iter().filter_map(|id| inner.tasks.remove(id)).filter_map(|task| task.future).collect()
+        };
+        drop(dropped);
+    }
+
+    fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
+        let mut inner = self.scheduler.inner.lock();
+        if inner.dead.contains(&self.id) {
+            drop(inner);
+            drop(future);
+            return;
+        }
+        let id = inner.next_task;
+        inner.next_task += 1;
+        let waker = Waker::from(Arc::new(TaskWaker { scheduler: Arc::downgrade(&self.scheduler), id }));
+        inner.tasks.insert(id, Task { process: self.id, name, future: Some(future), waker, queued: true });
+        inner.ready.push(id);
+    }
+}
+
+impl Runtime for Process {
+    fn now(&self) -> Duration {
+        self.scheduler.inner.lock().now
+    }
+
+    fn wall_micros(&self) -> i64 {
+        let inner = self.scheduler.inner.lock();
+        WALL_ORIGIN_MICROS + inner.wall_offset_micros + inner.now.as_micros() as i64
+    }
+
+    fn random_u64(&self) -> u64 {
+        let mut inner = self.scheduler.inner.lock();
+        let drawn = inner.rng.next_u64();
+        inner.trace.add(&drawn.to_le_bytes());
+        drawn
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let deadline = self.now().saturating_add(duration);
+        Box::pin(Sleep { scheduler: self.scheduler.clone(), deadline, timer: None })
+    }
+
+    fn spawn(&self, _: Priority, name: &'static str, task: BoxFuture<'static, ()>) {
+        Process::spawn(self, name, task);
+    }
+
+    fn run_blocking(&self, work: BlockingWork) {
+        work();
+    }
+}
+
+struct Scheduler {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    now: Duration,
+    wall_offset_micros: i64,
+    rng: Pcg64,
+    tasks: BTreeMap<u64, Task>,
+    next_task: u64,
+    next_process: u64,
+    /// Processes that have ended.
+    dead: Vec<u64>,
+    /// Runnable tasks, without order.
+    ready: Vec<u64>,
+    /// By deadline, then by creation.
+    timers: BTreeMap<(Duration, u64), Waker>,
+    next_timer: u64,
+    steps: u64,
+    steps_max: u64,
+    trace: Trace,
+}
+
+struct Task {
+    process: u64,
+    name: &'static str,
+    /// Absent while it is polled.
+    future: Option<BoxFuture<'static, ()>>,
+    waker: Waker,
+    /// In `ready`.
+    queued: bool,
+}
+
+impl Scheduler {
+    /// Polls one task.
+    fn step(&self) -> Result<(), Stalled> {
+        let Some((id, mut future, waker)) = self.pick()? else { return Ok(()) };
+        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let mut inner = self.inner.lock();
+        // The process may have ended while its task ran.
+        if done {
+            inner.tasks.remove(&id);
+        } else if let Some(task) = inner.tasks.get_mut(&id) {
+            task.future = Some(future);
+            return Ok(());
+        }
+        drop(inner);
+        drop(future);
+        Ok(())
+    }
+
+    /// The task to poll next; `None` when one that is no more was picked.
+    fn pick(&self) -> Result<Option<(u64, BoxFuture<'static, ()>, Waker)>, Stalled> {
+        self.fire_timers()?;
+        let mut inner = self.inner.lock();
+        inner.steps += 1;
+        inner.now += STEP;
+        if inner.steps > inner.steps_max {
+            return Err(Stalled::Endless { steps: inner.steps, at: inner.now, tasks: inner.names() });
+        }
+        let Some(count) = Some(inner.ready.len() as u64).filter(|count| *count > 0) else { return Ok(None) };
+        let at = (u128::from(inner.rng.next_u64()) * u128::from(count) >> 64) as usize;
+        let id = inner.ready.swap_remove(at);
+        inner.trace.add(&id.to_le_bytes());
+        let Some(task) = inner.tasks.get_mut(&id) else { return Ok(None) };
+        task.queued = false;
+        let waker = task.waker.clone();
+        Ok(task.future.take().map(|future| (id, future, waker)))
+    }
+
+    /// Wakes whoever waits for a time that has come; moves to the next such time when nobody can run.
+    fn fire_timers(&self) -> Result<(), Stalled> {
+        let due: Vec<Waker> = {
+            let mut inner = self.inner.lock();
+            if inner.ready.is_empty() {
+                match inner.timers.keys().next() {
+                    Some(&(deadline, _)) => inner.now = inner.now.max(deadline),
+                    None => return Err(Stalled::Deadlock { at: inner.now, tasks: inner.names() }),
+                }
+            }
+            let from = (inner.now + Duration::from_nanos(1), 0);
+            let later = inner.timers.split_off(&from);
+            std::mem::replace(&mut inner.timers, later).into_values().collect()
+        };
+        due.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    fn wake(&self, id: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(task) = inner.tasks.get_mut(&id)
+            && !std::mem::replace(&mut task.queued, true)
+        {
+            inner.ready.push(id);
+        }
+    }
+
+    fn note(&self, text: &str) {
+        let mut inner = self.inner.lock();
+        let now = inner.now;
+        inner.trace.note(now, text);
+    }
+}
+
+impl Inner {
+    /// The tasks left, each name once.
+    fn names(&self) -> String {
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        self.tasks.values().for_each(|task| *counts.entry(task.name).or_default() += 1);
+        let names: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        names.join(", ")
+    }
+}
+
+struct TaskWaker {
+    scheduler: Weak<Scheduler>,
+    id: u64,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(scheduler) = self.scheduler.upgrade() {
+            scheduler.wake(self.id);
+        }
+    }
+}
+
+struct Sleep {
+    scheduler: Arc<Scheduler>,
+    deadline: Duration,
+    /// The timer set by the latest poll.
+    timer: Option<u64>,
+}
+
+impl Sleep {
+    fn unset(&mut self, inner: &mut Inner) {
+        if let Some(timer) = self.timer.take() {
+            inner.timers.remove(&(self.deadline, timer));
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let scheduler = this.scheduler.clone();
+        let mut inner = scheduler.inner.lock();
+        this.unset(&mut inner);
+        if inner.now >= this.deadline {
+            return Poll::Ready(());
+        }
+        let timer = inner.next_timer;
+        inner.next_timer += 1;
+        inner.timers.insert((this.deadline, timer), cx.waker().clone());
+        this.timer = Some(timer);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let scheduler = self.scheduler.clone();
+        let mut inner = scheduler.inner.lock();
+        self.unset(&mut inner);
+    }
+}
+
+/// A rolling FNV-1a hash of what happened.
+struct Trace {
+    hash: u64,
+    prints: bool,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Trace { hash: 0xcbf2_9ce4_8422_2325, prints: false }
+    }
+}
+
+impl Trace {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn note(&mut self, now: Duration, text: &str) {
+        self.add(text.as_bytes());
+        if self.prints {
+            println!("{:>12.6} {text}", now.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

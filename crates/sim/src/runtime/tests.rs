@@ -1,0 +1,123 @@
+//! The runtime: time, chance, schedules, ends.
+
+use super::*;
+use tokio::sync::{mpsc, oneshot};
+
+/// What three tasks that talk over a channel say, with the run's trace.
+fn conversation(seed: u64) -> (Vec<u64>, u64) {
+    let sim = Sim::new(seed, 10_000);
+    let env = sim.process().env();
+    let said = sim.run(async move {
+        let (say, mut hear) = mpsc::channel(1);
+        for speaker in 0..3u64 {
+            let (say, env2) = (say.clone(), env.clone());
+            env.spawn("speaker", async move {
+                for _ in 0..5 {
+                    env2.sleep(Duration::from_micros(env2.random_below(3))).await;
+                    let _ = say.send(speaker).await;
+                }
+            });
+        }
+        drop(say);
+        let mut said = Vec::new();
+        while let Some(speaker) = hear.recv().await {
+            said.push(speaker);
+        }
+        said
+    });
+    (said.unwrap(), sim.trace_hash())
+}
+
+#[test]
+fn a_seed_gives_one_history_and_seeds_give_many() {
+    let mut histories = std::collections::BTreeSet::new();
+    for seed in 0..20 {
+        let first = conversation(seed);
+        assert_eq!(first, conversation(seed), "seed {seed}");
+        assert_eq!(first.0.len(), 15);
+        histories.insert(first.0);
+    }
+    assert!(histories.len() > 15, "only {} different schedules", histories.len());
+}
+
+#[test]
+fn time_jumps_over_idleness() {
+    let sim = Sim::new(1, 1_000);
+    let env = sim.process().env();
+    let (slept, wall) = sim
+        .run(async move {
+            let (start, wall) = (env.now(), env.wall_micros());
+            env.sleep(Duration::from_secs(3_600)).await;
+            (env.now() - start, env.wall_micros() - wall)
+        })
+        .unwrap();
+    assert!(slept >= Duration::from_secs(3_600) && slept < Duration::from_secs(3_601), "{slept:?}");
+    assert!((3_600_000_000..3_601_000_000).contains(&wall), "{wall}");
+    assert!(sim.steps() < 10);
+}
+
+#[test]
+fn timeouts_end_what_hangs() {
+    let sim = Sim::new(1, 1_000);
+    let env = sim.process().env();
+    let outcome = sim.run(async move { env.timeout(Duration::from_secs(1), std::future::pending::<()>()).await });
+    assert_eq!(outcome, Ok(Err(stele_env::Elapsed)));
+    assert!(sim.scheduler.inner.lock().timers.is_empty(), "a dropped sleep leaves no timer");
+}
+
+#[test]
+fn deadlocks_and_livelocks_are_errors() {
+    let sim = Sim::new(1, 1_000);
+    let stalled = sim.run(std::future::pending::<()>()).unwrap_err();
+    assert!(matches!(&stalled, Stalled::Deadlock { tasks, .. } if tasks == "1 main"), "{stalled}");
+
+    let sim = Sim::new(1, 1_000);
+    let env = sim.process().env();
+    let stalled = sim.run(async move {
+        loop {
+            env.yield_now().await;
+        }
+    });
+    let stalled: Result<(), Stalled> = stalled;
+    assert!(matches!(stalled, Err(Stalled::Endless { .. })));
+}
+
+#[test]
+fn a_killed_process_drops_its_tasks_and_starts_no_more() {
+    struct SpawnOnDrop(Env, Arc<Mutex<u32>>);
+    impl Drop for SpawnOnDrop {
+        fn drop(&mut self) {
+            *self.1.lock() += 1;
+            let ran = self.1.clone();
+            self.0.spawn("late", async move { *ran.lock() += 100 });
+        }
+    }
+    let sim = Sim::new(1, 1_000);
+    let (driver, server) = (sim.process().env(), sim.process());
+    let dropped = Arc::new(Mutex::new(0));
+    let guard = SpawnOnDrop(server.env(), dropped.clone());
+    let (answer, answered) = oneshot::channel::<()>();
+    server.env().spawn("server", async move {
+        let _guard = guard;
+        std::future::pending::<()>().await;
+        let _ = answer.send(());
+    });
+    let outcome = sim.run(async move {
+        driver.sleep(Duration::from_secs(1)).await;
+        server.kill();
+        let outcome = answered.await;
+        driver.sleep(Duration::from_secs(1)).await;
+        outcome
+    });
+    assert!(outcome.unwrap().is_err(), "whoever waits for a dead process learns of it");
+    assert_eq!(*dropped.lock(), 1);
+}
+
+#[test]
+fn the_wall_clock_jumps_alone() {
+    let sim = Sim::new(1, 1_000);
+    let env = sim.process().env();
+    let (now, wall) = (env.now(), env.wall_micros());
+    sim.jump_wall_clock(-5_000_000);
+    assert_eq!((env.now(), env.wall_micros()), (now, wall - 5_000_000));
+}

@@ -1,0 +1,379 @@
+//! A table of tablets without a server, and the model beside it.
+
+use crate::history::{Change, Setup, Step};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::Env;
+use stele_env::metrics::Metrics;
+use stele_filter::Filter;
+use stele_sim::model::Model;
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
+use stele_tablet::picker::{self, FileSummary};
+use stele_tablet::{
+    Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics,
+    TabletScanner,
+};
+use stele_types::{
+    Cell, Epoch, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowSet, SeqNo, TableSchema, TabletId,
+};
+
+type Outcome<T> = Result<T, String>;
+
+pub struct Table {
+    env: Env,
+    storage: Arc<FaultyStorage>,
+    cache: Arc<Cache>,
+    context: TabletContext,
+    /// In row order, without holes.
+    tablets: Vec<Served>,
+    model: Model,
+    epoch: u32,
+    next_tablet: u64,
+    next_value: u64,
+}
+
+/// A tablet with what a commit log would hold of it.
+struct Served {
+    tablet: Arc<Tablet>,
+    log: Vec<(SeqNo, SeqNo, Batch)>,
+    /// Number of the model's newest write when the tablet was last flushed.
+    flushed: u64,
+}
+
+impl Served {
+    fn new(tablet: Arc<Tablet>, flushed: u64) -> Self {
+        Served { tablet, log: Vec::new(), flushed }
+    }
+}
+
+fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u32) -> TabletContext {
+    let storage: Arc<dyn Storage> = storage.clone();
+    TabletContext {
+        env: env.clone(),
+        storage: storage.clone(),
+        files: Arc::new(FileRegistry::new(storage, cache.clone(), epoch)),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    }
+}
+
+impl Table {
+    pub async fn create(env: Env, setup: Setup) -> Outcome<Table> {
+        let storage = FaultyStorage::new(env.clone());
+        storage.set_plan(FaultPlan { read_miss: setup.read_miss, ..FaultPlan::default() });
+        let cache = Arc::new(Cache::with_shards(setup.cache_bytes, 1));
+        let context = context(&env, &storage, &cache, 1);
+        let manifest = Manifest { tablet: 1, table: 1, epoch: 1, ..Manifest::default() };
+        let schema = Arc::new(setup.schema.clone());
+        let tablet = Tablet::create(context.clone(), schema, manifest).await.map_err(text)?;
+        let tablets = vec![Served::new(tablet, 0)];
+        let model = Model::new(setup.schema);
+        Ok(Table { env, storage, cache, context, tablets, model, epoch: 1, next_tablet: 2, next_value: 0 })
+    }
+
+    pub async fn step(&mut self, step: &Step) -> Outcome<()> {
+        match step {
+            Step::Write(rows) => self.write(rows),
+            Step::Flush => self.flush().await,
+            Step::CompactIfDue => self.compact_if_due().await,
+            Step::CompactAll => self.compact_all().await,
+            Step::DropRows(range) => self.drop_rows(range).await,
+            Step::Divide(row) => self.divide(row).await,
+            Step::Reopen => self.reopen().await,
+            Step::Scan { range, reversed } => self.check_scan(range, *reversed).await,
+            Step::Filtered { range, reversed, filter } => self.check_filtered(range, *reversed, filter).await,
+            Step::Raw(range) => self.check_raw(range).await,
+            Step::Advance(micros) => {
+                self.env.sleep(Duration::from_micros(*micros)).await;
+                Ok(())
+            }
+            Step::DropFamily(family) => self.drop_family(*family),
+        }
+    }
+
+    pub async fn check_everything(&mut self) -> Outcome<()> {
+        for reversed in [false, true] {
+            self.check_scan(&RowRange::all(), reversed).await?;
+        }
+        self.reopen().await?;
+        self.check_scan(&RowRange::all(), false).await?;
+        self.compact_all().await?;
+        self.check_scan(&RowRange::all(), false).await?;
+        self.check_files().await
+    }
+
+    fn write(&mut self, rows: &[(Bytes, Vec<Change>)]) -> Outcome<()> {
+        let rows: Vec<RowMutation> = rows.iter().filter_map(|(row, changes)| self.mutation(row, changes)).collect();
+        for served in &mut self.tablets {
+            let own: Vec<RowMutation> =
+                rows.iter().filter(|r| served.tablet.range().contains(&r.row)).cloned().collect();
+            if own.is_empty() {
+                continue;
+            }
+            let mut builder = BatchBuilder::default();
+            own.iter().for_each(|row| builder.push_row(row));
+            let batch = builder.finish();
+            let decoded = Batch::decode(batch.bytes().clone());
+            if decoded.as_ref() != Some(&batch) {
+                return Err("an encoded batch does not decode to itself".to_owned());
+            }
+            let first = served.tablet.sequence(batch.len(), |first| first).map_err(text)?;
+            served.tablet.apply(&batch, first);
+            served.log.push((first, first.plus(batch.len() - 1), batch));
+            self.model.apply(&own);
+        }
+        Ok(())
+    }
+
+    fn mutation(&mut self, row: &Bytes, changes: &[Change]) -> Option<RowMutation> {
+        let exists = |family: &FamilyId| self.model.schema().families.contains_key(family);
+        let mutations: Vec<Mutation> = changes
+            .iter()
+            .map(|change| self.next_value(change))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .filter(|m| m.family().is_none_or(|f| exists(&f)))
+            .collect();
+        self.next_value += mutations.len() as u64;
+        (!mutations.is_empty()).then(|| RowMutation { row: row.clone(), mutations })
+    }
+
+    fn next_value(&self, change: &Change) -> Mutation {
+        match change.clone() {
+            Change::Put { family, qualifier, timestamp, long } => {
+                // Aggregates want eight bytes. Long values make files of several blocks.
+                let number = (self.next_value as i64 + timestamp.0 % 7).to_be_bytes();
+                let long = long && family.0 % 2 == 1;
+                let value = if long { number.repeat(1_000).into() } else { Bytes::copy_from_slice(&number) };
+                Mutation::Put { family, qualifier, timestamp, value }
+            }
+            Change::Add { family, qualifier, timestamp, operand } => {
+                let operand = Bytes::copy_from_slice(&operand.to_be_bytes());
+                Mutation::Merge { family, qualifier, timestamp, operand }
+            }
+            Change::DeleteRow(up_to) => Mutation::DeleteRow { up_to },
+            Change::DeleteFamily(family, up_to) => Mutation::DeleteFamily { family, up_to },
+            Change::DeleteFamilyVersion(family, timestamp) => Mutation::DeleteFamilyVersion { family, timestamp },
+            Change::DeleteColumn(family, qualifier, from, to) => Mutation::DeleteColumn { family, qualifier, from, to },
+            Change::DeleteVersion(family, qualifier, timestamp) => {
+                Mutation::DeleteVersion { family, qualifier, timestamp }
+            }
+        }
+    }
+
+    async fn flush(&mut self) -> Outcome<()> {
+        for served in &mut self.tablets {
+            served.tablet.flush().await.map_err(text)?;
+            served.flushed = self.model.newest();
+        }
+        Ok(())
+    }
+
+    async fn compact_if_due(&mut self) -> Outcome<()> {
+        for served in &self.tablets {
+            let state = served.tablet.state();
+            let due = state.groups.iter().find_map(|group| {
+                let files: Vec<FileSummary> = group.files.iter().map(summary).collect();
+                picker::pick(&files).map(|pick| (group.id, pick.major))
+            });
+            if served.tablet.compact_if_due().await.map_err(text)? != due.is_some() {
+                return Err("the picker and the tablet do not agree".to_owned());
+            }
+            if let Some((group, true)) = due {
+                self.model.compact_major(served.tablet.range(), group, served.flushed);
+            }
+        }
+        self.context.files.delete_obsolete().await.map_err(text)?;
+        Ok(())
+    }
+
+    async fn compact_all(&mut self) -> Outcome<()> {
+        for served in &mut self.tablets {
+            served.tablet.compact_all().await.map_err(text)?;
+            served.flushed = self.model.newest();
+            let groups: Vec<GroupId> = self.model.schema().groups.iter().map(|g| g.id).collect();
+            for group in groups {
+                self.model.compact_major(served.tablet.range(), group, served.flushed);
+            }
+        }
+        Ok(())
+    }
+
+    async fn drop_rows(&mut self, range: &RowRange) -> Outcome<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        for served in &mut self.tablets {
+            if served.tablet.range().overlaps(range) {
+                served.tablet.drop_rows(range).await.map_err(text)?;
+                served.flushed = self.model.newest();
+            }
+        }
+        self.model.drop_rows(range);
+        Ok(())
+    }
+
+    async fn divide(&mut self, row: &Bytes) -> Outcome<()> {
+        let at = self.tablets.iter().position(|s| s.tablet.range().contains(row) && s.tablet.range().start != *row);
+        let Some(at) = at.filter(|_| self.tablets.len() < 6) else { return Ok(()) };
+        let parent = self.tablets.remove(at);
+        parent.tablet.flush().await.map_err(text)?;
+        let ids = [TabletId(self.next_tablet), TabletId(self.next_tablet + 1)];
+        self.next_tablet += 2;
+        let (left, right) = parent.tablet.divide(row, ids[0], ids[1]).await.map_err(text)?;
+        for manifest in [right, left] {
+            let child = Tablet::create(self.context.clone(), parent.tablet.schema(), manifest).await.map_err(text)?;
+            self.tablets.insert(at, Served::new(child, self.model.newest()));
+        }
+        parent.tablet.close();
+        parent.tablet.release_files().await;
+        Ok(())
+    }
+
+    /// The process ends without a word, and the next one replays all it ever logged.
+    async fn reopen(&mut self) -> Outcome<()> {
+        self.epoch += 1;
+        self.storage.kill();
+        self.storage = self.storage.reopen();
+        self.context = context(&self.env, &self.storage, &self.cache, self.epoch);
+        let schema = Arc::new(self.model.schema().clone());
+        for served in &mut self.tablets {
+            let id = served.tablet.id();
+            let tablet = Tablet::open(self.context.clone(), schema.clone(), id, Epoch(self.epoch)).await.map_err(text)?;
+            for (first, last, batch) in &served.log {
+                tablet.replay(batch, *first, *last);
+            }
+            served.tablet = tablet;
+        }
+        Ok(())
+    }
+
+    fn drop_family(&mut self, family: FamilyId) -> Outcome<()> {
+        let mut schema = self.model.schema().clone();
+        // The default group must not lose its last family, or there is little left to test.
+        if schema.families.len() < 3 || schema.families.remove(&family).is_none() {
+            return Ok(());
+        }
+        schema.version += 1;
+        let published: Arc<TableSchema> = Arc::new(schema.clone());
+        self.tablets.iter().for_each(|served| served.tablet.set_schema(published.clone()));
+        self.model.set_schema(schema);
+        Ok(())
+    }
+
+    /// All rows of a range, in the order of the scan.
+    async fn scan(
+        &self,
+        range: &RowRange,
+        reversed: bool,
+        raw: bool,
+        filter: Option<&Filter>,
+    ) -> Outcome<Vec<(Bytes, Vec<Cell>)>> {
+        let mut tablets: Vec<&Served> = self.tablets.iter().collect();
+        if reversed {
+            tablets.reverse();
+        }
+        let filter = match filter {
+            Some(filter) => Some(Arc::new(filter.compile(self.model.schema()).map_err(text)?)),
+            None => None,
+        };
+        let mut rows = Vec::new();
+        for served in tablets {
+            let set = RowSet::new(vec![range.clone()]);
+            let spec = ScanSpec { rows: set, filter: filter.clone(), reversed, raw };
+            let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
+            while let Some(batch) = scanner.next_batch().await.map_err(text)? {
+                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
+            }
+        }
+        let ordered = |a: &Bytes, b: &Bytes| if reversed { a > b } else { a < b };
+        if !rows.windows(2).all(|pair| ordered(&pair[0].0, &pair[1].0)) {
+            return Err("rows are out of order".to_owned());
+        }
+        Ok(rows)
+    }
+
+    async fn check_scan(&self, range: &RowRange, reversed: bool) -> Outcome<()> {
+        let now = self.env.wall_micros();
+        let mut rows: BTreeMap<Bytes, Vec<Cell>> = self.scan(range, reversed, false, None).await?.into_iter().collect();
+        for row in self.model.rows().into_iter().filter(|row| range.contains(row)) {
+            let cells = rows.remove(&row).unwrap_or_default();
+            self.model.check_row(&row, &cells, now)?;
+        }
+        match rows.pop_first() {
+            Some((row, cells)) => Err(format!("row {} was never written: {cells:?}", row.escape_ascii())),
+            None => Ok(()),
+        }
+    }
+
+    /// A filtered scan gives what the filter makes of the rows of an unfiltered one.
+    async fn check_filtered(&self, range: &RowRange, reversed: bool, filter: &Filter) -> Outcome<()> {
+        let compiled = filter.compile(self.model.schema()).map_err(text)?;
+        let mut expected = Vec::new();
+        for (row, cells) in self.scan(range, reversed, false, None).await? {
+            let cells = compiled.apply(&row, cells, &mut || 0.5).map_err(text)?;
+            if !cells.is_empty() {
+                expected.push((row, cells));
+            }
+        }
+        let found = self.scan(range, reversed, false, Some(filter)).await?;
+        if found != expected {
+            return Err(format!("filtered scan gave {found:?}\nexpected {expected:?}"));
+        }
+        Ok(())
+    }
+
+    /// A raw scan shows nothing that was not written, and all that a plain one shows.
+    async fn check_raw(&self, range: &RowRange) -> Outcome<()> {
+        let raw: BTreeMap<Bytes, Vec<Cell>> = self.scan(range, false, true, None).await?.into_iter().collect();
+        for (row, cells) in &raw {
+            if let Some(cell) = cells.iter().find(|cell| !self.model.was_written(row, cell)) {
+                return Err(format!("raw read of {} shows {cell:?}", row.escape_ascii()));
+            }
+        }
+        for (row, cells) in self.scan(range, false, false, None).await? {
+            let stored = raw.get(&row).map_or(&[][..], Vec::as_slice);
+            let is_stored = |cell: &&Cell| {
+                stored.iter().any(|s| (s.family, &s.qualifier, s.timestamp) == (cell.family, &cell.qualifier, cell.timestamp))
+            };
+            if !cells.iter().all(|cell| is_stored(&cell)) {
+                return Err(format!("raw read of {} lacks a cell of {cells:?}", row.escape_ascii()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing lies on the medium but what the manifests of the tablets refer to, and that is all there.
+    async fn check_files(&self) -> Outcome<()> {
+        let mut referenced = std::collections::BTreeSet::new();
+        for served in &self.tablets {
+            referenced.extend(served.tablet.manifest().await.all_files().map(|f| f.id()));
+        }
+        // Files of processes long dead are found by the sweep at start, those of this one by the registry.
+        self.context.files.delete_obsolete().await.map_err(text)?;
+        self.context.files.sweep(&referenced).await.map_err(text)?;
+        let there = self.storage.list("sst/").await.map_err(text)?;
+        if there.len() != referenced.len() {
+            return Err(format!("{} files for {} references: {there:?}", there.len(), referenced.len()));
+        }
+        Ok(())
+    }
+}
+
+fn summary(file: &stele_tablet::state::HeldFile) -> FileSummary {
+    FileSummary {
+        bytes: file.bytes(),
+        cells: file.reference.cells,
+        deletes: file.reference.deletes,
+        file_bytes: file.reference.len,
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
