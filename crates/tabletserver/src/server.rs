@@ -142,6 +142,11 @@ impl TabletServer {
         Ok(deleted)
     }
 
+    /// Whether writes are refused for want of disk space.
+    pub fn is_refusing_writes(&self) -> bool {
+        self.admission.is_disk_full()
+    }
+
     /// Whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
