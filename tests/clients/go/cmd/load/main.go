@@ -20,11 +20,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/bigtable"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"google.golang.org/api/option"
 )
 
 const (
@@ -74,9 +71,7 @@ func run() error {
 	if err := ensureTable(ctx, s.table); err != nil {
 		return err
 	}
-	client, err := bigtable.NewClientWithConfig(ctx, project, instance,
-		bigtable.ClientConfig{MetricsProvider: bigtable.NoopMetricsProvider{}},
-		option.WithGRPCDialOption(grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256<<20))))
+	client, err := bigtable.NewClient(ctx, project, instance)
 	if err != nil {
 		return err
 	}
