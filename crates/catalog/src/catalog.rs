@@ -30,30 +30,56 @@ impl Catalog {
     pub async fn load(coord: Arc<dyn Coord>) -> Result<Catalog> {
         let mut tablets: BTreeMap<TableId, Vec<TabletEntry>> = BTreeMap::new();
         for (key, versioned) in coord.list(record::TABLETS).await? {
-            let corruption = |detail: String| CatalogError::Corruption { key: key.clone(), detail };
-            let (table, id) = record::parse_tablet_key(&key).ok_or_else(|| corruption("not a tablet key".into()))?;
+            let corruption = |detail: String| CatalogError::Corruption {
+                key: key.clone(),
+                detail,
+            };
+            let (table, id) = record::parse_tablet_key(&key)
+                .ok_or_else(|| corruption("not a tablet key".into()))?;
             let tablet: TabletRecord = record::decode(&versioned.value).map_err(corruption)?;
-            let entry = TabletEntry { id, range: tablet.range(), version: versioned.version };
+            let entry = TabletEntry {
+                id,
+                range: tablet.range(),
+                version: versioned.version,
+            };
             tablets.entry(table).or_default().push(entry);
         }
         let mut view = CatalogView::default();
         for (key, versioned) in coord.list(record::TABLES).await? {
-            let corruption = |detail: String| CatalogError::Corruption { key: key.clone(), detail };
+            let corruption = |detail: String| CatalogError::Corruption {
+                key: key.clone(),
+                detail,
+            };
             let schema = record::decode_schema(&versioned.value).map_err(corruption)?;
             let tablets = tablets.remove(&schema.id).unwrap_or_default();
             let name = schema.name.clone();
-            let entry = TableEntry::new(Arc::new(schema), versioned.version, tablets).map_err(corruption)?;
+            let entry = TableEntry::new(Arc::new(schema), versioned.version, tablets)
+                .map_err(corruption)?;
             view.tables.insert(name, Arc::new(entry));
         }
         for (key, versioned) in coord.list(record::NAMESPACES).await? {
-            let corruption = |detail: String| CatalogError::Corruption { key: key.clone(), detail };
-            let namespace: NamespaceRecord = record::decode(&versioned.value).map_err(corruption)?;
-            let name = key.strip_prefix(record::NAMESPACES).unwrap_or_default().to_owned();
-            view.namespaces.insert(name, (namespace.front_end_data, namespace.explicit));
+            let corruption = |detail: String| CatalogError::Corruption {
+                key: key.clone(),
+                detail,
+            };
+            let namespace: NamespaceRecord =
+                record::decode(&versioned.value).map_err(corruption)?;
+            let name = key
+                .strip_prefix(record::NAMESPACES)
+                .unwrap_or_default()
+                .to_owned();
+            view.namespaces
+                .insert(name, (namespace.front_end_data, namespace.explicit));
         }
-        let catalog = Catalog { coord, view: RwLock::new(Arc::new(view)), unsettled: AtomicBool::new(false) };
+        let catalog = Catalog {
+            coord,
+            view: RwLock::new(Arc::new(view)),
+            unsettled: AtomicBool::new(false),
+        };
         for (table, leftover) in tablets {
-            catalog.delete_tablet_records(table, leftover.iter().map(|t| t.id)).await?;
+            catalog
+                .delete_tablet_records(table, leftover.iter().map(|t| t.id))
+                .await?;
         }
         Ok(catalog)
     }
@@ -65,7 +91,11 @@ impl Catalog {
 
     /// The table of this name.
     pub fn table(&self, name: &TableName) -> Result<Arc<TableEntry>> {
-        self.view.read().table(name).cloned().ok_or_else(|| CatalogError::NoTable(name.clone()))
+        self.view
+            .read()
+            .table(name)
+            .cloned()
+            .ok_or_else(|| CatalogError::NoTable(name.clone()))
     }
 
     /// `count` new identifiers, unique over tables and tablets and for ever.
@@ -76,7 +106,11 @@ impl Catalog {
     }
 
     /// Makes a table with its tablets. Their manifests exist already.
-    pub async fn create_table(&self, schema: TableSchema, tablets: Vec<(TabletId, RowRange)>) -> Result<()> {
+    pub async fn create_table(
+        &self,
+        schema: TableSchema,
+        tablets: Vec<(TabletId, RowRange)>,
+    ) -> Result<()> {
         if self.view().table(&schema.name).is_some() {
             return Err(CatalogError::TableExists(schema.name));
         }
@@ -87,22 +121,36 @@ impl Catalog {
                 value: record::encode(&TabletRecord::new(range)),
             });
             let version = self.commit(Vec::new(), writes.collect()).await?;
-            entries.extend(chunk.iter().map(|(id, range)| TabletEntry { id: *id, range: range.clone(), version }));
+            entries.extend(chunk.iter().map(|(id, range)| TabletEntry {
+                id: *id,
+                range: range.clone(),
+                version,
+            }));
         }
         let key = record::table_key(&schema.name);
         let mut conditions = vec![Condition::absent(&key)];
-        let mut writes = vec![Write::Put { key, value: record::encode_schema(&schema) }];
+        let mut writes = vec![Write::Put {
+            key,
+            value: record::encode_schema(&schema),
+        }];
         let namespace = schema.name.namespace.clone();
         let new_namespace = !self.view().namespaces.contains_key(&namespace);
         if new_namespace {
             let key = record::namespace_key(&namespace);
             conditions.push(Condition::absent(&key));
-            writes.push(Write::Put { key, value: record::encode(&NamespaceRecord::default()) });
+            writes.push(Write::Put {
+                key,
+                value: record::encode(&NamespaceRecord::default()),
+            });
         }
         let version = self.commit(conditions, writes).await?;
         let name = schema.name.clone();
-        let entry = TableEntry::new(Arc::new(schema), version, entries)
-            .map_err(|detail| CatalogError::Corruption { key: record::table_key(&name), detail })?;
+        let entry = TableEntry::new(Arc::new(schema), version, entries).map_err(|detail| {
+            CatalogError::Corruption {
+                key: record::table_key(&name),
+                detail,
+            }
+        })?;
         self.change(|view| {
             view.tables.insert(name, Arc::new(entry));
             if new_namespace {
@@ -135,7 +183,10 @@ impl Catalog {
         let entry = self.table(&name)?;
         let key = record::table_key(&name);
         let conditions = vec![Condition::version(&key, entry.version)];
-        let writes = vec![Write::Put { key, value: record::encode_schema(&schema) }];
+        let writes = vec![Write::Put {
+            key,
+            value: record::encode_schema(&schema),
+        }];
         let version = self.commit(conditions, writes).await?;
         let schema = Arc::new(schema);
         let changed = entry.with_schema(schema.clone(), version);
@@ -155,7 +206,9 @@ impl Catalog {
         let entry = self.table(table)?;
         let id = entry.schema.id;
         let Some(replaced) = entry.tablets().iter().find(|t| t.id == old) else {
-            return Err(CatalogError::Conflict { key: record::tablet_key(id, old) });
+            return Err(CatalogError::Conflict {
+                key: record::tablet_key(id, old),
+            });
         };
         let old_key = record::tablet_key(id, old);
         let conditions = vec![Condition::version(&old_key, replaced.version)];
@@ -165,10 +218,23 @@ impl Catalog {
             value: record::encode(&TabletRecord::new(range)),
         }));
         let version = self.commit(conditions, writes).await?;
-        let mut tablets: Vec<TabletEntry> = entry.tablets().iter().filter(|t| t.id != old).cloned().collect();
-        tablets.extend(new.into_iter().map(|(id, range)| TabletEntry { id, range, version }));
-        let changed = TableEntry::new(entry.schema.clone(), entry.version, tablets)
-            .map_err(|detail| CatalogError::Corruption { key: record::table_key(table), detail })?;
+        let mut tablets: Vec<TabletEntry> = entry
+            .tablets()
+            .iter()
+            .filter(|t| t.id != old)
+            .cloned()
+            .collect();
+        tablets.extend(
+            new.into_iter()
+                .map(|(id, range)| TabletEntry { id, range, version }),
+        );
+        let changed =
+            TableEntry::new(entry.schema.clone(), entry.version, tablets).map_err(|detail| {
+                CatalogError::Corruption {
+                    key: record::table_key(table),
+                    detail,
+                }
+            })?;
         self.change(|view| {
             view.tables.insert(table.clone(), Arc::new(changed));
         });
@@ -177,7 +243,12 @@ impl Catalog {
 
     /// Makes a namespace, or turns one that came with a table into one made on purpose.
     pub async fn create_namespace(&self, name: &str, data: Bytes) -> Result<()> {
-        if self.view().namespaces.get(name).is_some_and(|(_, explicit)| *explicit) {
+        if self
+            .view()
+            .namespaces
+            .get(name)
+            .is_some_and(|(_, explicit)| *explicit)
+        {
             return Err(CatalogError::NamespaceExists(name.to_owned()));
         }
         self.put_namespace(name, data).await
@@ -192,8 +263,18 @@ impl Catalog {
     }
 
     async fn put_namespace(&self, name: &str, data: Bytes) -> Result<()> {
-        let value = record::encode(&NamespaceRecord { front_end_data: data.clone(), explicit: true });
-        self.commit(Vec::new(), vec![Write::Put { key: record::namespace_key(name), value }]).await?;
+        let value = record::encode(&NamespaceRecord {
+            front_end_data: data.clone(),
+            explicit: true,
+        });
+        self.commit(
+            Vec::new(),
+            vec![Write::Put {
+                key: record::namespace_key(name),
+                value,
+            }],
+        )
+        .await?;
         self.change(|view| {
             view.namespaces.insert(name.to_owned(), (data, true));
         });
@@ -206,18 +287,34 @@ impl Catalog {
         if !view.namespaces.contains_key(name) {
             return Err(CatalogError::NoNamespace(name.to_owned()));
         }
-        debug_assert!(view.tables_of(name).next().is_none(), "the caller drops the tables first");
-        self.commit(Vec::new(), vec![Write::Delete { key: record::namespace_key(name) }]).await?;
+        debug_assert!(
+            view.tables_of(name).next().is_none(),
+            "the caller drops the tables first"
+        );
+        self.commit(
+            Vec::new(),
+            vec![Write::Delete {
+                key: record::namespace_key(name),
+            }],
+        )
+        .await?;
         self.change(|view| {
             view.namespaces.remove(name);
         });
         Ok(())
     }
 
-    async fn delete_tablet_records(&self, table: TableId, tablets: impl Iterator<Item = TabletId>) -> Result<()> {
+    async fn delete_tablet_records(
+        &self,
+        table: TableId,
+        tablets: impl Iterator<Item = TabletId>,
+    ) -> Result<()> {
         let keys: Vec<String> = tablets.map(|t| record::tablet_key(table, t)).collect();
         for chunk in keys.chunks(TXN_OPS_MAX) {
-            let writes = chunk.iter().map(|key| Write::Delete { key: key.clone() }).collect();
+            let writes = chunk
+                .iter()
+                .map(|key| Write::Delete { key: key.clone() })
+                .collect();
             self.commit(Vec::new(), writes).await?;
         }
         Ok(())
@@ -243,7 +340,10 @@ impl Catalog {
     /// must not come back with the next start.
     pub async fn settle(&self) -> Result<()> {
         if self.unsettled.load(Ordering::Acquire) {
-            let write = Write::Put { key: "catalog/settled".to_owned(), value: Bytes::new() };
+            let write = Write::Put {
+                key: "catalog/settled".to_owned(),
+                value: Bytes::new(),
+            };
             self.commit(Vec::new(), vec![write]).await?;
         }
         Ok(())

@@ -6,8 +6,8 @@ use prost::Message;
 use std::collections::BTreeMap;
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId, LocalityGroup, RowRange,
-    TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId,
+    LocalityGroup, RowRange, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
 };
 
 /// Version byte of every record.
@@ -123,7 +123,9 @@ pub fn encode(record: &impl Message) -> Bytes {
 pub fn decode<R: Message + Default>(bytes: &[u8]) -> Result<R, String> {
     match bytes.split_first() {
         Some((&VERSION, rest)) => R::decode(rest).map_err(|e| e.to_string()),
-        Some((version, _)) => Err(format!("record version {version}, this binary reads {VERSION}")),
+        Some((version, _)) => Err(format!(
+            "record version {version}, this binary reads {VERSION}"
+        )),
         None => Err("empty record".to_owned()),
     }
 }
@@ -131,12 +133,18 @@ pub fn decode<R: Message + Default>(bytes: &[u8]) -> Result<R, String> {
 impl TabletRecord {
     /// The record of a range.
     pub fn new(range: &RowRange) -> Self {
-        TabletRecord { start: range.start.clone(), end: range.end.clone() }
+        TabletRecord {
+            start: range.start.clone(),
+            end: range.end.clone(),
+        }
     }
 
     /// Its rows.
     pub fn range(&self) -> RowRange {
-        RowRange { start: self.start.clone(), end: self.end.clone() }
+        RowRange {
+            start: self.start.clone(),
+            end: self.end.clone(),
+        }
     }
 }
 
@@ -196,11 +204,21 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
         families.insert(id, family);
     }
     let group = |g: GroupRecord| -> Result<LocalityGroup, String> {
-        let compression = u8::try_from(g.compression).ok().and_then(Compression::from_byte);
+        let compression = u8::try_from(g.compression)
+            .ok()
+            .and_then(Compression::from_byte);
         let compression = compression.ok_or_else(|| format!("compression {}", g.compression))?;
-        Ok(LocalityGroup { id: GroupId(g.id), name: g.name, compression })
+        Ok(LocalityGroup {
+            id: GroupId(g.id),
+            name: g.name,
+            compression,
+        })
     };
-    let groups: Vec<LocalityGroup> = record.groups.into_iter().map(group).collect::<Result<_, _>>()?;
+    let groups: Vec<LocalityGroup> = record
+        .groups
+        .into_iter()
+        .map(group)
+        .collect::<Result<_, _>>()?;
     if groups.is_empty() || record.granularity < 1 {
         return Err("no locality group, or granularity below 1".to_owned());
     }
@@ -248,7 +266,10 @@ fn decode_family(record: FamilyRecord) -> Result<(FamilyId, Family), String> {
     }
     let family = Family {
         name: record.name,
-        gc_rule: record.gc_rule.map(|r| decode_gc(r, GC_RULE_DEPTH_MAX)).transpose()?,
+        gc_rule: record
+            .gc_rule
+            .map(|r| decode_gc(r, GC_RULE_DEPTH_MAX))
+            .transpose()?,
         value_type,
         group: GroupId(record.group),
         front_end_data: record.front_end_data,
@@ -263,8 +284,16 @@ fn gc_record(rule: &GcRule) -> GcRecord {
         ..GcRecord::default()
     };
     match rule {
-        GcRule::MaxVersions(versions) => GcRecord { kind: 1, versions: *versions, ..GcRecord::default() },
-        GcRule::MaxAgeMicros(age) => GcRecord { kind: 2, age_micros: *age, ..GcRecord::default() },
+        GcRule::MaxVersions(versions) => GcRecord {
+            kind: 1,
+            versions: *versions,
+            ..GcRecord::default()
+        },
+        GcRule::MaxAgeMicros(age) => GcRecord {
+            kind: 2,
+            age_micros: *age,
+            ..GcRecord::default()
+        },
         GcRule::Union(rules) => list(3, rules),
         GcRule::Intersection(rules) => list(4, rules),
     }
@@ -272,9 +301,16 @@ fn gc_record(rule: &GcRule) -> GcRecord {
 
 fn decode_gc(record: GcRecord, depth: usize) -> Result<GcRule, String> {
     if depth == 0 {
-        return Err(format!("a garbage-collection rule nested deeper than {GC_RULE_DEPTH_MAX}"));
+        return Err(format!(
+            "a garbage-collection rule nested deeper than {GC_RULE_DEPTH_MAX}"
+        ));
     }
-    let members = |members: Vec<GcRecord>| members.into_iter().map(|m| decode_gc(m, depth - 1)).collect::<Result<Vec<_>, _>>();
+    let members = |members: Vec<GcRecord>| {
+        members
+            .into_iter()
+            .map(|m| decode_gc(m, depth - 1))
+            .collect::<Result<Vec<_>, _>>()
+    };
     Ok(match record.kind {
         1 => GcRule::MaxVersions(record.versions),
         2 => GcRule::MaxAgeMicros(record.age_micros),
@@ -309,5 +345,8 @@ pub fn tablet_key(table: TableId, tablet: TabletId) -> String {
 /// The table and tablet of a record's key.
 pub fn parse_tablet_key(key: &str) -> Option<(TableId, TabletId)> {
     let (table, tablet) = key.strip_prefix(TABLETS)?.split_once('/')?;
-    Some((TableId(u64::from_str_radix(table, 16).ok()?), TabletId(u64::from_str_radix(tablet, 16).ok()?)))
+    Some((
+        TableId(u64::from_str_radix(table, 16).ok()?),
+        TabletId(u64::from_str_radix(tablet, 16).ok()?),
+    ))
 }

@@ -29,7 +29,11 @@ pub struct TableEntry {
 
 impl TableEntry {
     /// A table with its tablets, in any order; the error says where they leave a hole or overlap.
-    pub fn new(schema: Arc<TableSchema>, version: u64, mut tablets: Vec<TabletEntry>) -> Result<Self, String> {
+    pub fn new(
+        schema: Arc<TableSchema>,
+        version: u64,
+        mut tablets: Vec<TabletEntry>,
+    ) -> Result<Self, String> {
         tablets.sort_by(|a, b| a.range.start.cmp(&b.range.start));
         let mut expected = Some(Bytes::new());
         for tablet in &tablets {
@@ -42,14 +46,22 @@ impl TableEntry {
             expected = tablet.range.end.clone();
         }
         match expected {
-            None => Ok(TableEntry { schema, version, tablets }),
+            None => Ok(TableEntry {
+                schema,
+                version,
+                tablets,
+            }),
             Some(end) => Err(format!("no tablet from row {end:?} on")),
         }
     }
 
     /// The same tablets under another schema.
     pub fn with_schema(&self, schema: Arc<TableSchema>, version: u64) -> Self {
-        TableEntry { schema, version, tablets: self.tablets.clone() }
+        TableEntry {
+            schema,
+            version,
+            tablets: self.tablets.clone(),
+        }
     }
 
     /// The tablets in row order.
@@ -65,7 +77,9 @@ impl TableEntry {
 
     /// The tablet that holds the last row below `end`, or the last tablet for `None`.
     pub fn tablet_before(&self, end: Option<&[u8]>) -> &TabletEntry {
-        let after = end.map_or(self.tablets.len(), |end| self.tablets.partition_point(|t| t.range.start < end));
+        let after = end.map_or(self.tablets.len(), |end| {
+            self.tablets.partition_point(|t| t.range.start < end)
+        });
         &self.tablets[after.saturating_sub(1)]
     }
 }
@@ -91,8 +105,14 @@ impl CatalogView {
     }
 
     /// The tables of a namespace, by name.
-    pub fn tables_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<TableEntry>> + 'a {
+    pub fn tables_of<'a>(
+        &'a self,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<TableEntry>> + 'a {
         let from = TableName::new(namespace, "");
-        self.tables.range(from..).take_while(move |(name, _)| name.namespace == namespace).map(|(_, t)| t)
+        self.tables
+            .range(from..)
+            .take_while(move |(name, _)| name.namespace == namespace)
+            .map(|(_, t)| t)
     }
 }

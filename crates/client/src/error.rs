@@ -18,7 +18,10 @@ pub struct ServiceError {
 impl ServiceError {
     /// An error of any kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        ServiceError { kind, message: message.into() }
+        ServiceError {
+            kind,
+            message: message.into(),
+        }
     }
 
     /// The request is malformed.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet, TableName, TabletId, TimeUnit,
-    Timestamp, ValueType,
+    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet,
+    TableName, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
 /// A read of any number of rows.
@@ -28,7 +28,14 @@ pub struct ReadRows {
 impl ReadRows {
     /// A read of everything in `rows`.
     pub fn new(table: TableName, rows: RowSet) -> Self {
-        ReadRows { table, rows, filter: None, rows_limit: 0, reversed: false, raw: false }
+        ReadRows {
+            table,
+            rows,
+            filter: None,
+            rows_limit: 0,
+            reversed: false,
+            raw: false,
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 //! or move between the lookup and the call; it then answers `Unavailable`, and the router looks up again what is left.
 
 use crate::error::{ServiceError, ServiceResult};
-use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
+use crate::request::{
+    CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo,
+};
 use crate::service::{RowStream, TableService};
 use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
 use async_trait::async_trait;
@@ -15,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry};
 use stele_env::Env;
-use stele_types::{Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableName, TableSchema, TabletId};
+use stele_types::{
+    Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableName, TableSchema, TabletId,
+};
 
 /// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
 /// more than a split takes.
@@ -39,13 +43,21 @@ struct Shared {
 impl Router {
     /// A router over one server's tablets.
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletService>) -> Self {
-        Router { shared: Arc::new(Shared { env, catalog, tablets }) }
+        Router {
+            shared: Arc::new(Shared {
+                env,
+                catalog,
+                tablets,
+            }),
+        }
     }
 }
 
 impl Shared {
     fn table(&self, name: &TableName) -> ServiceResult<Arc<TableEntry>> {
-        self.catalog.table(name).map_err(|e| ServiceError::new(e.kind(), e.to_string()))
+        self.catalog
+            .table(name)
+            .map_err(|e| ServiceError::new(e.kind(), e.to_string()))
     }
 
     /// Calls the tablet of a row until it is found, pausing between attempts. Other errors are the caller's.
@@ -74,7 +86,12 @@ impl Shared {
     }
 
     /// Writes rows, all of which one tablet held when the catalog was looked at.
-    async fn mutate_some(&self, request: &MutateRows, mut left: Vec<usize>, results: &mut [ServiceResult<()>]) {
+    async fn mutate_some(
+        &self,
+        request: &MutateRows,
+        mut left: Vec<usize>,
+        results: &mut [ServiceResult<()>],
+    ) {
         let mut attempt = 0;
         while !left.is_empty() {
             let table = match self.table(&request.table) {
@@ -88,7 +105,9 @@ impl Shared {
             for (tablet, items) in by_tablet(&table, &request.rows, &left) {
                 let rows = items.iter().map(|&i| request.rows[i].clone()).collect();
                 match self.tablets.mutate(tablet, rows, request.durability).await {
-                    Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
+                    Err(error)
+                        if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX =>
+                    {
                         retry.extend(items);
                     }
                     outcome => items.iter().for_each(|&i| results[i] = outcome.clone()),
@@ -104,10 +123,17 @@ impl Shared {
 }
 
 /// The items of a request by tablet, each in request order.
-fn by_tablet(table: &TableEntry, rows: &[RowMutation], items: &[usize]) -> BTreeMap<TabletId, Vec<usize>> {
+fn by_tablet(
+    table: &TableEntry,
+    rows: &[RowMutation],
+    items: &[usize],
+) -> BTreeMap<TabletId, Vec<usize>> {
     let mut tablets: BTreeMap<TabletId, Vec<usize>> = BTreeMap::new();
     for &i in items {
-        tablets.entry(table.tablet_of(&rows[i].row).id).or_default().push(i);
+        tablets
+            .entry(table.tablet_of(&rows[i].row).id)
+            .or_default()
+            .push(i);
     }
     tablets
 }
@@ -121,11 +147,24 @@ impl TableService for Router {
     async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
         let schema = self.schema(&request.table)?;
         if let Some(filter) = &request.filter {
-            filter.compile(&schema).map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
+            filter
+                .compile(&schema)
+                .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
         }
-        let limit = if request.rows_limit == 0 { u64::MAX } else { request.rows_limit };
+        let limit = if request.rows_limit == 0 {
+            u64::MAX
+        } else {
+            request.rows_limit
+        };
         let left = request.rows.clone();
-        Ok(Box::new(RoutedRows { shared: self.shared.clone(), request, left, limit, current: None, attempt: 0 }))
+        Ok(Box::new(RoutedRows {
+            shared: self.shared.clone(),
+            request,
+            left,
+            limit,
+            current: None,
+            attempt: 0,
+        }))
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
@@ -137,21 +176,49 @@ impl TableService for Router {
     }
 
     async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
-        let CheckAndMutate { table, row, predicate, on_match, otherwise, durability } = request;
-        let request =
-            TabletCheckAndMutate { row: row.clone(), predicate, on_match, otherwise, durability };
-        let call = |tablet| self.shared.tablets.check_and_mutate(tablet, request.clone());
+        let CheckAndMutate {
+            table,
+            row,
+            predicate,
+            on_match,
+            otherwise,
+            durability,
+        } = request;
+        let request = TabletCheckAndMutate {
+            row: row.clone(),
+            predicate,
+            on_match,
+            otherwise,
+            durability,
+        };
+        let call = |tablet| {
+            self.shared
+                .tablets
+                .check_and_mutate(tablet, request.clone())
+        };
         self.shared.with_tablet(&table, &row, call).await
     }
 
     async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>> {
-        let ReadModifyWrite { table, row, rules, durability } = request;
-        let call =
-            |tablet| self.shared.tablets.read_modify_write(tablet, row.clone(), rules.clone(), durability);
+        let ReadModifyWrite {
+            table,
+            row,
+            rules,
+            durability,
+        } = request;
+        let call = |tablet| {
+            self.shared
+                .tablets
+                .read_modify_write(tablet, row.clone(), rules.clone(), durability)
+        };
         self.shared.with_tablet(&table, &row, call).await
     }
 
-    async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
+    async fn sample_row_keys(
+        &self,
+        table: &TableName,
+        range: RowRange,
+    ) -> ServiceResult<Vec<RowSample>> {
         let split_bytes = 64 << 20;
         let mut samples = Vec::new();
         let mut offset = 0;
@@ -159,17 +226,36 @@ impl TableService for Router {
             if !tablet.range.overlaps(&range) {
                 continue;
             }
-            let call = |id| self.shared.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
-            let sample = self.shared.with_tablet(table, &tablet.range.start, call).await?;
-            let within = sample.rows.into_iter().filter(|(row, _)| tablet.range.contains(row) && range.contains(row));
-            samples.extend(within.map(|(row, before)| RowSample { row, offset_bytes: offset + before }));
+            let call = |id| {
+                self.shared
+                    .tablets
+                    .sample(id, split_bytes / SAMPLES_PER_TABLET)
+            };
+            let sample = self
+                .shared
+                .with_tablet(table, &tablet.range.start, call)
+                .await?;
+            let within = sample
+                .rows
+                .into_iter()
+                .filter(|(row, _)| tablet.range.contains(row) && range.contains(row));
+            samples.extend(within.map(|(row, before)| RowSample {
+                row,
+                offset_bytes: offset + before,
+            }));
             offset += sample.bytes;
             if let Some(end) = &tablet.range.end {
-                samples.push(RowSample { row: end.clone(), offset_bytes: offset });
+                samples.push(RowSample {
+                    row: end.clone(),
+                    offset_bytes: offset,
+                });
             }
         }
         if range.end.is_none() {
-            samples.push(RowSample { row: Bytes::new(), offset_bytes: offset });
+            samples.push(RowSample {
+                row: Bytes::new(),
+                offset_bytes: offset,
+            });
         }
         Ok(samples)
     }
@@ -182,7 +268,11 @@ impl TableService for Router {
                 Err(error) if error.kind == ErrorKind::Unavailable => 0,
                 Err(error) => return Err(error),
             };
-            infos.push(TabletInfo { id: tablet.id, range: tablet.range.clone(), bytes });
+            infos.push(TabletInfo {
+                id: tablet.id,
+                range: tablet.range.clone(),
+                bytes,
+            });
         }
         Ok(infos)
     }
@@ -211,7 +301,9 @@ impl RowStream for RoutedRows {
             if self.current.is_none() && !self.open().await? {
                 return Ok(None);
             }
-            let Some((range, stream)) = &mut self.current else { continue };
+            let Some((range, stream)) = &mut self.current else {
+                continue;
+            };
             match stream.next().await {
                 Ok(Some(mut batch)) => {
                     self.attempt = 0;
@@ -226,7 +318,9 @@ impl RowStream for RoutedRows {
                     self.left = without(&self.left, range);
                     self.current = None;
                 }
-                Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
+                Err(error)
+                    if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX =>
+                {
                     self.attempt += 1;
                     self.current = None;
                     self.shared.pause(self.attempt).await;
@@ -241,7 +335,11 @@ impl RoutedRows {
     /// Starts on the next tablet; whether there is one.
     async fn open(&mut self) -> ServiceResult<bool> {
         let ranges = self.left.ranges();
-        let next = if self.request.reversed { ranges.last() } else { ranges.first() };
+        let next = if self.request.reversed {
+            ranges.last()
+        } else {
+            ranges.first()
+        };
         let Some(next) = next else { return Ok(false) };
         let table = self.shared.table(&self.request.table)?;
         let tablet = if self.request.reversed {
@@ -270,17 +368,29 @@ impl RoutedRows {
 /// The rows of `set` that a scan which has come through `last` has still before it.
 fn remaining(set: &RowSet, last: &Bytes, reversed: bool) -> RowSet {
     let ahead = if reversed {
-        RowRange { start: Bytes::new(), end: Some(last.clone()) }
+        RowRange {
+            start: Bytes::new(),
+            end: Some(last.clone()),
+        }
     } else {
-        RowRange { start: stele_types::range::successor(last), end: None }
+        RowRange {
+            start: stele_types::range::successor(last),
+            end: None,
+        }
     };
     set.intersect(&ahead)
 }
 
 /// The rows of `set` outside `range`.
 fn without(set: &RowSet, range: &RowRange) -> RowSet {
-    let below = RowRange { start: Bytes::new(), end: Some(range.start.clone()) };
-    let above = range.end.clone().map(|end| RowRange { start: end, end: None });
+    let below = RowRange {
+        start: Bytes::new(),
+        end: Some(range.start.clone()),
+    };
+    let above = range.end.clone().map(|end| RowRange {
+        start: end,
+        end: None,
+    });
     let mut ranges = set.intersect(&below).ranges().to_vec();
     if let Some(above) = above {
         ranges.extend_from_slice(set.intersect(&above).ranges());
@@ -293,16 +403,28 @@ mod tests {
     use super::*;
 
     fn range(start: &'static str, end: &'static str) -> RowRange {
-        RowRange { start: Bytes::from_static(start.as_bytes()), end: Some(Bytes::from_static(end.as_bytes())) }
+        RowRange {
+            start: Bytes::from_static(start.as_bytes()),
+            end: Some(Bytes::from_static(end.as_bytes())),
+        }
     }
 
     #[test]
     fn what_is_left_of_a_scan() {
         let set = RowSet::new(vec![range("a", "c"), range("f", "k")]);
-        assert_eq!(without(&set, &range("b", "g")), RowSet::new(vec![range("a", "b"), range("g", "k")]));
+        assert_eq!(
+            without(&set, &range("b", "g")),
+            RowSet::new(vec![range("a", "b"), range("g", "k")])
+        );
         assert_eq!(without(&set, &RowRange::all()), RowSet::new(vec![]));
         let last = Bytes::from_static(b"g");
-        assert_eq!(remaining(&set, &last, false), RowSet::new(vec![range("g\0", "k")]));
-        assert_eq!(remaining(&set, &last, true), RowSet::new(vec![range("a", "c"), range("f", "g")]));
+        assert_eq!(
+            remaining(&set, &last, false),
+            RowSet::new(vec![range("g\0", "k")])
+        );
+        assert_eq!(
+            remaining(&set, &last, true),
+            RowSet::new(vec![range("a", "c"), range("f", "g")])
+        );
     }
 }

@@ -41,8 +41,15 @@ impl ScannerRegistry {
     /// An empty registry. Identifiers begin at a random number, so that one from before a restart is not taken for
     /// another.
     pub fn new(env: Env, lease: Duration) -> Self {
-        let open = Open { next: env.random_u64() >> 1, scanners: BTreeMap::new() };
-        ScannerRegistry { env, lease, open: Mutex::new(open) }
+        let open = Open {
+            next: env.random_u64() >> 1,
+            scanners: BTreeMap::new(),
+        };
+        ScannerRegistry {
+            env,
+            lease,
+            open: Mutex::new(open),
+        }
     }
 
     /// Takes a scanner in.
@@ -51,19 +58,33 @@ impl ScannerRegistry {
         let mut open = self.open.lock();
         open.scanners.retain(|_, entry| entry.expires > now);
         if open.scanners.len() >= SCANNERS_MAX {
-            return Err(ServiceError::new(ErrorKind::Busy, format!("{SCANNERS_MAX} scanners are open")));
+            return Err(ServiceError::new(
+                ErrorKind::Busy,
+                format!("{SCANNERS_MAX} scanners are open"),
+            ));
         }
         let id = ScannerId(open.next);
         open.next += 1;
-        open.scanners.insert(id, Entry { stream: Some(stream), expires: now + self.lease });
+        open.scanners.insert(
+            id,
+            Entry {
+                stream: Some(stream),
+                expires: now + self.lease,
+            },
+        );
         Ok(id)
     }
 
     /// The scanner's next rows; `None` closes it. One request at a time may use a scanner.
     pub async fn next(&self, id: ScannerId) -> ServiceResult<Option<RowBatch>> {
-        let mut stream = self.touch(id, |entry| entry.stream.take())?.ok_or_else(|| {
-            ServiceError::new(ErrorKind::FailedPrecondition, format!("scanner {} is in use", id.0))
-        })?;
+        let mut stream = self
+            .touch(id, |entry| entry.stream.take())?
+            .ok_or_else(|| {
+                ServiceError::new(
+                    ErrorKind::FailedPrecondition,
+                    format!("scanner {} is in use", id.0),
+                )
+            })?;
         let batch = stream.next().await;
         if matches!(batch, Ok(Some(_))) {
             // Should the lease have run out meanwhile, the scanner stays closed.
@@ -94,7 +115,10 @@ impl ScannerRegistry {
             }
             _ => {
                 open.scanners.remove(&id);
-                Err(ServiceError::not_found(format!("scanner {} is unknown or its lease has run out", id.0)))
+                Err(ServiceError::not_found(format!(
+                    "scanner {} is unknown or its lease has run out",
+                    id.0
+                )))
             }
         }
     }

@@ -42,7 +42,11 @@ pub struct TabletCheckAndMutate {
 #[async_trait]
 pub trait TabletService: Send + Sync + 'static {
     /// Starts a read.
-    async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>>;
+    async fn read(
+        &self,
+        tablet: TabletId,
+        request: TabletRead,
+    ) -> ServiceResult<Box<dyn RowStream>>;
 
     /// Writes rows. Each row is atomic; an error means that none of them was acknowledged.
     async fn mutate(
@@ -53,7 +57,11 @@ pub trait TabletService: Send + Sync + 'static {
     ) -> ServiceResult<()>;
 
     /// Whether the predicate matched.
-    async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool>;
+    async fn check_and_mutate(
+        &self,
+        tablet: TabletId,
+        request: TabletCheckAndMutate,
+    ) -> ServiceResult<bool>;
 
     /// The cells written.
     async fn read_modify_write(
@@ -102,7 +110,12 @@ pub trait TabletControl: Send + Sync + 'static {
     /// First half of a split: stops writes to the tablet, flushes it, and makes two tablets over its files that are
     /// not served yet. Returns the first row of the right one; `None` when the tablet cannot be divided (and goes on as
     /// before).
-    async fn prepare_split(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>>;
+    async fn prepare_split(
+        &self,
+        tablet: TabletId,
+        left: TabletId,
+        right: TabletId,
+    ) -> ServiceResult<Option<Bytes>>;
 
     /// Second half: the catalog holds the halves (`committed`) or still the tablet. Serves accordingly.
     async fn finish_split(&self, tablet: TabletId, committed: bool);

@@ -68,7 +68,10 @@ pub struct Gone;
 impl Env {
     /// An environment over any runtime.
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Env { runtime, planted: planted::Planted::default() }
+        Env {
+            runtime,
+            planted: planted::Planted::default(),
+        }
     }
 
     /// The same environment with one planted bug active. Without the `planted-bugs` feature this does nothing.
@@ -108,7 +111,11 @@ impl Env {
     }
 
     /// `future`'s output, or `Elapsed` when it takes longer than `limit`.
-    pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+    pub async fn timeout<F: Future>(
+        &self,
+        limit: Duration,
+        future: F,
+    ) -> Result<F::Output, Elapsed> {
         let sleep = self.runtime.sleep(limit);
         match futures::future::select(pin!(future), sleep).await {
             futures::future::Either::Left((output, _)) => Ok(output),
@@ -118,12 +125,18 @@ impl Env {
 
     /// Runs a task to its end on the foreground runtime.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(Priority::Foreground, name, Box::pin(task));
+        self.runtime
+            .spawn(Priority::Foreground, name, Box::pin(task));
     }
 
     /// Runs a task to its end on the background runtime.
-    pub fn spawn_background(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(Priority::Background, name, Box::pin(task));
+    pub fn spawn_background(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.runtime
+            .spawn(Priority::Background, name, Box::pin(task));
     }
 
     /// Runs a task and hands back its output.

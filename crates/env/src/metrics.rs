@@ -19,7 +19,8 @@ fn latency_buckets() -> Vec<f64> {
 
 macro_rules! register {
     ($self:ident, $instrument:expr) => {{
-        let instrument = $instrument.expect("metric names and labels are constants of this project");
+        let instrument =
+            $instrument.expect("metric names and labels are constants of this project");
         $self
             .registry
             .register(Box::new(instrument.clone()))
@@ -68,6 +69,8 @@ impl Metrics {
 
     /// The text exposition format.
     pub fn render(&self) -> String {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+        TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .unwrap_or_default()
     }
 }

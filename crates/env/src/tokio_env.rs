@@ -1,5 +1,8 @@
 //! The production runtime: one tokio runtime for requests, one for maintenance.
-#![allow(clippy::disallowed_methods, reason = "this is where the seam meets the real clock and scheduler")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is where the seam meets the real clock and scheduler"
+)]
 
 use crate::{BlockingWork, Env, Priority, Runtime};
 use futures::future::BoxFuture;
@@ -44,7 +47,9 @@ impl Runtime for TokioRuntime {
     }
 
     fn wall_micros(&self) -> i64 {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
     }
 

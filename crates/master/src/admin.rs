@@ -31,7 +31,12 @@ pub(crate) fn from_catalog(error: CatalogError) -> ServiceError {
 impl Master {
     /// A master over a catalog and the server of its tablets.
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletControl>) -> Arc<Self> {
-        Arc::new(Master { env, catalog, tablets, changing: Mutex::default() })
+        Arc::new(Master {
+            env,
+            catalog,
+            tablets,
+            changing: Mutex::default(),
+        })
     }
 
     fn entry(&self, table: &TableName) -> ServiceResult<Arc<TableEntry>> {
@@ -40,20 +45,32 @@ impl Master {
 
     /// Makes a changed schema durable, then the law.
     async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
-        let schema = self.catalog.update_schema(next).await.map_err(from_catalog)?;
+        let schema = self
+            .catalog
+            .update_schema(next)
+            .await
+            .map_err(from_catalog)?;
         self.tablets.set_schema(schema.clone()).await;
         Ok(schema)
     }
 
     async fn abandon(&self, tablets: Vec<(TabletId, RowRange)>) {
-        self.tablets.drop_tablets(tablets.into_iter().map(|(id, _)| id).collect()).await;
+        self.tablets
+            .drop_tablets(tablets.into_iter().map(|(id, _)| id).collect())
+            .await;
     }
 
     async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
         let entry = self.entry(table)?;
         check_unprotected(&entry.schema)?;
-        let dropped = self.catalog.delete_table(table).await.map_err(from_catalog)?;
-        self.tablets.drop_tablets(dropped.tablets().iter().map(|t| t.id).collect()).await;
+        let dropped = self
+            .catalog
+            .delete_table(table)
+            .await
+            .map_err(from_catalog)?;
+        self.tablets
+            .drop_tablets(dropped.tablets().iter().map(|t| t.id).collect())
+            .await;
         Ok(())
     }
 }
@@ -76,12 +93,18 @@ fn initial_ranges(mut splits: Vec<Bytes>) -> ServiceResult<Vec<RowRange>> {
         return Err(ServiceError::invalid(message));
     }
     if let Some(long) = splits.iter().find(|s| s.len() > limits::ROW_KEY_BYTES_MAX) {
-        return Err(ServiceError::invalid(format!("an initial split of {} bytes is no row key", long.len())));
+        return Err(ServiceError::invalid(format!(
+            "an initial split of {} bytes is no row key",
+            long.len()
+        )));
     }
     let mut ranges = Vec::with_capacity(splits.len() + 1);
     let mut start = Bytes::new();
     for split in splits {
-        ranges.push(RowRange { start, end: Some(split.clone()) });
+        ranges.push(RowRange {
+            start,
+            end: Some(split.clone()),
+        });
         start = split;
     }
     ranges.push(RowRange { start, end: None });
@@ -98,12 +121,19 @@ impl TableAdmin for Master {
         let ranges = initial_ranges(table.initial_splits.clone())?;
         // Checked before anything is made.
         let mut schema = schema::new_schema(TableId(0), table)?;
-        let ids = self.catalog.allocate_ids(ranges.len() + 1).await.map_err(from_catalog)?;
+        let ids = self
+            .catalog
+            .allocate_ids(ranges.len() + 1)
+            .await
+            .map_err(from_catalog)?;
         let mut ids = ids.into_iter();
         schema.id = TableId(ids.next().unwrap_or_default());
         let tablets: Vec<(TabletId, RowRange)> = ids.map(TabletId).zip(ranges).collect();
         let shared = Arc::new(schema.clone());
-        let made = self.tablets.create_tablets(shared.clone(), tablets.clone()).await;
+        let made = self
+            .tablets
+            .create_tablets(shared.clone(), tablets.clone())
+            .await;
         let committed = match made {
             Ok(()) => self.catalog.create_table(schema, tablets.clone()).await,
             Err(error) => {
@@ -126,16 +156,26 @@ impl TableAdmin for Master {
         self.delete_locked(table).await
     }
 
-    async fn update_table(&self, table: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
+    async fn update_table(
+        &self,
+        table: &TableName,
+        update: TableUpdate,
+    ) -> ServiceResult<Arc<TableSchema>> {
         let _changing = self.changing.lock().await;
         let entry = self.entry(table)?;
-        self.publish(schema::change_table(&entry.schema, update)).await
+        self.publish(schema::change_table(&entry.schema, update))
+            .await
     }
 
-    async fn modify_families(&self, table: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
+    async fn modify_families(
+        &self,
+        table: &TableName,
+        changes: Vec<FamilyChange>,
+    ) -> ServiceResult<Arc<TableSchema>> {
         let _changing = self.changing.lock().await;
         let entry = self.entry(table)?;
-        self.publish(schema::change_families(&entry.schema, changes)?).await
+        self.publish(schema::change_families(&entry.schema, changes)?)
+            .await
     }
 
     async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
@@ -152,25 +192,46 @@ impl TableAdmin for Master {
     }
 
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
-        Ok(self.catalog.view().tables_of(namespace).map(|t| t.schema.clone()).collect())
+        Ok(self
+            .catalog
+            .view()
+            .tables_of(namespace)
+            .map(|t| t.schema.clone())
+            .collect())
     }
 
-    async fn create_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
+    async fn create_namespace(
+        &self,
+        namespace: &str,
+        front_end_data: Vec<u8>,
+    ) -> ServiceResult<()> {
         let _changing = self.changing.lock().await;
         schema::check_namespace(namespace)?;
-        self.catalog.create_namespace(namespace, front_end_data.into()).await.map_err(from_catalog)
+        self.catalog
+            .create_namespace(namespace, front_end_data.into())
+            .await
+            .map_err(from_catalog)
     }
 
-    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
+    async fn update_namespace(
+        &self,
+        namespace: &str,
+        front_end_data: Vec<u8>,
+    ) -> ServiceResult<()> {
         let _changing = self.changing.lock().await;
-        self.catalog.update_namespace(namespace, front_end_data.into()).await.map_err(from_catalog)
+        self.catalog
+            .update_namespace(namespace, front_end_data.into())
+            .await
+            .map_err(from_catalog)
     }
 
     async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()> {
         let _changing = self.changing.lock().await;
         let view = self.catalog.view();
         if !view.namespaces.contains_key(namespace) {
-            return Err(from_catalog(CatalogError::NoNamespace(namespace.to_owned())));
+            return Err(from_catalog(CatalogError::NoNamespace(
+                namespace.to_owned(),
+            )));
         }
         for table in view.tables_of(namespace) {
             check_unprotected(&table.schema)?;
@@ -178,16 +239,28 @@ impl TableAdmin for Master {
         for table in view.tables_of(namespace) {
             self.delete_locked(&table.schema.name).await?;
         }
-        self.catalog.delete_namespace(namespace).await.map_err(from_catalog)
+        self.catalog
+            .delete_namespace(namespace)
+            .await
+            .map_err(from_catalog)
     }
 
     async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>> {
-        Ok(self.catalog.view().namespaces.get(namespace).map(|(data, _)| data.clone()))
+        Ok(self
+            .catalog
+            .view()
+            .namespaces
+            .get(namespace)
+            .map(|(data, _)| data.clone()))
     }
 
     async fn list_namespaces(&self) -> ServiceResult<Vec<(String, Bytes)>> {
         let view = self.catalog.view();
-        Ok(view.namespaces.iter().map(|(name, (data, _))| (name.clone(), data.clone())).collect())
+        Ok(view
+            .namespaces
+            .iter()
+            .map(|(name, (data, _))| (name.clone(), data.clone()))
+            .collect())
     }
 }
 
@@ -200,8 +273,13 @@ mod tests {
         let key = |k: &'static str| Bytes::from_static(k.as_bytes());
         let ranges = initial_ranges(vec![key("m"), key(""), key("c"), key("m")]).unwrap();
         let expected = [("", Some("c")), ("c", Some("m")), ("m", None)];
-        let expected: Vec<RowRange> =
-            expected.into_iter().map(|(s, e)| RowRange { start: key(s), end: e.map(key) }).collect();
+        let expected: Vec<RowRange> = expected
+            .into_iter()
+            .map(|(s, e)| RowRange {
+                start: key(s),
+                end: e.map(key),
+            })
+            .collect();
         assert_eq!(ranges, expected);
         assert_eq!(initial_ranges(vec![]).unwrap(), vec![RowRange::all()]);
     }

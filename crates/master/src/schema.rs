@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResult, TableUpdate};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    ErrorKind, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableSchema, ValueType, limits,
+    ErrorKind, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableSchema, ValueType,
+    limits,
 };
 
 /// The schema of a new table.
 pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
     check_name("table", &table.name.table, limits::TABLE_NAME_BYTES_MAX)?;
-    check_name("namespace", &table.name.namespace, limits::TABLE_NAME_BYTES_MAX)?;
+    check_name(
+        "namespace",
+        &table.name.namespace,
+        limits::TABLE_NAME_BYTES_MAX,
+    )?;
     if table.granularity < 1 {
         return Err(ServiceError::invalid("the granularity must be at least 1"));
     }
@@ -25,7 +30,11 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         deletion_protection: table.deletion_protection,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
-        groups: vec![LocalityGroup { id: GroupId(0), name: "default".to_owned(), compression: table.compression }],
+        groups: vec![LocalityGroup {
+            id: GroupId(0),
+            name: "default".to_owned(),
+            compression: table.compression,
+        }],
         tablet_bytes_max: 0,
         front_end_data: table.front_end_data,
     };
@@ -36,13 +45,20 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
 }
 
 /// The schema after changes of families, or the error of the first that cannot be made.
-pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> ServiceResult<TableSchema> {
+pub fn change_families(
+    schema: &TableSchema,
+    changes: Vec<FamilyChange>,
+) -> ServiceResult<TableSchema> {
     let mut next = schema.clone();
     next.version += 1;
     for change in changes {
         match change {
             FamilyChange::Create(family) => add_family(&mut next, family)?,
-            FamilyChange::Update { name, gc_rule, value_type } => {
+            FamilyChange::Update {
+                name,
+                gc_rule,
+                value_type,
+            } => {
                 let family = family_mut(&mut next, &name)?;
                 if let Some(rule) = gc_rule {
                     check_rule(rule.as_ref())?;
@@ -56,10 +72,15 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
             }
             FamilyChange::Drop { name } => {
                 if next.deletion_protection {
-                    let message = format!("table {} is protected: its families cannot be dropped", next.name);
+                    let message = format!(
+                        "table {} is protected: its families cannot be dropped",
+                        next.name
+                    );
                     return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
                 }
-                let Some((id, _)) = next.family_named(&name) else { return Err(no_family(&name)) };
+                let Some((id, _)) = next.family_named(&name) else {
+                    return Err(no_family(&name));
+                };
                 next.families.remove(&id);
             }
         }
@@ -91,7 +112,10 @@ fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> 
         return Err(ServiceError::new(ErrorKind::AlreadyExists, message));
     }
     if schema.families.len() >= limits::FAMILIES_MAX {
-        return Err(ServiceError::invalid(format!("a table has at most {} families", limits::FAMILIES_MAX)));
+        return Err(ServiceError::invalid(format!(
+            "a table has at most {} families",
+            limits::FAMILIES_MAX
+        )));
     }
     let id = schema.next_family;
     schema.next_family = FamilyId(id.0 + 1);
@@ -107,7 +131,11 @@ fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> 
 }
 
 fn family_mut<'a>(schema: &'a mut TableSchema, name: &str) -> ServiceResult<&'a mut Family> {
-    schema.families.values_mut().find(|f| f.name == name).ok_or_else(|| no_family(name))
+    schema
+        .families
+        .values_mut()
+        .find(|f| f.name == name)
+        .ok_or_else(|| no_family(name))
 }
 
 fn no_family(name: &str) -> ServiceError {
@@ -119,7 +147,9 @@ fn check_type_change(from: ValueType, to: ValueType) -> ServiceResult<()> {
     if from == to {
         return Ok(());
     }
-    Err(ServiceError::invalid("Immutable fields 'value_type.aggregate_type' cannot be updated"))
+    Err(ServiceError::invalid(
+        "Immutable fields 'value_type.aggregate_type' cannot be updated",
+    ))
 }
 
 fn check_rule(rule: Option<&GcRule>) -> ServiceResult<()> {
@@ -141,7 +171,9 @@ fn check_rule(rule: Option<&GcRule>) -> ServiceResult<()> {
 
 fn find_rule<T>(rule: &GcRule, look: &impl Fn(&GcRule) -> Option<T>) -> Option<T> {
     look(rule).or_else(|| match rule {
-        GcRule::Union(rules) | GcRule::Intersection(rules) => rules.iter().find_map(|r| find_rule(r, look)),
+        GcRule::Union(rules) | GcRule::Intersection(rules) => {
+            rules.iter().find_map(|r| find_rule(r, look))
+        }
         _ => None,
     })
 }

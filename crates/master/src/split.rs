@@ -35,14 +35,36 @@ impl Master {
     }
 
     async fn split(&self, tablet: TabletId) -> ServiceResult<bool> {
-        let Some((table, range)) = self.find(tablet) else { return Ok(false) };
-        let ids = self.catalog.allocate_ids(2).await.map_err(crate::admin::from_catalog)?;
-        let &[left, right] = &ids[..] else { return Ok(false) };
+        let Some((table, range)) = self.find(tablet) else {
+            return Ok(false);
+        };
+        let ids = self
+            .catalog
+            .allocate_ids(2)
+            .await
+            .map_err(crate::admin::from_catalog)?;
+        let &[left, right] = &ids[..] else {
+            return Ok(false);
+        };
         let (left, right) = (TabletId(left), TabletId(right));
-        let Some(row) = self.tablets.prepare_split(tablet, left, right).await? else { return Ok(false) };
+        let Some(row) = self.tablets.prepare_split(tablet, left, right).await? else {
+            return Ok(false);
+        };
         let halves = vec![
-            (left, RowRange { start: range.start, end: Some(row.clone()) }),
-            (right, RowRange { start: row, end: range.end }),
+            (
+                left,
+                RowRange {
+                    start: range.start,
+                    end: Some(row.clone()),
+                },
+            ),
+            (
+                right,
+                RowRange {
+                    start: row,
+                    end: range.end,
+                },
+            ),
         ];
         let outcome = self.replace(&table, tablet, &halves).await;
         self.tablets.finish_split(tablet, outcome.is_ok()).await;
@@ -53,7 +75,12 @@ impl Master {
     }
 
     /// Replaces the record, however long it takes to know.
-    async fn replace(&self, table: &TableName, old: TabletId, new: &[(TabletId, RowRange)]) -> ServiceResult<()> {
+    async fn replace(
+        &self,
+        table: &TableName,
+        old: TabletId,
+        new: &[(TabletId, RowRange)],
+    ) -> ServiceResult<()> {
         loop {
             match self.catalog.replace_tablet(table, old, new.to_vec()).await {
                 Ok(()) => return Ok(()),
@@ -77,7 +104,9 @@ impl Master {
 
 async fn split_loop(master: Weak<Master>) {
     loop {
-        let Some(current) = master.upgrade() else { return };
+        let Some(current) = master.upgrade() else {
+            return;
+        };
         if let Err(error) = current.catalog.settle().await {
             tracing::warn!(%error, "the outcome of a catalog change is still unknown");
         }

@@ -165,7 +165,9 @@ pub struct Config {
 
 /// The reference of all settings, as a configuration file with everything commented out.
 pub fn describe() -> String {
-    let mut out = String::from("# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n");
+    let mut out = String::from(
+        "# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n",
+    );
     for s in &SETTINGS {
         let flag = s.key.replace('_', "-");
         let variable = s.key.to_uppercase();
@@ -173,7 +175,11 @@ pub fn describe() -> String {
         if !s.unit.is_empty() {
             let _ = writeln!(out, "# unit: {}", s.unit);
         }
-        let _ = writeln!(out, "# range: {}\n# flag: --{flag}, variable: STELE_{variable}", s.range);
+        let _ = writeln!(
+            out,
+            "# range: {}\n# flag: --{flag}, variable: STELE_{variable}",
+            s.range
+        );
         let _ = writeln!(out, "#{} = {:?}", s.key, s.default);
     }
     out
@@ -184,7 +190,8 @@ pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
     let file = match &args.config {
         None => BTreeMap::new(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
             parse_file(&text).with_context(|| format!("{}", path.display()))?
         }
     };
@@ -203,22 +210,41 @@ fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let text = match value {
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
-            other => bail!("{key}: expected a string or a whole number, found {}", other.type_str()),
+            other => bail!(
+                "{key}: expected a string or a whole number, found {}",
+                other.type_str()
+            ),
         };
         values.insert(key, text);
     }
     Ok(values)
 }
 
-fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> anyhow::Result<Config> {
+fn resolve(
+    args: &StartArgs,
+    file: &BTreeMap<String, String>,
+    machine: u64,
+) -> anyhow::Result<Config> {
     let text = |key: &str, flag: &Option<String>| -> String {
-        let default = || SETTINGS.iter().find(|s| s.key == key).map_or("", |s| s.default).to_owned();
-        flag.clone().or_else(|| file.get(key).cloned()).unwrap_or_else(default)
+        let default = || {
+            SETTINGS
+                .iter()
+                .find(|s| s.key == key)
+                .map_or("", |s| s.default)
+                .to_owned()
+        };
+        flag.clone()
+            .or_else(|| file.get(key).cloned())
+            .unwrap_or_else(default)
     };
     let address = |key: &str, flag: &Option<String>| -> anyhow::Result<SocketAddr> {
         let text = text(key, flag);
-        let resolved = std::net::ToSocketAddrs::to_socket_addrs(&text).ok().and_then(|mut found| found.next());
-        resolved.with_context(|| format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086"))
+        let resolved = std::net::ToSocketAddrs::to_socket_addrs(&text)
+            .ok()
+            .and_then(|mut found| found.next());
+        resolved.with_context(|| {
+            format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086")
+        })
     };
     let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
         sizes::parse_share(&text(key, flag), machine).map_err(|e| anyhow::anyhow!("{key}: {e}"))
@@ -250,14 +276,23 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
 
 fn check(config: &Config) -> anyhow::Result<()> {
     if config.bigtable == config.http && config.http.port() != 0 {
-        bail!("bigtable and http are both {}: give one of them another port", config.http);
+        bail!(
+            "bigtable and http are both {}: give one of them another port",
+            config.http
+        );
     }
     if config.memory < MEMORY_MIN {
-        let (given, least) = (sizes::show_bytes(config.memory), sizes::show_bytes(MEMORY_MIN));
+        let (given, least) = (
+            sizes::show_bytes(config.memory),
+            sizes::show_bytes(MEMORY_MIN),
+        );
         bail!("memory: {given} is less than the smallest budget, {least}");
     }
     if !(1 << 20..=64 << 30).contains(&config.tablet_size) {
-        bail!("tablet_size: {} is not within 1 MiB and 64 GiB", sizes::show_bytes(config.tablet_size));
+        bail!(
+            "tablet_size: {} is not within 1 MiB and 64 GiB",
+            sizes::show_bytes(config.tablet_size)
+        );
     }
     Ok(())
 }
@@ -283,30 +318,63 @@ mod tests {
     fn defaults_are_valid_and_the_reference_parses_back_to_them() {
         let plain = load_text("", &StartArgs::default()).unwrap();
         assert_eq!((plain.memory, plain.tablet_size), (4 << 30, 512 << 20));
-        let uncommented: String =
-            describe().lines().filter_map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' '))).fold(
-                String::new(),
-                |all, line| all + line + "\n",
-            );
+        let uncommented: String = describe()
+            .lines()
+            .filter_map(|l| l.strip_prefix('#').filter(|l| !l.starts_with(' ')))
+            .fold(String::new(), |all, line| all + line + "\n");
         let spelled_out = load_text(&uncommented, &StartArgs::default()).unwrap();
         assert_eq!(format!("{plain:?}"), format!("{spelled_out:?}"));
     }
 
     #[test]
     fn a_flag_wins_over_the_file() {
-        let args = StartArgs { memory: Some("1GiB".into()), ..StartArgs::default() };
-        let config = load_text("memory = \"25%\"\ndurability = \"flush\"\nfree_space_min = 1000", &args).unwrap();
-        assert_eq!((config.memory, config.durability, config.free_space_min), (1 << 30, Durability::Flush, 1000));
+        let args = StartArgs {
+            memory: Some("1GiB".into()),
+            ..StartArgs::default()
+        };
+        let config = load_text(
+            "memory = \"25%\"\ndurability = \"flush\"\nfree_space_min = 1000",
+            &args,
+        )
+        .unwrap();
+        assert_eq!(
+            (config.memory, config.durability, config.free_space_min),
+            (1 << 30, Durability::Flush, 1000)
+        );
     }
 
     #[test]
     fn mistakes_are_named() {
         let none = StartArgs::default();
-        assert!(load_text("memroy = 1", &none).unwrap_err().contains("memroy"));
-        assert!(load_text("memory = true", &none).unwrap_err().contains("boolean"));
-        assert!(load_text("memory = \"1MiB\"", &none).unwrap_err().contains("smallest"));
-        assert!(load_text("durability = \"maybe\"", &none).unwrap_err().contains("maybe"));
-        assert!(load_text("http = \"127.0.0.1:8086\"", &none).unwrap_err().contains("another port"));
-        assert!(load_text("http = \"nowhere\"", &none).unwrap_err().contains("nowhere"));
+        assert!(
+            load_text("memroy = 1", &none)
+                .unwrap_err()
+                .contains("memroy")
+        );
+        assert!(
+            load_text("memory = true", &none)
+                .unwrap_err()
+                .contains("boolean")
+        );
+        assert!(
+            load_text("memory = \"1MiB\"", &none)
+                .unwrap_err()
+                .contains("smallest")
+        );
+        assert!(
+            load_text("durability = \"maybe\"", &none)
+                .unwrap_err()
+                .contains("maybe")
+        );
+        assert!(
+            load_text("http = \"127.0.0.1:8086\"", &none)
+                .unwrap_err()
+                .contains("another port")
+        );
+        assert!(
+            load_text("http = \"nowhere\"", &none)
+                .unwrap_err()
+                .contains("nowhere")
+        );
     }
 }

@@ -35,8 +35,13 @@ fn check_format(root: &Path) -> anyhow::Result<()> {
     let path = root.join(FORMAT);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
-            let version = text.trim().strip_prefix("stele-data ").and_then(|v| v.parse::<u32>().ok());
-            let Some(version) = version else { bail!("{}: not a Stele format file", path.display()) };
+            let version = text
+                .trim()
+                .strip_prefix("stele-data ")
+                .and_then(|v| v.parse::<u32>().ok());
+            let Some(version) = version else {
+                bail!("{}: not a Stele format file", path.display())
+            };
             if version > VERSION {
                 bail!(
                     "data folder {shown} has format {version}, this version of Stele reads up to {VERSION}; it has not \

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use stele_env::metrics::Metrics;
 use stele_tabletserver::TabletServer;
 
@@ -35,7 +35,11 @@ pub enum Stage {
 impl Pages {
     /// Pages of a process that has just begun.
     pub fn new(metrics: Metrics) -> Self {
-        Pages { metrics, stage: Arc::new(AtomicU8::new(Stage::Recovering as u8)), server: Arc::default() }
+        Pages {
+            metrics,
+            stage: Arc::new(AtomicU8::new(Stage::Recovering as u8)),
+            server: Arc::default(),
+        }
     }
 
     /// Moves on.
@@ -60,7 +64,11 @@ impl Pages {
 }
 
 async fn index() -> &'static str {
-    concat!("stele ", env!("CARGO_PKG_VERSION"), "\n\n/healthz\n/readyz\n/metrics\n")
+    concat!(
+        "stele ",
+        env!("CARGO_PKG_VERSION"),
+        "\n\n/healthz\n/readyz\n/metrics\n"
+    )
 }
 
 async fn readyz(State(pages): State<Pages>) -> Response {
@@ -68,7 +76,11 @@ async fn readyz(State(pages): State<Pages>) -> Response {
         0 => (StatusCode::SERVICE_UNAVAILABLE, "recovering\n").into_response(),
         1 => {
             let full = pages.server.get().is_some_and(|s| s.is_refusing_writes());
-            let text = if full { "ready for reads; writes are refused: the disk is full\n" } else { "ready\n" };
+            let text = if full {
+                "ready for reads; writes are refused: the disk is full\n"
+            } else {
+                "ready\n"
+            };
             text.into_response()
         }
         _ => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response(),
@@ -79,5 +91,9 @@ async fn metrics(State(pages): State<Pages>) -> Response {
     if let Some(server) = pages.server.get() {
         server.update_gauges();
     }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], pages.metrics.render()).into_response()
+    (
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+        pages.metrics.render(),
+    )
+        .into_response()
 }

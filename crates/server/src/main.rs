@@ -70,7 +70,10 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Top::Inspect(args) => {
-            print!("{}", tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?);
+            print!(
+                "{}",
+                tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?
+            );
             Ok(ExitCode::SUCCESS)
         }
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
@@ -78,5 +81,7 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
 }
 
 fn tool_runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
 }

@@ -36,9 +36,18 @@ impl Node {
         config: &Config,
         metrics: &Metrics,
     ) -> anyhow::Result<Node> {
-        let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await.context("coordination")?;
-        let epoch = next_epoch(&*coord, "server").await.context("coordination")?;
-        let epoch = Epoch(u32::try_from(epoch).ok().filter(|e| *e < 1 << 24).context("server epochs are used up")?);
+        let coord = EmbeddedCoord::open(storage.clone(), env.clone())
+            .await
+            .context("coordination")?;
+        let epoch = next_epoch(&*coord, "server")
+            .await
+            .context("coordination")?;
+        let epoch = Epoch(
+            u32::try_from(epoch)
+                .ok()
+                .filter(|e| *e < 1 << 24)
+                .context("server epochs are used up")?,
+        );
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
         let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(config.memory)));
         let options = ServerOptions {
@@ -47,13 +56,26 @@ impl Node {
             free_bytes_min: config.free_space_min,
             ..ServerOptions::for_memory(config.memory)
         };
-        let (server, recovery) =
-            TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)
-                .await
-                .context("recovery")?;
+        let (server, recovery) = TabletServer::start(
+            env.clone(),
+            storage,
+            &catalog,
+            epoch,
+            cache,
+            options,
+            metrics,
+        )
+        .await
+        .context("recovery")?;
         let master = Master::new(env.clone(), catalog.clone(), server.clone());
         master.start_splitting();
         let service = Arc::new(Router::new(env, catalog, server.clone()));
-        Ok(Node { service, admin: master.clone(), server, master, recovery })
+        Ok(Node {
+            service,
+            admin: master.clone(),
+            server,
+            master,
+            recovery,
+        })
     }
 }

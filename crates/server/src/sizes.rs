@@ -5,7 +5,9 @@ use std::fmt::Write;
 /// Parses `512MiB`, `2GB`, `4096`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit.trim() {
         "" | "B" => 1,
@@ -17,17 +19,32 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
         "TiB" => 1 << 40,
-        other => return Err(format!("unknown unit {other:?}: use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB")),
+        other => {
+            return Err(format!(
+                "unknown unit {other:?}: use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB"
+            ));
+        }
     };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a size"))?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is not a size"))?;
     let bytes = number * scale as f64;
-    if bytes >= 0.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(format!("{text:?} is out of range")) }
+    if bytes >= 0.0 && bytes < u64::MAX as f64 {
+        Ok(bytes as u64)
+    } else {
+        Err(format!("{text:?} is out of range"))
+    }
 }
 
 /// Parses a size, or a percentage of `whole`.
 pub fn parse_share(text: &str, whole: u64) -> Result<u64, String> {
-    let Some(percent) = text.trim().strip_suffix('%') else { return parse_bytes(text) };
-    let percent: f64 = percent.trim().parse().map_err(|_| format!("{text:?} is not a percentage"))?;
+    let Some(percent) = text.trim().strip_suffix('%') else {
+        return parse_bytes(text);
+    };
+    let percent: f64 = percent
+        .trim()
+        .parse()
+        .map_err(|_| format!("{text:?} is not a percentage"))?;
     if percent > 0.0 && percent <= 100.0 {
         Ok((whole as f64 * percent / 100.0) as u64)
     } else {
@@ -53,13 +70,28 @@ pub fn show_bytes(bytes: u64) -> String {
 /// What this process may use: the machine's memory, or less when a cgroup says so.
 pub fn memory_of_machine() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|rest| rest.trim().strip_suffix("kB")).and_then(|n| n.trim().parse::<u64>().ok());
+    let total = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|n| n.trim().parse::<u64>().ok());
     // A machine that does not say gets a budget that fits the smallest ones.
     let machine = kib.map_or(1 << 30, |kib| kib * 1024);
-    let limit = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let limit = |path: &str| {
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").trim_end_matches('/').to_owned();
+    let group = own
+        .lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("/")
+        .trim_end_matches('/')
+        .to_owned();
     let limits = [
         limit(&format!("/sys/fs/cgroup{group}/memory.max")),
         limit("/sys/fs/cgroup/memory.max"),
@@ -84,6 +116,9 @@ mod tests {
         for bad in ["0%", "101%", "x%"] {
             assert!(parse_share(bad, 1000).is_err(), "{bad}");
         }
-        assert_eq!((show_bytes(512 << 20), show_bytes(1536)), ("512 MiB".to_owned(), "1.5 KiB".to_owned()));
+        assert_eq!(
+            (show_bytes(512 << 20), show_bytes(1536)),
+            ("512 MiB".to_owned(), "1.5 KiB".to_owned())
+        );
     }
 }

@@ -73,17 +73,27 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     announce(config, &node, bigtable_at, http_at);
 
     let limits = CallLimits {
-        request_bytes_max: usize::try_from(config.memory / 4).unwrap_or(usize::MAX).max(300 << 20),
+        request_bytes_max: usize::try_from(config.memory / 4)
+            .unwrap_or(usize::MAX)
+            .max(300 << 20),
         ..CallLimits::default()
     };
-    let front_end =
-        BigtableFrontEnd::with_limits(node.service.clone(), node.admin.clone(), env.clone(), &metrics, limits);
+    let front_end = BigtableFrontEnd::with_limits(
+        node.service.clone(),
+        node.admin.clone(),
+        env.clone(),
+        &metrics,
+        limits,
+    );
     let (stop, mut stopped) = watch::channel(false);
     let serving = stele_bigtable::configure(Server::builder())
         .add_routes(front_end.into_router())
-        .serve_with_incoming_shutdown(TcpIncoming::from(bigtable).with_nodelay(Some(true)), async move {
-            let _ = stopped.wait_for(|stop| *stop).await;
-        });
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(bigtable).with_nodelay(Some(true)),
+            async move {
+                let _ = stopped.wait_for(|stop| *stop).await;
+            },
+        );
     let serving = tokio::spawn(serving);
 
     signals.next().await;
@@ -94,7 +104,10 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         match env.timeout(config.drain_timeout, serving).await {
             Ok(Ok(ended)) => ended.context("serving the Bigtable API")?,
             Ok(Err(join)) => return Err(anyhow::anyhow!("serving the Bigtable API: {join}")),
-            Err(_) => tracing::warn!("requests were still in flight after {:?}", config.drain_timeout),
+            Err(_) => tracing::warn!(
+                "requests were still in flight after {:?}",
+                config.drain_timeout
+            ),
         }
         let unflushed = node.server.shut_down().await;
         tracing::info!(unflushed, "stopped");
@@ -110,7 +123,9 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
 }
 
 async fn bind(what: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("{what}: cannot listen on {address}"))
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{what}: cannot listen on {address}"))
 }
 
 /// SIGTERM and SIGINT.
@@ -123,7 +138,10 @@ impl Signals {
     fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("signal handler")?;
         let interrupt = signal(SignalKind::interrupt()).context("signal handler")?;
-        Ok(Signals { terminate, interrupt })
+        Ok(Signals {
+            terminate,
+            interrupt,
+        })
     }
 
     async fn next(&mut self) {
@@ -138,7 +156,12 @@ fn announce(config: &Config, node: &Node, bigtable: SocketAddr, http: SocketAddr
     let report = &node.recovery;
     let memory = sizes::show_bytes(config.memory);
     println!("Stele {} is ready.", env!("CARGO_PKG_VERSION"));
-    println!("  data       {} ({} tablets, recovered in {:?})", config.data.display(), report.tablets, report.duration);
+    println!(
+        "  data       {} ({} tablets, recovered in {:?})",
+        config.data.display(),
+        report.tablets,
+        report.duration
+    );
     println!("  memory     {memory}, durability {:?}", config.durability);
     println!("  Bigtable   {bigtable}");
     println!("  health     http://{http}/readyz   metrics http://{http}/metrics");

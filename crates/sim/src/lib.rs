@@ -1,8 +1,15 @@
 //! Deterministic simulation: virtual clock, seeded scheduler, faults, model and checkers.
 //!
-//! [`runtime`] runs whole servers on one thread, every choice drawn from one seed. [`model`] says what a tablet must
-//! answer, without any of the engine's means. `docs/simulation.md` tells how to run a simulation and how to read its
-//! verdict.
+//! * [`runtime`] runs whole servers on one thread, every choice drawn from one seed.
+//! * [`model`] says what a tablet must answer, without any of the engine's means.
+//! * [`cluster`] is a server on a medium that fails, [`workload`] what clients do to it, [`history`] the judge of the
+//!   answers they get, [`simulation`] all of it together for one seed.
+//!
+//! `docs/simulation.md` tells how to run a simulation and how to read its verdict.
 
+pub mod cluster;
+pub mod history;
 pub mod model;
 pub mod runtime;
+pub mod simulation;
+pub mod workload;

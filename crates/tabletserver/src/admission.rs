@@ -31,7 +31,12 @@ pub struct Admission {
 
 impl Admission {
     /// Admission under the server's options.
-    pub fn new(env: Env, memory: MemoryAccount, options: &ServerOptions, metrics: ServerMetrics) -> Self {
+    pub fn new(
+        env: Env,
+        memory: MemoryAccount,
+        options: &ServerOptions,
+        metrics: ServerMetrics,
+    ) -> Self {
         Admission {
             env,
             memory,
@@ -59,12 +64,18 @@ impl Admission {
             while self.memory.bytes() > self.memtable_bytes_max {
                 let notified = self.freed.notified();
                 // Memtables that readers held are freed without a flush ending, hence the look now and then.
-                let _ = self.env.timeout(std::time::Duration::from_millis(50), notified).await;
+                let _ = self
+                    .env
+                    .timeout(std::time::Duration::from_millis(50), notified)
+                    .await;
             }
         };
         self.env.timeout(self.wait_max, freed).await.map_err(|_| {
             self.metrics.refused_memory.inc();
-            ServiceError::new(ErrorKind::Busy, "memtables are full and flushes do not keep up: retry later")
+            ServiceError::new(
+                ErrorKind::Busy,
+                "memtables are full and flushes do not keep up: retry later",
+            )
         })
     }
 
@@ -77,7 +88,9 @@ impl Admission {
     pub async fn check_disk(&self, storage: &Arc<dyn Storage>) {
         let full = match storage.free_bytes().await {
             Ok(Some(free)) => {
-                self.metrics.free_bytes.set(i64::try_from(free).unwrap_or(i64::MAX));
+                self.metrics
+                    .free_bytes
+                    .set(i64::try_from(free).unwrap_or(i64::MAX));
                 free < self.free_bytes_min
             }
             Ok(None) => false,
@@ -86,7 +99,10 @@ impl Admission {
         };
         if self.disk_full.swap(full, Ordering::Relaxed) != full {
             if full {
-                tracing::error!(reserve = self.free_bytes_min, "disk full: writes are refused");
+                tracing::error!(
+                    reserve = self.free_bytes_min,
+                    "disk full: writes are refused"
+                );
             } else {
                 tracing::info!("there is disk space again: writes are accepted");
             }

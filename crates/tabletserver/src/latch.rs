@@ -18,7 +18,9 @@ pub struct RowLatches {
 
 impl Default for RowLatches {
     fn default() -> Self {
-        RowLatches { stripes: (0..STRIPES).map(|_| Arc::default()).collect() }
+        RowLatches {
+            stripes: (0..STRIPES).map(|_| Arc::default()).collect(),
+        }
     }
 }
 

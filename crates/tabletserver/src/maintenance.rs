@@ -49,25 +49,37 @@ pub struct FlushPressure {
 pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
     let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
         let found = candidates.iter().filter(|c| wanted(c));
-        found.max_by_key(|c| (c.active_bytes + c.frozen_bytes, c.tablet)).map(|c| c.tablet)
+        found
+            .max_by_key(|c| (c.active_bytes + c.frozen_bytes, c.tablet))
+            .map(|c| c.tablet)
     };
     let pressed = pressure.memory_bytes > pressure.memory_bytes_max / 2;
     pick(&|c| c.frozen_bytes > 0)
-        .or_else(|| pick(&|c| c.active_bytes > 0 && (pressed || c.active_bytes > pressure.tablet_bytes)))
-        .or_else(|| pick(&|c| c.holds_log && c.active_bytes > 0).filter(|_| pressure.log_bytes > pressure.log_bytes_max))
+        .or_else(|| {
+            pick(&|c| c.active_bytes > 0 && (pressed || c.active_bytes > pressure.tablet_bytes))
+        })
+        .or_else(|| {
+            pick(&|c| c.holds_log && c.active_bytes > 0)
+                .filter(|_| pressure.log_bytes > pressure.log_bytes_max)
+        })
 }
 
 impl TabletServer {
     /// Starts the loops; they end when the server stops.
     pub(crate) fn start_maintenance(self: &Arc<Self>) {
         let server = self.clone();
-        self.env.spawn_background("flush", async move { server.flush_loop().await });
+        self.env
+            .spawn_background("flush", async move { server.flush_loop().await });
         for _ in 0..self.options.compactions_max {
             let server = self.clone();
-            self.env.spawn_background("compact", async move { server.compact_loop().await });
+            self.env
+                .spawn_background("compact", async move { server.compact_loop().await });
         }
         let server = self.clone();
-        self.env.spawn_background("housekeeping", async move { server.housekeeping_loop().await });
+        self.env.spawn_background(
+            "housekeeping",
+            async move { server.housekeeping_loop().await },
+        );
     }
 
     async fn flush_loop(self: Arc<Self>) {
@@ -96,14 +108,22 @@ impl TabletServer {
         };
         let holders: BTreeSet<TabletId> = if log_bytes > self.options.log_bytes_max {
             let flushed = |tablet, seq| self.is_flushed(tablet, seq);
-            self.streams.iter().flat_map(|s| s.oldest_holders(flushed)).collect()
+            self.streams
+                .iter()
+                .flat_map(|s| s.oldest_holders(flushed))
+                .collect()
         } else {
             BTreeSet::new()
         };
         let served = self.all_served();
-        let candidates: Vec<FlushCandidate> = served.iter().map(|s| candidate(s, &holders)).collect();
-        let Some(tablet) = pick_flush(&candidates, pressure) else { return Ok(false) };
-        let Ok(served) = self.served(tablet) else { return Ok(true) };
+        let candidates: Vec<FlushCandidate> =
+            served.iter().map(|s| candidate(s, &holders)).collect();
+        let Some(tablet) = pick_flush(&candidates, pressure) else {
+            return Ok(false);
+        };
+        let Ok(served) = self.served(tablet) else {
+            return Ok(true);
+        };
         served.tablet.flush().await?;
         self.admission.memory_freed();
         if let Err(error) = self.delete_unneeded_log().await {
@@ -159,7 +179,9 @@ impl TabletServer {
         let cache = self.cache.stats();
         let (open_files, pinned) = self.context.files.open_files();
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        self.metrics.memtable_bytes.set(gauge(self.context.memory.bytes()));
+        self.metrics
+            .memtable_bytes
+            .set(gauge(self.context.memory.bytes()));
         self.metrics.cache_bytes.set(gauge(cache.used_bytes as u64));
         self.metrics.cache_hits.set(gauge(cache.hits));
         self.metrics.cache_misses.set(gauge(cache.misses));
@@ -187,12 +209,14 @@ mod tests {
         let candidates: Vec<FlushCandidate> = candidates
             .iter()
             .enumerate()
-            .map(|(i, &(active_bytes, frozen_bytes, holds_log))| FlushCandidate {
-                tablet: TabletId(i as u64),
-                active_bytes,
-                frozen_bytes,
-                holds_log,
-            })
+            .map(
+                |(i, &(active_bytes, frozen_bytes, holds_log))| FlushCandidate {
+                    tablet: TabletId(i as u64),
+                    active_bytes,
+                    frozen_bytes,
+                    holds_log,
+                },
+            )
             .collect();
         let pressure = FlushPressure {
             memory_bytes: memory,
@@ -210,7 +234,10 @@ mod tests {
         assert_eq!(check(&[(200, 0, false), (300, 0, false)], 500, 0), Some(1));
         assert_eq!(check(&[(200, 0, false), (100, 0, false)], 501, 0), Some(0));
         assert_eq!(check(&[(200, 0, false), (0, 10, false)], 900, 0), Some(1));
-        assert_eq!(check(&[(200, 0, false), (100, 0, true)], 300, 2001), Some(1));
+        assert_eq!(
+            check(&[(200, 0, false), (100, 0, true)], 300, 2001),
+            Some(1)
+        );
         assert_eq!(check(&[(200, 0, false), (0, 0, true)], 200, 2001), None);
     }
 }

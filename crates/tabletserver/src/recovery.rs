@@ -24,7 +24,9 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_tablet::{Batch, FileRef, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletMetrics, manifest};
+use stele_tablet::{
+    Batch, FileRef, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletMetrics, manifest,
+};
 use stele_types::{Epoch, FileId, TableSchema, TabletId};
 use tokio::sync::Notify;
 
@@ -82,8 +84,20 @@ impl TabletServer {
             orphans,
             duration: Duration::ZERO,
         };
-        let streams = start_streams(&env, &storage, epoch, &options, replayed, LogMetrics::new(metrics));
-        let admission = Admission::new(env.clone(), context.memory.clone(), &options, server_metrics.clone());
+        let streams = start_streams(
+            &env,
+            &storage,
+            epoch,
+            &options,
+            replayed,
+            LogMetrics::new(metrics),
+        );
+        let admission = Admission::new(
+            env.clone(),
+            context.memory.clone(),
+            &options,
+            server_metrics.clone(),
+        );
         admission.check_disk(&storage).await;
         let server = Arc::new(TabletServer {
             admission,
@@ -101,9 +115,14 @@ impl TabletServer {
             work: Notify::new(),
             stopping: AtomicBool::new(false),
         });
-        tablets.into_values().for_each(|tablet| server.serve(tablet));
+        tablets
+            .into_values()
+            .for_each(|tablet| server.serve(tablet));
         report.duration = env.now() - start;
-        server.metrics.recovery_millis.set(report.duration.as_millis() as i64);
+        server
+            .metrics
+            .recovery_millis
+            .set(report.duration.as_millis() as i64);
         server.start_maintenance();
         Ok((server, report))
     }
@@ -115,8 +134,11 @@ async fn open_tablets(
     epoch: Epoch,
 ) -> Result<BTreeMap<TabletId, Arc<Tablet>>, ServerError> {
     let view = catalog.view();
-    let named: Vec<(TabletId, Arc<TableSchema>)> =
-        view.tables.values().flat_map(|t| t.tablets().iter().map(|e| (e.id, t.schema.clone()))).collect();
+    let named: Vec<(TabletId, Arc<TableSchema>)> = view
+        .tables
+        .values()
+        .flat_map(|t| t.tablets().iter().map(|e| (e.id, t.schema.clone())))
+        .collect();
     let mut tablets = BTreeMap::new();
     for some in named.chunks(OPEN_AT_ONCE) {
         let opening = some.iter().map(|(id, schema)| async move {
@@ -136,12 +158,18 @@ async fn replay_log(
 ) -> Result<ReplayReport, LogError> {
     stele_commitlog::replay(storage, |record| {
         // Records of tablets that were dropped or split are in their successors' files.
-        let Some(tablet) = tablets.get(&record.tablet) else { return Ok(()) };
-        let batch = Batch::decode(record.payload.bytes().clone()).ok_or_else(|| LogError::Corruption {
-            path: Arc::from("log"),
-            offset: 0,
-            detail: format!("record {} of tablet {}: checksum right, batch not decodable", record.first, record.tablet),
-        })?;
+        let Some(tablet) = tablets.get(&record.tablet) else {
+            return Ok(());
+        };
+        let batch =
+            Batch::decode(record.payload.bytes().clone()).ok_or_else(|| LogError::Corruption {
+                path: Arc::from("log"),
+                offset: 0,
+                detail: format!(
+                    "record {} of tablet {}: checksum right, batch not decodable",
+                    record.first, record.tablet
+                ),
+            })?;
         tablet.replay(&batch, record.first, record.last);
         Ok(())
     })
@@ -149,15 +177,24 @@ async fn replay_log(
 }
 
 /// Deletes sstables and manifests that belong to no tablet.
-async fn sweep(context: &TabletContext, tablets: &BTreeMap<TabletId, Arc<Tablet>>) -> Result<usize, ServerError> {
+async fn sweep(
+    context: &TabletContext,
+    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+) -> Result<usize, ServerError> {
     let mut referenced: BTreeSet<FileId> = BTreeSet::new();
     for tablet in tablets.values() {
         referenced.extend(tablet.manifest().await.all_files().map(FileRef::id));
     }
     let of_tablet = |tablet, error| ServerError::Tablet { tablet, error };
-    let mut deleted = context.files.sweep(&referenced).await.map_err(|e| of_tablet(TabletId(0), e))?;
+    let mut deleted = context
+        .files
+        .sweep(&referenced)
+        .await
+        .map_err(|e| of_tablet(TabletId(0), e))?;
     for file in context.storage.list("tablets/").await? {
-        let Some((tablet, _)) = manifest::parse_path(&file.path) else { continue };
+        let Some((tablet, _)) = manifest::parse_path(&file.path) else {
+            continue;
+        };
         if !tablets.contains_key(&tablet) {
             context.storage.delete(&file.path).await?;
             deleted += 1;
@@ -183,13 +220,24 @@ fn start_streams(
         ..LogOptions::default()
     };
     // Segment numbers are unique over all streams, so the first stream can look after all old segments.
-    let mut old: Vec<_> = replayed.segments.into_iter().map(|(_, number, info)| (number, info)).collect();
+    let mut old: Vec<_> = replayed
+        .segments
+        .into_iter()
+        .map(|(_, number, info)| (number, info))
+        .collect();
     (0..options.log_streams.max(1))
         .map(|stream| {
             let old = std::mem::take(&mut old);
             let (env, storage) = (env.clone(), storage.clone());
-            let stream =
-                LogStream::start(storage, env, stream, log.clone(), next_segment.clone(), old, metrics.clone());
+            let stream = LogStream::start(
+                storage,
+                env,
+                stream,
+                log.clone(),
+                next_segment.clone(),
+                old,
+                metrics.clone(),
+            );
             Arc::new(stream)
         })
         .collect()

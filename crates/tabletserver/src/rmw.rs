@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
-use stele_types::{Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits};
+use stele_types::{
+    Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits,
+};
 use tokio::sync::OwnedRwLockReadGuard;
 
 impl TabletServer {
@@ -21,10 +23,22 @@ impl TabletServer {
     ) -> ServiceResult<bool> {
         let (served, gate, latch) = self.own_row(tablet, &request.row).await?;
         let filter = compile(request.predicate.as_deref(), &served.tablet.schema())?;
-        let matched = !read_row(&served.tablet, &request.row, filter).await?.is_empty();
-        let mutation = if matched { request.on_match } else { request.otherwise };
+        let matched = !read_row(&served.tablet, &request.row, filter)
+            .await?
+            .is_empty();
+        let mutation = if matched {
+            request.on_match
+        } else {
+            request.otherwise
+        };
         if let Some(mutation) = mutation {
-            self.commit(&served, &[mutation], request.durability, Self::hold(gate, latch)).await?;
+            self.commit(
+                &served,
+                &[mutation],
+                request.durability,
+                Self::hold(gate, latch),
+            )
+            .await?;
         }
         Ok(matched)
     }
@@ -48,8 +62,12 @@ impl TabletServer {
             timestamp: cell.timestamp,
             value: cell.value.clone(),
         });
-        let mutation = RowMutation { row, mutations: mutations.collect() };
-        self.commit(&served, &[mutation], durability, Self::hold(gate, latch)).await?;
+        let mutation = RowMutation {
+            row,
+            mutations: mutations.collect(),
+        };
+        self.commit(&served, &[mutation], durability, Self::hold(gate, latch))
+            .await?;
         Ok(written)
     }
 
@@ -74,7 +92,9 @@ type Columns = BTreeMap<(FamilyId, Bytes), (Timestamp, Bytes)>;
 fn newest_cells(cells: Vec<Cell>) -> Columns {
     let mut newest = Columns::new();
     for cell in cells {
-        newest.entry((cell.family, cell.qualifier)).or_insert((cell.timestamp, cell.value));
+        newest
+            .entry((cell.family, cell.qualifier))
+            .or_insert((cell.timestamp, cell.value));
     }
     newest
 }
@@ -90,16 +110,24 @@ fn apply_rules(
     let mut written = BTreeMap::new();
     for rule in rules {
         let Some(family) = schema.families.get(&rule.family) else {
-            return Err(ServiceError::not_found("Requested column family not found."));
+            return Err(ServiceError::not_found(
+                "Requested column family not found.",
+            ));
         };
         let column = (rule.family, rule.qualifier.clone());
         let current = columns.get(&column);
-        let value = operate(&rule.operation, current.map(|(_, value)| value), &family.name, &rule.qualifier)?;
+        let value = operate(
+            &rule.operation,
+            current.map(|(_, value)| value),
+            &family.name,
+            &rule.qualifier,
+        )?;
         let timestamp = current.map_or(now, |(timestamp, _)| now.max(*timestamp));
         written.insert(column.clone(), (timestamp, value.clone()));
         columns.insert(column, (timestamp, value));
     }
-    let cell = |((family, qualifier), (timestamp, value))| Cell::put(family, qualifier, timestamp, value);
+    let cell =
+        |((family, qualifier), (timestamp, value))| Cell::put(family, qualifier, timestamp, value);
     Ok(written.into_iter().map(cell).collect())
 }
 
@@ -135,7 +163,9 @@ fn operate(
                     ))
                 })?),
             };
-            Ok(Bytes::copy_from_slice(&current.wrapping_add(*amount).to_be_bytes()))
+            Ok(Bytes::copy_from_slice(
+                &current.wrapping_add(*amount).to_be_bytes(),
+            ))
         }
     }
 }

@@ -58,7 +58,11 @@ pub struct TabletServer {
 impl TabletServer {
     /// The tablet, if it is served here.
     pub fn served(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
-        self.tablets.read().get(&tablet).cloned().ok_or_else(|| not_here(tablet))
+        self.tablets
+            .read()
+            .get(&tablet)
+            .cloned()
+            .ok_or_else(|| not_here(tablet))
     }
 
     /// All tablets served here.
@@ -69,7 +73,11 @@ impl TabletServer {
     /// Begins to serve a tablet.
     pub(crate) fn serve(&self, tablet: Arc<Tablet>) {
         let stream = self.streams[tablet.id().0 as usize % self.streams.len()].clone();
-        let served = Served { tablet: tablet.clone(), stream, gate: Arc::default() };
+        let served = Served {
+            tablet: tablet.clone(),
+            stream,
+            gate: Arc::default(),
+        };
         self.tablets.write().insert(tablet.id(), Arc::new(served));
     }
 
@@ -137,7 +145,9 @@ impl TabletServer {
     pub(crate) async fn delete_unneeded_log(&self) -> Result<usize, stele_commitlog::LogError> {
         let mut deleted = 0;
         for stream in &self.streams {
-            deleted += stream.delete_unneeded(|tablet, seq| self.is_flushed(tablet, seq)).await?;
+            deleted += stream
+                .delete_unneeded(|tablet, seq| self.is_flushed(tablet, seq))
+                .await?;
         }
         Ok(deleted)
     }

@@ -25,7 +25,9 @@ impl TabletServer {
                 groups: Vec::new(),
                 written_micros: self.env.wall_micros(),
             };
-            let tablet = Tablet::create(self.context.clone(), schema.clone(), manifest).await.map_err(from_tablet)?;
+            let tablet = Tablet::create(self.context.clone(), schema.clone(), manifest)
+                .await
+                .map_err(from_tablet)?;
             self.serve(tablet);
         }
         Ok(())
@@ -58,7 +60,11 @@ impl TabletServer {
         }
     }
 
-    pub(crate) async fn drop_tablet_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
+    pub(crate) async fn drop_tablet_rows(
+        &self,
+        tablet: TabletId,
+        range: RowRange,
+    ) -> ServiceResult<()> {
         let served = self.served(tablet)?;
         let _gate = served.gate.clone().write_owned().await;
         served.tablet.check_open().map_err(from_tablet)?;
@@ -75,8 +81,14 @@ impl TabletServer {
         for served in self.all_served() {
             let bytes = served.tablet.state().file_bytes();
             let own = served.tablet.schema().tablet_bytes_max;
-            let most = if own == 0 { self.options.tablet_bytes_max } else { own };
-            let grown = indivisible.get(&served.tablet.id()).is_none_or(|tried| bytes > tried * 2);
+            let most = if own == 0 {
+                self.options.tablet_bytes_max
+            } else {
+                own
+            };
+            let grown = indivisible
+                .get(&served.tablet.id())
+                .is_none_or(|tried| bytes > tried * 2);
             if bytes > most && grown {
                 candidates.push(served.tablet.id());
             }
@@ -95,14 +107,25 @@ impl TabletServer {
         // Most of the memtable goes while writes still flow, so that they are stopped only for the rest.
         served.tablet.flush().await.map_err(from_tablet)?;
         let Some(row) = served.tablet.split_row().await.map_err(from_tablet)? else {
-            self.indivisible.lock().insert(tablet, served.tablet.state().file_bytes());
+            self.indivisible
+                .lock()
+                .insert(tablet, served.tablet.state().file_bytes());
             return Ok(None);
         };
         let gate = served.gate.clone().write_owned().await;
         served.tablet.check_open().map_err(from_tablet)?;
         served.tablet.flush().await.map_err(from_tablet)?;
-        let halves = self.make_halves(&served, &row, left, right).await.map_err(from_tablet)?;
-        self.splits.lock().insert(tablet, PreparedSplit { halves, _gate: gate });
+        let halves = self
+            .make_halves(&served, &row, left, right)
+            .await
+            .map_err(from_tablet)?;
+        self.splits.lock().insert(
+            tablet,
+            PreparedSplit {
+                halves,
+                _gate: gate,
+            },
+        );
         Ok(Some(row))
     }
 
@@ -124,7 +147,9 @@ impl TabletServer {
     }
 
     pub(crate) async fn finish(&self, tablet: TabletId, committed: bool) {
-        let Some(prepared) = self.splits.lock().remove(&tablet) else { return };
+        let Some(prepared) = self.splits.lock().remove(&tablet) else {
+            return;
+        };
         if committed {
             // The halves first: between the two a row is found in either.
             let schema = self.served(tablet).map(|served| served.tablet.schema());

@@ -42,7 +42,10 @@ impl TabletServer {
         let gate = self.enter(&served).await?;
         check_rows(&served, rows.iter())?;
         let latch = Latch::Shared(self.latches.share(rows.iter().map(|r| &r.row[..])).await);
-        let held = Held { _gate: gate, _latch: latch };
+        let held = Held {
+            _gate: gate,
+            _latch: latch,
+        };
         self.commit(&served, &rows, durability, held).await
     }
 
@@ -58,8 +61,13 @@ impl TabletServer {
     /// Passes the tablet's gate: no split happens until the guard is dropped.
     pub(crate) async fn enter(&self, served: &Served) -> ServiceResult<OwnedRwLockReadGuard<()>> {
         let waiting = served.gate.clone().read_owned();
-        let gate = self.env.timeout(self.options.admission_wait_max, waiting).await;
-        let gate = gate.map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later"))?;
+        let gate = self
+            .env
+            .timeout(self.options.admission_wait_max, waiting)
+            .await;
+        let gate = gate.map_err(|_| {
+            ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later")
+        })?;
         served.tablet.check_open().map_err(from_tablet)?;
         Ok(gate)
     }
@@ -81,13 +89,25 @@ impl TabletServer {
         let payload = Payload::new(batch.bytes().clone());
         let count = batch.len();
         let tablet = served.tablet.clone();
-        let default = tablet.schema().durability.unwrap_or(self.options.durability);
+        let default = tablet
+            .schema()
+            .durability
+            .unwrap_or(self.options.durability);
         let durability = durability.unwrap_or(default);
         let (acknowledge, acknowledged) = oneshot::channel();
-        let slot = served.stream.slot(batch.bytes().len()).await.map_err(from_log)?;
+        let slot = served
+            .stream
+            .slot(batch.bytes().len())
+            .await
+            .map_err(from_log)?;
         tablet
             .sequence(count, |first| {
-                let record = Record { tablet: tablet.id(), first, last: first.plus(count - 1), payload };
+                let record = Record {
+                    tablet: tablet.id(),
+                    first,
+                    last: first.plus(count - 1),
+                    payload,
+                };
                 let applied_to = tablet.clone();
                 let done = Box::new(move |outcome: Result<(), LogError>| {
                     if outcome.is_ok() {
@@ -96,7 +116,11 @@ impl TabletServer {
                     drop(held);
                     let _ = acknowledge.send(outcome);
                 });
-                slot.submit(Append { record, durability, done });
+                slot.submit(Append {
+                    record,
+                    durability,
+                    done,
+                });
             })
             .map_err(from_tablet)?;
         match acknowledged.await {
@@ -110,7 +134,10 @@ impl TabletServer {
                 }
                 Err(from_log(error))
             }
-            Err(_) => Err(ServiceError::new(ErrorKind::Aborted, "the server stopped before the write was acknowledged")),
+            Err(_) => Err(ServiceError::new(
+                ErrorKind::Aborted,
+                "the server stopped before the write was acknowledged",
+            )),
         }
     }
 
@@ -124,12 +151,22 @@ impl TabletServer {
     }
 
     pub(crate) fn hold(gate: OwnedRwLockReadGuard<()>, latch: Latch) -> Held {
-        Held { _gate: gate, _latch: latch }
+        Held {
+            _gate: gate,
+            _latch: latch,
+        }
     }
 }
 
 /// Every row must be the tablet's: the caller's view of the catalog may be old.
-pub(crate) fn check_rows<'a>(served: &Served, mut rows: impl Iterator<Item = &'a RowMutation>) -> ServiceResult<()> {
+pub(crate) fn check_rows<'a>(
+    served: &Served,
+    mut rows: impl Iterator<Item = &'a RowMutation>,
+) -> ServiceResult<()> {
     let range = served.tablet.range();
-    if rows.all(|row| range.contains(&row.row)) { Ok(()) } else { Err(not_here(served.tablet.id())) }
+    if rows.all(|row| range.contains(&row.row)) {
+        Ok(())
+    } else {
+        Err(not_here(served.tablet.id()))
+    }
 }

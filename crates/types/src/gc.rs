@@ -44,7 +44,9 @@ impl GcRule {
                 cell.unit.to_micros_saturating(cell.timestamp) < oldest
             }
             GcRule::Union(rules) => rules.iter().any(|r| r.is_garbage(cell)),
-            GcRule::Intersection(rules) => !rules.is_empty() && rules.iter().all(|r| r.is_garbage(cell)),
+            GcRule::Intersection(rules) => {
+                !rules.is_empty() && rules.iter().all(|r| r.is_garbage(cell))
+            }
         }
     }
 
@@ -64,7 +66,12 @@ mod tests {
     use super::*;
 
     fn garbage(rule: &GcRule, version_index: u64, micros: i64) -> bool {
-        let view = GcView { version_index, timestamp: Timestamp(micros), unit: TimeUnit::Micros, now_micros: 1_000 };
+        let view = GcView {
+            version_index,
+            timestamp: Timestamp(micros),
+            unit: TimeUnit::Micros,
+            now_micros: 1_000,
+        };
         rule.is_garbage(&view)
     }
 

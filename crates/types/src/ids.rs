@@ -129,7 +129,10 @@ pub struct TableName {
 impl TableName {
     /// A table name from its two parts.
     pub fn new(namespace: impl Into<String>, table: impl Into<String>) -> Self {
-        TableName { namespace: namespace.into(), table: table.into() }
+        TableName {
+            namespace: namespace.into(),
+            table: table.into(),
+        }
     }
 }
 

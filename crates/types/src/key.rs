@@ -148,7 +148,11 @@ impl KeyBuf {
             } else {
                 out.push(LEVEL_INNER);
                 push_escaped(out, qualifier);
-                out.push(if level == Level::Column { LEVEL_MARKER } else { LEVEL_INNER });
+                out.push(if level == Level::Column {
+                    LEVEL_MARKER
+                } else {
+                    LEVEL_INNER
+                });
             }
         }
         out.extend_from_slice(&descending_timestamp(timestamp));
@@ -321,7 +325,14 @@ impl<'a> CellKey<'a> {
     /// Encodes this key.
     pub fn encode(&self) -> Vec<u8> {
         let mut buf = KeyBuf::new();
-        buf.set(&self.row, self.family, &self.qualifier, self.timestamp, self.seq, self.kind);
+        buf.set(
+            &self.row,
+            self.family,
+            &self.qualifier,
+            self.timestamp,
+            self.seq,
+            self.kind,
+        );
         buf.into_vec()
     }
 }
@@ -329,7 +340,9 @@ impl<'a> CellKey<'a> {
 /// The sequence number of an encoded key of valid length.
 pub fn seq_of(key: &[u8]) -> Option<SeqNo> {
     let start = key.len().checked_sub(9)?;
-    Some(SeqNo(!u64::from_be_bytes(key.get(start..start + 8)?.try_into().ok()?)))
+    Some(SeqNo(!u64::from_be_bytes(
+        key.get(start..start + 8)?.try_into().ok()?,
+    )))
 }
 
 /// The lower timestamp bound (inclusive) a [`CellKind::DeleteRange`] carries in its value.

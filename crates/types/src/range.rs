@@ -16,17 +16,26 @@ pub struct RowRange {
 impl RowRange {
     /// The whole table.
     pub fn all() -> Self {
-        RowRange { start: Bytes::new(), end: None }
+        RowRange {
+            start: Bytes::new(),
+            end: None,
+        }
     }
 
     /// Exactly one row.
     pub fn single(row: &Bytes) -> Self {
-        RowRange { start: row.clone(), end: Some(successor(row)) }
+        RowRange {
+            start: row.clone(),
+            end: Some(successor(row)),
+        }
     }
 
     /// All rows that begin with `prefix`.
     pub fn prefix(prefix: &Bytes) -> Self {
-        RowRange { start: prefix.clone(), end: prefix_end(prefix) }
+        RowRange {
+            start: prefix.clone(),
+            end: prefix_end(prefix),
+        }
     }
 
     /// A range from any two bounds.
@@ -72,8 +81,10 @@ impl RowRange {
     /// Whether exactly one row can be inside, and which.
     pub fn as_single(&self) -> Option<&Bytes> {
         let end = self.end.as_ref()?;
-        (end.len() == self.start.len() + 1 && end.last() == Some(&0) && end.starts_with(&self.start))
-            .then_some(&self.start)
+        (end.len() == self.start.len() + 1
+            && end.last() == Some(&0)
+            && end.starts_with(&self.start))
+        .then_some(&self.start)
     }
 }
 
@@ -102,7 +113,9 @@ pub struct RowSet {
 impl RowSet {
     /// The whole table.
     pub fn all() -> Self {
-        RowSet { ranges: vec![RowRange::all()] }
+        RowSet {
+            ranges: vec![RowRange::all()],
+        }
     }
 
     /// The union of any ranges: sorted, empty ones dropped, overlapping and touching ones merged.
@@ -137,7 +150,12 @@ impl RowSet {
 
     /// The rows also in `range`.
     pub fn intersect(&self, range: &RowRange) -> RowSet {
-        let ranges = self.ranges.iter().map(|r| r.intersect(range)).filter(|r| !r.is_empty()).collect();
+        let ranges = self
+            .ranges
+            .iter()
+            .map(|r| r.intersect(range))
+            .filter(|r| !r.is_empty())
+            .collect();
         RowSet { ranges }
     }
 }
@@ -148,7 +166,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn range() -> impl Strategy<Value = RowRange> {
-        let row = || prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..4).prop_map(Bytes::from);
+        let row = || {
+            prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..4)
+                .prop_map(Bytes::from)
+        };
         (row(), prop::option::of(row())).prop_map(|(start, end)| RowRange { start, end })
     }
 
@@ -176,7 +197,15 @@ mod tests {
         assert_eq!(prefix_end(b"a\xff").as_deref(), Some(&b"b"[..]));
         assert_eq!(prefix_end(b"\xff\xff"), None);
         assert_eq!(prefix_end(b""), None);
-        assert_eq!(RowRange::single(&Bytes::from_static(b"k")).as_single().map(|r| &r[..]), Some(&b"k"[..]));
-        assert_eq!(RowRange::prefix(&Bytes::from_static(b"k")).as_single(), None);
+        assert_eq!(
+            RowRange::single(&Bytes::from_static(b"k"))
+                .as_single()
+                .map(|r| &r[..]),
+            Some(&b"k"[..])
+        );
+        assert_eq!(
+            RowRange::prefix(&Bytes::from_static(b"k")).as_single(),
+            None
+        );
     }
 }

@@ -25,7 +25,14 @@ pub struct Cell {
 impl Cell {
     /// A plain cell.
     pub fn put(family: FamilyId, qualifier: Bytes, timestamp: Timestamp, value: Bytes) -> Self {
-        Cell { family, qualifier, timestamp, kind: CellKind::Put, value, labels: Vec::new() }
+        Cell {
+            family,
+            qualifier,
+            timestamp,
+            kind: CellKind::Put,
+            value,
+            labels: Vec::new(),
+        }
     }
 
     /// Bytes this cell holds on to, for budgets.
@@ -76,7 +83,9 @@ impl RowBatch {
 
     /// The rows with their cells.
     pub fn rows(&self) -> impl Iterator<Item = (&Bytes, &[Cell])> {
-        self.rows.iter().map(|(row, range)| (row, &self.cells[range.clone()]))
+        self.rows
+            .iter()
+            .map(|(row, range)| (row, &self.cells[range.clone()]))
     }
 
     /// Drops all rows past the first `n`.

@@ -150,7 +150,10 @@ pub struct TableSchema {
 impl TableSchema {
     /// The family of this name.
     pub fn family_named(&self, name: &str) -> Option<(FamilyId, &Family)> {
-        self.families.iter().find(|(_, f)| f.name == name).map(|(id, f)| (*id, f))
+        self.families
+            .iter()
+            .find(|(_, f)| f.name == name)
+            .map(|(id, f)| (*id, f))
     }
 
     /// The group that holds a family; the default group for one that no longer exists.

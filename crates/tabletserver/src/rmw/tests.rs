@@ -29,7 +29,11 @@ fn schema() -> TableSchema {
 }
 
 fn rule(qualifier: &'static str, operation: RmwOperation) -> RmwRule {
-    RmwRule { family: FamilyId(1), qualifier: Bytes::from_static(qualifier.as_bytes()), operation }
+    RmwRule {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(qualifier.as_bytes()),
+        operation,
+    }
 }
 
 fn append(text: &'static str) -> RmwOperation {
@@ -39,8 +43,12 @@ fn append(text: &'static str) -> RmwOperation {
 #[test]
 fn later_rules_see_earlier_ones_and_each_column_is_written_once() {
     let now = Timestamp(5_000);
-    let rules =
-        [rule("a", append("x")), rule("a", append("y")), rule("n", RmwOperation::Increment(i64::MAX)), rule("n", RmwOperation::Increment(1))];
+    let rules = [
+        rule("a", append("x")),
+        rule("a", append("y")),
+        rule("n", RmwOperation::Increment(i64::MAX)),
+        rule("n", RmwOperation::Increment(1)),
+    ];
     let written = apply_rules(&schema(), Columns::new(), &rules, now).unwrap();
     let values: Vec<&[u8]> = written.iter().map(|c| &c.value[..]).collect();
     assert_eq!(values, [&b"xy"[..], &i64::MIN.to_be_bytes()[..]]);
@@ -50,14 +58,31 @@ fn later_rules_see_earlier_ones_and_each_column_is_written_once() {
 fn a_written_cell_is_never_older_than_the_one_before() {
     let column = (FamilyId(1), Bytes::from_static(b"a"));
     let columns = Columns::from([(column, (Timestamp(9_000), Bytes::from_static(b"old")))]);
-    let written = apply_rules(&schema(), columns, &[rule("a", append("er"))], Timestamp(5_000)).unwrap();
-    assert_eq!((written[0].timestamp, &written[0].value[..]), (Timestamp(9_000), &b"older"[..]));
+    let written = apply_rules(
+        &schema(),
+        columns,
+        &[rule("a", append("er"))],
+        Timestamp(5_000),
+    )
+    .unwrap();
+    assert_eq!(
+        (written[0].timestamp, &written[0].value[..]),
+        (Timestamp(9_000), &b"older"[..])
+    );
 }
 
 #[test]
 fn an_increment_of_something_else_than_eight_bytes_is_refused() {
     let column = (FamilyId(1), Bytes::from_static(b"a"));
     let columns = Columns::from([(column, (Timestamp(1), Bytes::from_static(b"seven b")))]);
-    let refused = apply_rules(&schema(), columns, &[rule("a", RmwOperation::Increment(1))], Timestamp(2));
-    assert_eq!(refused.unwrap_err().kind, stele_types::ErrorKind::InvalidArgument);
+    let refused = apply_rules(
+        &schema(),
+        columns,
+        &[rule("a", RmwOperation::Increment(1))],
+        Timestamp(2),
+    );
+    assert_eq!(
+        refused.unwrap_err().kind,
+        stele_types::ErrorKind::InvalidArgument
+    );
 }

@@ -4,7 +4,17 @@ use super::*;
 use proptest::prelude::*;
 
 fn small_bytes() -> impl Strategy<Value = Vec<u8>> {
-    prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff), any::<u8>()], 0..6)
+    prop::collection::vec(
+        prop_oneof![
+            Just(0u8),
+            Just(1),
+            Just(2),
+            Just(0xfe),
+            Just(0xff),
+            any::<u8>()
+        ],
+        0..6,
+    )
 }
 
 fn kind() -> impl Strategy<Value = CellKind> {
@@ -33,8 +43,20 @@ fn sort_key(c: &CellKey<'_>) -> impl Ord + use<> {
         Level::Column => (1, 1, 0),
         Level::Cell => (1, 1, 1),
     };
-    let newest_first = (std::cmp::Reverse(c.timestamp), std::cmp::Reverse(c.seq), c.kind as u8);
-    (c.row.to_vec(), in_family, c.family, in_column, c.qualifier.to_vec(), is_cell, newest_first)
+    let newest_first = (
+        std::cmp::Reverse(c.timestamp),
+        std::cmp::Reverse(c.seq),
+        c.kind as u8,
+    );
+    (
+        c.row.to_vec(),
+        in_family,
+        c.family,
+        in_column,
+        c.qualifier.to_vec(),
+        is_cell,
+        newest_first,
+    )
 }
 
 proptest! {
