@@ -18,12 +18,10 @@ use stele_types::Epoch;
 pub struct Node {
     /// Data.
     pub service: Arc<dyn TableService>,
-    /// Administration.
+    /// Administration: the master, which also splits tablets while this lives.
     pub admin: Arc<dyn TableAdmin>,
     /// The tablets.
     pub server: Arc<TabletServer>,
-    /// Splits while it lives.
-    pub master: Arc<Master>,
     /// What the start did.
     pub recovery: RecoveryReport,
 }
@@ -72,9 +70,8 @@ impl Node {
         let service = Arc::new(Router::new(env, catalog, server.clone()));
         Ok(Node {
             service,
-            admin: master.clone(),
+            admin: master,
             server,
-            master,
             recovery,
         })
     }
