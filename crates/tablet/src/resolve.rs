@@ -139,8 +139,12 @@ impl Resolver {
         value: impl FnOnce() -> Bytes,
         sink: &mut impl Sink,
     ) -> Skip {
-        if parts.seq > self.snapshot || self.skip == Skip::Row {
+        if self.skip == Skip::Row {
             return self.skip;
+        }
+        if parts.seq > self.snapshot {
+            // Not `self.skip`, which speaks of the column before when this is the first entry of another.
+            return Skip::Nothing;
         }
         if parts.family.0 == 0 {
             self.row.add(Marker::new(parts, Timestamp::MIN), self.schema.delete_rule);
@@ -334,3 +338,6 @@ fn fold(kind: AggregateKind, older: &[u8], newer: Bytes) -> Bytes {
         None => newer,
     }
 }
+
+#[cfg(test)]
+mod tests;

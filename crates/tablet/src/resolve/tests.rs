@@ -1,0 +1,72 @@
+//! What a skip speaks of.
+
+use super::*;
+use stele_types::key::KeyBuf;
+use stele_types::{GroupId, LocalityGroup, TableId, TableName, TimeUnit};
+
+fn schema() -> Arc<TableSchema> {
+    let group = LocalityGroup { id: GroupId(0), name: "default".to_owned(), compression: stele_types::Compression::None };
+    Arc::new(TableSchema {
+        id: TableId(1),
+        name: TableName::new("n", "t"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: Default::default(),
+        next_family: FamilyId(3),
+        groups: vec![group],
+        tablet_bytes_max: 0,
+        front_end_data: Vec::new(),
+    })
+}
+
+/// Takes the newest version of each column.
+#[derive(Default)]
+struct Newest(Vec<(u32, Bytes)>);
+
+impl Sink for Newest {
+    fn wants_family(&mut self, _: FamilyId) -> bool {
+        true
+    }
+
+    fn begin_column(&mut self, _: &[u8], _: &KeyParts) -> Skip {
+        Skip::Nothing
+    }
+
+    fn marker(&mut self, _: &[u8], _: &KeyParts, _: &Bytes) {}
+
+    fn version(&mut self, version: Version<'_>) -> Skip {
+        if let Outcome::Value(value) = version.outcome {
+            self.0.push((version.parts.family.0, value));
+        }
+        Skip::Column
+    }
+}
+
+#[test]
+fn an_entry_behind_the_snapshot_skips_nothing_of_the_next_column() {
+    let mut resolver = Resolver::new(schema(), SeqNo(10));
+    let mut sink = Newest::default();
+    resolver.begin_row();
+    let mut push = |family, qualifier: &[u8], timestamp, seq| {
+        let mut key = KeyBuf::new();
+        key.set(b"row", FamilyId(family), qualifier, Timestamp(timestamp), SeqNo(seq), CellKind::Put);
+        let key = key.as_slice();
+        let Some(parts) = KeyParts::parse(key) else { panic!("a key just made does not parse") };
+        resolver.push(key, &parts, || Bytes::copy_from_slice(qualifier), &mut sink)
+    };
+    assert_eq!(push(1, b"a", 3, 3), Skip::Nothing);
+    assert_eq!(push(1, b"a", 2, 2), Skip::Column);
+    // Written after the snapshot: the first entry of its column must not make the reader jump behind the column.
+    assert_eq!(push(1, b"b", 9, 11), Skip::Nothing);
+    assert_eq!(push(1, b"b", 1, 1), Skip::Nothing);
+    assert_eq!(push(1, b"b", 0, 0), Skip::Column);
+    assert_eq!(push(2, b"c", 9, 12), Skip::Nothing);
+    assert_eq!(push(2, b"c", 1, 4), Skip::Nothing);
+    resolver.end_row(&mut sink);
+    let expected = [(1, &b"a"[..]), (1, b"b"), (2, b"c")];
+    assert_eq!(sink.0, expected.map(|(family, value)| (family, Bytes::from_static(value))));
+}
