@@ -6,9 +6,8 @@
 
 mod skiplist;
 
-pub use skiplist::SkipList;
-
 use parking_lot::Mutex;
+use skiplist::SkipList;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use stele_types::SeqNo;
@@ -23,6 +22,9 @@ pub struct Memtable {
     newest: AtomicU64,
     /// Tells the server's memory account when this is dropped.
     account: MemoryAccount,
+    /// Bytes of the list when it was new. They are not in the account, or idle tablets by the thousand would look like
+    /// writes that a flush could free.
+    empty_bytes: usize,
 }
 
 /// Bytes of all memtables of a server, kept up to date by the memtables themselves.
@@ -45,8 +47,10 @@ impl MemoryAccount {
 impl Memtable {
     /// An empty memtable.
     pub fn new(account: MemoryAccount) -> Self {
+        let list = SkipList::new();
         Memtable {
-            list: SkipList::new(),
+            empty_bytes: list.bytes(),
+            list,
             writer: Mutex::new(()),
             entries: AtomicU64::new(0),
             newest: AtomicU64::new(0),
@@ -94,7 +98,7 @@ impl Memtable {
 
 impl Drop for Memtable {
     fn drop(&mut self) {
-        self.account.add(-(self.list.bytes() as i64));
+        self.account.add(self.empty_bytes as i64 - self.list.bytes() as i64);
     }
 }
 

@@ -119,7 +119,9 @@ impl SkipList {
             // SAFETY: `previous` is the head or a node of this list of at least `level + 1` levels (`find` only records
             // a node at a level it has a link for), and `node` has `height > level` levels.
             unsafe {
-                let next = link(previous, level).load(Ordering::Relaxed);
+                // Acquire, though the guard orders insertions: under a wrong guard entries would then be lost, but no
+                // reader would be led to memory whose writing it does not see.
+                let next = link(previous, level).load(Ordering::Acquire);
                 link(node.as_ptr(), level).store(next, Ordering::Relaxed);
                 link(previous, level).store(node.as_ptr(), Ordering::Release);
             }

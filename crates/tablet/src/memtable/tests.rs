@@ -84,3 +84,16 @@ fn the_account_is_settled_when_tables_go() {
     drop(table);
     assert_eq!(account.bytes(), 0);
 }
+
+#[test]
+fn tables_that_go_leave_the_account_of_the_others_alone() {
+    let account = MemoryAccount::default();
+    let stays = Memtable::new(account.clone());
+    stays.insert_all(|insert| insert(b"k", &[0; 100_000], SeqNo::ZERO));
+    let before = account.bytes();
+    for _ in 0..100 {
+        let goes = Memtable::new(account.clone());
+        goes.insert_all(|insert| insert(b"k", b"v", SeqNo::ZERO));
+    }
+    assert_eq!(account.bytes(), before);
+}
