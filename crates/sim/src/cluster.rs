@@ -1,0 +1,215 @@
+//! A whole server on a medium that fails: started, killed, cut from its power, started again.
+//!
+//! A *node* is one life of the server: a process of the simulated machine with coordinator, catalog, tablet server, master
+//! and router, wired as the binary wires them. The medium outlives it. Whatever a client asks runs as a task of the node's
+//! process, so that it dies with the node, and the client learns that the outcome is unknown.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_catalog::Catalog;
+use stele_client::Router;
+use stele_coord::{EmbeddedCoord, next_epoch};
+use stele_env::metrics::Metrics;
+use stele_env::{Env, PlantedBug, Priority};
+use stele_master::Master;
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
+use stele_tabletserver::{ServerOptions, TabletServer};
+use stele_types::{Durability, Epoch};
+
+use crate::runtime::{Process, Sim};
+
+/// One life of the server.
+pub struct Node {
+    process: Process,
+    env: Env,
+    /// The waist's data half.
+    pub router: Arc<Router>,
+    /// The waist's administrative half.
+    pub master: Arc<Master>,
+    server: Arc<TabletServer>,
+}
+
+/// The machine, its medium, and the node that runs now.
+pub struct Cluster {
+    sim: Sim,
+    /// Of the test itself: outlives every node.
+    env: Env,
+    planted: Option<PlantedBug>,
+    storage: Mutex<Arc<FaultyStorage>>,
+    node: Mutex<Option<Arc<Node>>>,
+}
+
+/// How a node ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The power goes: what was not synced is lost, torn, or there by chance.
+    PowerLoss,
+    /// `kill -9`: the system keeps what was written.
+    Kill,
+    /// The server is asked to stop, and does.
+    Shutdown,
+}
+
+/// Longest virtual time a start may take without faults.
+const START_MAX: Duration = Duration::from_secs(600);
+
+/// Everything small, so that little data makes segments, flushes, compactions and splits.
+fn options() -> ServerOptions {
+    ServerOptions {
+        durability: Durability::Sync,
+        memtable_bytes_max: 256 << 10,
+        tablet_memtable_bytes: 12 << 10,
+        log_bytes_max: 48 << 10,
+        log_segment_bytes: 6 << 10,
+        log_queue_bytes: 64 << 10,
+        log_streams: 1,
+        tablet_bytes_max: 12 << 10,
+        compactions_max: 1,
+        free_bytes_min: 16 << 10,
+        admission_wait_max: Duration::from_secs(1),
+    }
+}
+
+impl Cluster {
+    /// A machine with an empty medium.
+    pub fn new(sim: Sim, planted: Option<PlantedBug>) -> Arc<Cluster> {
+        let env = sim.process().env();
+        let storage = Mutex::new(FaultyStorage::new(env.clone()));
+        Arc::new(Cluster { sim, env, planted, storage, node: Mutex::new(None) })
+    }
+
+    /// The environment of the test.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The machine.
+    pub fn sim(&self) -> &Sim {
+        &self.sim
+    }
+
+    /// The medium, as the node that runs now sees it.
+    pub fn storage(&self) -> Arc<FaultyStorage> {
+        self.storage.lock().clone()
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.storage().set_plan(plan);
+    }
+
+    /// Bytes on the medium.
+    pub async fn stored_bytes(&self) -> u64 {
+        // Should the listing fail, the medium is full at once, which happens too.
+        let files = self.storage().list("").await.unwrap_or_default();
+        files.iter().map(|file| file.len).sum()
+    }
+
+    /// The node that runs now.
+    pub fn node(&self) -> Option<Arc<Node>> {
+        self.node.lock().clone()
+    }
+
+    /// Ends the node.
+    pub async fn end(&self, end: End) {
+        let node = self.node.lock().take();
+        self.sim.note(&format!("end {end:?}"));
+        if let Some(node) = node {
+            if end == End::Shutdown {
+                let server = node.server.clone();
+                let stop = node.env.spawn_join(Priority::Foreground, "shutdown", async move { server.shut_down().await });
+                // A medium in trouble may keep it from ending; then somebody kills it.
+                let _ = self.env.timeout(Duration::from_secs(60), stop).await;
+            }
+            node.process.kill();
+        }
+        self.lose_process(end);
+    }
+
+    fn lose_process(&self, end: End) {
+        let mut storage = self.storage.lock();
+        match end {
+            End::PowerLoss => storage.crash(),
+            End::Kill | End::Shutdown => storage.kill(),
+        }
+        *storage = storage.reopen();
+    }
+
+    /// Starts a node. While the medium fails, a start may fail too, and is tried again on a healthy one, which must do.
+    pub async fn start(&self) -> Result<(), String> {
+        for attempt in 0.. {
+            let process = self.sim.process();
+            let mut env = process.env();
+            if let Some(bug) = self.planted {
+                env = env.with_planted_bug(bug);
+            }
+            let storage: Arc<dyn Storage> = self.storage();
+            let healthy = self.storage().plan() == FaultPlan::default();
+            let starting = env.spawn_join(Priority::Foreground, "start", open_node(process.clone(), env.clone(), storage));
+            let why = match self.env.timeout(START_MAX, starting).await {
+                Ok(Ok(Ok(node))) => {
+                    self.sim.note("started");
+                    *self.node.lock() = Some(Arc::new(node));
+                    return Ok(());
+                }
+                Ok(Ok(Err(why))) => why,
+                Ok(Err(_)) => "the start was dropped".to_owned(),
+                Err(_) => format!("no start within {START_MAX:?}"),
+            };
+            self.sim.note(&format!("start failed: {why}"));
+            process.kill();
+            self.lose_process(if attempt % 2 == 0 { End::Kill } else { End::PowerLoss });
+            if healthy {
+                return Err(format!("the server does not start on a healthy medium: {why}"));
+            }
+            self.set_faults(FaultPlan::default());
+        }
+        Ok(())
+    }
+}
+
+async fn open_node(process: Process, env: Env, storage: Arc<dyn Storage>) -> Result<Node, String> {
+    let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await.map_err(|e| format!("coordinator: {e}"))?;
+    let epoch = next_epoch(&*coord, "server").await.map_err(|e| format!("epoch: {e}"))?;
+    let catalog = Catalog::load(coord).await.map_err(|e| format!("catalog: {e}"))?;
+    let catalog = Arc::new(catalog);
+    let cache = Arc::new(Cache::with_shards(32 << 10, 1));
+    let epoch = Epoch(u32::try_from(epoch).unwrap_or(u32::MAX));
+    let started =
+        TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options(), &Metrics::new()).await;
+    let (server, _) = started.map_err(|e| e.to_string())?;
+    let master = Master::new(env.clone(), catalog.clone(), server.clone());
+    master.start_splitting();
+    let router = Arc::new(Router::new(env.clone(), catalog, server.clone()));
+    Ok(Node { process, env, router, master, server })
+}
+
+/// The node went away before it answered, or took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoAnswer;
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Node {
+    /// Runs a request in the node.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        client: &Env,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let answer = self.env.spawn_join(Priority::Foreground, "request", request);
+        match client.timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(NoAnswer),
+        }
+    }
+
+    /// Number of tablets served.
+    pub fn tablets(&self) -> usize {
+        self.server.all_served().len()
+    }
+}

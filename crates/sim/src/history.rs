@@ -1,0 +1,267 @@
+//! Was every answer one that a correct server could have given?
+//!
+//! Clients report when each operation began and ended, in numbers drawn from one counter, and what came of it. A *register*
+//! is one place that operations overwrite as a whole; each write to it has a value of its own, so a read says which write
+//! it saw. Checked is what must hold for the history of each register to be linearizable:
+//!
+//! * a read sees a write that began before the read ended, and that was not refused;
+//! * it does not see one that was overwritten before the read began: that had certainly happened before another began
+//!   which had certainly happened before the read did.
+//!
+//! A write has certainly happened when it was acknowledged, or when somebody has seen it. A write of unknown outcome may
+//! happen late, but not after the next recovery: what the log then holds is all there ever will be of it.
+
+use std::collections::BTreeMap;
+
+/// A moment: operations that began later have greater numbers.
+pub type Moment = u64;
+
+/// What came of a write, as far as its client knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has happened.
+    Acknowledged,
+    /// It has not happened and never will.
+    Refused,
+    /// It may have happened, or may yet.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+struct Write<V> {
+    value: V,
+    began: Moment,
+    refused: bool,
+    /// It had certainly happened at this moment.
+    by: Option<Moment>,
+    /// If it ever happens, then before this moment.
+    latest: Option<Moment>,
+    answered: bool,
+}
+
+/// All writes to one register.
+#[derive(Clone, Debug)]
+pub struct Register<V> {
+    writes: Vec<Write<V>>,
+}
+
+impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
+    /// A register that holds `initial` before all writes.
+    pub fn new(initial: V) -> Self {
+        let first = Write { value: initial, began: 0, refused: false, by: Some(0), latest: Some(0), answered: true };
+        Register { writes: vec![first] }
+    }
+
+    /// A write begins; the result names it.
+    pub fn begin(&mut self, value: V, now: Moment) -> usize {
+        self.writes.push(Write { value, began: now, refused: false, by: None, latest: None, answered: false });
+        self.writes.len() - 1
+    }
+
+    /// A write ends.
+    pub fn end(&mut self, write: usize, outcome: Outcome, now: Moment) {
+        let write = &mut self.writes[write];
+        write.answered = true;
+        match outcome {
+            Outcome::Acknowledged => write.note_happened(now),
+            Outcome::Refused => write.refused = true,
+            Outcome::Unknown => {}
+        }
+    }
+
+    /// The server has recovered: no answered write that has not happened by now ever will.
+    pub fn recovered(&mut self, now: Moment) {
+        for write in self.writes.iter_mut().filter(|w| w.answered && w.latest.is_none()) {
+            write.latest = Some(now);
+        }
+    }
+
+    /// A read between two moments saw `value`.
+    pub fn check(&mut self, value: &V, began: Moment, ended: Moment) -> Result<(), String> {
+        let candidates: Vec<usize> = (0..self.writes.len()).filter(|&i| self.writes[i].value == *value).collect();
+        let possible: Vec<usize> =
+            candidates.iter().copied().filter(|&i| self.may_be_seen(i, began, ended)).collect();
+        match possible.as_slice() {
+            [] => Err(self.explain(value, &candidates, began, ended)),
+            [only] => {
+                self.writes[*only].note_happened(ended);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn may_be_seen(&self, index: usize, began: Moment, ended: Moment) -> bool {
+        let write = &self.writes[index];
+        if write.refused || write.began > ended {
+            return false;
+        }
+        self.overwritten(index, began).is_none()
+    }
+
+    /// A write that certainly happened between this one and `began`.
+    fn overwritten(&self, index: usize, began: Moment) -> Option<&Write<V>> {
+        let latest = self.writes[index].latest?;
+        self.writes.iter().find(|other| other.began > latest && other.by.is_some_and(|by| by < began))
+    }
+
+    fn explain(&self, value: &V, candidates: &[usize], began: Moment, ended: Moment) -> String {
+        let certain = self.writes.iter().rev().find(|w| w.by.is_some_and(|by| by < began));
+        let Some(&last) = candidates.last() else {
+            return format!("a read in {began}..{ended} saw {value:?}, which nobody wrote; last certain write: {certain:?}");
+        };
+        let by = self.overwritten(last, began);
+        format!("a read in {began}..{ended} saw {:?}; overwritten by {by:?}; last certain write: {certain:?}", self.writes[last])
+    }
+}
+
+impl<V> Write<V> {
+    fn note_happened(&mut self, now: Moment) {
+        self.by = Some(self.by.map_or(now, |by| by.min(now)));
+        self.latest = Some(self.latest.map_or(now, |latest| latest.min(now)));
+    }
+}
+
+/// A counter that operations only add one to, however: its value is the number of those that happened.
+#[derive(Clone, Debug, Default)]
+pub struct Counter {
+    additions: Vec<Addition>,
+}
+
+#[derive(Clone, Debug)]
+struct Addition {
+    began: Moment,
+    acknowledged: Option<Moment>,
+    refused: bool,
+    /// The sum it was told.
+    told: Option<i64>,
+}
+
+impl Counter {
+    /// An addition begins; the result names it.
+    pub fn begin(&mut self, now: Moment) -> usize {
+        self.additions.push(Addition { began: now, acknowledged: None, refused: false, told: None });
+        self.additions.len() - 1
+    }
+
+    /// An addition ends; `told` is the sum in its answer, if that has one.
+    pub fn end(&mut self, addition: usize, outcome: Outcome, told: Option<i64>, now: Moment) -> Result<(), String> {
+        let began = self.additions[addition].began;
+        match outcome {
+            Outcome::Acknowledged => self.additions[addition].acknowledged = Some(now),
+            Outcome::Refused => self.additions[addition].refused = true,
+            Outcome::Unknown => {}
+        }
+        let Some(told) = told else { return Ok(()) };
+        if let Some(twin) = self.additions.iter().find(|a| a.told == Some(told)) {
+            return Err(format!("two increments were told {told}: one began at {began}, the other is {twin:?}"));
+        }
+        let later = |a: &&Addition| a.acknowledged.is_some_and(|at| at < began) && a.told.is_some_and(|t| t >= told);
+        if let Some(before) = self.additions.iter().find(later) {
+            return Err(format!("an increment that began at {began} was told {told}, after {before:?}"));
+        }
+        self.additions[addition].told = Some(told);
+        self.check(told - 1, began, now)
+    }
+
+    /// A read between two moments saw `sum`.
+    pub fn check(&self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
+        let certain = self.additions.iter().filter(|a| a.acknowledged.is_some_and(|at| at < began)).count() as i64;
+        let possible = self.additions.iter().filter(|a| !a.refused && a.began < ended).count() as i64;
+        if (certain..=possible).contains(&sum) {
+            Ok(())
+        } else {
+            Err(format!("a counter read in {began}..{ended} is {sum}, expected {certain}..={possible}"))
+        }
+    }
+}
+
+/// The histories of all registers and counters by name.
+#[derive(Debug, Default)]
+pub struct Histories {
+    now: Moment,
+    /// By row and slot.
+    pub registers: BTreeMap<(Vec<u8>, usize), Register<Option<u64>>>,
+    /// By row.
+    pub counters: BTreeMap<Vec<u8>, Counter>,
+}
+
+impl Histories {
+    /// The next moment.
+    pub fn tick(&mut self) -> Moment {
+        self.now += 1;
+        self.now
+    }
+
+    /// The register of a row's slot.
+    pub fn register(&mut self, row: &[u8], slot: usize) -> &mut Register<Option<u64>> {
+        self.registers.entry((row.to_vec(), slot)).or_insert_with(|| Register::new(None))
+    }
+
+    /// The counter of a row.
+    pub fn counter(&mut self, row: &[u8]) -> &mut Counter {
+        self.counters.entry(row.to_vec()).or_default()
+    }
+
+    /// The server has recovered.
+    pub fn recovered(&mut self) {
+        let now = self.tick();
+        self.registers.values_mut().for_each(|register| register.recovered(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `w<value> +`/`-`/`?` (began and ended, acknowledged, refused or unknown), `!` (recovered) and `r<value>`;
+    /// says which reads were right.
+    fn check(script: &str, expected: &str) {
+        let mut register = Register::new(0);
+        let (mut now, mut verdicts) = (0, String::new());
+        for word in script.split_whitespace() {
+            now += 2;
+            let (kind, rest) = word.split_at(1);
+            match kind {
+                "w" => {
+                    let (value, outcome) = rest.split_at(rest.len() - 1);
+                    let outcome = match outcome {
+                        "+" => Outcome::Acknowledged,
+                        "-" => Outcome::Refused,
+                        _ => Outcome::Unknown,
+                    };
+                    let write = register.begin(value.parse().unwrap(), now);
+                    register.end(write, outcome, now + 1);
+                }
+                "!" => register.recovered(now),
+                _ => verdicts.push(if register.check(&rest.parse().unwrap(), now, now + 1).is_ok() { 'y' } else { 'n' }),
+            }
+        }
+        assert_eq!(verdicts, expected, "{script}");
+    }
+
+    #[test]
+    fn registers() {
+        check("r0 w1+ r1 r0", "yyn");
+        check("w1+ w2+ r1 r2", "ny");
+        check("w1- r1 r0", "ny");
+        check("w1? r0 r1 r0", "yyn");
+        check("w1? w2+ r1 r2", "yy");
+        check("w1? w2+ ! w3+ r1 r3", "ny");
+        check("w1? ! r0 r1 r0", "yyn");
+        check("r7", "n");
+    }
+
+    #[test]
+    fn counters() {
+        let mut counter = Counter::default();
+        let (a, b, c) = (counter.begin(1), counter.begin(2), counter.begin(3));
+        assert!(counter.end(a, Outcome::Acknowledged, Some(1), 4).is_ok());
+        assert!(counter.end(b, Outcome::Acknowledged, Some(1), 5).is_err(), "told twice");
+        assert!(counter.end(c, Outcome::Unknown, None, 6).is_ok());
+        assert!(counter.check(1, 7, 8).is_err() && counter.check(2, 7, 8).is_ok());
+        assert!(counter.check(3, 7, 8).is_ok() && counter.check(4, 7, 8).is_err());
+        let late = counter.begin(9);
+        assert!(counter.end(late, Outcome::Acknowledged, Some(1), 10).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! `stele-sim`: runs simulations, and proves that they find bugs.
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+use stele_env::PlantedBug;
+use stele_sim::simulation::{Plan, Verdict, run};
+
+/// Deterministic simulation of a Stele server.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs seeds; fails if any of them finds a violation.
+    Run {
+        /// Number of seeds.
+        #[arg(long, default_value_t = 1_000)]
+        seeds: u64,
+        /// First seed.
+        #[arg(long, default_value_t = 0)]
+        start: u64,
+        /// Only this seed.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Print every operation.
+        #[arg(long)]
+        trace: bool,
+        /// Plant a bug: skip-fsync, drop-memtable or reuse-sequence.
+        #[arg(long, value_parser = planted_bug)]
+        planted: Option<PlantedBug>,
+    },
+    /// Plants each bug in turn; fails if any of them goes unnoticed.
+    Planted {
+        /// Seeds each bug may take to be found.
+        #[arg(long, default_value_t = 200)]
+        seeds: u64,
+    },
+}
+
+fn planted_bug(name: &str) -> Result<PlantedBug, String> {
+    let found = PlantedBug::ALL.iter().find(|(known, _)| *known == name);
+    found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Run { seeds, start, seed, trace, planted } => {
+            let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
+            run_all(range, trace, planted)
+        }
+        Command::Planted { seeds } => find_planted(seeds),
+    }
+}
+
+fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug>) -> Result<()> {
+    check_planted(planted.is_some())?;
+    let (mut failed, mut totals) = (Vec::new(), Totals::default());
+    for seed in seeds.clone() {
+        let verdict = run(Plan { seed, planted, prints });
+        totals.add(&verdict);
+        if !verdict.violations.is_empty() {
+            report(seed, &verdict);
+            failed.push(seed);
+        }
+    }
+    println!(
+        "{} seeds: {} writes acknowledged, {} lives of the server, {} faults, {} steps, up to {} tablets",
+        seeds.end - seeds.start,
+        totals.acknowledged,
+        totals.lives,
+        totals.faults,
+        totals.steps,
+        totals.tablets
+    );
+    if !failed.is_empty() {
+        bail!("{} seeds failed: {failed:?}", failed.len());
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Totals {
+    acknowledged: u64,
+    lives: u64,
+    faults: u64,
+    steps: u64,
+    tablets: usize,
+}
+
+impl Totals {
+    fn add(&mut self, verdict: &Verdict) {
+        self.acknowledged += verdict.acknowledged;
+        self.lives += verdict.lives;
+        self.faults += verdict.faults;
+        self.steps += verdict.steps;
+        self.tablets = self.tablets.max(verdict.tablets);
+    }
+}
+
+fn find_planted(seeds: u64) -> Result<()> {
+    check_planted(true)?;
+    let mut missed = Vec::new();
+    for (name, bug) in PlantedBug::ALL {
+        let found = (0..seeds).find_map(|seed| {
+            let verdict = run(Plan { seed, planted: Some(bug), prints: false });
+            verdict.violations.into_iter().next().map(|violation| (seed, violation))
+        });
+        match found {
+            Some((seed, violation)) => println!("{name}: found by seed {seed}: {violation}"),
+            None => {
+                println!("{name}: not found by {seeds} seeds");
+                missed.push(name);
+            }
+        }
+    }
+    if !missed.is_empty() {
+        bail!("planted bugs went unnoticed: {}", missed.join(", "));
+    }
+    Ok(())
+}
+
+fn check_planted(wanted: bool) -> Result<()> {
+    if wanted && !cfg!(feature = "planted-bugs") {
+        bail!("bugs can be planted in builds with `--features planted-bugs` only");
+    }
+    Ok(())
+}
+
+fn report(seed: u64, verdict: &Verdict) {
+    println!("seed {seed} failed after {} steps:", verdict.steps);
+    for violation in verdict.violations.iter().take(3) {
+        println!("  {violation}");
+    }
+    println!("  again: stele-sim run --seed {seed} --trace");
+}

@@ -1,0 +1,151 @@
+//! One seed: clients, faults and restarts, then a verdict.
+
+use crate::cluster::{Cluster, End};
+use crate::runtime::Sim;
+use crate::workload::Workload;
+use futures::future::{BoxFuture, Either, join_all, select};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::{PlantedBug, Priority};
+use stele_storage::faulty::FaultPlan;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// All chance comes from it.
+    pub seed: u64,
+    /// A bug that the run shall find.
+    pub planted: Option<PlantedBug>,
+    /// Print what happens.
+    pub prints: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What was wrong; empty is good.
+    pub violations: Vec<String>,
+    /// Hash of every decision and every answer.
+    pub trace: u64,
+    /// Tasks polled.
+    pub steps: u64,
+    /// Writes acknowledged.
+    pub acknowledged: u64,
+    /// Lives of the server.
+    pub lives: u64,
+    /// Faults injected.
+    pub faults: u64,
+    /// Most tablets at the end of a life.
+    pub tablets: usize,
+}
+
+/// Steps of one run. A run takes some 100,000; more than this is a livelock.
+const STEPS_MAX: u64 = 5_000_000;
+/// Clients at once.
+const CLIENTS: u64 = 5;
+
+/// Runs one seed.
+pub fn run(plan: Plan) -> Verdict {
+    let sim = Sim::new(plan.seed, STEPS_MAX);
+    if plan.prints {
+        sim.print_trace();
+    }
+    let cluster = Cluster::new(sim.clone(), plan.planted);
+    let workload = Workload::new(cluster.clone());
+    let outcome = sim.run(live(cluster.clone(), workload.clone()));
+    let mut violations = workload.violations();
+    let (mut lives, mut tablets) = (0, 0);
+    match outcome {
+        Ok(Ok(seen)) => (lives, tablets) = seen,
+        Ok(Err(why)) => violations.push(why),
+        Err(stalled) => violations.push(stalled.to_string()),
+    }
+    let counts = cluster.storage().counts();
+    sim.note(&format!("{counts:?}"));
+    Verdict {
+        violations,
+        trace: sim.trace_hash(),
+        steps: sim.steps(),
+        acknowledged: workload.acknowledged(),
+        lives,
+        faults: counts.faults,
+        tablets,
+    }
+}
+
+/// Lives of the server and most tablets at the end of one, or why it could not go on.
+async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<(u64, usize), String> {
+    let env = cluster.env().clone();
+    cluster.start().await?;
+    workload.prepare().await?;
+    let operations = 80 + env.random_below(160);
+    let spawn = |task: BoxFuture<'static, ()>| env.spawn_join(Priority::Foreground, "client", task);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| spawn(Box::pin(workload.clone().client(operations)))).collect();
+    clients.push(spawn(Box::pin(workload.clone().administrate(operations / 40))));
+    let mut clients = Box::pin(join_all(clients));
+    let (mut lives, mut tablets) = (1, 0);
+    loop {
+        cluster.set_faults(faults(&cluster).await);
+        jump_wall_clock(&cluster);
+        let at_most = Duration::from_micros(1_000 + env.random_below(200_000));
+        let end = env.timeout(at_most, workload.end_wanted());
+        if let Either::Left(_) = select(&mut clients, pin!(end)).await {
+            break;
+        }
+        tablets = tablets.max(cluster.node().map_or(0, |node| node.tablets()));
+        restart(&cluster, &workload, some_end(&cluster)).await?;
+        lives += 1;
+    }
+    cluster.set_faults(FaultPlan::default());
+    for end in [some_end(&cluster), End::PowerLoss] {
+        workload.check_everything().await;
+        restart(&cluster, &workload, end).await?;
+        lives += 1;
+    }
+    workload.check_everything().await;
+    Ok((lives, tablets))
+}
+
+async fn restart(cluster: &Cluster, workload: &Workload, end: End) -> Result<(), String> {
+    cluster.end(end).await;
+    cluster.start().await?;
+    workload.recovered();
+    Ok(())
+}
+
+fn some_end(cluster: &Cluster) -> End {
+    match cluster.env().random_below(8) {
+        0 => End::Shutdown,
+        1..4 => End::Kill,
+        _ => End::PowerLoss,
+    }
+}
+
+/// What goes wrong until the next restart: nothing for half of the time, then errors, a full disk, or slowness.
+async fn faults(cluster: &Cluster) -> FaultPlan {
+    let env = cluster.env();
+    let micros = |n| Duration::from_micros(n);
+    let mut plan = FaultPlan { latency_min: micros(20), latency_max: micros(400), ..FaultPlan::default() };
+    plan.read_miss = [0.0, 0.2, 1.0][env.random_below(3) as usize];
+    match env.random_below(8) {
+        0 => plan.append_error = 0.02,
+        1 => plan.sync_error = 0.02,
+        2 => plan.put_error = 0.05,
+        3 => {
+            plan = FaultPlan { append_error: 0.01, sync_error: 0.01, put_error: 0.02, read_error: 0.005, ..plan };
+        }
+        4 => plan.space_limit = Some(cluster.stored_bytes().await + 4_000 + env.random_below(40_000)),
+        5 => (plan.latency_min, plan.latency_max) = (micros(500), micros(8_000)),
+        _ => {}
+    }
+    plan
+}
+
+/// Clocks are set by people and by time servers; nothing but timestamps may depend on them.
+fn jump_wall_clock(cluster: &Cluster) {
+    const HOUR_MICROS: i64 = 3_600_000_000;
+    if cluster.env().random_below(8) == 0 {
+        cluster.sim().jump_wall_clock(cluster.env().random_below(2 * HOUR_MICROS as u64) as i64 - HOUR_MICROS);
+    }
+}

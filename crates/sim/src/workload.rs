@@ -1,0 +1,509 @@
+//! What clients do, and what they tell the checker.
+//!
+//! One table, few rows, several clients at once, so that everything collides:
+//!
+//! * `r*`: three *slots*, one for each of three timestamps. A write fills a slot, that is the cells of three columns at that
+//!   timestamp, with the same unique number; now and then it deletes the whole row first. A read must find all three
+//!   columns of a slot telling the same number: rows are atomic.
+//! * `n*`: counters. Read-modify-write adds one in family `c`, an aggregate adds one in family `s`.
+//! * `k*`: claims. Check-and-mutate writes its number unless the row has any cell; one client at most may succeed.
+//!
+//! Reads are of one row, or scans of the table in either direction. Beside them one client makes and drops tables
+//! ([`admin`]).
+//!
+//! An acknowledgement now and then asks for the server's end at that very moment: that is when a promise too many shows.
+
+mod admin;
+
+use crate::cluster::{Cluster, Node};
+use crate::history::{Histories, Moment, Outcome};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{
+    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RmwRule, ServiceError,
+    ServiceResult, TableAdmin, TableService,
+};
+use stele_types::{
+    AggregateKind, Cell, Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet,
+    TableName, TimeUnit, Timestamp, ValueType,
+};
+
+/// Values and deletes.
+const VALUES: FamilyId = FamilyId(1);
+/// Counters by read-modify-write.
+const COUNTS: FamilyId = FamilyId(2);
+/// Counters by aggregation.
+const SUMS: FamilyId = FamilyId(3);
+/// Timestamps of the slots of a row.
+const SLOTS: usize = 3;
+/// Columns of a slot.
+const COLUMNS: [&[u8]; 3] = [b"a", b"b\0", b"c"];
+/// Acknowledgements between two ends of the server that clients ask for.
+const ACKNOWLEDGED_PER_END: u64 = 40;
+/// Rows of each kind.
+const ROWS: u64 = 8;
+
+/// What all clients share.
+pub struct Workload {
+    cluster: Arc<Cluster>,
+    histories: Mutex<Histories>,
+    /// What was wrong, first things first.
+    violations: Mutex<Vec<String>>,
+    next_value: Mutex<u64>,
+    claims: Mutex<BTreeMap<Vec<u8>, Vec<Claim>>>,
+    acknowledged: Mutex<u64>,
+    /// Asks for the server's end.
+    end_wanted: tokio::sync::Notify,
+}
+
+#[derive(Clone, Debug)]
+struct Claim {
+    value: u64,
+    refused: bool,
+    /// It was told that the row had been empty.
+    won: bool,
+}
+
+/// The table under test.
+pub fn table() -> TableName {
+    TableName::new("sim", "table")
+}
+
+fn new_table() -> NewTable {
+    let family = |name: &str, value_type| NewFamily {
+        name: name.to_owned(),
+        gc_rule: None,
+        value_type,
+        front_end_data: Vec::new(),
+    };
+    NewTable {
+        name: table(),
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: vec![
+            family("v", ValueType::Bytes),
+            family("c", ValueType::Bytes),
+            family("s", ValueType::Aggregate(AggregateKind::Sum)),
+        ],
+        initial_splits: vec![Bytes::from_static(b"n")],
+        compression: Compression::None,
+        front_end_data: Vec::new(),
+    }
+}
+
+impl Workload {
+    /// A workload of nothing yet.
+    pub fn new(cluster: Arc<Cluster>) -> Arc<Workload> {
+        Arc::new(Workload {
+            cluster,
+            histories: Mutex::default(),
+            violations: Mutex::default(),
+            next_value: Mutex::new(1),
+            claims: Mutex::default(),
+            acknowledged: Mutex::new(0),
+            end_wanted: tokio::sync::Notify::new(),
+        })
+    }
+
+    /// What was wrong.
+    pub fn violations(&self) -> Vec<String> {
+        self.violations.lock().clone()
+    }
+
+    /// Writes acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        *self.acknowledged.lock()
+    }
+
+    /// Completes when a client asks for the server's end.
+    pub async fn end_wanted(&self) {
+        self.end_wanted.notified().await;
+    }
+
+    /// The server has recovered.
+    pub fn recovered(&self) {
+        self.histories.lock().recovered();
+    }
+
+    /// Makes the table, on a healthy medium.
+    pub async fn prepare(&self) -> Result<(), String> {
+        let node = self.running_node().await;
+        let master = node.master.clone();
+        let made = node.call(self.cluster.env(), async move { master.create_table(new_table()).await }).await;
+        made.map_err(|_| "no answer".to_owned())?.map_err(|e| e.to_string())?;
+        Ok(())
+    }
+
+    /// One client: `operations` operations with pauses.
+    pub async fn client(self: Arc<Self>, operations: u64) {
+        for _ in 0..operations {
+            let node = self.running_node().await;
+            match self.below(20) {
+                0..8 => self.write_rows(&node).await,
+                8..10 => self.increment(&node).await,
+                10..12 => self.add(&node).await,
+                12 => self.claim(&node).await,
+                13..18 => self.read_row(&node).await,
+                _ => self.scan(&node).await,
+            }
+            let pause = Duration::from_micros(self.below(3_000));
+            self.cluster.env().sleep(pause).await;
+        }
+    }
+
+    /// Reads everything; for the end, when nobody writes.
+    pub async fn check_everything(&self) {
+        let node = self.running_node().await;
+        for reversed in [false, true] {
+            self.scan_as(&node, reversed).await;
+        }
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        self.cluster.env().random_below(bound)
+    }
+
+    async fn running_node(&self) -> Arc<Node> {
+        loop {
+            match self.cluster.node() {
+                Some(node) => return node,
+                None => self.cluster.env().sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
+
+    fn violate(&self, what: String) {
+        self.cluster.sim().note(&format!("VIOLATION {what}"));
+        self.violations.lock().push(what);
+    }
+
+    fn tick(&self) -> Moment {
+        self.histories.lock().tick()
+    }
+
+    fn row(&self, kind: char) -> Bytes {
+        Bytes::from(format!("{kind}{}", self.below(ROWS)))
+    }
+
+    fn next_value(&self) -> u64 {
+        let mut next = self.next_value.lock();
+        *next += 1;
+        *next - 1
+    }
+
+    async fn write_rows(&self, node: &Node) {
+        let count = if self.below(3) == 0 { 1 + self.below(4) } else { 1 };
+        let mut rows: Vec<(Bytes, usize, u64, bool)> = (0..count)
+            .map(|_| (self.row('r'), self.below(SLOTS as u64) as usize, self.next_value(), self.below(6) == 0))
+            .collect();
+        // Of two changes to one row in one request the later wins; one is enough here.
+        rows.sort();
+        rows.dedup_by(|a, b| a.0 == b.0);
+        let mut begun = Vec::new();
+        for (row, slot, value, deletes) in &rows {
+            let mut histories = self.histories.lock();
+            let now = histories.tick();
+            let slots = (0..SLOTS).filter(|s| s == slot || *deletes);
+            let writes: Vec<(usize, usize)> = slots
+                .map(|s| (s, histories.register(row, s).begin((s == *slot).then_some(*value), now)))
+                .collect();
+            begun.push(writes);
+        }
+        let request = MutateRows { table: table(), rows: rows.iter().map(change).collect(), durability: None };
+        let router = node.router.clone();
+        let answer = node.call(self.cluster.env(), async move { router.mutate_rows(request).await }).await;
+        let answers: Vec<Outcome> = match &answer {
+            Ok(Ok(results)) => results.iter().map(outcome).collect(),
+            Ok(Err(error)) => rows.iter().map(|_| outcome::<()>(&Err(error.clone()))).collect(),
+            Err(_) => rows.iter().map(|_| Outcome::Unknown).collect(),
+        };
+        for (((row, slot, value, _), writes), answer) in rows.iter().zip(begun).zip(answers) {
+            let mut histories = self.histories.lock();
+            let now = histories.tick();
+            for (slot, write) in writes {
+                histories.register(row, slot).end(write, answer, now);
+            }
+            drop(histories);
+            self.note_write(&format!("write {} slot {slot} = {value}", row.escape_ascii()), answer);
+        }
+    }
+
+    fn note_write(&self, what: &str, outcome: Outcome) {
+        if outcome == Outcome::Acknowledged {
+            *self.acknowledged.lock() += 1;
+            if self.below(ACKNOWLEDGED_PER_END) == 0 {
+                self.end_wanted.notify_one();
+            }
+        }
+        self.cluster.sim().note(&format!("{what}: {outcome:?}"));
+    }
+
+    async fn increment(&self, node: &Node) {
+        let row = self.row('n');
+        let name = [&row[..], b"/c"].concat();
+        let addition = {
+            let mut histories = self.histories.lock();
+            let now = histories.tick();
+            histories.counter(&name).begin(now)
+        };
+        let rule = RmwRule { family: COUNTS, qualifier: Bytes::new(), operation: RmwOperation::Increment(1) };
+        let request = ReadModifyWrite { table: table(), row, rules: vec![rule], durability: None };
+        let router = node.router.clone();
+        let answer = node.call(self.cluster.env(), async move { router.read_modify_write(request).await }).await;
+        let (outcome, told) = match &answer {
+            Ok(result) => (outcome(result), result.as_ref().ok().and_then(|cells| number(&cells.first()?.value))),
+            Err(_) => (Outcome::Unknown, None),
+        };
+        self.end_addition(&name, addition, outcome, told);
+    }
+
+    async fn add(&self, node: &Node) {
+        let row = self.row('n');
+        let name = [&row[..], b"/s"].concat();
+        let addition = {
+            let mut histories = self.histories.lock();
+            let now = histories.tick();
+            histories.counter(&name).begin(now)
+        };
+        let operand = Bytes::copy_from_slice(&1i64.to_be_bytes());
+        let merge = Mutation::Merge { family: SUMS, qualifier: Bytes::new(), timestamp: Timestamp(1), operand };
+        let rows = vec![RowMutation { row, mutations: vec![merge] }];
+        let request = MutateRows { table: table(), rows, durability: None };
+        let router = node.router.clone();
+        let answer = node.call(self.cluster.env(), async move { router.mutate_rows(request).await }).await;
+        let outcome = match &answer {
+            Ok(Ok(results)) => results.first().map_or(Outcome::Unknown, outcome),
+            Ok(Err(error)) => outcome::<()>(&Err(error.clone())),
+            Err(_) => Outcome::Unknown,
+        };
+        self.end_addition(&name, addition, outcome, None);
+    }
+
+    fn end_addition(&self, name: &[u8], addition: usize, outcome: Outcome, told: Option<i64>) {
+        let checked = {
+            let mut histories = self.histories.lock();
+            let now = histories.tick();
+            histories.counter(name).end(addition, outcome, told, now)
+        };
+        self.note_write(&format!("add to {} told {told:?}", name.escape_ascii()), outcome);
+        if let Err(why) = checked {
+            self.violate(format!("{}: {why}", name.escape_ascii()));
+        }
+    }
+
+    async fn claim(&self, node: &Node) {
+        let (row, value) = (self.row('k'), self.next_value());
+        let index = {
+            let mut claims = self.claims.lock();
+            let of_row = claims.entry(row.to_vec()).or_default();
+            of_row.push(Claim { value, refused: false, won: false });
+            of_row.len() - 1
+        };
+        let put = Mutation::Put {
+            family: VALUES,
+            qualifier: Bytes::from_static(b"owner"),
+            timestamp: Timestamp(1),
+            value: Bytes::copy_from_slice(&value.to_be_bytes()),
+        };
+        let otherwise = Some(RowMutation { row: row.clone(), mutations: vec![put] });
+        let request =
+            CheckAndMutate { table: table(), row: row.clone(), predicate: None, on_match: None, otherwise, durability: None };
+        let router = node.router.clone();
+        let answer = node.call(self.cluster.env(), async move { router.check_and_mutate(request).await }).await;
+        let outcome = answer.as_ref().map_or(Outcome::Unknown, outcome);
+        let won = matches!(answer, Ok(Ok(false)));
+        let winners = {
+            let mut claims = self.claims.lock();
+            let of_row = claims.entry(row.to_vec()).or_default();
+            of_row[index].won = won;
+            // One that found a cell there has written nothing.
+            of_row[index].refused = outcome == Outcome::Refused || matches!(answer, Ok(Ok(true)));
+            of_row.iter().filter(|claim| claim.won).count()
+        };
+        self.note_write(&format!("claim {} for {value} won {won}", row.escape_ascii()), outcome);
+        if winners > 1 {
+            self.violate(format!("{} was claimed by {:?}", row.escape_ascii(), self.claims.lock().get(&row[..])));
+        }
+    }
+
+    async fn read_row(&self, node: &Node) {
+        let kind = ['r', 'r', 'n', 'k'][self.below(4) as usize];
+        let row = self.row(kind);
+        let request = ReadRows::new(table(), RowSet::new(vec![RowRange::single(&row)]));
+        let began = self.tick();
+        let Some(rows) = self.read(node, request).await else { return };
+        let ended = self.tick();
+        let cells = rows.into_iter().next().map(|(_, cells)| cells).unwrap_or_default();
+        self.check_row(&row, &cells, began, ended);
+    }
+
+    async fn scan(&self, node: &Node) {
+        self.scan_as(node, self.below(2) == 0).await;
+    }
+
+    async fn scan_as(&self, node: &Node, reversed: bool) {
+        let request = ReadRows { reversed, ..ReadRows::new(table(), RowSet::all()) };
+        let began = self.tick();
+        let Some(rows) = self.read(node, request).await else { return };
+        let ended = self.tick();
+        let in_order = |a: &Bytes, b: &Bytes| if reversed { a > b } else { a < b };
+        if !rows.windows(2).all(|pair| in_order(&pair[0].0, &pair[1].0)) {
+            let keys: Vec<_> = rows.iter().map(|(row, _)| row).collect();
+            self.violate(format!("a scan (reversed: {reversed}) gave rows out of order: {keys:?}"));
+        }
+        let mut found: BTreeMap<Bytes, Vec<Cell>> = rows.into_iter().collect();
+        for kind in ['r', 'n', 'k'] {
+            for i in 0..ROWS {
+                let row = Bytes::from(format!("{kind}{i}"));
+                let cells = found.remove(&row).unwrap_or_default();
+                self.check_row(&row, &cells, began, ended);
+            }
+        }
+        if let Some((row, _)) = found.pop_first() {
+            self.violate(format!("a scan gave row {row:?}, which nobody wrote"));
+        }
+    }
+
+    /// `None` when the read failed, which it may.
+    async fn read(&self, node: &Node, request: ReadRows) -> Option<Vec<(Bytes, Vec<Cell>)>> {
+        let router = node.router.clone();
+        let read = async move {
+            let mut stream = router.read_rows(request).await?;
+            let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
+            while let Some(batch) = stream.next().await? {
+                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
+            }
+            Ok::<_, ServiceError>(rows)
+        };
+        match node.call(self.cluster.env(), read).await {
+            Ok(Ok(rows)) => Some(rows),
+            Ok(Err(error)) => {
+                self.cluster.sim().note(&format!("read failed: {error}"));
+                if error.kind == ErrorKind::Corruption {
+                    self.violate(format!("a read met corruption: {error}"));
+                }
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn check_row(&self, row: &Bytes, cells: &[Cell], began: Moment, ended: Moment) {
+        let checked = match row.first() {
+            Some(b'r') => self.check_slots(row, cells, began, ended),
+            Some(b'n') => self.check_counters(row, cells, began, ended),
+            _ => self.check_claim(row, cells),
+        };
+        let shown: Vec<String> = cells.iter().map(show).collect();
+        self.cluster.sim().note(&format!("read {} in {began}..{ended}: {}", row.escape_ascii(), shown.join(" ")));
+        if let Err(why) = checked {
+            self.violate(format!("{}: {why}; the row reads {}", row.escape_ascii(), shown.join(" ")));
+        }
+    }
+
+    fn check_slots(&self, row: &[u8], cells: &[Cell], began: Moment, ended: Moment) -> Result<(), String> {
+        let mut slots: [BTreeMap<&[u8], u64>; SLOTS] = Default::default();
+        for cell in cells {
+            let slot = usize::try_from(cell.timestamp.0 - 1).unwrap_or(SLOTS);
+            let slot = slots.get_mut(slot).ok_or_else(|| format!("strange cell {cell:?}"))?;
+            let value = parse_value(&cell.value, &cell.qualifier).ok_or_else(|| format!("strange value in {cell:?}"))?;
+            slot.insert(&cell.qualifier, value);
+        }
+        let mut histories = self.histories.lock();
+        for (index, slot) in slots.iter().enumerate() {
+            let first = slot.values().next().copied();
+            if !slot.is_empty() && (slot.len() != COLUMNS.len() || slot.values().any(|v| Some(*v) != first)) {
+                return Err(format!("slot {index} holds parts of several writes"));
+            }
+            histories.register(row, index).check(&first, began, ended).map_err(|why| format!("slot {index}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_counters(&self, row: &[u8], cells: &[Cell], began: Moment, ended: Moment) -> Result<(), String> {
+        for (family, suffix) in [(COUNTS, b"/c"), (SUMS, b"/s")] {
+            // Read-modify-writes leave older versions behind; the first is the newest.
+            let cell = cells.iter().find(|cell| cell.family == family);
+            let sum = cell.map_or(Some(0), |cell| number(&cell.value)).ok_or("a counter without eight bytes")?;
+            let name = [row, suffix].concat();
+            self.histories.lock().counter(&name).check(sum, began, ended)?;
+        }
+        Ok(())
+    }
+
+    fn check_claim(&self, row: &[u8], cells: &[Cell]) -> Result<(), String> {
+        let claims = self.claims.lock().get(row).cloned().unwrap_or_default();
+        let winner = claims.iter().find(|claim| claim.won);
+        match (cells, winner) {
+            ([], None) => Ok(()),
+            // A claim may be won between a read and its check.
+            ([], Some(_)) => Ok(()),
+            ([cell], _) => {
+                let value = number(&cell.value).map(|n| n as u64);
+                let claim = claims.iter().find(|claim| Some(claim.value) == value && !claim.refused);
+                match (claim, winner) {
+                    (None, _) => Err(format!("claimed by {value:?}, who did not win: {claims:?}")),
+                    (Some(claim), Some(winner)) if claim.value != winner.value => {
+                        Err(format!("claimed by {claim:?}, while {winner:?} was told to have won"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            _ => Err("a claim of several cells".to_owned()),
+        }
+    }
+}
+
+/// What an answer says of its write. `Unavailable` and `Busy` promise that nothing has happened; what the request itself is
+/// to blame for has not happened either. Anything else may still turn up.
+fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
+    match answer {
+        Ok(_) => Outcome::Acknowledged,
+        Err(error) => match error.kind {
+            ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::NotFound | ErrorKind::InvalidArgument => Outcome::Refused,
+            _ => Outcome::Unknown,
+        },
+    }
+}
+
+fn change((row, slot, value, deletes): &(Bytes, usize, u64, bool)) -> RowMutation {
+    let mut mutations = Vec::new();
+    if *deletes {
+        mutations.push(Mutation::DeleteRow { up_to: Timestamp::MAX });
+    }
+    mutations.extend(COLUMNS.iter().map(|column| Mutation::Put {
+        family: VALUES,
+        qualifier: Bytes::from_static(column),
+        timestamp: Timestamp(*slot as i64 + 1),
+        value: format_value(*value, column),
+    }));
+    RowMutation { row: row.clone(), mutations }
+}
+
+/// A number with its column, and enough behind them to fill memtables: a value cannot be taken for another column's.
+fn format_value(value: u64, column: &[u8]) -> Bytes {
+    let mut bytes = value.to_be_bytes().to_vec();
+    bytes.extend_from_slice(column);
+    bytes.resize(64 + (value % 7) as usize * 40, value as u8);
+    bytes.into()
+}
+
+fn parse_value(bytes: &[u8], column: &[u8]) -> Option<u64> {
+    let value = u64::from_be_bytes(bytes.get(..8)?.try_into().ok()?);
+    (format_value(value, column) == bytes).then_some(value)
+}
+
+fn number(bytes: &[u8]) -> Option<i64> {
+    Some(i64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+fn show(cell: &Cell) -> String {
+    let value = cell.value.get(..8).and_then(number).unwrap_or(-1);
+    format!("{}:{}@{}={value}", cell.family, cell.qualifier.escape_ascii(), cell.timestamp)
+}

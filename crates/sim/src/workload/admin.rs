@@ -1,0 +1,171 @@
+//! The client that makes and drops tables, families and rows beside the others.
+//!
+//! It is alone with its tables and goes on only when it knows that a step has happened, so each of its reads has one right
+//! answer. Steps are repeated until they are acknowledged or turn out to have happened.
+
+use super::Workload;
+use crate::cluster::Node;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::{
+    FamilyChange, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult, TableAdmin, TableService,
+};
+use stele_master::Master;
+use stele_types::{
+    ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType,
+};
+
+/// Attempts at one step. With a pause of some milliseconds each that is longer than any fault lasts.
+const ATTEMPTS_MAX: u32 = 2_000;
+
+impl Workload {
+    /// Makes a table, uses it, drops it; `rounds` times.
+    pub async fn administrate(self: Arc<Self>, rounds: u64) {
+        for round in 0..rounds {
+            let name = TableName::new("sim", format!("t{round}"));
+            if let Err(why) = self.life_of_a_table(&name).await {
+                self.violate(format!("table {name}: {why}"));
+            }
+        }
+    }
+
+    async fn life_of_a_table(&self, name: &TableName) -> Result<(), String> {
+        let new = NewTable { name: name.clone(), ..super::new_table() };
+        let make = |master: Arc<Master>| {
+            let new = new.clone();
+            async move { master.create_table(new).await.map(drop) }
+        };
+        self.until_done("create", Some(ErrorKind::AlreadyExists), make).await?;
+        for row in ["a", "z"] {
+            self.put_until_done(name, row).await?;
+        }
+        self.expect(name, Some(&["a", "z"])).await?;
+        match self.below(3) {
+            0 => self.replace_family(name).await?,
+            1 => self.drop_rows(name).await?,
+            _ => {}
+        }
+        let drop_table = |master: Arc<Master>| {
+            let name = name.clone();
+            async move { master.delete_table(&name).await }
+        };
+        self.until_done("delete", Some(ErrorKind::NotFound), drop_table).await?;
+        self.expect(name, None).await
+    }
+
+    /// A family of the same name as one that was dropped is another one, and empty.
+    async fn replace_family(&self, name: &TableName) -> Result<(), String> {
+        let drop_it = |master: Arc<Master>| {
+            let name = name.clone();
+            let change = FamilyChange::Drop { name: "v".to_owned() };
+            async move { master.modify_families(&name, vec![change]).await.map(drop) }
+        };
+        self.until_done("drop family", Some(ErrorKind::NotFound), drop_it).await?;
+        self.expect(name, Some(&[])).await?;
+        let make_it = |master: Arc<Master>| {
+            let name = name.clone();
+            let family = NewFamily {
+                name: "v".to_owned(),
+                gc_rule: None,
+                value_type: ValueType::Bytes,
+                front_end_data: Vec::new(),
+            };
+            async move { master.modify_families(&name, vec![FamilyChange::Create(family)]).await.map(drop) }
+        };
+        self.until_done("make family", Some(ErrorKind::AlreadyExists), make_it).await?;
+        self.expect(name, Some(&[])).await
+    }
+
+    async fn drop_rows(&self, name: &TableName) -> Result<(), String> {
+        let range = RowRange::prefix(&Bytes::from_static(b"a"));
+        let drop_them = |master: Arc<Master>| {
+            let (name, range) = (name.clone(), range.clone());
+            async move { master.drop_row_range(&name, range).await }
+        };
+        self.until_done("drop rows", None, drop_them).await?;
+        self.expect(name, Some(&["z"])).await
+    }
+
+    /// Repeats a change until it is acknowledged, or refused for having happened.
+    async fn until_done<F: Future<Output = ServiceResult<()>> + Send + 'static>(
+        &self,
+        what: &str,
+        happened: Option<ErrorKind>,
+        change: impl Fn(Arc<Master>) -> F,
+    ) -> Result<(), String> {
+        let mut last = String::new();
+        for attempt in 0..ATTEMPTS_MAX {
+            let node = self.node_after_a_pause().await;
+            let answer = node.call(self.cluster.env(), change(node.master.clone())).await;
+            self.cluster.sim().note(&format!("{what}: {answer:?}"));
+            match answer {
+                Ok(Ok(())) => return Ok(()),
+                // Not at the first attempt: then it is somebody else's doing, and there is nobody else.
+                Ok(Err(error)) if Some(error.kind) == happened && attempt > 0 => return Ok(()),
+                Ok(Err(error)) if error.kind == ErrorKind::Corruption => return Err(format!("{what}: {error}")),
+                Ok(Err(error)) => last = error.to_string(),
+                Err(_) => {}
+            }
+        }
+        Err(format!("{what}: still not done after {ATTEMPTS_MAX} attempts: {last}"))
+    }
+
+    async fn put_until_done(&self, name: &TableName, row: &'static str) -> Result<(), String> {
+        let put = Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::new(),
+            timestamp: Timestamp(1),
+            value: Bytes::from_static(b"x"),
+        };
+        let rows = vec![RowMutation { row: Bytes::from_static(row.as_bytes()), mutations: vec![put] }];
+        for _ in 0..ATTEMPTS_MAX {
+            let node = self.node_after_a_pause().await;
+            let request = MutateRows { table: name.clone(), rows: rows.clone(), durability: None };
+            let router = node.router.clone();
+            let answer = node.call(self.cluster.env(), async move { router.mutate_rows(request).await }).await;
+            match answer {
+                Ok(Ok(results)) if results.iter().all(Result::is_ok) => return Ok(()),
+                Ok(Err(error)) if error.kind == ErrorKind::NotFound => return Err(format!("put: {error}")),
+                _ => {}
+            }
+        }
+        Err("put: still not done".to_owned())
+    }
+
+    /// Reads the table until it answers. `None` expects that there is no such table.
+    async fn expect(&self, name: &TableName, expected: Option<&[&str]>) -> Result<(), String> {
+        for _ in 0..ATTEMPTS_MAX {
+            let node = self.node_after_a_pause().await;
+            match (read_keys(self, &node, name).await, expected) {
+                (Some(Ok(rows)), Some(expected)) if rows == expected => return Ok(()),
+                (Some(Ok(rows)), _) => return Err(format!("holds rows {rows:?}, expected {expected:?}")),
+                (Some(Err(error)), None) if error.kind == ErrorKind::NotFound => return Ok(()),
+                (Some(Err(error)), Some(_)) if error.kind == ErrorKind::NotFound => return Err(error.to_string()),
+                (Some(Err(error)), _) if error.kind == ErrorKind::Corruption => return Err(error.to_string()),
+                _ => {}
+            }
+        }
+        Err("does not answer reads".to_owned())
+    }
+
+    async fn node_after_a_pause(&self) -> Arc<Node> {
+        let pause = Duration::from_micros(500 + self.below(8_000));
+        self.cluster.env().sleep(pause).await;
+        self.running_node().await
+    }
+}
+
+async fn read_keys(workload: &Workload, node: &Node, name: &TableName) -> Option<ServiceResult<Vec<String>>> {
+    let router = node.router.clone();
+    let request = ReadRows::new(name.clone(), RowSet::all());
+    let read = async move {
+        let mut stream = router.read_rows(request).await?;
+        let mut keys = Vec::new();
+        while let Some(batch) = stream.next().await? {
+            keys.extend(batch.rows().map(|(row, _)| row.escape_ascii().to_string()));
+        }
+        Ok::<_, ServiceError>(keys)
+    };
+    node.call(workload.cluster.env(), read).await.ok()
+}

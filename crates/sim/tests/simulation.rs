@@ -1,0 +1,39 @@
+//! The simulation itself: it repeats, it passes, and it finds what has been planted.
+
+use stele_sim::simulation::{Plan, run};
+
+fn plan(seed: u64) -> Plan {
+    Plan { seed, planted: None, prints: false }
+}
+
+#[test]
+fn a_seed_gives_one_trace() {
+    let mut traces = std::collections::BTreeSet::new();
+    for seed in 0..5 {
+        let first = run(plan(seed));
+        assert_eq!(first, run(plan(seed)), "seed {seed}");
+        traces.insert(first.trace);
+    }
+    assert_eq!(traces.len(), 5);
+}
+
+#[test]
+fn some_seeds_pass() {
+    let (mut acknowledged, mut lives) = (0, 0);
+    for seed in 0..20 {
+        let verdict = run(plan(seed));
+        assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
+        (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
+    }
+    // One seed may do little: a full disk refuses a lot.
+    assert!(acknowledged > 2_000 && lives > 100, "{acknowledged} writes, {lives} lives");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_bugs_are_found() {
+    for (name, bug) in stele_env::PlantedBug::ALL {
+        let found = (0..200).any(|seed| !run(Plan { planted: Some(bug), ..plan(seed) }).violations.is_empty());
+        assert!(found, "{name} went unnoticed");
+    }
+}
