@@ -1,16 +1,19 @@
 //! Tables and namespaces: creation, change, removal.
 //!
-//! One change at a time ([`Master`] serialises them), so that each works on the catalog it has looked at.
+//! One change at a time ([`Master`] serialises them), so that each works on the catalog it has looked at. A change that has
+//! begun is carried out whatever becomes of the caller: stopped half-way, it could be on the medium and not in memory, and
+//! what is then written to a table that the next start does not know would be lost.
 
 use crate::schema;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::sync::Arc;
+use std::future::Future;
+use std::sync::{Arc, Weak};
 use stele_catalog::{Catalog, CatalogError, TableEntry};
 use stele_client::{
     FamilyChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableUpdate, TabletControl,
 };
-use stele_env::Env;
+use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
 use tokio::sync::Mutex;
 
@@ -20,7 +23,9 @@ pub struct Master {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) tablets: Arc<dyn TabletControl>,
     /// Held across a change.
-    pub(crate) changing: Mutex<()>,
+    pub(crate) changing: Arc<Mutex<()>>,
+    /// Itself, for changes that outlive their callers.
+    this: Weak<Master>,
 }
 
 /// A catalog error in the words of the waist.
@@ -31,12 +36,35 @@ pub(crate) fn from_catalog(error: CatalogError) -> ServiceError {
 impl Master {
     /// A master over a catalog and the server of its tablets.
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletControl>) -> Arc<Self> {
-        Arc::new(Master {
+        Arc::new_cyclic(|this| Master {
             env,
             catalog,
             tablets,
-            changing: Mutex::default(),
+            changing: Arc::default(),
+            this: this.clone(),
         })
+    }
+
+    /// Makes a change when its turn comes, in a task of its own: a caller that goes away while it waits calls the change
+    /// off, one that goes away later does not.
+    async fn carry_out<T: Send + 'static, F: Future<Output = ServiceResult<T>> + Send + 'static>(
+        &self,
+        change: impl FnOnce(Arc<Master>) -> F,
+    ) -> ServiceResult<T> {
+        let stopped =
+            || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
+        let changing = self.changing.clone().lock_owned().await;
+        let change = change(self.this.upgrade().ok_or_else(stopped)?);
+        let task = async move {
+            let outcome = change.await;
+            drop(changing);
+            outcome
+        };
+        let outcome = self
+            .env
+            .spawn_join(Priority::Foreground, "table change", task)
+            .await;
+        outcome.unwrap_or_else(|_| Err(stopped()))
     }
 
     fn entry(&self, table: &TableName) -> ServiceResult<Arc<TableEntry>> {
@@ -72,6 +100,74 @@ impl Master {
             .drop_tablets(dropped.tablets().iter().map(|t| t.id).collect())
             .await;
         Ok(())
+    }
+
+    async fn create_locked(&self, table: NewTable) -> ServiceResult<Arc<TableSchema>> {
+        if self.catalog.view().table(&table.name).is_some() {
+            return Err(from_catalog(CatalogError::TableExists(table.name)));
+        }
+        let ranges = initial_ranges(table.initial_splits.clone())?;
+        // Checked before anything is made.
+        let mut schema = schema::new_schema(TableId(0), table)?;
+        let ids = self
+            .catalog
+            .allocate_ids(ranges.len() + 1)
+            .await
+            .map_err(from_catalog)?;
+        let mut ids = ids.into_iter();
+        schema.id = TableId(ids.next().unwrap_or_default());
+        let tablets: Vec<(TabletId, RowRange)> = ids.map(TabletId).zip(ranges).collect();
+        let shared = Arc::new(schema.clone());
+        let made = self
+            .tablets
+            .create_tablets(shared.clone(), tablets.clone())
+            .await;
+        let committed = match made {
+            Ok(()) => self.catalog.create_table(schema, tablets.clone()).await,
+            Err(error) => {
+                self.abandon(tablets).await;
+                return Err(error);
+            }
+        };
+        if let Err(error) = committed {
+            // While it is unknown whether the catalog names them, they must stay; the next start knows.
+            if !error.is_ambiguous() {
+                self.abandon(tablets).await;
+            }
+            return Err(from_catalog(error));
+        }
+        Ok(shared)
+    }
+
+    async fn drop_rows_locked(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
+        // Splits are changes, too: none happens between the lookup and the last drop.
+        let entry = self.entry(table)?;
+        let rows = RowSet::new(vec![range]);
+        for tablet in entry.tablets() {
+            for part in rows.intersect(&tablet.range).ranges() {
+                self.tablets.drop_rows(tablet.id, part.clone()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_namespace_locked(&self, namespace: &str) -> ServiceResult<()> {
+        let view = self.catalog.view();
+        if !view.namespaces.contains_key(namespace) {
+            return Err(from_catalog(CatalogError::NoNamespace(
+                namespace.to_owned(),
+            )));
+        }
+        for table in view.tables_of(namespace) {
+            check_unprotected(&table.schema)?;
+        }
+        for table in view.tables_of(namespace) {
+            self.delete_locked(&table.schema.name).await?;
+        }
+        self.catalog
+            .delete_namespace(namespace)
+            .await
+            .map_err(from_catalog)
     }
 }
 
@@ -114,46 +210,14 @@ fn initial_ranges(mut splits: Vec<Bytes>) -> ServiceResult<Vec<RowRange>> {
 #[async_trait]
 impl TableAdmin for Master {
     async fn create_table(&self, table: NewTable) -> ServiceResult<Arc<TableSchema>> {
-        let _changing = self.changing.lock().await;
-        if self.catalog.view().table(&table.name).is_some() {
-            return Err(from_catalog(CatalogError::TableExists(table.name)));
-        }
-        let ranges = initial_ranges(table.initial_splits.clone())?;
-        // Checked before anything is made.
-        let mut schema = schema::new_schema(TableId(0), table)?;
-        let ids = self
-            .catalog
-            .allocate_ids(ranges.len() + 1)
+        self.carry_out(|master| async move { master.create_locked(table).await })
             .await
-            .map_err(from_catalog)?;
-        let mut ids = ids.into_iter();
-        schema.id = TableId(ids.next().unwrap_or_default());
-        let tablets: Vec<(TabletId, RowRange)> = ids.map(TabletId).zip(ranges).collect();
-        let shared = Arc::new(schema.clone());
-        let made = self
-            .tablets
-            .create_tablets(shared.clone(), tablets.clone())
-            .await;
-        let committed = match made {
-            Ok(()) => self.catalog.create_table(schema, tablets.clone()).await,
-            Err(error) => {
-                self.abandon(tablets).await;
-                return Err(error);
-            }
-        };
-        if let Err(error) = committed {
-            // While it is unknown whether the catalog names them, they must stay; the next start knows.
-            if !error.is_ambiguous() {
-                self.abandon(tablets).await;
-            }
-            return Err(from_catalog(error));
-        }
-        Ok(shared)
     }
 
     async fn delete_table(&self, table: &TableName) -> ServiceResult<()> {
-        let _changing = self.changing.lock().await;
-        self.delete_locked(table).await
+        let table = table.clone();
+        self.carry_out(|master| async move { master.delete_locked(&table).await })
+            .await
     }
 
     async fn update_table(
@@ -161,10 +225,14 @@ impl TableAdmin for Master {
         table: &TableName,
         update: TableUpdate,
     ) -> ServiceResult<Arc<TableSchema>> {
-        let _changing = self.changing.lock().await;
-        let entry = self.entry(table)?;
-        self.publish(schema::change_table(&entry.schema, update))
-            .await
+        let table = table.clone();
+        self.carry_out(|master| async move {
+            let entry = master.entry(&table)?;
+            master
+                .publish(schema::change_table(&entry.schema, update))
+                .await
+        })
+        .await
     }
 
     async fn modify_families(
@@ -172,23 +240,20 @@ impl TableAdmin for Master {
         table: &TableName,
         changes: Vec<FamilyChange>,
     ) -> ServiceResult<Arc<TableSchema>> {
-        let _changing = self.changing.lock().await;
-        let entry = self.entry(table)?;
-        self.publish(schema::change_families(&entry.schema, changes)?)
-            .await
+        let table = table.clone();
+        self.carry_out(|master| async move {
+            let entry = master.entry(&table)?;
+            master
+                .publish(schema::change_families(&entry.schema, changes)?)
+                .await
+        })
+        .await
     }
 
     async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
-        // Splits are changes, too: none happens between the lookup and the last drop.
-        let _changing = self.changing.lock().await;
-        let entry = self.entry(table)?;
-        let rows = RowSet::new(vec![range]);
-        for tablet in entry.tablets() {
-            for part in rows.intersect(&tablet.range).ranges() {
-                self.tablets.drop_rows(tablet.id, part.clone()).await?;
-            }
-        }
-        Ok(())
+        let table = table.clone();
+        self.carry_out(|master| async move { master.drop_rows_locked(&table, range).await })
+            .await
     }
 
     async fn list_tables(&self, namespace: &str) -> ServiceResult<Vec<Arc<TableSchema>>> {
@@ -205,12 +270,15 @@ impl TableAdmin for Master {
         namespace: &str,
         front_end_data: Vec<u8>,
     ) -> ServiceResult<()> {
-        let _changing = self.changing.lock().await;
         schema::check_namespace(namespace)?;
-        self.catalog
-            .create_namespace(namespace, front_end_data.into())
-            .await
-            .map_err(from_catalog)
+        let namespace = namespace.to_owned();
+        self.carry_out(|master| async move {
+            let created = master
+                .catalog
+                .create_namespace(&namespace, front_end_data.into());
+            created.await.map_err(from_catalog)
+        })
+        .await
     }
 
     async fn update_namespace(
@@ -218,31 +286,20 @@ impl TableAdmin for Master {
         namespace: &str,
         front_end_data: Vec<u8>,
     ) -> ServiceResult<()> {
-        let _changing = self.changing.lock().await;
-        self.catalog
-            .update_namespace(namespace, front_end_data.into())
-            .await
-            .map_err(from_catalog)
+        let namespace = namespace.to_owned();
+        self.carry_out(|master| async move {
+            let updated = master
+                .catalog
+                .update_namespace(&namespace, front_end_data.into());
+            updated.await.map_err(from_catalog)
+        })
+        .await
     }
 
     async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()> {
-        let _changing = self.changing.lock().await;
-        let view = self.catalog.view();
-        if !view.namespaces.contains_key(namespace) {
-            return Err(from_catalog(CatalogError::NoNamespace(
-                namespace.to_owned(),
-            )));
-        }
-        for table in view.tables_of(namespace) {
-            check_unprotected(&table.schema)?;
-        }
-        for table in view.tables_of(namespace) {
-            self.delete_locked(&table.schema.name).await?;
-        }
-        self.catalog
-            .delete_namespace(namespace)
+        let namespace = namespace.to_owned();
+        self.carry_out(|master| async move { master.delete_namespace_locked(&namespace).await })
             .await
-            .map_err(from_catalog)
     }
 
     async fn namespace(&self, namespace: &str) -> ServiceResult<Option<Bytes>> {
@@ -265,22 +322,4 @@ impl TableAdmin for Master {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn splits_become_ranges_that_cover_everything() {
-        let key = |k: &'static str| Bytes::from_static(k.as_bytes());
-        let ranges = initial_ranges(vec![key("m"), key(""), key("c"), key("m")]).unwrap();
-        let expected = [("", Some("c")), ("c", Some("m")), ("m", None)];
-        let expected: Vec<RowRange> = expected
-            .into_iter()
-            .map(|(s, e)| RowRange {
-                start: key(s),
-                end: e.map(key),
-            })
-            .collect();
-        assert_eq!(ranges, expected);
-        assert_eq!(initial_ranges(vec![]).unwrap(), vec![RowRange::all()]);
-    }
-}
+mod tests;

@@ -107,8 +107,12 @@ async fn split_loop(master: Weak<Master>) {
         let Some(current) = master.upgrade() else {
             return;
         };
-        if let Err(error) = current.catalog.settle().await {
-            tracing::warn!(%error, "the outcome of a catalog change is still unknown");
+        {
+            // Beside a change it might take that one's unknown outcome for settled.
+            let _changing = current.changing.lock().await;
+            if let Err(error) = current.catalog.settle().await {
+                tracing::warn!(%error, "the outcome of a catalog change is still unknown");
+            }
         }
         if let Err(error) = current.split_due().await {
             tracing::warn!(%error, "a split failed; it will be tried again");
