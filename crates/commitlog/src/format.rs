@@ -60,8 +60,13 @@ impl SegmentHeader {
         if body.get(..8)? != SEGMENT_MAGIC || read_u32(bytes, 52)? != crc32fast::hash(body) {
             return None;
         }
+        // What a newer version keeps there is not for us to judge; of ours it is damage that the checksum covers.
+        let version = read_u32(bytes, 8)?;
+        if version == 0 || (version <= VERSION && read_u32(bytes, 32)? != 0) {
+            return None;
+        }
         Some(SegmentHeader {
-            version: read_u32(bytes, 8)?,
+            version,
             stream: read_u32(bytes, 12)?,
             number: read_u64(bytes, 16)?,
             previous: read_u64(bytes, 24)?,
@@ -103,6 +108,9 @@ impl GroupHeader {
         let bytes = bytes.get(..GROUP_HEADER_BYTES)?;
         let body = bytes.get(..24)?;
         if body.get(..4)? != GROUP_MAGIC || read_u32(bytes, 24)? != group_crc(segment, body) {
+            return None;
+        }
+        if read_u32(bytes, 8)? == 0 {
             return None;
         }
         Some(GroupHeader {
@@ -227,6 +235,32 @@ fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_right_checksum_does_not_excuse_what_we_never_write() {
+        let header = SegmentHeader {
+            version: VERSION,
+            stream: 1,
+            number: 2,
+            previous: 1,
+            previous_len: 90,
+            previous_synced: 56,
+        };
+        let with = |at: usize, value: u32| {
+            let mut bytes = header.encode().to_vec();
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let crc = crc32fast::hash(&bytes[..52]);
+            bytes[52..].copy_from_slice(&crc.to_le_bytes());
+            SegmentHeader::decode(&bytes)
+        };
+        assert_eq!(with(8, VERSION), Some(header));
+        assert_eq!(with(8, 0), None, "version 0");
+        assert_eq!(with(32, 1), None, "reserved bytes");
+        assert_eq!(with(8, VERSION + 1).map(|h| h.version), Some(VERSION + 1));
+        let group = |records| GroupHeader { records_len: 0, records, offset: 56, unsynced: 0 };
+        assert_eq!(GroupHeader::decode(2, &group(1).encode(2)), Some(group(1)));
+        assert_eq!(GroupHeader::decode(2, &group(0).encode(2)), None, "a group without records");
+    }
 
     #[test]
     fn paths_have_one_spelling() {
