@@ -342,11 +342,33 @@ pub fn tablet_key(table: TableId, tablet: TabletId) -> String {
     format!("{TABLETS}{:016x}/{:016x}", table.0, tablet.0)
 }
 
-/// The table and tablet of a record's key.
+/// The table and tablet of a record's key. Only what [`tablet_key`] makes is one: no capital digits, no signs.
 pub fn parse_tablet_key(key: &str) -> Option<(TableId, TabletId)> {
     let (table, tablet) = key.strip_prefix(TABLETS)?.split_once('/')?;
-    Some((
-        TableId(u64::from_str_radix(table, 16).ok()?),
-        TabletId(u64::from_str_radix(tablet, 16).ok()?),
-    ))
+    let table = TableId(u64::from_str_radix(table, 16).ok()?);
+    let tablet = TabletId(u64::from_str_radix(tablet, 16).ok()?);
+    (tablet_key(table, tablet) == key).then_some((table, tablet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tablet_keys_have_one_spelling() {
+        let key = tablet_key(TableId(0xab), TabletId(u64::MAX));
+        assert_eq!(
+            parse_tablet_key(&key),
+            Some((TableId(0xab), TabletId(u64::MAX)))
+        );
+        for other in [
+            key.replace("ab", "AB"),
+            key.replace("00ab", "+0ab"),
+            key.replace("00ab", "0ab"),
+            key.replace("00ab", "000ab"),
+            format!("{key}/"),
+        ] {
+            assert_eq!(parse_tablet_key(&other), None, "{other}");
+        }
+    }
 }

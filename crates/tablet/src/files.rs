@@ -109,13 +109,12 @@ impl FileRegistry {
         failure.map_or(Ok(deleted), |e| Err(e.into()))
     }
 
-    /// At start: deletes every sstable that no manifest refers to; how many.
+    /// At start: deletes every sstable that no manifest refers to; how many. Files whose names we would not give stay.
     pub async fn sweep(&self, referenced: &BTreeSet<FileId>) -> Result<usize> {
         let mut deleted = 0;
         for info in self.storage.list("sst/").await? {
-            let id = info.path.strip_prefix("sst/").and_then(|f| f.strip_suffix(".sst"));
-            let Some(id) = id.and_then(|hex| u64::from_str_radix(hex, 16).ok()) else { continue };
-            if !referenced.contains(&FileId(id)) {
+            let Some(id) = FileRef::parse_path(&info.path) else { continue };
+            if !referenced.contains(&id) {
                 self.storage.delete(&info.path).await.map_err(TabletError::from)?;
                 deleted += 1;
             }
@@ -127,5 +126,27 @@ impl FileRegistry {
     pub fn open_files(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         (inner.files.len(), inner.files.values().map(|e| e.sstable.pinned_bytes()).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_storage::memory::MemoryStorage;
+
+    #[tokio::test]
+    async fn the_sweep_takes_only_files_we_named() {
+        let storage = MemoryStorage::new();
+        let kept = [FileRef::path(FileId(0xa)), "sst/000000000000000B.sst".to_owned(), "sst/b.sst".to_owned()];
+        for path in kept.iter().chain([&FileRef::path(FileId(0xb))]) {
+            storage.put_if_absent(path, bytes::Bytes::new()).await.expect("a new medium");
+        }
+        let registry = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
+        let deleted = registry.sweep(&BTreeSet::from([FileId(0xa)])).await.expect("memory does not fail");
+        assert_eq!(deleted, 1);
+        let left = storage.list("sst/").await.expect("memory does not fail");
+        let mut left: Vec<String> = left.into_iter().map(|info| info.path).collect();
+        left.sort_by_key(|path| kept.iter().position(|k| k == path));
+        assert_eq!(left, kept);
     }
 }

@@ -95,6 +95,13 @@ impl FileRef {
         format!("sst/{:016x}.sst", file.0)
     }
 
+    /// The sstable of a path. Only what [`FileRef::path`] makes is one: no capital digits, no signs.
+    pub fn parse_path(path: &str) -> Option<FileId> {
+        let digits = path.strip_prefix("sst/")?.strip_suffix(".sst")?;
+        let file = FileId(u64::from_str_radix(digits, 16).ok()?);
+        (FileRef::path(file) == path).then_some(file)
+    }
+
     /// The reference cut down to keys in `[lower, upper)`; `None` when the bounds leave nothing.
     pub fn narrowed(&self, lower: Option<Bytes>, upper: Option<Bytes>) -> Option<FileRef> {
         let mut cut = self.clone();
@@ -199,11 +206,12 @@ pub fn path(tablet: TabletId, number: u64) -> String {
     format!("{}manifest-{number:016x}", directory(tablet))
 }
 
-/// The tablet and version number of a manifest's path.
-pub fn parse_path(path: &str) -> Option<(TabletId, u64)> {
-    let (tablet, file) = path.strip_prefix("tablets/")?.split_once('/')?;
-    let number = file.strip_prefix("manifest-")?;
-    Some((TabletId(u64::from_str_radix(tablet, 16).ok()?), u64::from_str_radix(number, 16).ok()?))
+/// The tablet and version number of a manifest's path. Only what [`path`] makes is one: no capital digits, no signs.
+pub fn parse_path(text: &str) -> Option<(TabletId, u64)> {
+    let (tablet, file) = text.strip_prefix("tablets/")?.split_once('/')?;
+    let number = u64::from_str_radix(file.strip_prefix("manifest-")?, 16).ok()?;
+    let tablet = TabletId(u64::from_str_radix(tablet, 16).ok()?);
+    (path(tablet, number) == text).then_some((tablet, number))
 }
 
 /// Writes the versions of one tablet. Used by one task at a time.
@@ -306,4 +314,22 @@ impl ManifestLog {
 pub fn inspect(path: &str, bytes: &[u8]) -> Result<String> {
     let manifest = Manifest::decode_file(path, bytes)?;
     Ok(format!("{manifest:#?}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_one_spelling() {
+        let manifest = path(TabletId(0xab), 0xcd);
+        assert_eq!(parse_path(&manifest), Some((TabletId(0xab), 0xcd)));
+        let sstable = FileRef::path(FileId(0xab));
+        assert_eq!(FileRef::parse_path(&sstable), Some(FileId(0xab)));
+        for (digits, other) in [("ab", "AB"), ("00ab", "+0ab"), ("00ab", "0ab"), ("00ab", "000ab"), ("00cd", "+0cd")] {
+            let (manifest, sstable) = (manifest.replace(digits, other), sstable.replace(digits, other));
+            assert_eq!(parse_path(&manifest), None, "{manifest}");
+            assert!(digits == "00cd" || FileRef::parse_path(&sstable).is_none(), "{sstable}");
+        }
+    }
 }
