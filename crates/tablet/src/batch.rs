@@ -114,6 +114,14 @@ impl Batch {
         input.is_empty().then_some(Batch { bytes, entries })
     }
 
+    /// Checks an encoded batch together with the sequence numbers of the log record that carried it: one for each
+    /// mutation, all in one epoch, as [`Batch::entries`] needs them.
+    pub fn decode_record(bytes: Bytes, first: SeqNo, last: SeqNo) -> Option<Batch> {
+        let batch = Batch::decode(bytes)?;
+        let one_each = !batch.is_empty() && last.0.checked_sub(first.0) == Some(batch.len() - 1);
+        (one_each && first.epoch() == last.epoch()).then_some(batch)
+    }
+
     /// The encoded bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -174,5 +182,21 @@ mod tests {
         for cut in 0..batch.bytes().len() {
             assert_eq!(Batch::decode(batch.bytes().slice(..cut)), None);
         }
+    }
+
+    #[test]
+    fn a_record_has_one_number_for_each_mutation() {
+        let mut builder = BatchBuilder::default();
+        let mutations = vec![Mutation::DeleteRow { up_to: Timestamp::MAX }; 2];
+        builder.push_row(&RowMutation { row: Bytes::from_static(b"r"), mutations });
+        let batch = builder.finish();
+        let decode = |first, last| Batch::decode_record(batch.bytes().clone(), SeqNo(first), SeqNo(last));
+        assert_eq!(decode(5, 6), Some(batch.clone()));
+        let last_of_epoch = SeqNo::COUNTER_MAX;
+        for (first, last) in [(5, 5), (5, 7), (6, 5), (u64::MAX, u64::MAX), (last_of_epoch, last_of_epoch + 1)] {
+            assert_eq!(decode(first, last), None, "{first}..={last}");
+        }
+        let empty = BatchBuilder::default().finish();
+        assert_eq!(Batch::decode_record(empty.bytes().clone(), SeqNo(1), SeqNo(0)), None);
     }
 }

@@ -161,15 +161,17 @@ async fn replay_log(
         let Some(tablet) = tablets.get(&record.tablet) else {
             return Ok(());
         };
-        let batch =
-            Batch::decode(record.payload.bytes().clone()).ok_or_else(|| LogError::Corruption {
+        let (payload, first, last) = (record.payload.bytes(), record.first, record.last);
+        let batch = Batch::decode_record(payload.clone(), first, last).ok_or_else(|| {
+            LogError::Corruption {
                 path: Arc::from("log"),
                 offset: 0,
                 detail: format!(
-                    "record {} of tablet {}: checksum right, batch not decodable",
-                    record.first, record.tablet
+                    "record {first}..={last} of tablet {}: checksum right, batch not decodable or of another length",
+                    record.tablet
                 ),
-            })?;
+            }
+        })?;
         tablet.replay(&batch, record.first, record.last);
         Ok(())
     })
