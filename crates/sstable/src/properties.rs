@@ -87,7 +87,8 @@ impl Properties {
     /// Cells that hide others. While there is one, the file must be read even when no put is wanted from it.
     pub fn deletes(&self) -> u64 {
         self.cells
-            .saturating_sub(self.count(CellKind::Put) + self.count(CellKind::Merge))
+            .saturating_sub(self.count(CellKind::Put))
+            .saturating_sub(self.count(CellKind::Merge))
     }
 
     /// Counts one cell; rows, blocks and keys are the writer's business.
@@ -121,6 +122,22 @@ impl Properties {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn impossible_counts_do_not_overflow() {
+        let mut properties = Properties {
+            smallest_key: b"k".to_vec(),
+            largest_key: b"k".to_vec(),
+            cells: 1,
+            kind_counts: vec![u64::MAX; CellKind::Merge as usize],
+            ..Properties::default()
+        };
+        let read = Properties::decode_checked(&properties.encode_to_vec());
+        assert_eq!(read.map(|p| p.deletes()), Ok(0));
+        properties.kind_counts = vec![1];
+        properties.cells = 3;
+        assert_eq!(properties.deletes(), 2);
+    }
 
     proptest! {
         #[test]
