@@ -24,3 +24,6 @@ pub use format::{Payload, Record};
 pub use replay::{ReplayReport, inspect, replay};
 pub use retention::SegmentInfo;
 pub use writer::{Append, LogMetrics, LogOptions, LogStream, Slot, is_no_space};
+
+#[cfg(test)]
+mod tests;

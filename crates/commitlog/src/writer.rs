@@ -175,19 +175,20 @@ impl LogStream {
     /// Deletes the segments that nobody needs. `is_flushed(tablet, seq)` says whether the tablet's files hold everything
     /// up to `seq`, or the tablet is no more.
     pub async fn delete_unneeded(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Result<usize, LogError> {
-        let unneeded = self.shared.retention.lock().take_unneeded(is_flushed);
-        let count = unneeded.len();
-        let mut failed = None;
-        for (number, info) in unneeded {
-            match self.shared.storage.delete(&info.path).await {
-                Ok(()) => self.shared.metrics.retained_bytes.sub(info.len as i64),
-                Err(e) => {
-                    self.shared.retention.lock().add(number, info);
-                    failed = Some(e);
-                }
+        let mut unneeded = self.shared.retention.lock().take_unneeded(is_flushed).into_iter();
+        let mut count = 0;
+        while let Some((number, info)) = unneeded.next() {
+            if let Err(error) = self.shared.storage.delete(&info.path).await {
+                // Those behind it stay as well: the header of each says what counts of the one before.
+                let mut retention = self.shared.retention.lock();
+                retention.add(number, info);
+                unneeded.for_each(|(number, info)| retention.add(number, info));
+                return Err(error.into());
             }
+            self.shared.metrics.retained_bytes.sub(info.len as i64);
+            count += 1;
         }
-        failed.map_or(Ok(count), |e| Err(e.into()))
+        Ok(count)
     }
 
     /// The tablets that keep the oldest closed segment.
@@ -229,6 +230,8 @@ struct Previous {
     number: u64,
     acknowledged: u64,
     synced: u64,
+    /// Behind what was acknowledged there may be a group that was refused.
+    refused: bool,
 }
 
 struct Task {
@@ -347,13 +350,21 @@ impl Task {
             previous_len: self.previous.acknowledged,
             previous_synced: self.previous.synced,
         };
-        if let Err(error) = file.append(&[header.encode()]).await {
+        let mut synced = 0;
+        let mut begun = file.append(&[header.encode()]).await;
+        if begun.is_ok() && self.previous.refused {
+            // The header is what keeps the refused from coming back. Should this segment be refused as well, the next
+            // one's header will name this one only, so this one must be durable by then.
+            begun = file.sync().await;
+            synced = file.len();
+        }
+        if let Err(error) = begun {
             // Nothing was acknowledged in it, so the stub means nothing; a leftover is an empty torn tail.
             let _ = self.shared.storage.delete(&path).await;
             return Err(error.into());
         }
         let info = SegmentInfo { path, ..SegmentInfo::default() };
-        Ok(Open { number, file, info, synced: 0, acknowledged: 0 })
+        Ok(Open { number, file, info, synced, acknowledged: 0 })
     }
 
     /// Ends a healthy segment. Its tail is synced, so that the order in which segments became durable is the order in
@@ -368,19 +379,19 @@ impl Task {
                 }
             }
         }
-        self.retire(open);
+        self.retire(open, false);
     }
 
     /// Ends a segment after a failure: it is never written or synced again, and what was refused in it stays refused.
     fn abandon_segment(&mut self) {
         if let Some(open) = self.segment.take() {
-            self.retire(open);
+            self.retire(open, true);
         }
     }
 
-    fn retire(&mut self, mut open: Open) {
+    fn retire(&mut self, mut open: Open, refused: bool) {
         let Open { number, acknowledged, synced, .. } = open;
-        self.previous = Previous { number, acknowledged, synced: synced.min(acknowledged) };
+        self.previous = Previous { number, acknowledged, synced: synced.min(acknowledged), refused };
         open.info.len = open.acknowledged;
         self.shared.open_bytes.store(0, Ordering::Relaxed);
         self.shared.retention.lock().add(open.number, open.info);

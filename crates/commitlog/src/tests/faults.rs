@@ -1,0 +1,211 @@
+//! Media that refuse: what was refused does not come back, and the log goes on.
+
+use super::*;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
+
+fn appends_fail() -> FaultPlan {
+    FaultPlan {
+        append_error: 1.0,
+        ..FaultPlan::default()
+    }
+}
+
+fn syncs_fail() -> FaultPlan {
+    FaultPlan {
+        sync_error: 1.0,
+        ..FaultPlan::default()
+    }
+}
+
+/// Writes 0 and 1, then refuses those from 2 on, one by one, under each of the plans, then writes 100.
+async fn refuse_under(plans: Vec<FaultPlan>) {
+    // Chance decides what becomes of bytes whose sync failed.
+    for seed in 0..20 {
+        let faulty = FaultyStorage::new(env(seed));
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+        log.write(0, Durability::Sync).await.unwrap();
+        log.write(1, Durability::Sync).await.unwrap();
+        for (n, plan) in (2..).zip(&plans) {
+            faulty.set_plan(plan.clone());
+            log.write(n, Durability::Sync).await.unwrap_err();
+        }
+        faulty.set_plan(FaultPlan::default());
+        log.write(100, Durability::Sync).await.unwrap();
+        assert_eq!(
+            replayed(&storage).await.unwrap(),
+            [0, 1, 100],
+            "as the process sees it"
+        );
+        faulty.crash();
+        let storage: Arc<dyn Storage> = faulty.reopen();
+        assert_eq!(
+            replayed(&storage).await.unwrap(),
+            [0, 1, 100],
+            "after a power loss"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_group_whose_append_failed_does_not_come_back() {
+    refuse_under(vec![appends_fail()]).await;
+}
+
+#[tokio::test]
+async fn a_group_whose_sync_failed_does_not_come_back() {
+    refuse_under(vec![syncs_fail()]).await;
+}
+
+#[tokio::test]
+async fn groups_refused_one_after_the_other_do_not_come_back() {
+    refuse_under(vec![syncs_fail(), syncs_fail()]).await;
+    refuse_under(vec![syncs_fail(), appends_fail(), syncs_fail()]).await;
+    let puts_fail = FaultPlan {
+        put_error: 1.0,
+        ..FaultPlan::default()
+    };
+    refuse_under(vec![syncs_fail(), puts_fail, syncs_fail()]).await;
+}
+
+/// The segment that says what was refused in the one before is not deleted as long as that one is there.
+#[tokio::test]
+async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
+    for seed in 0..20 {
+        let faulty = FaultyStorage::new(env(seed));
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+        log.write(0, Durability::Sync).await.unwrap();
+        faulty.set_plan(syncs_fail());
+        log.write(1, Durability::Sync).await.unwrap_err();
+        faulty.set_plan(FaultPlan::default());
+        log.submit_for(2, 2, Durability::Sync)
+            .await
+            .await
+            .unwrap()
+            .unwrap();
+        log.stream.rotate().await;
+        log.stream
+            .delete_unneeded(|tablet, _| tablet == TabletId(2))
+            .await
+            .unwrap();
+        faulty.crash();
+        let storage: Arc<dyn Storage> = faulty.reopen();
+        assert_eq!(replayed(&storage).await.unwrap(), [0, 2]);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_deletion_does_not_bring_back_what_was_refused() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+    for n in 0..41 {
+        faulty.set_plan(if n % 2 == 1 {
+            syncs_fail()
+        } else {
+            FaultPlan::default()
+        });
+        assert_eq!(log.write(n, Durability::Sync).await.is_err(), n % 2 == 1);
+    }
+    faulty.set_plan(FaultPlan {
+        put_error: 0.5,
+        ..FaultPlan::default()
+    });
+    while log.stream.delete_unneeded(|_, _| true).await.is_err() {
+        faulty.set_plan(FaultPlan::default());
+        let found = replayed(&storage).await.unwrap();
+        assert!(found.iter().all(|n| n % 2 == 0), "{found:?}");
+        faulty.set_plan(FaultPlan {
+            put_error: 0.5,
+            ..FaultPlan::default()
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_until_there_is_space() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+    log.write(0, Durability::Sync).await.unwrap();
+    let used: u64 = storage
+        .list("")
+        .await
+        .unwrap()
+        .iter()
+        .map(|file| file.len)
+        .sum();
+    faulty.set_plan(FaultPlan {
+        space_limit: Some(used + 100),
+        ..FaultPlan::default()
+    });
+    let mut accepted = vec![0];
+    let mut refused = 0;
+    for n in 1..10 {
+        match log.write(n, Durability::Sync).await {
+            Ok(()) => accepted.push(n),
+            Err(error) => {
+                assert!(crate::is_no_space(&error), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 5, "{accepted:?}");
+    faulty.set_plan(FaultPlan::default());
+    log.write(10, Durability::Sync).await.unwrap();
+    accepted.push(10);
+    assert_eq!(replayed(&storage).await.unwrap(), accepted);
+    faulty.crash();
+    let storage: Arc<dyn Storage> = faulty.reopen();
+    assert_eq!(replayed(&storage).await.unwrap(), accepted);
+}
+
+/// Random writes with errors and power losses: what was acknowledged with a sync comes back, in order; what was refused
+/// comes back at most where the process ended before it wrote anything more.
+#[tokio::test]
+async fn acknowledged_records_survive_faults_and_power_loss() {
+    for round in 0..60u64 {
+        let env = env(round);
+        let faulty = FaultyStorage::new(env.clone());
+        let mut storage: Arc<dyn Storage> = faulty.clone();
+        let mut medium = faulty;
+        let numbers = Numbers::default();
+        let (mut n, mut acknowledged, mut maybe) = (0, Vec::new(), Vec::new());
+        for _ in 0..5 {
+            medium.set_plan(FaultPlan {
+                append_error: 0.05,
+                sync_error: 0.05,
+                put_error: 0.1,
+                ..FaultPlan::default()
+            });
+            let log = Log::start(&storage, &numbers, 300, Vec::new());
+            let mut refused_last = Vec::new();
+            for _ in 0..env.random_below(30) {
+                match log.write(n, Durability::Sync).await {
+                    Ok(()) => {
+                        acknowledged.push(n);
+                        refused_last.clear();
+                    }
+                    Err(_) => refused_last.push(n),
+                }
+                n += 1;
+            }
+            maybe.append(&mut refused_last);
+            medium.crash();
+            drop(log);
+            medium = medium.reopen();
+            storage = medium.clone();
+            medium.set_plan(FaultPlan::default());
+            let found = replayed(&storage).await.unwrap();
+            assert!(found.is_sorted(), "round {round}: {found:?}");
+            let lost: Vec<_> = acknowledged.iter().filter(|n| !found.contains(n)).collect();
+            assert!(lost.is_empty(), "round {round}: lost {lost:?}");
+            let back: Vec<_> = found
+                .iter()
+                .filter(|n| !acknowledged.contains(n) && !maybe.contains(n))
+                .collect();
+            assert!(back.is_empty(), "round {round}: {back:?} came back");
+        }
+    }
+}
