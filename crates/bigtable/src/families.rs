@@ -37,7 +37,14 @@ pub(crate) fn new_family(name: String, family: admin::ColumnFamily) -> Result<Ne
 /// A family as the API shows it.
 pub(crate) fn family_proto(family: &Family) -> admin::ColumnFamily {
     admin::ColumnFamily {
-        gc_rule: family.gc_rule.as_ref().map(gc_rule_proto),
+        // An empty rule rather than none: prost leaves a default message out of a map entry, and Google's Node client
+        // fails on an entry without its message.
+        gc_rule: Some(
+            family
+                .gc_rule
+                .as_ref()
+                .map_or_else(admin::GcRule::default, gc_rule_proto),
+        ),
         value_type: value_type_proto(family),
     }
 }

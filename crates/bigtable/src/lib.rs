@@ -18,6 +18,7 @@ mod data;
 mod families;
 mod features;
 mod filters;
+pub mod fuzzing;
 mod instance_data;
 mod instances;
 mod mutations;
