@@ -26,3 +26,6 @@ pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
 pub use scan::{ScanSpec, TabletScanner};
 pub use tablet::{Tablet, TabletContext};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Tablets without a server: what the simulation's model has found, as small cases; and the files of version 1.
+#![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
+
+mod golden;
+
+use crate::manifest::Manifest;
+use crate::scan::{ScanSpec, TabletScanner};
+use crate::{BatchBuilder, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletMetrics};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{
+    Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, Mutation,
+    RowMutation, RowSet, TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+};
+
+fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> {
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule,
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    let group = LocalityGroup {
+        id: GroupId(0),
+        name: "default".to_owned(),
+        compression: Compression::None,
+    };
+    Arc::new(TableSchema {
+        id: TableId(1),
+        name: TableName::new("n", "t"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule,
+        durability: None,
+        deletion_protection: false,
+        families: [(FamilyId(1), family)].into(),
+        next_family: FamilyId(2),
+        groups: vec![group],
+        tablet_bytes_max: 0,
+        front_end_data: Vec::new(),
+    })
+}
+
+async fn tablet(schema: Arc<TableSchema>) -> Arc<Tablet> {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let context = TabletContext {
+        env: TokioRuntime::current(),
+        storage: storage.clone(),
+        files: Arc::new(FileRegistry::new(storage, Arc::new(Cache::new(0)), 1)),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    };
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    Tablet::create(context, schema, manifest).await.unwrap()
+}
+
+fn put(timestamp: i64, value: &'static str) -> Mutation {
+    Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(timestamp),
+        value: Bytes::from_static(value.as_bytes()),
+    }
+}
+
+fn write(tablet: &Tablet, mutations: Vec<Mutation>) {
+    let mut builder = BatchBuilder::default();
+    builder.push_row(&RowMutation {
+        row: Bytes::from_static(b"r"),
+        mutations,
+    });
+    let batch = builder.finish();
+    let first = tablet.sequence(batch.len(), |first| first).unwrap();
+    tablet.apply(&batch, first);
+}
+
+/// Everything a scan finds, as `timestamp=value`.
+async fn read(tablet: &Arc<Tablet>) -> String {
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: None,
+        reversed: false,
+        raw: false,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut found = Vec::new();
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        for (_, cells) in batch.rows() {
+            found.extend(
+                cells
+                    .iter()
+                    .map(|c| format!("{}={}", c.timestamp, c.value.escape_ascii())),
+            );
+        }
+    }
+    found.join(" ")
+}
+
+#[tokio::test]
+async fn deleting_a_row_hides_all_of_it() {
+    for rule in [DeleteRule::BySequence, DeleteRule::ByTimestamp] {
+        let tablet = tablet(schema(rule, None)).await;
+        write(&tablet, vec![put(1, "a"), put(2, "b"), put(3, "c")]);
+        write(
+            &tablet,
+            vec![Mutation::DeleteRow {
+                up_to: Timestamp(2),
+            }],
+        );
+        assert_eq!(read(&tablet).await, "3=c", "{rule:?}");
+        tablet.compact_all().await.unwrap();
+        assert_eq!(read(&tablet).await, "3=c", "{rule:?} after a compaction");
+        write(
+            &tablet,
+            vec![Mutation::DeleteRow {
+                up_to: Timestamp::MAX,
+            }],
+        );
+        assert_eq!(read(&tablet).await, "", "{rule:?}");
+    }
+}
+
+/// The flush sees two versions and may keep one; but the other hides an older entry in the file below.
+#[tokio::test]
+async fn what_a_rule_drops_does_not_uncover_what_was_overwritten() {
+    let tablet = tablet(schema(DeleteRule::BySequence, Some(GcRule::MaxVersions(1)))).await;
+    write(&tablet, vec![put(1, "old")]);
+    tablet.flush().await.unwrap();
+    write(&tablet, vec![put(1, "new"), put(2, "newest")]);
+    tablet.flush().await.unwrap();
+    assert_eq!(read(&tablet).await, "2=newest");
+    let (family, qualifier) = (FamilyId(1), Bytes::from_static(b"q"));
+    write(
+        &tablet,
+        vec![Mutation::DeleteVersion {
+            family,
+            qualifier,
+            timestamp: Timestamp(2),
+        }],
+    );
+    assert_eq!(read(&tablet).await, "1=new");
+}
