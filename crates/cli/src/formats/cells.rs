@@ -8,45 +8,17 @@
 //! Invariant: reading a written row gives the same row, whatever its bytes.
 
 use super::jsonl::reason;
-use super::lines::Lines;
+use super::lines::RecordLines;
 use crate::escape;
-use crate::records::{CellValue, Parsed, Record, RecordReader, RowCells};
+use crate::records::{CellValue, Record, RowCells};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{self, BufRead};
 
 /// Reads records as [`Record::Row`].
-pub struct CellsReader<R> {
-    lines: Lines<R>,
-}
-
-impl<R: BufRead> CellsReader<R> {
-    /// Starts before the first line.
-    pub fn new(input: R) -> Self {
-        CellsReader {
-            lines: Lines::new(input),
-        }
-    }
-}
-
-impl<R: BufRead + Send> RecordReader for CellsReader<R> {
-    fn read(&mut self) -> io::Result<Option<Parsed>> {
-        while self.lines.advance()? {
-            if !self.lines.line().trim_ascii().is_empty() {
-                let record = parse_row(self.lines.line()).map(Record::Row);
-                return Ok(Some(Parsed {
-                    line: self.lines.number(),
-                    record,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn raw(&self) -> &[u8] {
-        self.lines.line()
-    }
+pub fn reader<R: BufRead + Send>(input: R) -> RecordLines<R> {
+    RecordLines::new(input, |line| parse_row(line).map(Record::Row))
 }
 
 /// A byte string in one of its two JSON spellings.

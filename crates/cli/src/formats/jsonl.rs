@@ -6,9 +6,9 @@
 //!
 //! Writing (`flat`): `{"row": key, "family:qualifier": newest value, ...}`.
 
-use super::lines::Lines;
+use super::lines::RecordLines;
 use crate::escape;
-use crate::records::{Column, Parsed, Record, RecordReader, RowCells};
+use crate::records::{Column, Record, RowCells};
 use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -16,36 +16,8 @@ use std::collections::HashSet;
 use std::io::{self, BufRead};
 
 /// Reads records as [`Record::Columns`].
-pub struct JsonReader<R> {
-    lines: Lines<R>,
-}
-
-impl<R: BufRead> JsonReader<R> {
-    /// Starts before the first line.
-    pub fn new(input: R) -> Self {
-        JsonReader {
-            lines: Lines::new(input),
-        }
-    }
-}
-
-impl<R: BufRead + Send> RecordReader for JsonReader<R> {
-    fn read(&mut self) -> io::Result<Option<Parsed>> {
-        while self.lines.advance()? {
-            if !self.lines.line().trim_ascii().is_empty() {
-                let record = parse_object(self.lines.line()).map(Record::Columns);
-                return Ok(Some(Parsed {
-                    line: self.lines.number(),
-                    record,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn raw(&self) -> &[u8] {
-        self.lines.line()
-    }
+pub fn reader<R: BufRead + Send>(input: R) -> RecordLines<R> {
+    RecordLines::new(input, |line| parse_object(line).map(Record::Columns))
 }
 
 /// Parses one line into columns.
@@ -157,6 +129,7 @@ pub fn write_flat(row: &RowCells, out: &mut Vec<u8>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::RecordReader;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -223,7 +196,7 @@ mod tests {
 
     #[test]
     fn reader_skips_blank_lines() {
-        let mut reader = JsonReader::new(&b"\n{\"a\":1}\n  \n{\n"[..]);
+        let mut reader = reader(&b"\n{\"a\":1}\n  \n{\n"[..]);
         assert_eq!(reader.read().unwrap().unwrap().line, 2);
         let bad = reader.read().unwrap().unwrap();
         assert!(bad.line == 4 && bad.record.is_err());

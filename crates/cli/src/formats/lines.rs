@@ -1,6 +1,6 @@
 //! Lines of a byte stream, counted and bounded: the base of the line-oriented formats.
 
-use crate::records::{RECORD_BYTES_MAX, too_long};
+use crate::records::{Parsed, RECORD_BYTES_MAX, Record, RecordReader, too_long};
 use std::io::{self, BufRead};
 
 /// Reads lines without their line break (`\n` or `\r\n`) and knows their numbers.
@@ -52,6 +52,35 @@ impl<R: BufRead> Lines<R> {
     /// The number of the current line, from 1.
     pub fn number(&self) -> u64 {
         self.number
+    }
+}
+
+/// Reads a record from every line that is not blank.
+pub struct RecordLines<R> {
+    lines: Lines<R>,
+    parse: fn(&[u8]) -> Result<Record, String>,
+}
+
+impl<R: BufRead> RecordLines<R> {
+    /// Starts before the first line; `parse` makes a record of a line, or says why not.
+    pub fn new(input: R, parse: fn(&[u8]) -> Result<Record, String>) -> Self {
+        RecordLines { lines: Lines::new(input), parse }
+    }
+}
+
+impl<R: BufRead + Send> RecordReader for RecordLines<R> {
+    fn read(&mut self) -> io::Result<Option<Parsed>> {
+        while self.lines.advance()? {
+            if !self.lines.line().trim_ascii().is_empty() {
+                let record = (self.parse)(self.lines.line());
+                return Ok(Some(Parsed { line: self.lines.number(), record }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn raw(&self) -> &[u8] {
+        self.lines.line()
     }
 }
 

@@ -8,10 +8,10 @@ use crate::checkpoint::InputIdentity;
 use crate::compression::{Compression, decompress};
 use crate::escape::escape;
 use crate::formats::InputFormat;
-use crate::formats::cells::CellsReader;
+use crate::formats::cells;
 use crate::formats::deb822::StanzaReader;
 use crate::formats::delimited::{DelimitedReader, Dialect};
-use crate::formats::jsonl::JsonReader;
+use crate::formats::jsonl;
 use crate::mapping::Mapping;
 use crate::records::RecordReader;
 use anyhow::{Context, Result, bail};
@@ -82,8 +82,8 @@ pub fn open(
         InputFormat::Auto => bail!("the name of the input does not tell its format; give --format"),
         InputFormat::Csv => Box::new(DelimitedReader::new(input, dialect(b','))?),
         InputFormat::Tsv => Box::new(DelimitedReader::new(input, dialect(b'\t'))?),
-        InputFormat::Jsonl => Box::new(JsonReader::new(input)),
-        InputFormat::Cells => Box::new(CellsReader::new(input)),
+        InputFormat::Jsonl => Box::new(jsonl::reader(input)),
+        InputFormat::Cells => Box::new(cells::reader(input)),
         InputFormat::Deb822 => Box::new(StanzaReader::new(input)),
     };
     Ok((reader, bytes))
