@@ -5,6 +5,7 @@
 
 use crate::compaction::{self, Job, JobReport};
 use crate::error::{Result, TabletError};
+use crate::files::FileRegistry;
 use crate::manifest::{FileRef, Manifest, ManifestLog};
 use crate::merge::Source;
 use crate::picker::{self, FileSummary, Pick};
@@ -13,6 +14,7 @@ use crate::tablet::Tablet;
 use bytes::Bytes;
 use stele_env::PlantedBug;
 use stele_sstable::WriteOptions;
+use stele_storage::StorageError;
 use stele_types::key;
 use stele_types::{FileId, GroupId, RowRange, TabletId};
 
@@ -24,11 +26,13 @@ pub struct Committer {
     /// Files of commits whose outcome is unknown: the medium may hold a manifest that refers to them, until a later one
     /// is durable.
     limbo: Vec<FileId>,
+    /// The tablet is no more: whatever still runs for it must not take references again.
+    released: bool,
 }
 
 impl Committer {
     pub(crate) fn new(log: ManifestLog, manifest: Manifest) -> Self {
-        Committer { log, manifest, limbo: Vec::new() }
+        Committer { log, manifest, limbo: Vec::new(), released: false }
     }
 }
 
@@ -42,17 +46,23 @@ impl Tablet {
         self.freeze();
         let state = self.state();
         let Some(newest) = state.frozen.last().map(|f| f.newest) else { return Ok(false) };
+        self.settle().await?;
         let start = self.env().now();
         let mut written = Vec::new();
         for group in &state.groups {
-            if let Some(file) = self.flush_group(&state, group.id).await? {
-                written.push((group.id, file));
+            match self.flush_group(&state, group.id).await {
+                Ok(file) => written.extend(file.map(|file| (group.id, file))),
+                Err(error) => {
+                    written.iter().for_each(|(_, file)| self.context.files.discard(file.id()));
+                    return Err(error);
+                }
             }
         }
         let metrics = &self.context.metrics;
         metrics.flush_bytes.inc_by(written.iter().map(|(_, f)| f.len).sum());
         let flushed = state.frozen.len();
-        let added = written.clone();
+        let made: Vec<FileId> = written.iter().map(|(_, file)| file.id()).collect();
+        let added = written;
         let change = move |manifest: &mut Manifest| {
             manifest.flushed_through = manifest.flushed_through.max(newest.0);
             for (group, file) in added {
@@ -61,7 +71,7 @@ impl Tablet {
                 manifest.set_files(group, files);
             }
         };
-        self.commit(change, |state| drop(state.frozen.drain(..flushed))).await?;
+        self.commit(&made, change, |state| drop(state.frozen.drain(..flushed))).await?;
         self.set_flushed(newest);
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
@@ -121,6 +131,7 @@ impl Tablet {
     }
 
     async fn compact_files(&self, group: GroupId, files: &[HeldFile], pick: Pick) -> Result<()> {
+        self.settle().await?;
         let start = self.env().now();
         let inputs = files.get(pick.files.clone()).unwrap_or_default();
         let sources = inputs.iter().map(|f| f.source(READ)).collect();
@@ -130,6 +141,7 @@ impl Tablet {
         metrics.compaction_written_bytes.inc_by(report.file.as_ref().map_or(0, |f| f.len));
         let replaced: Vec<FileRef> = inputs.iter().map(|f| f.reference.clone()).collect();
         let output = report.file;
+        let made: Vec<FileId> = output.iter().map(FileRef::id).collect();
         let change = move |manifest: &mut Manifest| {
             let mut now = manifest.files(group).to_vec();
             // Only flushes have changed the list meanwhile, and they append.
@@ -138,7 +150,7 @@ impl Tablet {
                 manifest.set_files(group, now);
             }
         };
-        self.commit(change, |_| {}).await?;
+        self.commit(&made, change, |_| {}).await?;
         metrics.compactions.inc();
         metrics.compaction_seconds.observe((self.env().now() - start).as_secs_f64());
         Ok(())
@@ -161,25 +173,41 @@ impl Tablet {
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever
-    /// of the state the manifest does not describe.
-    async fn commit(&self, change: impl FnOnce(&mut Manifest), publish: impl FnOnce(&mut State)) -> Result<()> {
+    /// of the state the manifest does not describe. `made` are the new files: those that no manifest can come to refer to
+    /// are discarded.
+    async fn commit(
+        &self,
+        made: &[FileId],
+        change: impl FnOnce(&mut Manifest),
+        publish: impl FnOnce(&mut State),
+    ) -> Result<()> {
         let mut committer = self.committer.lock().await;
-        let Committer { log, manifest, limbo } = &mut *committer;
+        let files = &self.context.files;
+        if committer.released {
+            made.iter().for_each(|file| files.discard(*file));
+            return Err(TabletError::Closed { tablet: self.id() });
+        }
+        let Committer { log, manifest, limbo, .. } = &mut *committer;
         let mut next = manifest.clone();
         change(&mut next);
         next.written_micros = self.wall_micros();
-        let files = &self.context.files;
-        let mut held = Vec::new();
-        for group in &next.groups {
-            held.push((GroupId(group.group), state::hold(&group.files, files).await?));
-        }
-        if let Err(error) = log.commit(&next).await {
-            // The new manifest may be on the medium: what it refers to must stay until a later one replaces it.
-            limbo.extend(next.all_files().map(FileRef::id));
-            if matches!(error, TabletError::Fenced { .. }) {
-                self.close();
+        let unused = |file: &&FileId| !next.all_files().any(|used| used.id() == **file);
+        made.iter().filter(unused).for_each(|file| files.discard(*file));
+        let held = match hold_all(&next, files).await {
+            Ok(held) => held,
+            Err(error) => {
+                made.iter().for_each(|file| files.discard(*file));
+                return Err(error);
             }
-            return Err(error);
+        };
+        if let Err(error) = log.commit(&next).await {
+            let references = next.all_files().map(FileRef::id);
+            match &error {
+                TabletError::Storage(StorageError::NoSpace { .. }) => references.for_each(|file| files.release(file)),
+                // The new manifest may be on the medium: what it refers to must stay until a later one replaces it.
+                _ => limbo.extend(references),
+            }
+            return Err(self.not_committed(error));
         }
         self.update_state(|state| {
             for group in &mut state.groups {
@@ -195,6 +223,26 @@ impl Tablet {
         let replaced = std::mem::replace(manifest, next);
         replaced.all_files().map(FileRef::id).chain(limbo.drain(..)).for_each(|file| files.release(file));
         Ok(())
+    }
+
+    /// After a commit of unknown outcome: commits the manifest as it was, which decides. Before that no new file is
+    /// made, or a medium that fails for long would fill up with files that must be kept.
+    async fn settle(&self) -> Result<()> {
+        let mut committer = self.committer.lock().await;
+        let Committer { log, manifest, limbo, released } = &mut *committer;
+        if limbo.is_empty() || *released {
+            return Ok(());
+        }
+        log.commit(manifest).await.map_err(|error| self.not_committed(error))?;
+        limbo.drain(..).for_each(|file| self.context.files.release(file));
+        Ok(())
+    }
+
+    fn not_committed(&self, error: TabletError) -> TabletError {
+        if matches!(error, TabletError::Fenced { .. }) {
+            self.close();
+        }
+        error
     }
 
     /// A row that divides the tablet into two halves of about equal size; `None` when there is none.
@@ -263,13 +311,14 @@ impl Tablet {
         let change = |manifest: &mut Manifest| {
             left.into_iter().for_each(|(group, files)| manifest.set_files(group, files));
         };
-        self.commit(change, |_| {}).await
+        self.commit(&[], change, |_| {}).await
     }
 
     /// Gives up all files; for a tablet that is no more, after the catalog has forgotten it.
     pub async fn release_files(&self) {
         let mut committer = self.committer.lock().await;
-        let Committer { manifest, limbo, .. } = &mut *committer;
+        let Committer { manifest, limbo, released, .. } = &mut *committer;
+        *released = true;
         let files = manifest.all_files().map(FileRef::id).collect::<Vec<_>>();
         manifest.groups.clear();
         files.into_iter().chain(limbo.drain(..)).for_each(|file| self.context.files.release(file));
@@ -303,6 +352,22 @@ impl Tablet {
     }
 }
 
+/// Opens all files of a manifest, by group. On an error no reference is kept.
+async fn hold_all(manifest: &Manifest, files: &FileRegistry) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
+    let mut held: Vec<(GroupId, Vec<HeldFile>)> = Vec::new();
+    for group in &manifest.groups {
+        match state::hold(&group.files, files).await {
+            Ok(files) => held.push((GroupId(group.group), files)),
+            Err(error) => {
+                let references = held.iter().flat_map(|(_, held)| held);
+                references.for_each(|file| files.release(file.reference.id()));
+                return Err(error);
+            }
+        }
+    }
+    Ok(held)
+}
+
 fn summary(file: &HeldFile) -> FileSummary {
     FileSummary {
         bytes: file.bytes(),
@@ -311,3 +376,6 @@ fn summary(file: &HeldFile) -> FileSummary {
         file_bytes: file.reference.len,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -252,8 +252,9 @@ impl ManifestLog {
         Ok((ManifestLog { storage, tablet, number, stale: numbers }, manifest))
     }
 
-    /// Makes `manifest` the newest version. After an error other than `Fenced` the old one or the new one may be the
-    /// newest on the medium, so what either refers to must be kept; a later commit settles it.
+    /// Makes `manifest` the newest version. After `NoSpace` the old one still is. After any other error but `Fenced` the
+    /// old one or the new one may be the newest on the medium, so what either refers to must be kept; a later commit
+    /// settles it.
     pub async fn commit(&mut self, manifest: &Manifest) -> Result<()> {
         let content = manifest.encode_file();
         let mut failure = None;
@@ -271,7 +272,8 @@ impl ManifestLog {
                     self.check_not_fenced(number, manifest).await?;
                     self.advance(number);
                 }
-                Err(error @ StorageError::NoSpace { .. }) => return Err(error.into()),
+                // After an attempt of unknown outcome the whole is unknown.
+                Err(error @ StorageError::NoSpace { .. }) => return Err(failure.unwrap_or(error).into()),
                 Err(error) => {
                     // Whether it exists now is unknown; the next attempt takes the number after it.
                     self.advance(number);

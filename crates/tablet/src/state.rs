@@ -159,12 +159,17 @@ impl HeldFile {
     }
 }
 
-/// Opens references.
+/// Opens references. On an error none is kept.
 pub async fn hold(references: &[FileRef], files: &FileRegistry) -> Result<Vec<HeldFile>> {
-    let mut held = Vec::with_capacity(references.len());
+    let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
     for reference in references {
-        let sstable = files.acquire(reference.id()).await?;
-        held.push(HeldFile { reference: reference.clone(), sstable });
+        match files.acquire(reference.id()).await {
+            Ok(sstable) => held.push(HeldFile { reference: reference.clone(), sstable }),
+            Err(error) => {
+                held.iter().for_each(|file| files.release(file.reference.id()));
+                return Err(error);
+            }
+        }
     }
     Ok(held)
 }

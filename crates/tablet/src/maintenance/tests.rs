@@ -1,0 +1,179 @@
+//! What is left on the medium when a commit fails, and of a tablet that is no more.
+
+use super::*;
+use crate::{BatchBuilder, FileRegistry, MemoryAccount, TabletContext, TabletMetrics};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_sstable::Cache;
+use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile, Storage};
+use stele_types::{
+    Compression, DeleteRule, Family, FamilyId, LocalityGroup, Mutation, RowMutation, TableId, TableName,
+    TableSchema, TimeUnit, Timestamp, ValueType,
+};
+
+/// A medium whose puts fail on demand, while files can be written.
+struct NoPuts {
+    medium: Arc<MemoryStorage>,
+    failure: Mutex<Option<StorageError>>,
+}
+
+#[async_trait]
+impl Storage for NoPuts {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        self.medium.create(path).await
+    }
+
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        self.medium.open(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        let failure = self.failure.lock().clone();
+        match failure {
+            Some(failure) => Err(failure),
+            None => self.medium.put_if_absent(path, content).await,
+        }
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        self.medium.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.medium.delete(path).await
+    }
+
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.medium.sync_file(path).await
+    }
+
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.medium.free_bytes().await
+    }
+}
+
+struct Bench {
+    storage: Arc<NoPuts>,
+    tablet: Arc<Tablet>,
+    rows: u64,
+}
+
+impl Bench {
+    async fn new() -> Bench {
+        let storage = Arc::new(NoPuts { medium: MemoryStorage::new(), failure: Mutex::new(None) });
+        let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(1 << 20)), 1);
+        let context = TabletContext {
+            env: TokioRuntime::current(),
+            storage: storage.clone(),
+            files: Arc::new(files),
+            memory: MemoryAccount::default(),
+            metrics: TabletMetrics::new(&Metrics::new()),
+        };
+        let manifest = Manifest { tablet: 1, table: 1, epoch: 1, ..Manifest::default() };
+        let tablet = Tablet::create(context, Arc::new(schema()), manifest).await.unwrap();
+        Bench { storage, tablet, rows: 0 }
+    }
+
+    fn write(&mut self) {
+        let mut builder = BatchBuilder::default();
+        let put = Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(1),
+            value: Bytes::from_static(b"v"),
+        };
+        builder.push_row(&RowMutation { row: self.rows.to_string().into(), mutations: vec![put] });
+        self.rows += 1;
+        let batch = builder.finish();
+        let first = self.tablet.sequence(batch.len(), |first| first).unwrap();
+        self.tablet.apply(&batch, first);
+    }
+
+    fn fail(&self, failure: Option<StorageError>) {
+        *self.storage.failure.lock() = failure;
+    }
+
+    /// Sstables left when what can go has gone.
+    async fn sstables(&self) -> usize {
+        self.tablet.context.files.delete_obsolete().await.unwrap();
+        self.storage.list("sst/").await.unwrap().len()
+    }
+}
+
+fn schema() -> TableSchema {
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    TableSchema {
+        id: TableId(1),
+        name: TableName::new("n", "t"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: [(FamilyId(1), family)].into(),
+        next_family: FamilyId(2),
+        groups: vec![LocalityGroup { id: GroupId(0), name: "default".to_owned(), compression: Compression::None }],
+        tablet_bytes_max: 0,
+        front_end_data: Vec::new(),
+    }
+}
+
+fn io() -> StorageError {
+    StorageError::Io { path: "manifest".to_owned(), operation: "put", message: "broken".to_owned() }
+}
+
+#[tokio::test]
+async fn commits_that_fail_for_long_leave_one_file_at_most() {
+    let mut bench = Bench::new().await;
+    bench.write();
+    bench.tablet.flush().await.unwrap();
+    bench.write();
+    bench.fail(Some(io()));
+    for _ in 0..5 {
+        bench.tablet.flush().await.unwrap_err();
+        assert_eq!(bench.sstables().await, 2, "the file that the failed manifest may refer to stays");
+    }
+    bench.fail(None);
+    bench.tablet.flush().await.unwrap();
+    assert_eq!(bench.sstables().await, 2);
+}
+
+#[tokio::test]
+async fn a_commit_without_space_gives_its_files_back() {
+    let mut bench = Bench::new().await;
+    bench.write();
+    bench.fail(Some(StorageError::NoSpace { path: "manifest".to_owned() }));
+    bench.tablet.flush().await.unwrap_err();
+    assert_eq!(bench.sstables().await, 0);
+    bench.fail(None);
+    bench.tablet.flush().await.unwrap();
+    assert_eq!(bench.sstables().await, 1);
+}
+
+#[tokio::test]
+async fn a_flush_that_ends_after_the_tablet_was_dropped_leaves_nothing() {
+    let mut bench = Bench::new().await;
+    bench.write();
+    bench.tablet.flush().await.unwrap();
+    bench.write();
+    // As a flush or a compaction that began before does.
+    bench.tablet.close();
+    bench.tablet.release_files().await;
+    bench.tablet.flush().await.unwrap_err();
+    let Bench { storage, tablet, .. } = bench;
+    let files = tablet.context.files.clone();
+    drop(tablet);
+    files.delete_obsolete().await.unwrap();
+    assert_eq!(storage.list("sst/").await.unwrap(), []);
+}
