@@ -18,7 +18,8 @@ use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry};
 use stele_env::Env;
 use stele_types::{
-    Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableName, TableSchema, TabletId,
+    Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableId, TableName, TableSchema,
+    TabletId,
 };
 
 /// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
@@ -60,6 +61,19 @@ impl Shared {
             .map_err(|e| ServiceError::new(e.kind(), e.to_string()))
     }
 
+    /// The table as it is now, provided that it still is the one a request began with. Family ids mean something else in
+    /// a table that took its name.
+    fn same_table(&self, name: &TableName, id: TableId) -> ServiceResult<Arc<TableEntry>> {
+        let table = self.table(name)?;
+        if table.schema.id == id {
+            Ok(table)
+        } else {
+            Err(ServiceError::not_found(format!(
+                "table {name} was dropped and made anew during the request"
+            )))
+        }
+    }
+
     /// Calls the tablet of a row until it is found, pausing between attempts. Other errors are the caller's.
     async fn with_tablet<T, F: Future<Output = ServiceResult<T>>>(
         &self,
@@ -67,9 +81,10 @@ impl Shared {
         row: &[u8],
         call: impl Fn(TabletId) -> F,
     ) -> ServiceResult<T> {
+        let id = self.table(table)?.schema.id;
         let mut attempt = 0;
         loop {
-            let tablet = self.table(table)?.tablet_of(row).id;
+            let tablet = self.same_table(table, id)?.tablet_of(row).id;
             match call(tablet).await {
                 Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
                     attempt += 1;
@@ -89,12 +104,13 @@ impl Shared {
     async fn mutate_some(
         &self,
         request: &MutateRows,
+        id: TableId,
         mut left: Vec<usize>,
         results: &mut [ServiceResult<()>],
     ) {
         let mut attempt = 0;
         while !left.is_empty() {
-            let table = match self.table(&request.table) {
+            let table = match self.same_table(&request.table, id) {
                 Ok(table) => table,
                 Err(error) => {
                     left.iter().for_each(|&i| results[i] = Err(error.clone()));
@@ -159,6 +175,7 @@ impl TableService for Router {
         let left = request.rows.clone();
         Ok(Box::new(RoutedRows {
             shared: self.shared.clone(),
+            table: schema.id,
             request,
             left,
             limit,
@@ -168,10 +185,12 @@ impl TableService for Router {
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
-        self.shared.table(&request.table)?;
+        let id = self.shared.table(&request.table)?.schema.id;
         let mut results = vec![Ok(()); request.rows.len()];
         let all = (0..request.rows.len()).collect();
-        self.shared.mutate_some(&request, all, &mut results).await;
+        self.shared
+            .mutate_some(&request, id, all, &mut results)
+            .await;
         Ok(results)
     }
 
@@ -281,6 +300,7 @@ impl TableService for Router {
 /// A read over the tablets of a table, one after the other.
 struct RoutedRows {
     shared: Arc<Shared>,
+    table: TableId,
     request: ReadRows,
     /// Rows not read yet.
     left: RowSet,
@@ -341,7 +361,7 @@ impl RoutedRows {
             ranges.first()
         };
         let Some(next) = next else { return Ok(false) };
-        let table = self.shared.table(&self.request.table)?;
+        let table = self.shared.same_table(&self.request.table, self.table)?;
         let tablet = if self.request.reversed {
             table.tablet_before(next.end.as_deref())
         } else {
@@ -399,32 +419,4 @@ fn without(set: &RowSet, range: &RowRange) -> RowSet {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn range(start: &'static str, end: &'static str) -> RowRange {
-        RowRange {
-            start: Bytes::from_static(start.as_bytes()),
-            end: Some(Bytes::from_static(end.as_bytes())),
-        }
-    }
-
-    #[test]
-    fn what_is_left_of_a_scan() {
-        let set = RowSet::new(vec![range("a", "c"), range("f", "k")]);
-        assert_eq!(
-            without(&set, &range("b", "g")),
-            RowSet::new(vec![range("a", "b"), range("g", "k")])
-        );
-        assert_eq!(without(&set, &RowRange::all()), RowSet::new(vec![]));
-        let last = Bytes::from_static(b"g");
-        assert_eq!(
-            remaining(&set, &last, false),
-            RowSet::new(vec![range("g\0", "k")])
-        );
-        assert_eq!(
-            remaining(&set, &last, true),
-            RowSet::new(vec![range("a", "c"), range("f", "g")])
-        );
-    }
-}
+mod tests;

@@ -1,0 +1,155 @@
+//! Ranges left to a scan, and tables that change their identity under a request.
+#![allow(clippy::disallowed_methods, reason = "retries wait by the real clock")]
+
+use super::*;
+use crate::request::RmwRule;
+use crate::tablets::TabletSample;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stele_coord::EmbeddedCoord;
+use stele_env::tokio_env::TokioRuntime;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{
+    Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, TimeUnit,
+    Timestamp,
+};
+
+fn range(start: &'static str, end: &'static str) -> RowRange {
+    RowRange {
+        start: Bytes::from_static(start.as_bytes()),
+        end: Some(Bytes::from_static(end.as_bytes())),
+    }
+}
+
+#[test]
+fn what_is_left_of_a_scan() {
+    let set = RowSet::new(vec![range("a", "c"), range("f", "k")]);
+    assert_eq!(
+        without(&set, &range("b", "g")),
+        RowSet::new(vec![range("a", "b"), range("g", "k")])
+    );
+    assert_eq!(without(&set, &RowRange::all()), RowSet::new(vec![]));
+    let last = Bytes::from_static(b"g");
+    assert_eq!(
+        remaining(&set, &last, false),
+        RowSet::new(vec![range("g\0", "k")])
+    );
+    assert_eq!(
+        remaining(&set, &last, true),
+        RowSet::new(vec![range("a", "c"), range("f", "g")])
+    );
+}
+
+/// A server that never has a tablet, and whose table is dropped and made anew at the first call.
+struct Replaces {
+    catalog: Arc<Catalog>,
+    schema: TableSchema,
+    calls: AtomicU64,
+}
+
+impl Replaces {
+    async fn refuse<T>(&self) -> ServiceResult<T> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.catalog.delete_table(&self.schema.name).await.unwrap();
+            create(&self.catalog, &self.schema, 2).await;
+        }
+        Err(ServiceError::new(ErrorKind::Unavailable, "not here"))
+    }
+}
+
+#[async_trait]
+impl TabletService for Replaces {
+    async fn read(&self, _: TabletId, _: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
+        self.refuse().await
+    }
+
+    async fn mutate(
+        &self,
+        _: TabletId,
+        _: Vec<RowMutation>,
+        _: Option<Durability>,
+    ) -> ServiceResult<()> {
+        self.refuse().await
+    }
+
+    async fn check_and_mutate(&self, _: TabletId, _: TabletCheckAndMutate) -> ServiceResult<bool> {
+        self.refuse().await
+    }
+
+    async fn read_modify_write(
+        &self,
+        _: TabletId,
+        _: Bytes,
+        _: Vec<RmwRule>,
+        _: Option<Durability>,
+    ) -> ServiceResult<Vec<Cell>> {
+        self.refuse().await
+    }
+
+    async fn sample(&self, _: TabletId, _: u64) -> ServiceResult<TabletSample> {
+        self.refuse().await
+    }
+}
+
+async fn create(catalog: &Catalog, schema: &TableSchema, id: u64) {
+    let mut schema = schema.clone();
+    schema.id = TableId(id);
+    let tablets = vec![(TabletId(id), RowRange::all())];
+    catalog.create_table(schema, tablets).await.unwrap();
+}
+
+fn schema() -> TableSchema {
+    TableSchema {
+        id: TableId(0),
+        name: TableName::new("n", "t"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: BTreeMap::new(),
+        next_family: FamilyId(1),
+        groups: vec![LocalityGroup {
+            id: GroupId(0),
+            name: "default".to_owned(),
+            compression: Compression::None,
+        }],
+        tablet_bytes_max: 0,
+        front_end_data: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
+    let env = TokioRuntime::current();
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
+    let catalog = Arc::new(Catalog::load(coord.unwrap()).await.unwrap());
+    let schema = schema();
+    create(&catalog, &schema, 1).await;
+    let server = Arc::new(Replaces {
+        catalog: catalog.clone(),
+        schema: schema.clone(),
+        calls: AtomicU64::new(0),
+    });
+    let router = Router::new(env, catalog, server.clone());
+    let delete = Mutation::DeleteRow {
+        up_to: Timestamp::MAX,
+    };
+    let row = RowMutation {
+        row: Bytes::from_static(b"r"),
+        mutations: vec![delete],
+    };
+    let results = router
+        .mutate_rows(MutateRows {
+            table: schema.name,
+            rows: vec![row],
+            durability: None,
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        results[0].as_ref().map_err(|e| e.kind),
+        Err(ErrorKind::NotFound)
+    );
+    assert_eq!(server.calls.load(Ordering::Relaxed), 1);
+}
