@@ -69,10 +69,17 @@ impl State {
         files: &FileRegistry,
         account: &MemoryAccount,
     ) -> Result<State> {
-        let mut loaded = Vec::new();
+        let mut loaded: Vec<GroupState> = Vec::new();
         for &id in groups {
-            let active = Arc::new(Memtable::new(account.clone()));
-            loaded.push(GroupState { id, active, files: hold(manifest.files(id), files).await? });
+            let held = match hold(manifest.files(id), files).await {
+                Ok(held) => held,
+                Err(error) => {
+                    let references = loaded.iter().flat_map(|group| &group.files);
+                    references.for_each(|file| files.release(file.reference.id()));
+                    return Err(error);
+                }
+            };
+            loaded.push(GroupState { id, active: Arc::new(Memtable::new(account.clone())), files: held });
         }
         Ok(State { groups: loaded, frozen: Vec::new(), generation: 1 })
     }

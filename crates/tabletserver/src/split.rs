@@ -142,8 +142,14 @@ impl TabletServer {
         let (below, above) = tablet.divide(row, left, right).await?;
         let schema = tablet.schema();
         let below = Tablet::create(self.context.clone(), schema.clone(), below).await?;
-        let above = Tablet::create(self.context.clone(), schema, above).await?;
-        Ok([below, above])
+        match Tablet::create(self.context.clone(), schema, above).await {
+            Ok(above) => Ok([below, above]),
+            Err(error) => {
+                below.close();
+                self.forget(&below).await;
+                Err(error)
+            }
+        }
     }
 
     pub(crate) async fn finish(&self, tablet: TabletId, committed: bool) {
