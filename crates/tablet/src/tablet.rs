@@ -207,13 +207,12 @@ impl Tablet {
         if batch.is_empty() {
             return;
         }
-        {
-            // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable.
-            let state = self.state.read();
-            match state.groups.as_slice() {
-                [only] => insert(&only.active, batch, first, |_| true),
-                groups => self.apply_to_groups(groups, batch, first),
-            }
+        // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable; and until it is
+        // visible, or a flush could drop what the batch replaces before any reader sees what replaces it.
+        let state = self.state.read();
+        match state.groups.as_slice() {
+            [only] => insert(&only.active, batch, first, |_| true),
+            groups => self.apply_to_groups(groups, batch, first),
         }
         self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel);
     }
