@@ -49,14 +49,19 @@ impl Master {
     /// off, one that goes away later does not.
     async fn carry_out<T: Send + 'static, F: Future<Output = ServiceResult<T>> + Send + 'static>(
         &self,
-        change: impl FnOnce(Arc<Master>) -> F,
+        change: impl FnOnce(Arc<Master>) -> F + Send + 'static,
     ) -> ServiceResult<T> {
         let stopped =
             || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
         let changing = self.changing.clone().lock_owned().await;
-        let change = change(self.this.upgrade().ok_or_else(stopped)?);
+        let master = self.this.upgrade().ok_or_else(stopped)?;
         let task = async move {
-            let outcome = change.await;
+            let outcome = change(master.clone()).await;
+            if outcome.is_err()
+                && let Err(error) = master.catalog.settle().await
+            {
+                tracing::warn!(%error, "the outcome of a catalog change is still unknown");
+            }
             drop(changing);
             outcome
         };
