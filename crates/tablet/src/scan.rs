@@ -2,7 +2,8 @@
 //!
 //! A [`TabletScanner`] walks a set of row ranges, resolves each row as of a snapshot, applies the filter, and hands out
 //! batches. A row is always read at one snapshot; a scan as a whole is not: at each batch it moves on to the newest
-//! state, so that a slow reader pins neither memtables nor obsolete files for long.
+//! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
+//! next batch pins none at all: its position is [`Parked`] meanwhile, where the tablet takes it when its state changes.
 
 mod sink;
 
@@ -12,6 +13,7 @@ use crate::resolve::{Resolver, Skip};
 use crate::state::{ReadOptions, State};
 use crate::tablet::Tablet;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sink::{RawRow, ReadSink};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,12 +53,24 @@ pub struct TabletScanner {
     ranges: VecDeque<RowRange>,
     /// The open position within the front range; rebuilt when the tablet's state changes.
     position: Option<Position>,
+    /// Where the position is between batches; made when the first one ends.
+    parked: Option<Arc<Parked>>,
     resolver: Resolver,
     sink: ReadSink,
     schema: Arc<TableSchema>,
 }
 
-struct Position {
+/// The position of a scan whose reader has a batch and has not asked for the next.
+#[derive(Default)]
+pub(crate) struct Parked(Mutex<Option<Position>>);
+
+impl Parked {
+    pub(crate) fn take(&self) -> Option<Position> {
+        self.0.lock().take()
+    }
+}
+
+pub(crate) struct Position {
     state: Arc<State>,
     snapshot: SeqNo,
     merge: Merge,
@@ -89,6 +103,7 @@ impl TabletScanner {
             pushdown,
             ranges,
             position: None,
+            parked: None,
             sink,
             schema,
         }
@@ -104,7 +119,14 @@ impl TabletScanner {
         if self.ranges.is_empty() {
             return Ok(None);
         }
+        self.position = self.parked.as_ref().and_then(|place| place.take());
         self.refresh();
+        let batch = self.fill_batch().await;
+        self.park();
+        batch.map(Some)
+    }
+
+    async fn fill_batch(&mut self) -> Result<RowBatch> {
         let mut batch = RowBatch::default();
         let (mut bytes, mut looked_at) = (0, 0);
         while bytes < BATCH_BYTES && looked_at < BATCH_ROWS {
@@ -119,7 +141,24 @@ impl TabletScanner {
             self.pass(&row);
             batch.scanned_through = Some(row);
         }
-        Ok(Some(batch))
+        Ok(batch)
+    }
+
+    /// Leaves the position where the tablet can take it.
+    fn park(&mut self) {
+        let Some(position) = self.position.take() else { return };
+        let generation = position.state.generation;
+        let tablet = &self.tablet;
+        let place = self.parked.get_or_insert_with(|| {
+            let place = Arc::<Parked>::default();
+            tablet.register_parked(&place);
+            place
+        });
+        *place.0.lock() = Some(position);
+        // A change of state before that has not found it there.
+        if tablet.generation() != generation || tablet.check_open().is_err() {
+            drop(place.take());
+        }
     }
 
     /// Moves to the newest state and snapshot, at a row boundary. That takes a new position: cursors that stand where

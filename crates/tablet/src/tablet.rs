@@ -20,10 +20,11 @@ use crate::maintenance::Committer;
 use crate::manifest::{Manifest, ManifestLog};
 use crate::memtable::{Memtable, MemoryAccount};
 use crate::metrics::TabletMetrics;
+use crate::scan::Parked;
 use crate::state::{Frozen, GroupState, State};
 use parking_lot::{Mutex, RwLock};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
 use stele_types::key::{self, KeyParts};
@@ -64,6 +65,8 @@ pub struct Tablet {
     pub(crate) committer: tokio::sync::Mutex<Committer>,
     /// `flushed_through` of the committed manifest.
     flushed: AtomicU64,
+    /// Where scans stand that wait for their readers.
+    parked: Mutex<Vec<Weak<Parked>>>,
 }
 
 impl Tablet {
@@ -114,6 +117,7 @@ impl Tablet {
             compacting: tokio::sync::Mutex::new(()),
             flushed: AtomicU64::new(manifest.flushed_through),
             committer: tokio::sync::Mutex::new(Committer::new(log, manifest)),
+            parked: Mutex::default(),
             context,
         }))
     }
@@ -177,6 +181,7 @@ impl Tablet {
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.context.metrics.open_tablets.dec();
+            self.unpark();
         }
     }
 
@@ -260,6 +265,8 @@ impl Tablet {
         next.frozen.push(Arc::new(frozen));
         next.generation += 1;
         *state = Arc::new(next);
+        drop(state);
+        self.unpark();
         true
     }
 
@@ -270,6 +277,23 @@ impl Tablet {
         change(&mut next);
         next.generation += 1;
         *state = Arc::new(next);
+        drop(state);
+        self.unpark();
+    }
+
+    /// Has the place of a waiting scan given up when the state changes.
+    pub(crate) fn register_parked(&self, place: &Arc<Parked>) {
+        let mut parked = self.parked.lock();
+        if parked.len() == parked.capacity() {
+            parked.retain(|place| place.strong_count() > 0);
+        }
+        parked.push(Arc::downgrade(place));
+    }
+
+    /// Frees what waiting scans hold of a state that is no longer the tablet's.
+    fn unpark(&self) {
+        let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();
+        parked.iter().for_each(|place| drop(place.take()));
     }
 
     pub(crate) fn set_flushed(&self, through: SeqNo) {

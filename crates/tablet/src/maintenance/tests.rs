@@ -1,7 +1,7 @@
-//! What is left on the medium when a commit fails, and of a tablet that is no more.
+//! What is left on the medium when a commit fails, of a tablet that is no more, and in memory when a reader waits.
 
 use super::*;
-use crate::{BatchBuilder, FileRegistry, MemoryAccount, TabletContext, TabletMetrics};
+use crate::{BatchBuilder, FileRegistry, MemoryAccount, ScanSpec, TabletContext, TabletMetrics, TabletScanner};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Storage};
 use stele_types::{
-    Compression, DeleteRule, Family, FamilyId, LocalityGroup, Mutation, RowMutation, TableId, TableName,
+    Compression, DeleteRule, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowSet, TableId, TableName,
     TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
@@ -176,4 +176,28 @@ async fn a_flush_that_ends_after_the_tablet_was_dropped_leaves_nothing() {
     drop(tablet);
     files.delete_obsolete().await.unwrap();
     assert_eq!(storage.list("sst/").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_come_back_holds_no_memtable() {
+    let mut bench = Bench::new().await;
+    for _ in 0..10_000 {
+        bench.write();
+    }
+    let rows = RowSet::new(vec![RowRange::all()]);
+    let spec = ScanSpec { rows, filter: None, reversed: false, raw: false };
+    let mut scanner = TabletScanner::new(bench.tablet.clone(), spec);
+    let mut seen = 0;
+    for _ in 0..2 {
+        seen += scanner.next_batch().await.unwrap().unwrap().len();
+    }
+    assert!(seen < 10_000, "the scan has more to give");
+    bench.tablet.flush().await.unwrap();
+    assert_eq!(bench.tablet.context.memory.bytes(), 0);
+    bench.tablet.compact_all().await.unwrap();
+    assert_eq!(bench.sstables().await, 1);
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        seen += batch.len();
+    }
+    assert_eq!(seen, 10_000);
 }
