@@ -140,6 +140,10 @@ impl<R: Read + Send> RecordReader for DelimitedReader<R> {
     }
 }
 
+/// The parser drops a byte order mark only when its first read brings the whole mark, and takes a first read of nothing
+/// else for the end of the input. Pipes give as little as they like.
+const FIRST_READ_BYTES_MIN: usize = 4;
+
 /// Keeps what the parser has read since the last record began, so that a bad record can be shown as it was.
 struct Tee<R> {
     input: R,
@@ -173,7 +177,18 @@ impl<R: Read> Read for Tee<R> {
         if self.buffer.len() > RECORD_BYTES_MAX {
             return Err(too_long(self.record_line));
         }
-        let count = self.input.read(into)?;
+        let first = self.start == 0 && self.buffer.is_empty();
+        let wanted = if first { FIRST_READ_BYTES_MIN } else { 1 };
+        let mut count = 0;
+        while count < wanted.min(into.len()) {
+            let rest = into.get_mut(count..).unwrap_or_default();
+            match self.input.read(rest) {
+                Ok(0) => break,
+                Ok(more) => count += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         self.buffer
             .extend_from_slice(into.get(..count).unwrap_or_default());
         Ok(count)

@@ -40,6 +40,28 @@ fn bad_records_keep_their_place_and_text() {
     assert_eq!(all[3].2, b"last,\xff,");
 }
 
+/// Gives so many bytes at a time.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl io::Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = into.len().min(self.1);
+        self.0.read(&mut into[..most])
+    }
+}
+
+#[test]
+fn a_byte_order_mark_may_arrive_in_pieces() {
+    for bytes in 1..8 {
+        let mut reader =
+            DelimitedReader::new(Pieces(b"\xef\xbb\xbfa,b\n1,2\n", bytes), CSV).unwrap();
+        assert_eq!(reader.header().unwrap(), [&b"a"[..], b"b"]);
+        assert_eq!(reader.read().unwrap().unwrap().line, 2);
+        assert_eq!(reader.raw(), b"1,2");
+    }
+    assert!(DelimitedReader::new(Pieces(b"\xef\xbb\xbf", 3), CSV).is_err());
+}
+
 #[test]
 fn bytes_are_data() {
     assert_eq!(
