@@ -4,15 +4,18 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use stele_commitlog::format::{
-    GroupHeader, Record, SegmentHeader, parse_segment_path, segment_path,
+    GroupHeader, Record, SegmentHeader, VERSION, parse_segment_path, segment_path,
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some(header) = SegmentHeader::decode(bytes) {
+    if let Some(header) = SegmentHeader::decode(bytes)
+        && header.version <= VERSION
+    {
         assert!(bytes.starts_with(&header.encode()));
     }
     if let Some(group) = GroupHeader::decode(7, bytes) {
-        let _ = group.synced_through();
+        assert!(bytes.starts_with(&group.encode(7)));
+        assert!(group.synced_through() <= group.offset);
     }
     let mut input = Bytes::copy_from_slice(bytes);
     loop {

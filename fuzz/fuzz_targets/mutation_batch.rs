@@ -10,8 +10,11 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(batch) = Batch::decode(Bytes::copy_from_slice(bytes)) else {
         return;
     };
+    let (first, last) = (SeqNo(1), SeqNo(batch.len()));
+    let numbered = Batch::decode_record(batch.bytes().clone(), first, last);
+    assert_eq!(numbered.is_some(), !batch.is_empty());
     let mut entries = 0;
-    batch.entries(SeqNo(1), |key, _| {
+    batch.entries(first, |key, _| {
         assert!(
             CellKey::decode(key).is_some(),
             "an entry has a key the memtable cannot hold"

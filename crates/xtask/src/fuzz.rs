@@ -2,7 +2,8 @@
 
 use crate::shell::{Run, root};
 use crate::tools;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
 
 /// Whether no target found anything.
 pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
@@ -21,9 +22,9 @@ pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
         println!("=== fuzz {target}");
         // Cells and requests may be large, but decoders show their faults in small inputs, and more of them a second.
         let passed = nightly(&cargo_fuzz)
+            .args(["run", target])
+            .args(corpora(target)?)
             .args([
-                "run",
-                target,
                 "--",
                 &limit,
                 "-max_len=65536",
@@ -44,6 +45,17 @@ fn nightly(cargo_fuzz: &std::path::Path) -> Run {
         .env("RUSTUP_TOOLCHAIN", "nightly")
         .without_env("CARGO")
         .without_env("RUSTC")
+}
+
+/// Where inputs come from: what earlier runs found, which also takes what this one finds, and the seeds in the repository.
+fn corpora(target: &str) -> Result<Vec<PathBuf>> {
+    let found = root().join("fuzz/corpus").join(target);
+    std::fs::create_dir_all(&found).with_context(|| format!("making {}", found.display()))?;
+    let seeds = root().join("fuzz/seeds").join(target);
+    Ok([found, seeds]
+        .into_iter()
+        .filter(|dir| dir.is_dir())
+        .collect())
 }
 
 /// The names in `fuzz/fuzz_targets`.

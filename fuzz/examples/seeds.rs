@@ -1,0 +1,379 @@
+//! Writes `seeds/`, the inputs that fuzzing starts from: golden files, their parts, and what the encoders make.
+//!
+//! Run in `fuzz/` by `cargo run --example seeds` after a change of a format. Targets that take structured input have no
+//! seeds: the engine invents those.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
+use stele_catalog::record;
+use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
+use stele_commitlog::{Payload, Record};
+use stele_fuzz::schema;
+use stele_sstable::footer::{FOOTER_BYTES, Footer};
+use stele_sstable::frame::{self, Handle};
+use stele_sstable::index::IndexBlock;
+use stele_tablet::batch::BatchBuilder;
+use stele_tablet::{FileRef, Manifest, manifest};
+use stele_types::{
+    CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo,
+    TableId, TabletId, TimeUnit, Timestamp,
+};
+
+/// Seeds by target.
+type Seeds = BTreeMap<&'static str, Vec<Vec<u8>>>;
+
+fn main() -> io::Result<()> {
+    let mut seeds = Seeds::new();
+    sstables(&mut seeds)?;
+    for golden in ["log-v1.golden", "snapshot-v1.golden"] {
+        add(&mut seeds, "coord_log", golden_file("coord", golden)?);
+    }
+    logs(&mut seeds);
+    catalog(&mut seeds);
+    requests(&mut seeds);
+    texts(&mut seeds);
+    for (target, inputs) in seeds {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("seeds")
+            .join(target);
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir)?;
+        for (number, input) in inputs.iter().enumerate() {
+            fs::write(dir.join(format!("{number:02}")), input)?;
+        }
+    }
+    Ok(())
+}
+
+fn add(seeds: &mut Seeds, target: &'static str, input: impl Into<Vec<u8>>) {
+    let (input, of_target) = (input.into(), seeds.entry(target).or_default());
+    if !of_target.contains(&input) {
+        of_target.push(input);
+    }
+}
+
+fn golden_file(of_crate: &str, name: &str) -> io::Result<Vec<u8>> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    fs::read(crates.join(of_crate).join("testdata").join(name))
+}
+
+/// The golden sstables, whole and taken apart.
+fn sstables(seeds: &mut Seeds) -> io::Result<()> {
+    for name in ["v1.sst", "v1-lz4.sst", "v1-snappy.sst", "v1-zstd.sst"] {
+        let bytes = Bytes::from(golden_file("sstable", name)?);
+        add(seeds, "sstable_file", bytes.clone());
+        let tail = bytes.slice(bytes.len() - FOOTER_BYTES..);
+        let footer = Footer::decode(&tail).expect("golden");
+        add(seeds, "sstable_parts", tail);
+        let framed = |handle: Handle| {
+            let at = handle.offset as usize;
+            bytes.slice(at..at + handle.framed_len())
+        };
+        let open = |handle: Handle| {
+            frame::open(footer.file, handle.offset, &framed(handle)).expect("golden")
+        };
+        add(seeds, "sstable_parts", open(footer.properties));
+        add(seeds, "sstable_parts", open(footer.filter.expect("golden")));
+        add(seeds, "sstable_parts", framed(footer.top_index));
+        add(seeds, "sstable_index", open(footer.top_index));
+        for index in children(open(footer.top_index)) {
+            add(seeds, "sstable_index", open(index));
+            for block in children(open(index)) {
+                add(seeds, "sstable_block", open(block));
+                let payload = framed(block);
+                add(
+                    seeds,
+                    "sstable_compression",
+                    payload.slice(..payload.len() - frame::TAIL_BYTES),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn children(content: Bytes) -> Vec<Handle> {
+    let index = IndexBlock::parse(content).expect("golden");
+    (0..index.len()).filter_map(|n| index.child(n)).collect()
+}
+
+/// Cell keys, batches, a segment of the commit log, a manifest.
+fn logs(seeds: &mut Seeds) {
+    for kind in (1..=u8::MAX).map_while(CellKind::from_byte) {
+        let row_level = kind == CellKind::DeleteRow;
+        let key = CellKey {
+            row: (&b"r\0w"[..]).into(),
+            family: FamilyId(if row_level { 0 } else { 300 }),
+            qualifier: if row_level {
+                Default::default()
+            } else {
+                (&b"q\0"[..]).into()
+            },
+            timestamp: Timestamp(-5),
+            seq: SeqNo(7),
+            kind,
+        };
+        add(seeds, "cell_key", key.encode());
+    }
+    let (family, qualifier, timestamp) = (FamilyId(1), Bytes::from_static(b"q"), Timestamp(9));
+    let mutations = vec![
+        Mutation::Put {
+            family,
+            qualifier: qualifier.clone(),
+            timestamp,
+            value: Bytes::from_static(b"v"),
+        },
+        Mutation::Merge {
+            family,
+            qualifier: qualifier.clone(),
+            timestamp,
+            operand: Bytes::from_static(&[0; 8]),
+        },
+        Mutation::DeleteRow { up_to: timestamp },
+        Mutation::DeleteFamily {
+            family,
+            up_to: timestamp,
+        },
+        Mutation::DeleteFamilyVersion { family, timestamp },
+        Mutation::DeleteColumn {
+            family,
+            qualifier: qualifier.clone(),
+            from: Timestamp(1),
+            to: timestamp,
+        },
+        Mutation::DeleteVersion {
+            family,
+            qualifier,
+            timestamp,
+        },
+    ];
+    let mut batch = BatchBuilder::default();
+    batch.push_row(&RowMutation {
+        row: Bytes::from_static(b"row"),
+        mutations,
+    });
+    let batch = batch.finish();
+    add(seeds, "mutation_batch", batch.bytes().clone());
+
+    let header = SegmentHeader {
+        version: 1,
+        stream: 0,
+        number: 7,
+        previous: 6,
+        previous_len: 99,
+        previous_synced: 56,
+    };
+    let record = Record {
+        tablet: TabletId(1),
+        first: SeqNo(1),
+        last: SeqNo(batch.len()),
+        payload: Payload::new(batch.bytes().clone()),
+    };
+    let record = [record.encode_header(), batch.bytes().clone()].concat();
+    let group = GroupHeader {
+        records_len: record.len() as u32,
+        records: 1,
+        offset: 56,
+        unsynced: 0,
+    };
+    add(seeds, "commit_log", header.encode());
+    add(seeds, "commit_log", group.encode(7));
+    add(seeds, "commit_log", record.repeat(2));
+    add(seeds, "commit_log", segment_path(1, 0xab));
+
+    let mut tablet = Manifest {
+        tablet: 1,
+        table: 2,
+        epoch: 3,
+        flushed_through: 4,
+        written_micros: 5,
+        ..Manifest::default()
+    };
+    tablet.end = Some(Bytes::from_static(b"m"));
+    let file = FileRef {
+        file: 1 << 32 | 1,
+        len: 999,
+        cells: 9,
+        deletes: 1,
+        referenced: 500,
+        ..FileRef::default()
+    };
+    let cut = file
+        .narrowed(
+            Some(Bytes::from_static(b"a")),
+            Some(Bytes::from_static(b"m")),
+        )
+        .expect("not empty");
+    tablet.set_files(GroupId(0), vec![file, cut]);
+    add(seeds, "manifest", tablet.encode_file());
+    add(seeds, "manifest", manifest::path(TabletId(1), 0xab));
+    add(seeds, "manifest", FileRef::path(FileId(0xab)));
+}
+
+fn catalog(seeds: &mut Seeds) {
+    let mut schema = schema(TimeUnit::Micros, 1_000);
+    if let Some(family) = schema.families.get_mut(&FamilyId(1)) {
+        let rules = vec![GcRule::MaxVersions(3), GcRule::MaxAgeMicros(1 << 40)];
+        family.gc_rule = Some(GcRule::Union(vec![
+            GcRule::Intersection(rules),
+            GcRule::MaxVersions(9),
+        ]));
+    }
+    add(seeds, "catalog", record::encode_schema(&schema));
+    let range = RowRange {
+        start: Bytes::from_static(b"a"),
+        end: Some(Bytes::from_static(b"m")),
+    };
+    add(
+        seeds,
+        "catalog",
+        record::encode(&record::TabletRecord::new(&range)),
+    );
+    let namespace = record::NamespaceRecord {
+        front_end_data: Bytes::from_static(b"data"),
+        explicit: true,
+    };
+    add(seeds, "catalog", record::encode(&namespace));
+    add(
+        seeds,
+        "catalog",
+        record::tablet_key(TableId(1), TabletId(0xab)),
+    );
+}
+
+/// A field of a message that has a length; numbers below 16 only.
+fn field(number: u8, content: impl AsRef<[u8]>) -> Vec<u8> {
+    let content = content.as_ref();
+    let len = u8::try_from(content.len())
+        .ok()
+        .filter(|len| *len < 0x80)
+        .expect("seeds are short");
+    [&[number << 3 | 2, len], content].concat()
+}
+
+/// A field that is a number.
+fn number(number: u8, value: u8) -> Vec<u8> {
+    vec![number << 3, value]
+}
+
+/// Messages of the Bigtable API; the numbers are those of its data.proto and bigtable.proto.
+fn requests(seeds: &mut Seeds) {
+    let (family, qualifier) = (field(5, "a|b"), field(6, "q.*"));
+    let columns = field(7, [field(1, "a"), field(2, "q"), field(5, "r")].concat());
+    let times = field(8, [number(1, 1), number(2, 9)].concat());
+    let values = field(15, [field(1, "a"), field(4, "z")].concat());
+    let chain = field(
+        1,
+        [
+            field(1, &family),
+            field(1, &qualifier),
+            field(1, number(11, 1)),
+        ]
+        .concat(),
+    );
+    let interleave = field(
+        2,
+        [
+            field(1, &columns),
+            field(
+                1,
+                field(1, [field(1, &times), field(1, number(12, 1))].concat()),
+            ),
+        ]
+        .concat(),
+    );
+    let condition = field(
+        3,
+        [
+            field(1, &values),
+            field(2, &chain),
+            field(3, field(9, "v?")),
+        ]
+        .concat(),
+    );
+    for filter in [
+        &family,
+        &qualifier,
+        &columns,
+        &times,
+        &values,
+        &chain,
+        &interleave,
+        &condition,
+    ] {
+        add(seeds, "bigtable_filter", filter.clone());
+    }
+    let table = "projects/p/instances/i/tables/t";
+    let ranges = [
+        field(1, "key"),
+        field(2, [field(1, "a"), field(4, "m")].concat()),
+    ]
+    .concat();
+    let read = [
+        field(1, table),
+        field(2, ranges),
+        field(3, chain),
+        number(4, 9),
+    ]
+    .concat();
+    let set = field(
+        1,
+        [field(1, "a"), field(2, "q"), number(3, 0), field(4, "v")].concat(),
+    );
+    let add_to_cell = field(
+        5,
+        [
+            field(1, "sum"),
+            field(2, field(8, "q")),
+            field(3, number(9, 0)),
+            field(4, number(6, 5)),
+        ]
+        .concat(),
+    );
+    let delete = field(2, [field(1, "a"), field(2, "q")].concat());
+    let mutations = [
+        set,
+        add_to_cell,
+        delete,
+        field(3, field(1, "b")),
+        field(4, ""),
+    ]
+    .map(|m| field(2, m))
+    .concat();
+    let mutate = [
+        field(1, table),
+        field(2, [field(1, "row"), mutations].concat()),
+    ]
+    .concat();
+    let rules = field(3, [field(1, "a"), field(2, "q"), field(3, "more")].concat());
+    for request in [
+        read,
+        mutate,
+        [field(1, table), field(2, "row"), rules].concat(),
+    ] {
+        add(seeds, "bigtable_requests", request);
+    }
+}
+
+/// Patterns, and files to import behind the byte that chooses their format.
+fn texts(seeds: &mut Seeds) {
+    for pattern in [
+        "a+|b{2,3}(?i:c)[[:alpha:]]",
+        r"\C\Q.\E\x{ff}[^a-f]*?",
+        r"(?s).*\pL\d\bend$",
+    ] {
+        add(seeds, "regex", pattern);
+    }
+    let files = [
+        "\u{0}id,ts,v\nk,2024-02-29T12:30:45Z,\"a \"\"b\"\"\n\"\n\r\nk2,,\n",
+        "\u{28}id\tv\nk\tbase64:/w==\n",
+        "\u{2}{\"id\":\"k\",\"v\":1.10,\"n\":null,\"b\":{\"b64\":\"/w==\"}}\n",
+        "\u{3}{\"row\":\"k\",\"cells\":[{\"family\":\"f\",\"qualifier\":\"q\",\"timestamp\":1000,\"value\":{\"b64\":\"/w==\"}}]}\n",
+        "\u{4}id: k\nText: one\n two\n# comment\n\nid: k2\n",
+    ];
+    for file in files {
+        add(seeds, "import_formats", file);
+    }
+}

@@ -1,0 +1,160 @@
+//! Replay of the commit log: whatever happened to a segment, replay gives records that were written, in their order, or
+//! an error; never others.
+#![no_main]
+
+use bytes::Bytes;
+use futures::executor::block_on;
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use stele_commitlog::format::{GroupHeader, SegmentHeader, VERSION, segment_path};
+use stele_commitlog::{LogError, Payload, Record, inspect, replay};
+use stele_fuzz::storage;
+use stele_storage::Storage;
+use stele_tablet::Batch;
+use stele_types::{SeqNo, TabletId};
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    groups: Vec<Group<'a>>,
+    damage: Damage<'a>,
+    /// Of the segment that follows: what it says was acknowledged and synced.
+    next: Option<(u32, u32)>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Group<'a> {
+    unsynced: u32,
+    records: Vec<Entry<'a>>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Entry<'a> {
+    tablet: u8,
+    first: u64,
+    count: u8,
+    payload: &'a [u8],
+}
+
+#[derive(Arbitrary, Debug)]
+enum Damage<'a> {
+    None,
+    Cut(u16),
+    Flip(u16, u8),
+    Overwrite(u16, &'a [u8]),
+    Append(&'a [u8]),
+    /// The whole segment.
+    Replace(&'a [u8]),
+}
+
+fuzz_target!(|input: Input<'_>| {
+    let (mut bytes, written) = segment(&input.groups);
+    let whole = matches!(input.damage, Damage::None);
+    // An overwritten checksum can be made right; nothing else can add a record.
+    let foreign = matches!(
+        input.damage,
+        Damage::Overwrite(..) | Damage::Append(_) | Damage::Replace(_)
+    );
+    damage(&mut bytes, &input.damage);
+    let len = bytes.len() as u64;
+    let mut files = vec![(segment_path(0, 1), Bytes::from(bytes))];
+    if let Some((acknowledged, synced)) = input.next {
+        let header = SegmentHeader {
+            version: VERSION,
+            stream: 0,
+            number: 2,
+            previous: 1,
+            previous_len: u64::from(acknowledged),
+            previous_synced: u64::from(synced),
+        };
+        files.push((segment_path(0, 2), header.encode()));
+    }
+    let storage = storage(
+        files
+            .iter()
+            .map(|(path, content)| (path.as_str(), content.clone())),
+    );
+    let mut found = Vec::new();
+    let report = block_on(replay(&*storage, |record| {
+        found.push(record);
+        Ok::<_, LogError>(())
+    }));
+    if let Ok(report) = &report {
+        assert!(report.torn_bytes <= report.bytes);
+        assert_eq!(report.records, found.len() as u64);
+    }
+    if !foreign {
+        assert!(written.starts_with(&found), "a record that was not written");
+    }
+    if whole
+        && input
+            .next
+            .is_none_or(|(acknowledged, _)| u64::from(acknowledged) >= len)
+        && report.is_ok()
+    {
+        assert_eq!(found, written);
+    }
+    for record in &found {
+        if let Some(batch) =
+            Batch::decode_record(record.payload.bytes().clone(), record.first, record.last)
+        {
+            batch.entries(record.first, |_, _| ());
+        }
+    }
+    let file = block_on(storage.open(&segment_path(0, 1))).expect("just made");
+    let _ = block_on(inspect(file, |record| format!("{record:?}")));
+});
+
+fn segment(groups: &[Group<'_>]) -> (Vec<u8>, Vec<Record>) {
+    let header = SegmentHeader {
+        version: VERSION,
+        stream: 0,
+        number: 1,
+        previous: 0,
+        previous_len: 0,
+        previous_synced: 0,
+    };
+    let mut bytes = header.encode().to_vec();
+    let mut written = Vec::new();
+    for group in groups.iter().filter(|group| !group.records.is_empty()) {
+        let mut body = Vec::new();
+        for entry in &group.records {
+            let record = Record {
+                tablet: TabletId(u64::from(entry.tablet)),
+                first: SeqNo(entry.first),
+                last: SeqNo(entry.first.saturating_add(u64::from(entry.count))),
+                payload: Payload::new(Bytes::copy_from_slice(entry.payload)),
+            };
+            body.extend_from_slice(&record.encode_header());
+            body.extend_from_slice(record.payload.bytes());
+            written.push(record);
+        }
+        let header = GroupHeader {
+            records_len: body.len() as u32,
+            records: group.records.len() as u32,
+            offset: bytes.len() as u64,
+            unsynced: group.unsynced,
+        };
+        bytes.extend_from_slice(&header.encode(1));
+        bytes.extend_from_slice(&body);
+    }
+    (bytes, written)
+}
+
+fn damage(bytes: &mut Vec<u8>, damage: &Damage<'_>) {
+    match damage {
+        Damage::None => {}
+        Damage::Cut(at) => bytes.truncate(usize::from(*at)),
+        Damage::Flip(at, mask) => {
+            if let Some(byte) = bytes.get_mut(usize::from(*at)) {
+                *byte ^= mask;
+            }
+        }
+        Damage::Overwrite(at, with) => {
+            for (byte, new) in bytes.iter_mut().skip(usize::from(*at)).zip(*with) {
+                *byte = *new;
+            }
+        }
+        Damage::Append(tail) => bytes.extend_from_slice(tail),
+        Damage::Replace(content) => *bytes = content.to_vec(),
+    }
+}
