@@ -252,6 +252,46 @@ impl ManifestLog {
         Ok((ManifestLog { storage, tablet, number, stale: numbers }, manifest))
     }
 
+    /// Takes the tablet over: reads the newest version and makes one like it under a new epoch right after it. What the
+    /// former owner commits before that counts; afterwards it learns that it has been replaced.
+    pub async fn claim(
+        storage: Arc<dyn Storage>,
+        tablet: TabletId,
+        epoch: Epoch,
+        now_micros: i64,
+    ) -> Result<(ManifestLog, Manifest)> {
+        let mut failure = None;
+        let mut attempts = 0;
+        while attempts < ATTEMPTS {
+            let (mut log, mut manifest) = Self::open(storage.clone(), tablet).await?;
+            if failure.is_some() && Epoch(manifest.epoch) == epoch {
+                // Nobody else has this epoch: an attempt that seemed to fail did not.
+                return Ok((log, manifest));
+            }
+            if Epoch(manifest.epoch) >= epoch {
+                return Err(TabletError::Fenced { tablet });
+            }
+            manifest.epoch = epoch.0;
+            manifest.written_micros = now_micros;
+            let number = log.number + 1;
+            match storage.put_if_absent(&path(tablet, number), manifest.encode_file()).await {
+                Ok(()) => {
+                    log.advance(number);
+                    log.delete_stale().await;
+                    return Ok((log, manifest));
+                }
+                // The former owner was faster, or it is ours: what it says decides.
+                Err(StorageError::AlreadyExists { .. }) => {}
+                Err(error @ StorageError::NoSpace { .. }) => return Err(failure.unwrap_or(error).into()),
+                Err(error) => {
+                    attempts += 1;
+                    failure = Some(error);
+                }
+            }
+        }
+        Err(failure.map_or(TabletError::Fenced { tablet }, TabletError::from))
+    }
+
     /// Makes `manifest` the newest version. After `NoSpace` the old one still is. After any other error but `Fenced` the
     /// old one or the new one may be the newest on the medium, so what either refers to must be kept; a later commit
     /// settles it.

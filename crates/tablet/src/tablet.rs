@@ -84,13 +84,7 @@ impl Tablet {
         id: TabletId,
         epoch: Epoch,
     ) -> Result<Arc<Tablet>> {
-        let (mut log, mut manifest) = ManifestLog::open(context.storage.clone(), id).await?;
-        if Epoch(manifest.epoch) >= epoch {
-            return Err(TabletError::Fenced { tablet: id });
-        }
-        manifest.epoch = epoch.0;
-        manifest.written_micros = context.env.wall_micros();
-        log.commit(&manifest).await?;
+        let (log, manifest) = ManifestLog::claim(context.storage.clone(), id, epoch, context.env.wall_micros()).await?;
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 

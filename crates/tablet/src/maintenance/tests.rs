@@ -11,7 +11,7 @@ use stele_sstable::Cache;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Storage};
 use stele_types::{
-    Compression, DeleteRule, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowSet, TableId, TableName,
+    Compression, DeleteRule, Epoch, Family, FamilyId, LocalityGroup, Mutation, RowMutation, RowSet, TableId, TableName,
     TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
@@ -19,6 +19,8 @@ use stele_types::{
 struct NoPuts {
     medium: Arc<MemoryStorage>,
     failure: Mutex<Option<StorageError>>,
+    /// Put where the next put wants to be, just before it.
+    faster: Mutex<Option<Bytes>>,
 }
 
 #[async_trait]
@@ -32,6 +34,10 @@ impl Storage for NoPuts {
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        let faster = self.faster.lock().take();
+        if let Some(faster) = faster {
+            self.medium.put_if_absent(path, faster).await?;
+        }
         let failure = self.failure.lock().clone();
         match failure {
             Some(failure) => Err(failure),
@@ -64,7 +70,7 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Bench {
-        let storage = Arc::new(NoPuts { medium: MemoryStorage::new(), failure: Mutex::new(None) });
+        let storage = Arc::new(NoPuts { medium: MemoryStorage::new(), failure: Mutex::default(), faster: Mutex::default() });
         let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(1 << 20)), 1);
         let context = TabletContext {
             env: TokioRuntime::current(),
@@ -200,4 +206,28 @@ async fn a_reader_that_does_not_come_back_holds_no_memtable() {
         seen += batch.len();
     }
     assert_eq!(seen, 10_000);
+}
+
+#[tokio::test]
+async fn a_new_owner_keeps_what_the_old_one_commits_until_then() {
+    let mut bench = Bench::new().await;
+    bench.write();
+    bench.tablet.flush().await.unwrap();
+    let mut committed = bench.tablet.manifest().await;
+    committed.flushed_through += 1;
+    *bench.storage.faster.lock() = Some(committed.encode_file());
+    let (context, schema) = (bench.tablet.context.clone(), bench.tablet.schema());
+    let owner = Tablet::open(context, schema, bench.tablet.id(), Epoch(2)).await.unwrap();
+    assert_eq!(owner.flushed_through(), committed.flushed_through());
+}
+
+#[tokio::test]
+async fn an_owner_learns_that_it_was_replaced() {
+    let mut bench = Bench::new().await;
+    let (context, schema) = (bench.tablet.context.clone(), bench.tablet.schema());
+    Tablet::open(context, schema, bench.tablet.id(), Epoch(2)).await.unwrap();
+    bench.write();
+    let fenced = bench.tablet.flush().await.unwrap_err();
+    assert!(matches!(fenced, TabletError::Fenced { .. }), "{fenced}");
+    bench.tablet.check_open().unwrap_err();
 }
