@@ -5,10 +5,10 @@
 use libfuzzer_sys::fuzz_target;
 use std::io::{self, BufReader, Read};
 use stele_cli::escape;
-use stele_cli::formats::cells::{CellsReader, parse_row, write_row};
+use stele_cli::formats::cells::{self, parse_row, write_row};
 use stele_cli::formats::deb822::StanzaReader;
 use stele_cli::formats::delimited::{DelimitedReader, Dialect};
-use stele_cli::formats::jsonl::{JsonReader, write_flat};
+use stele_cli::formats::jsonl::{self, write_flat};
 use stele_cli::mapping::{MapRule, Mapping, MappingOptions};
 use stele_cli::records::{Parsed, RecordReader};
 use stele_cli::timestamp::{self, Unit};
@@ -61,8 +61,8 @@ fn records(format: u8, input: &[u8], most: usize) -> Option<Vec<(Parsed, Vec<u8>
     };
     let mut reader: Box<dyn RecordReader + '_> = match format % 5 {
         0 | 1 => Box::new(DelimitedReader::new(input, dialect).ok()?),
-        2 => Box::new(JsonReader::new(input)),
-        3 => Box::new(CellsReader::new(input)),
+        2 => Box::new(jsonl::reader(input)),
+        3 => Box::new(cells::reader(input)),
         _ => Box::new(StanzaReader::new(input)),
     };
     let mut records = Vec::new();
