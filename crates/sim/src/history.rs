@@ -9,7 +9,9 @@
 //!   which had certainly happened before the read did.
 //!
 //! A write has certainly happened when it was acknowledged, or when somebody has seen it. A write of unknown outcome may
-//! happen late, but not after the next recovery: what the log then holds is all there ever will be of it.
+//! happen late, but not after the next recovery: what the log then holds is all there ever will be of it. A write that was
+//! answered with an error can happen at that recovery only, and only if the server acknowledged nothing more before it
+//! ended: that is what the commit log promises of what it has refused.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +25,9 @@ pub enum Outcome {
     Acknowledged,
     /// It has not happened and never will.
     Refused,
+    /// The server could not do it. It may come back at the next recovery, unless the server acknowledges another write
+    /// before.
+    Failed,
     /// It may have happened, or may yet.
     Unknown,
 }
@@ -48,13 +53,29 @@ pub struct Register<V> {
 impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
     /// A register that holds `initial` before all writes.
     pub fn new(initial: V) -> Self {
-        let first = Write { value: initial, began: 0, refused: false, by: Some(0), latest: Some(0), answered: true };
-        Register { writes: vec![first] }
+        let first = Write {
+            value: initial,
+            began: 0,
+            refused: false,
+            by: Some(0),
+            latest: Some(0),
+            answered: true,
+        };
+        Register {
+            writes: vec![first],
+        }
     }
 
     /// A write begins; the result names it.
     pub fn begin(&mut self, value: V, now: Moment) -> usize {
-        self.writes.push(Write { value, began: now, refused: false, by: None, latest: None, answered: false });
+        self.writes.push(Write {
+            value,
+            began: now,
+            refused: false,
+            by: None,
+            latest: None,
+            answered: false,
+        });
         self.writes.len() - 1
     }
 
@@ -65,22 +86,36 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         match outcome {
             Outcome::Acknowledged => write.note_happened(now),
             Outcome::Refused => write.refused = true,
-            Outcome::Unknown => {}
+            Outcome::Failed | Outcome::Unknown => {}
         }
+    }
+
+    /// A write that failed never happens.
+    fn refuse(&mut self, write: usize) {
+        self.writes[write].refused = true;
     }
 
     /// The server has recovered: no answered write that has not happened by now ever will.
     pub fn recovered(&mut self, now: Moment) {
-        for write in self.writes.iter_mut().filter(|w| w.answered && w.latest.is_none()) {
+        for write in self
+            .writes
+            .iter_mut()
+            .filter(|w| w.answered && w.latest.is_none())
+        {
             write.latest = Some(now);
         }
     }
 
     /// A read between two moments saw `value`.
     pub fn check(&mut self, value: &V, began: Moment, ended: Moment) -> Result<(), String> {
-        let candidates: Vec<usize> = (0..self.writes.len()).filter(|&i| self.writes[i].value == *value).collect();
-        let possible: Vec<usize> =
-            candidates.iter().copied().filter(|&i| self.may_be_seen(i, began, ended)).collect();
+        let candidates: Vec<usize> = (0..self.writes.len())
+            .filter(|&i| self.writes[i].value == *value)
+            .collect();
+        let possible: Vec<usize> = candidates
+            .iter()
+            .copied()
+            .filter(|&i| self.may_be_seen(i, began, ended))
+            .collect();
         match possible.as_slice() {
             [] => Err(self.explain(value, &candidates, began, ended)),
             [only] => {
@@ -102,16 +137,27 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
     /// A write that certainly happened between this one and `began`.
     fn overwritten(&self, index: usize, began: Moment) -> Option<&Write<V>> {
         let latest = self.writes[index].latest?;
-        self.writes.iter().find(|other| other.began > latest && other.by.is_some_and(|by| by < began))
+        self.writes
+            .iter()
+            .find(|other| other.began > latest && other.by.is_some_and(|by| by < began))
     }
 
     fn explain(&self, value: &V, candidates: &[usize], began: Moment, ended: Moment) -> String {
-        let certain = self.writes.iter().rev().find(|w| w.by.is_some_and(|by| by < began));
+        let certain = self
+            .writes
+            .iter()
+            .rev()
+            .find(|w| w.by.is_some_and(|by| by < began));
         let Some(&last) = candidates.last() else {
-            return format!("a read in {began}..{ended} saw {value:?}, which nobody wrote; last certain write: {certain:?}");
+            return format!(
+                "a read in {began}..{ended} saw {value:?}, which nobody wrote; last certain write: {certain:?}"
+            );
         };
         let by = self.overwritten(last, began);
-        format!("a read in {began}..{ended} saw {:?}; overwritten by {by:?}; last certain write: {certain:?}", self.writes[last])
+        format!(
+            "a read in {began}..{ended} saw {:?}; overwritten by {by:?}; last certain write: {certain:?}",
+            self.writes[last]
+        )
     }
 }
 
@@ -140,25 +186,42 @@ struct Addition {
 impl Counter {
     /// An addition begins; the result names it.
     pub fn begin(&mut self, now: Moment) -> usize {
-        self.additions.push(Addition { began: now, acknowledged: None, refused: false, told: None });
+        self.additions.push(Addition {
+            began: now,
+            acknowledged: None,
+            refused: false,
+            told: None,
+        });
         self.additions.len() - 1
     }
 
     /// An addition ends; `told` is the sum in its answer, if that has one.
-    pub fn end(&mut self, addition: usize, outcome: Outcome, told: Option<i64>, now: Moment) -> Result<(), String> {
+    pub fn end(
+        &mut self,
+        addition: usize,
+        outcome: Outcome,
+        told: Option<i64>,
+        now: Moment,
+    ) -> Result<(), String> {
         let began = self.additions[addition].began;
         match outcome {
             Outcome::Acknowledged => self.additions[addition].acknowledged = Some(now),
             Outcome::Refused => self.additions[addition].refused = true,
-            Outcome::Unknown => {}
+            Outcome::Failed | Outcome::Unknown => {}
         }
         let Some(told) = told else { return Ok(()) };
         if let Some(twin) = self.additions.iter().find(|a| a.told == Some(told)) {
-            return Err(format!("two increments were told {told}: one began at {began}, the other is {twin:?}"));
+            return Err(format!(
+                "two increments were told {told}: one began at {began}, the other is {twin:?}"
+            ));
         }
-        let later = |a: &&Addition| a.acknowledged.is_some_and(|at| at < began) && a.told.is_some_and(|t| t >= told);
+        let later = |a: &&Addition| {
+            a.acknowledged.is_some_and(|at| at < began) && a.told.is_some_and(|t| t >= told)
+        };
         if let Some(before) = self.additions.iter().find(later) {
-            return Err(format!("an increment that began at {began} was told {told}, after {before:?}"));
+            return Err(format!(
+                "an increment that began at {began} was told {told}, after {before:?}"
+            ));
         }
         self.additions[addition].told = Some(told);
         self.check(told - 1, began, now)
@@ -166,20 +229,39 @@ impl Counter {
 
     /// A read between two moments saw `sum`.
     pub fn check(&self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
-        let certain = self.additions.iter().filter(|a| a.acknowledged.is_some_and(|at| at < began)).count() as i64;
-        let possible = self.additions.iter().filter(|a| !a.refused && a.began < ended).count() as i64;
+        let certain = self
+            .additions
+            .iter()
+            .filter(|a| a.acknowledged.is_some_and(|at| at < began))
+            .count() as i64;
+        let possible = self
+            .additions
+            .iter()
+            .filter(|a| !a.refused && a.began < ended)
+            .count() as i64;
         if (certain..=possible).contains(&sum) {
             Ok(())
         } else {
-            Err(format!("a counter read in {began}..{ended} is {sum}, expected {certain}..={possible}"))
+            Err(format!(
+                "a counter read in {began}..{ended} is {sum}, expected {certain}..={possible}"
+            ))
         }
     }
+}
+
+/// A write or addition that failed.
+#[derive(Clone, Debug)]
+enum Failed {
+    Write(Vec<u8>, usize, usize),
+    Addition(Vec<u8>, usize),
 }
 
 /// The histories of all registers and counters by name.
 #[derive(Debug, Default)]
 pub struct Histories {
     now: Moment,
+    /// What failed in this life of the server, and when its client learned of it.
+    failed: Vec<(Failed, Moment)>,
     /// By row and slot.
     pub registers: BTreeMap<(Vec<u8>, usize), Register<Option<u64>>>,
     /// By row.
@@ -195,7 +277,9 @@ impl Histories {
 
     /// The register of a row's slot.
     pub fn register(&mut self, row: &[u8], slot: usize) -> &mut Register<Option<u64>> {
-        self.registers.entry((row.to_vec(), slot)).or_insert_with(|| Register::new(None))
+        self.registers
+            .entry((row.to_vec(), slot))
+            .or_insert_with(|| Register::new(None))
     }
 
     /// The counter of a row.
@@ -203,10 +287,63 @@ impl Histories {
         self.counters.entry(row.to_vec()).or_default()
     }
 
+    /// A write to a row's slot ends.
+    pub fn end_write(&mut self, row: &[u8], slot: usize, write: usize, outcome: Outcome) {
+        let now = self.tick();
+        let register = self.register(row, slot);
+        register.end(write, outcome, now);
+        let began = register.writes[write].began;
+        match outcome {
+            Outcome::Acknowledged => self.settle(began),
+            Outcome::Failed => self
+                .failed
+                .push((Failed::Write(row.to_vec(), slot, write), now)),
+            Outcome::Refused | Outcome::Unknown => {}
+        }
+    }
+
+    /// An addition to a row's counter ends.
+    pub fn end_addition(
+        &mut self,
+        row: &[u8],
+        addition: usize,
+        outcome: Outcome,
+        told: Option<i64>,
+    ) -> Result<(), String> {
+        let now = self.tick();
+        let counter = self.counter(row);
+        let checked = counter.end(addition, outcome, told, now);
+        let began = counter.additions[addition].began;
+        match outcome {
+            Outcome::Acknowledged => self.settle(began),
+            Outcome::Failed => self
+                .failed
+                .push((Failed::Addition(row.to_vec(), addition), now)),
+            Outcome::Refused | Outcome::Unknown => {}
+        }
+        checked
+    }
+
+    /// Something that began at `began` was acknowledged: what failed before will never happen.
+    fn settle(&mut self, began: Moment) {
+        for (failed, learned) in std::mem::take(&mut self.failed) {
+            match failed {
+                failed if learned >= began => self.failed.push((failed, learned)),
+                Failed::Write(row, slot, write) => self.register(&row, slot).refuse(write),
+                Failed::Addition(row, addition) => {
+                    self.counter(&row).additions[addition].refused = true
+                }
+            }
+        }
+    }
+
     /// The server has recovered.
     pub fn recovered(&mut self) {
         let now = self.tick();
-        self.registers.values_mut().for_each(|register| register.recovered(now));
+        self.failed.clear();
+        self.registers
+            .values_mut()
+            .for_each(|register| register.recovered(now));
     }
 }
 
@@ -234,7 +371,13 @@ mod tests {
                     register.end(write, outcome, now + 1);
                 }
                 "!" => register.recovered(now),
-                _ => verdicts.push(if register.check(&rest.parse().unwrap(), now, now + 1).is_ok() { 'y' } else { 'n' }),
+                _ => verdicts.push(
+                    if register.check(&rest.parse().unwrap(), now, now + 1).is_ok() {
+                        'y'
+                    } else {
+                        'n'
+                    },
+                ),
             }
         }
         assert_eq!(verdicts, expected, "{script}");
@@ -257,11 +400,18 @@ mod tests {
         let mut counter = Counter::default();
         let (a, b, c) = (counter.begin(1), counter.begin(2), counter.begin(3));
         assert!(counter.end(a, Outcome::Acknowledged, Some(1), 4).is_ok());
-        assert!(counter.end(b, Outcome::Acknowledged, Some(1), 5).is_err(), "told twice");
+        assert!(
+            counter.end(b, Outcome::Acknowledged, Some(1), 5).is_err(),
+            "told twice"
+        );
         assert!(counter.end(c, Outcome::Unknown, None, 6).is_ok());
         assert!(counter.check(1, 7, 8).is_err() && counter.check(2, 7, 8).is_ok());
         assert!(counter.check(3, 7, 8).is_ok() && counter.check(4, 7, 8).is_err());
         let late = counter.begin(9);
-        assert!(counter.end(late, Outcome::Acknowledged, Some(1), 10).is_err());
+        assert!(
+            counter
+                .end(late, Outcome::Acknowledged, Some(1), 10)
+                .is_err()
+        );
     }
 }

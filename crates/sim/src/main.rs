@@ -42,12 +42,20 @@ enum Command {
 
 fn planted_bug(name: &str) -> Result<PlantedBug, String> {
     let found = PlantedBug::ALL.iter().find(|(known, _)| *known == name);
-    found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
+    found
+        .map(|(_, bug)| *bug)
+        .ok_or_else(|| "no such bug".to_owned())
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
-        Command::Run { seeds, start, seed, trace, planted } => {
+        Command::Run {
+            seeds,
+            start,
+            seed,
+            trace,
+            planted,
+        } => {
             let range = seed.map_or(start..start.saturating_add(seeds), |seed| seed..seed + 1);
             run_all(range, trace, planted)
         }
@@ -59,7 +67,11 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
     check_planted(planted.is_some())?;
     let (mut failed, mut totals) = (Vec::new(), Totals::default());
     for seed in seeds.clone() {
-        let verdict = run(Plan { seed, planted, prints });
+        let verdict = run(Plan {
+            seed,
+            planted,
+            prints,
+        });
         totals.add(&verdict);
         if !verdict.violations.is_empty() {
             report(seed, &verdict);
@@ -105,8 +117,16 @@ fn find_planted(seeds: u64) -> Result<()> {
     let mut missed = Vec::new();
     for (name, bug) in PlantedBug::ALL {
         let found = (0..seeds).find_map(|seed| {
-            let verdict = run(Plan { seed, planted: Some(bug), prints: false });
-            verdict.violations.into_iter().next().map(|violation| (seed, violation))
+            let verdict = run(Plan {
+                seed,
+                planted: Some(bug),
+                prints: false,
+            });
+            verdict
+                .violations
+                .into_iter()
+                .next()
+                .map(|violation| (seed, violation))
         });
         match found {
             Some((seed, violation)) => println!("{name}: found by seed {seed}: {violation}"),

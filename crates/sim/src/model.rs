@@ -20,7 +20,8 @@
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{
-    Cell, DeleteRule, FamilyId, GcView, GroupId, Mutation, RowMutation, RowRange, TableSchema, Timestamp, ValueType,
+    Cell, DeleteRule, FamilyId, GcView, GroupId, Mutation, RowMutation, RowRange, TableSchema,
+    Timestamp, ValueType,
 };
 
 /// A cell as tests state it: family, qualifier, timestamp, value.
@@ -70,7 +71,11 @@ struct Marker {
 impl Model {
     /// An empty table.
     pub fn new(schema: TableSchema) -> Model {
-        Model { schema, rows: BTreeMap::new(), newest: 0 }
+        Model {
+            schema,
+            rows: BTreeMap::new(),
+            newest: 0,
+        }
     }
 
     /// The table's schema.
@@ -120,14 +125,21 @@ impl Model {
     pub fn compact_major(&mut self, tablet: &RowRange, group: GroupId, through: u64) {
         let (schema, newest) = (&self.schema, self.newest);
         for (_, row) in self.rows.iter_mut().filter(|(row, _)| tablet.contains(row)) {
-            let markers: Vec<Marker> =
-                row.markers.iter().filter(|m| m.group == group && m.number <= through).cloned().collect();
+            let markers: Vec<Marker> = row
+                .markers
+                .iter()
+                .filter(|m| m.group == group && m.number <= through)
+                .cloned()
+                .collect();
             row.writes.retain(|write| {
                 write.group != group
                     || write.number > through
-                    || !markers.iter().any(|marker| marker.hides(write, schema.delete_rule))
+                    || !markers
+                        .iter()
+                        .any(|marker| marker.hides(write, schema.delete_rule))
             });
-            row.markers.retain(|m| m.group != group || m.number > through);
+            row.markers
+                .retain(|m| m.group != group || m.number > through);
             // What comes back takes its place among the versions.
             row.note_positions(schema, newest);
         }
@@ -138,12 +150,21 @@ impl Model {
         let mut answer: BTreeMap<(FamilyId, Bytes), BTreeMap<Timestamp, Bytes>> = BTreeMap::new();
         let mut previous: Option<(FamilyId, &Bytes, std::cmp::Reverse<Timestamp>)> = None;
         for cell in cells {
-            let place = (cell.family, &cell.qualifier, std::cmp::Reverse(cell.timestamp));
+            let place = (
+                cell.family,
+                &cell.qualifier,
+                std::cmp::Reverse(cell.timestamp),
+            );
             if previous.is_some_and(|previous| previous >= place) {
-                return Err(format!("cells are out of order or twice there: {}", show(cells)));
+                return Err(format!(
+                    "cells are out of order or twice there: {}",
+                    show(cells)
+                ));
             }
             previous = Some(place);
-            let column = answer.entry((cell.family, cell.qualifier.clone())).or_default();
+            let column = answer
+                .entry((cell.family, cell.qualifier.clone()))
+                .or_default();
             column.insert(cell.timestamp, cell.value.clone());
         }
         let empty = Row::default();
@@ -152,17 +173,18 @@ impl Model {
         columns.extend(answer.keys().cloned());
         for column in columns {
             let given = answer.remove(&column).unwrap_or_default();
-            self.check_column(model, &column, given, now_micros).map_err(|why| {
-                format!(
-                    "row {} column {}:{}: {why}\nanswer {}\nwrites {:?}\nmarkers {:?}",
-                    row.escape_ascii(),
-                    column.0,
-                    column.1.escape_ascii(),
-                    show(cells),
-                    model.writes,
-                    model.markers
-                )
-            })?;
+            self.check_column(model, &column, given, now_micros)
+                .map_err(|why| {
+                    format!(
+                        "row {} column {}:{}: {why}\nanswer {}\nwrites {:?}\nmarkers {:?}",
+                        row.escape_ascii(),
+                        column.0,
+                        column.1.escape_ascii(),
+                        show(cells),
+                        model.writes,
+                        model.markers
+                    )
+                })?;
         }
         Ok(())
     }
@@ -181,14 +203,20 @@ impl Model {
             let garbage = self.is_garbage(&version, position, now_micros);
             let possible = self.possible(row, &version, now_micros);
             match given.remove(&timestamp) {
-                Some(_) if garbage => return Err(format!("version {timestamp} has expired, yet is there")),
+                Some(_) if garbage => {
+                    return Err(format!("version {timestamp} has expired, yet is there"));
+                }
                 Some(value) if !possible.contains(&Some(value.clone())) => {
                     let value = value.escape_ascii();
-                    return Err(format!("version {timestamp} is {value}, which is none of {possible:?}"));
+                    return Err(format!(
+                        "version {timestamp} is {value}, which is none of {possible:?}"
+                    ));
                 }
                 Some(_) => position += 1,
                 None if !garbage && !possible.contains(&None) => {
-                    return Err(format!("version {timestamp} is missing; it may be any of {possible:?}"));
+                    return Err(format!(
+                        "version {timestamp} is missing; it may be any of {possible:?}"
+                    ));
                 }
                 None => {}
             }
@@ -206,30 +234,49 @@ impl Model {
             return vec![None];
         }
         let dropped = row.positions.get(version).into_iter().flatten();
-        let dropped = dropped.filter(|(_, position)| self.is_garbage(version, *position, now_micros));
+        let dropped =
+            dropped.filter(|(_, position)| self.is_garbage(version, *position, now_micros));
         let mut since: Vec<u64> = dropped.map(|(number, _)| *number).collect();
         since.push(0);
-        let mut possible: Vec<_> = since.iter().map(|since| row.value(&self.schema, version, *since)).collect();
+        let mut possible: Vec<_> = since
+            .iter()
+            .map(|since| row.value(&self.schema, version, *since))
+            .collect();
         possible.sort();
         possible.dedup();
         possible
     }
 
     fn is_garbage(&self, version: &VersionName, position: u64, now_micros: i64) -> bool {
-        let view = GcView { version_index: position, timestamp: version.2, unit: self.schema.time_unit, now_micros };
+        let view = GcView {
+            version_index: position,
+            timestamp: version.2,
+            unit: self.schema.time_unit,
+            now_micros,
+        };
         let family = self.schema.families.get(&version.0);
-        family.and_then(|f| f.gc_rule.as_ref()).is_some_and(|rule| rule.is_garbage(&view))
+        family
+            .and_then(|f| f.gc_rule.as_ref())
+            .is_some_and(|rule| rule.is_garbage(&view))
     }
 
     /// The cells of a row when no compaction has dropped anything early, for tests that write no rules.
     pub fn cells(&self, row: &[u8], now_micros: i64) -> Vec<PlainCell> {
-        let Some(model) = self.rows.get(row) else { return Vec::new() };
+        let Some(model) = self.rows.get(row) else {
+            return Vec::new();
+        };
         let mut cells = Vec::new();
-        for column in model.columns().into_iter().filter(|c| self.schema.families.contains_key(&c.0)) {
+        for column in model
+            .columns()
+            .into_iter()
+            .filter(|c| self.schema.families.contains_key(&c.0))
+        {
             let mut position = 0;
             for timestamp in model.timestamps(&column).into_iter().rev() {
                 let version = (column.0, column.1.clone(), timestamp);
-                let Some(value) = model.value(&self.schema, &version, 0) else { continue };
+                let Some(value) = model.value(&self.schema, &version, 0) else {
+                    continue;
+                };
                 if !self.is_garbage(&version, position, now_micros) {
                     cells.push((column.0.0, column.1.to_vec(), timestamp.0, value.to_vec()));
                 }
@@ -242,12 +289,18 @@ impl Model {
     /// Whether `cell`, as a raw read showed it, can have been stored: a marker, or a value that was written, or that
     /// came from operands.
     pub fn was_written(&self, row: &[u8], cell: &Cell) -> bool {
-        let Some(model) = self.rows.get(row) else { return false };
+        let Some(model) = self.rows.get(row) else {
+            return false;
+        };
         let version = (cell.family, cell.qualifier.clone(), cell.timestamp);
         // Operands are folded; of a dropped family it is no longer known whether it had any.
-        let folded = aggregate(&self.schema, cell.family).is_some() || !self.schema.families.contains_key(&cell.family);
+        let folded = aggregate(&self.schema, cell.family).is_some()
+            || !self.schema.families.contains_key(&cell.family);
         cell.kind.is_delete()
-            || model.writes.iter().any(|w| w.version == version && (folded || w.value == cell.value))
+            || model
+                .writes
+                .iter()
+                .any(|w| w.version == version && (folded || w.value == cell.value))
     }
 }
 
@@ -260,45 +313,103 @@ impl Row {
             };
             let qualifier = qualifier.cloned();
             let markers = groups.into_iter().map(|group| (group, qualifier.clone()));
-            self.markers.extend(markers.map(|(group, qualifier)| Marker { number, group, family, qualifier, from, to }));
+            self.markers
+                .extend(markers.map(|(group, qualifier)| Marker {
+                    number,
+                    group,
+                    family,
+                    qualifier,
+                    from,
+                    to,
+                }));
         };
         match mutation {
-            Mutation::Put { family, qualifier, timestamp, value } => {
+            Mutation::Put {
+                family,
+                qualifier,
+                timestamp,
+                value,
+            } => {
                 let version = (*family, qualifier.clone(), *timestamp);
-                self.writes.push(Write { number, group: schema.group_of(*family), version, value: value.clone(), adds: false });
+                self.writes.push(Write {
+                    number,
+                    group: schema.group_of(*family),
+                    version,
+                    value: value.clone(),
+                    adds: false,
+                });
             }
-            Mutation::Merge { family, qualifier, timestamp, operand } => {
+            Mutation::Merge {
+                family,
+                qualifier,
+                timestamp,
+                operand,
+            } => {
                 let version = (*family, qualifier.clone(), *timestamp);
-                self.writes.push(Write { number, group: schema.group_of(*family), version, value: operand.clone(), adds: true });
+                self.writes.push(Write {
+                    number,
+                    group: schema.group_of(*family),
+                    version,
+                    value: operand.clone(),
+                    adds: true,
+                });
             }
             Mutation::DeleteRow { up_to } => mark(None, None, Timestamp::MIN, *up_to),
-            Mutation::DeleteFamily { family, up_to } => mark(Some(*family), None, Timestamp::MIN, *up_to),
-            Mutation::DeleteFamilyVersion { family, timestamp } => mark(Some(*family), None, *timestamp, *timestamp),
-            Mutation::DeleteColumn { family, qualifier, from, to } => mark(Some(*family), Some(qualifier), *from, *to),
-            Mutation::DeleteVersion { family, qualifier, timestamp } => {
+            Mutation::DeleteFamily { family, up_to } => {
+                mark(Some(*family), None, Timestamp::MIN, *up_to)
+            }
+            Mutation::DeleteFamilyVersion { family, timestamp } => {
+                mark(Some(*family), None, *timestamp, *timestamp)
+            }
+            Mutation::DeleteColumn {
+                family,
+                qualifier,
+                from,
+                to,
+            } => mark(Some(*family), Some(qualifier), *from, *to),
+            Mutation::DeleteVersion {
+                family,
+                qualifier,
+                timestamp,
+            } => {
                 mark(Some(*family), Some(qualifier), *timestamp, *timestamp);
             }
         }
     }
 
     fn columns(&self) -> BTreeSet<(FamilyId, Bytes)> {
-        self.writes.iter().map(|w| (w.version.0, w.version.1.clone())).collect()
+        self.writes
+            .iter()
+            .map(|w| (w.version.0, w.version.1.clone()))
+            .collect()
     }
 
     fn timestamps(&self, column: &(FamilyId, Bytes)) -> BTreeSet<Timestamp> {
-        let of_column = self.writes.iter().filter(|w| w.version.0 == column.0 && w.version.1 == column.1);
+        let of_column = self
+            .writes
+            .iter()
+            .filter(|w| w.version.0 == column.0 && w.version.1 == column.1);
         of_column.map(|w| w.version.2).collect()
     }
 
     /// What the writes to a version after write `since` come to.
     fn value(&self, schema: &TableSchema, version: &VersionName, since: u64) -> Option<Bytes> {
         let mut value: Option<Bytes> = None;
-        for write in self.writes.iter().filter(|w| w.version == *version && w.number > since) {
-            if self.markers.iter().any(|marker| marker.hides(write, schema.delete_rule)) {
+        for write in self
+            .writes
+            .iter()
+            .filter(|w| w.version == *version && w.number > since)
+        {
+            if self
+                .markers
+                .iter()
+                .any(|marker| marker.hides(write, schema.delete_rule))
+            {
                 continue;
             }
             value = Some(match (value, aggregate(schema, version.0)) {
-                (Some(older), Some(kind)) if write.adds => match kind.combine(&older, &write.value) {
+                (Some(older), Some(kind)) if write.adds => match kind.combine(&older, &write.value)
+                {
                     Some(combined) => Bytes::copy_from_slice(&combined),
                     None => write.value.clone(),
                 },
@@ -314,7 +425,10 @@ impl Row {
             for timestamp in self.timestamps(&column).into_iter().rev() {
                 let version = (column.0, column.1.clone(), timestamp);
                 if self.value(schema, &version, 0).is_some() {
-                    self.positions.entry(version).or_default().push((number, position));
+                    self.positions
+                        .entry(version)
+                        .or_default()
+                        .push((number, position));
                     position += 1;
                 }
             }
@@ -342,7 +456,15 @@ fn aggregate(schema: &TableSchema, family: FamilyId) -> Option<stele_types::Aggr
 }
 
 fn show(cells: &[Cell]) -> String {
-    let cell = |c: &Cell| format!("{}:{}@{}={}", c.family, c.qualifier.escape_ascii(), c.timestamp, c.value.escape_ascii());
+    let cell = |c: &Cell| {
+        format!(
+            "{}:{}@{}={}",
+            c.family,
+            c.qualifier.escape_ascii(),
+            c.timestamp,
+            c.value.escape_ascii()
+        )
+    };
     cells.iter().map(cell).collect::<Vec<_>>().join(" ")
 }
 

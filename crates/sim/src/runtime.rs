@@ -85,7 +85,11 @@ impl Sim {
             steps_max,
             trace: Trace::default(),
         };
-        Sim { scheduler: Arc::new(Scheduler { inner: Mutex::new(inner) }) }
+        Sim {
+            scheduler: Arc::new(Scheduler {
+                inner: Mutex::new(inner),
+            }),
+        }
     }
 
     /// A new process.
@@ -93,11 +97,17 @@ impl Sim {
         let mut inner = self.scheduler.inner.lock();
         let id = inner.next_process;
         inner.next_process += 1;
-        Process { scheduler: self.scheduler.clone(), id }
+        Process {
+            scheduler: self.scheduler.clone(),
+            id,
+        }
     }
 
     /// Runs everything until `future` has its result, as a task of a process of its own.
-    pub fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T, Stalled> {
+    pub fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Stalled> {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
         let main = async move {
@@ -151,8 +161,16 @@ impl Process {
             let mut inner = self.scheduler.inner.lock();
             inner.dead.push(self.id);
             inner.trace.add(&[b'k', self.id as u8]);
-            let ids: Vec<u64> = inner.tasks.iter().filter(|(_, t)| t.process == self.id).map(|(id, _)| *id).collect();
-            ids.iter().filter_map(|id| inner.tasks.remove(id)).filter_map(|task| task.future).collect()
+            let ids: Vec<u64> = inner
+                .tasks
+                .iter()
+                .filter(|(_, t)| t.process == self.id)
+                .map(|(id, _)| *id)
+                .collect();
+            ids.iter()
+                .filter_map(|id| inner.tasks.remove(id))
+                .filter_map(|task| task.future)
+                .collect()
         };
         drop(dropped);
     }
@@ -166,8 +184,20 @@ impl Process {
         }
         let id = inner.next_task;
         inner.next_task += 1;
-        let waker = Waker::from(Arc::new(TaskWaker { scheduler: Arc::downgrade(&self.scheduler), id }));
-        inner.tasks.insert(id, Task { process: self.id, name, future: Some(future), waker, queued: true });
+        let waker = Waker::from(Arc::new(TaskWaker {
+            scheduler: Arc::downgrade(&self.scheduler),
+            id,
+        }));
+        inner.tasks.insert(
+            id,
+            Task {
+                process: self.id,
+                name,
+                future: Some(future),
+                waker,
+                queued: true,
+            },
+        );
         inner.ready.push(id);
     }
 }
@@ -191,7 +221,11 @@ impl Runtime for Process {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         let deadline = self.now().saturating_add(duration);
-        Box::pin(Sleep { scheduler: self.scheduler.clone(), deadline, timer: None })
+        Box::pin(Sleep {
+            scheduler: self.scheduler.clone(),
+            deadline,
+            timer: None,
+        })
     }
 
     fn spawn(&self, _: Priority, name: &'static str, task: BoxFuture<'static, ()>) {
@@ -239,8 +273,13 @@ struct Task {
 impl Scheduler {
     /// Polls one task.
     fn step(&self) -> Result<(), Stalled> {
-        let Some((id, mut future, waker)) = self.pick()? else { return Ok(()) };
-        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let Some((id, mut future, waker)) = self.pick()? else {
+            return Ok(());
+        };
+        let done = future
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_ready();
         let mut inner = self.inner.lock();
         // The process may have ended while its task ran.
         if done {
@@ -261,13 +300,21 @@ impl Scheduler {
         inner.steps += 1;
         inner.now += STEP;
         if inner.steps > inner.steps_max {
-            return Err(Stalled::Endless { steps: inner.steps, at: inner.now, tasks: inner.names() });
+            return Err(Stalled::Endless {
+                steps: inner.steps,
+                at: inner.now,
+                tasks: inner.names(),
+            });
         }
-        let Some(count) = Some(inner.ready.len() as u64).filter(|count| *count > 0) else { return Ok(None) };
-        let at = (u128::from(inner.rng.next_u64()) * u128::from(count) >> 64) as usize;
+        let Some(count) = Some(inner.ready.len() as u64).filter(|count| *count > 0) else {
+            return Ok(None);
+        };
+        let at = ((u128::from(inner.rng.next_u64()) * u128::from(count)) >> 64) as usize;
         let id = inner.ready.swap_remove(at);
         inner.trace.add(&id.to_le_bytes());
-        let Some(task) = inner.tasks.get_mut(&id) else { return Ok(None) };
+        let Some(task) = inner.tasks.get_mut(&id) else {
+            return Ok(None);
+        };
         task.queued = false;
         let waker = task.waker.clone();
         Ok(task.future.take().map(|future| (id, future, waker)))
@@ -280,12 +327,19 @@ impl Scheduler {
             if inner.ready.is_empty() {
                 match inner.timers.keys().next() {
                     Some(&(deadline, _)) => inner.now = inner.now.max(deadline),
-                    None => return Err(Stalled::Deadlock { at: inner.now, tasks: inner.names() }),
+                    None => {
+                        return Err(Stalled::Deadlock {
+                            at: inner.now,
+                            tasks: inner.names(),
+                        });
+                    }
                 }
             }
             let from = (inner.now + Duration::from_nanos(1), 0);
             let later = inner.timers.split_off(&from);
-            std::mem::replace(&mut inner.timers, later).into_values().collect()
+            std::mem::replace(&mut inner.timers, later)
+                .into_values()
+                .collect()
         };
         due.into_iter().for_each(Waker::wake);
         Ok(())
@@ -311,8 +365,13 @@ impl Inner {
     /// The tasks left, each name once.
     fn names(&self) -> String {
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-        self.tasks.values().for_each(|task| *counts.entry(task.name).or_default() += 1);
-        let names: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        self.tasks
+            .values()
+            .for_each(|task| *counts.entry(task.name).or_default() += 1);
+        let names: Vec<String> = counts
+            .iter()
+            .map(|(name, count)| format!("{count} {name}"))
+            .collect();
         names.join(", ")
     }
 }
@@ -362,7 +421,9 @@ impl Future for Sleep {
         }
         let timer = inner.next_timer;
         inner.next_timer += 1;
-        inner.timers.insert((this.deadline, timer), cx.waker().clone());
+        inner
+            .timers
+            .insert((this.deadline, timer), cx.waker().clone());
         this.timer = Some(timer);
         Poll::Pending
     }
@@ -384,7 +445,10 @@ struct Trace {
 
 impl Default for Trace {
     fn default() -> Self {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, prints: false }
+        Trace {
+            hash: 0xcbf2_9ce4_8422_2325,
+            prints: false,
+        }
     }
 }
 

@@ -81,8 +81,12 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<(u64, us
     workload.prepare().await?;
     let operations = 80 + env.random_below(160);
     let spawn = |task: BoxFuture<'static, ()>| env.spawn_join(Priority::Foreground, "client", task);
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| spawn(Box::pin(workload.clone().client(operations)))).collect();
-    clients.push(spawn(Box::pin(workload.clone().administrate(operations / 40))));
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .map(|_| spawn(Box::pin(workload.clone().client(operations))))
+        .collect();
+    clients.push(spawn(Box::pin(
+        workload.clone().administrate(operations / 40),
+    )));
     let mut clients = Box::pin(join_all(clients));
     let (mut lives, mut tablets) = (1, 0);
     loop {
@@ -126,16 +130,28 @@ fn some_end(cluster: &Cluster) -> End {
 async fn faults(cluster: &Cluster) -> FaultPlan {
     let env = cluster.env();
     let micros = |n| Duration::from_micros(n);
-    let mut plan = FaultPlan { latency_min: micros(20), latency_max: micros(400), ..FaultPlan::default() };
+    let mut plan = FaultPlan {
+        latency_min: micros(20),
+        latency_max: micros(400),
+        ..FaultPlan::default()
+    };
     plan.read_miss = [0.0, 0.2, 1.0][env.random_below(3) as usize];
     match env.random_below(8) {
         0 => plan.append_error = 0.02,
         1 => plan.sync_error = 0.02,
         2 => plan.put_error = 0.05,
         3 => {
-            plan = FaultPlan { append_error: 0.01, sync_error: 0.01, put_error: 0.02, read_error: 0.005, ..plan };
+            plan = FaultPlan {
+                append_error: 0.01,
+                sync_error: 0.01,
+                put_error: 0.02,
+                read_error: 0.005,
+                ..plan
+            };
         }
-        4 => plan.space_limit = Some(cluster.stored_bytes().await + 4_000 + env.random_below(40_000)),
+        4 => {
+            plan.space_limit = Some(cluster.stored_bytes().await + 4_000 + env.random_below(40_000))
+        }
         5 => (plan.latency_min, plan.latency_max) = (micros(500), micros(8_000)),
         _ => {}
     }
@@ -146,6 +162,8 @@ async fn faults(cluster: &Cluster) -> FaultPlan {
 fn jump_wall_clock(cluster: &Cluster) {
     const HOUR_MICROS: i64 = 3_600_000_000;
     if cluster.env().random_below(8) == 0 {
-        cluster.sim().jump_wall_clock(cluster.env().random_below(2 * HOUR_MICROS as u64) as i64 - HOUR_MICROS);
+        cluster.sim().jump_wall_clock(
+            cluster.env().random_below(2 * HOUR_MICROS as u64) as i64 - HOUR_MICROS,
+        );
     }
 }

@@ -23,12 +23,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RmwRule, ServiceError,
-    ServiceResult, TableAdmin, TableService,
+    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation,
+    RmwRule, ServiceError, ServiceResult, TableAdmin, TableService,
 };
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet,
-    TableName, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Cell, Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation,
+    RowRange, RowSet, TableName, TimeUnit, Timestamp, ValueType,
 };
 
 /// Values and deletes.
@@ -135,8 +135,13 @@ impl Workload {
     pub async fn prepare(&self) -> Result<(), String> {
         let node = self.running_node().await;
         let master = node.master.clone();
-        let made = node.call(self.cluster.env(), async move { master.create_table(new_table()).await }).await;
-        made.map_err(|_| "no answer".to_owned())?.map_err(|e| e.to_string())?;
+        let made = node
+            .call(self.cluster.env(), async move {
+                master.create_table(new_table()).await
+            })
+            .await;
+        made.map_err(|_| "no answer".to_owned())?
+            .map_err(|e| e.to_string())?;
         Ok(())
     }
 
@@ -198,9 +203,20 @@ impl Workload {
     }
 
     async fn write_rows(&self, node: &Node) {
-        let count = if self.below(3) == 0 { 1 + self.below(4) } else { 1 };
+        let count = if self.below(3) == 0 {
+            1 + self.below(4)
+        } else {
+            1
+        };
         let mut rows: Vec<(Bytes, usize, u64, bool)> = (0..count)
-            .map(|_| (self.row('r'), self.below(SLOTS as u64) as usize, self.next_value(), self.below(6) == 0))
+            .map(|_| {
+                (
+                    self.row('r'),
+                    self.below(SLOTS as u64) as usize,
+                    self.next_value(),
+                    self.below(6) == 0,
+                )
+            })
             .collect();
         // Of two changes to one row in one request the later wins; one is enough here.
         rows.sort();
@@ -211,26 +227,44 @@ impl Workload {
             let now = histories.tick();
             let slots = (0..SLOTS).filter(|s| s == slot || *deletes);
             let writes: Vec<(usize, usize)> = slots
-                .map(|s| (s, histories.register(row, s).begin((s == *slot).then_some(*value), now)))
+                .map(|s| {
+                    (
+                        s,
+                        histories
+                            .register(row, s)
+                            .begin((s == *slot).then_some(*value), now),
+                    )
+                })
                 .collect();
             begun.push(writes);
         }
-        let request = MutateRows { table: table(), rows: rows.iter().map(change).collect(), durability: None };
+        let request = MutateRows {
+            table: table(),
+            rows: rows.iter().map(change).collect(),
+            durability: None,
+        };
         let router = node.router.clone();
-        let answer = node.call(self.cluster.env(), async move { router.mutate_rows(request).await }).await;
+        let answer = node
+            .call(self.cluster.env(), async move {
+                router.mutate_rows(request).await
+            })
+            .await;
         let answers: Vec<Outcome> = match &answer {
             Ok(Ok(results)) => results.iter().map(outcome).collect(),
-            Ok(Err(error)) => rows.iter().map(|_| outcome::<()>(&Err(error.clone()))).collect(),
+            Ok(Err(error)) => rows
+                .iter()
+                .map(|_| outcome::<()>(&Err(error.clone())))
+                .collect(),
             Err(_) => rows.iter().map(|_| Outcome::Unknown).collect(),
         };
         for (((row, slot, value, _), writes), answer) in rows.iter().zip(begun).zip(answers) {
-            let mut histories = self.histories.lock();
-            let now = histories.tick();
             for (slot, write) in writes {
-                histories.register(row, slot).end(write, answer, now);
+                self.histories.lock().end_write(row, slot, write, answer);
             }
-            drop(histories);
-            self.note_write(&format!("write {} slot {slot} = {value}", row.escape_ascii()), answer);
+            self.note_write(
+                &format!("write {} slot {slot} = {value}", row.escape_ascii()),
+                answer,
+            );
         }
     }
 
@@ -252,12 +286,31 @@ impl Workload {
             let now = histories.tick();
             histories.counter(&name).begin(now)
         };
-        let rule = RmwRule { family: COUNTS, qualifier: Bytes::new(), operation: RmwOperation::Increment(1) };
-        let request = ReadModifyWrite { table: table(), row, rules: vec![rule], durability: None };
+        let rule = RmwRule {
+            family: COUNTS,
+            qualifier: Bytes::new(),
+            operation: RmwOperation::Increment(1),
+        };
+        let request = ReadModifyWrite {
+            table: table(),
+            row,
+            rules: vec![rule],
+            durability: None,
+        };
         let router = node.router.clone();
-        let answer = node.call(self.cluster.env(), async move { router.read_modify_write(request).await }).await;
+        let answer = node
+            .call(self.cluster.env(), async move {
+                router.read_modify_write(request).await
+            })
+            .await;
         let (outcome, told) = match &answer {
-            Ok(result) => (outcome(result), result.as_ref().ok().and_then(|cells| number(&cells.first()?.value))),
+            Ok(result) => (
+                outcome(result),
+                result
+                    .as_ref()
+                    .ok()
+                    .and_then(|cells| number(&cells.first()?.value)),
+            ),
             Err(_) => (Outcome::Unknown, None),
         };
         self.end_addition(&name, addition, outcome, told);
@@ -272,11 +325,27 @@ impl Workload {
             histories.counter(&name).begin(now)
         };
         let operand = Bytes::copy_from_slice(&1i64.to_be_bytes());
-        let merge = Mutation::Merge { family: SUMS, qualifier: Bytes::new(), timestamp: Timestamp(1), operand };
-        let rows = vec![RowMutation { row, mutations: vec![merge] }];
-        let request = MutateRows { table: table(), rows, durability: None };
+        let merge = Mutation::Merge {
+            family: SUMS,
+            qualifier: Bytes::new(),
+            timestamp: Timestamp(1),
+            operand,
+        };
+        let rows = vec![RowMutation {
+            row,
+            mutations: vec![merge],
+        }];
+        let request = MutateRows {
+            table: table(),
+            rows,
+            durability: None,
+        };
         let router = node.router.clone();
-        let answer = node.call(self.cluster.env(), async move { router.mutate_rows(request).await }).await;
+        let answer = node
+            .call(self.cluster.env(), async move {
+                router.mutate_rows(request).await
+            })
+            .await;
         let outcome = match &answer {
             Ok(Ok(results)) => results.first().map_or(Outcome::Unknown, outcome),
             Ok(Err(error)) => outcome::<()>(&Err(error.clone())),
@@ -286,12 +355,14 @@ impl Workload {
     }
 
     fn end_addition(&self, name: &[u8], addition: usize, outcome: Outcome, told: Option<i64>) {
-        let checked = {
-            let mut histories = self.histories.lock();
-            let now = histories.tick();
-            histories.counter(name).end(addition, outcome, told, now)
-        };
-        self.note_write(&format!("add to {} told {told:?}", name.escape_ascii()), outcome);
+        let checked = self
+            .histories
+            .lock()
+            .end_addition(name, addition, outcome, told);
+        self.note_write(
+            &format!("add to {} told {told:?}", name.escape_ascii()),
+            outcome,
+        );
         if let Err(why) = checked {
             self.violate(format!("{}: {why}", name.escape_ascii()));
         }
@@ -302,7 +373,11 @@ impl Workload {
         let index = {
             let mut claims = self.claims.lock();
             let of_row = claims.entry(row.to_vec()).or_default();
-            of_row.push(Claim { value, refused: false, won: false });
+            of_row.push(Claim {
+                value,
+                refused: false,
+                won: false,
+            });
             of_row.len() - 1
         };
         let put = Mutation::Put {
@@ -311,11 +386,24 @@ impl Workload {
             timestamp: Timestamp(1),
             value: Bytes::copy_from_slice(&value.to_be_bytes()),
         };
-        let otherwise = Some(RowMutation { row: row.clone(), mutations: vec![put] });
-        let request =
-            CheckAndMutate { table: table(), row: row.clone(), predicate: None, on_match: None, otherwise, durability: None };
+        let otherwise = Some(RowMutation {
+            row: row.clone(),
+            mutations: vec![put],
+        });
+        let request = CheckAndMutate {
+            table: table(),
+            row: row.clone(),
+            predicate: None,
+            on_match: None,
+            otherwise,
+            durability: None,
+        };
         let router = node.router.clone();
-        let answer = node.call(self.cluster.env(), async move { router.check_and_mutate(request).await }).await;
+        let answer = node
+            .call(self.cluster.env(), async move {
+                router.check_and_mutate(request).await
+            })
+            .await;
         let outcome = answer.as_ref().map_or(Outcome::Unknown, outcome);
         let won = matches!(answer, Ok(Ok(false)));
         let winners = {
@@ -326,9 +414,16 @@ impl Workload {
             of_row[index].refused = outcome == Outcome::Refused || matches!(answer, Ok(Ok(true)));
             of_row.iter().filter(|claim| claim.won).count()
         };
-        self.note_write(&format!("claim {} for {value} won {won}", row.escape_ascii()), outcome);
+        self.note_write(
+            &format!("claim {} for {value} won {won}", row.escape_ascii()),
+            outcome,
+        );
         if winners > 1 {
-            self.violate(format!("{} was claimed by {:?}", row.escape_ascii(), self.claims.lock().get(&row[..])));
+            self.violate(format!(
+                "{} was claimed by {:?}",
+                row.escape_ascii(),
+                self.claims.lock().get(&row[..])
+            ));
         }
     }
 
@@ -337,9 +432,15 @@ impl Workload {
         let row = self.row(kind);
         let request = ReadRows::new(table(), RowSet::new(vec![RowRange::single(&row)]));
         let began = self.tick();
-        let Some(rows) = self.read(node, request).await else { return };
+        let Some(rows) = self.read(node, request).await else {
+            return;
+        };
         let ended = self.tick();
-        let cells = rows.into_iter().next().map(|(_, cells)| cells).unwrap_or_default();
+        let cells = rows
+            .into_iter()
+            .next()
+            .map(|(_, cells)| cells)
+            .unwrap_or_default();
         self.check_row(&row, &cells, began, ended);
     }
 
@@ -348,14 +449,21 @@ impl Workload {
     }
 
     async fn scan_as(&self, node: &Node, reversed: bool) {
-        let request = ReadRows { reversed, ..ReadRows::new(table(), RowSet::all()) };
+        let request = ReadRows {
+            reversed,
+            ..ReadRows::new(table(), RowSet::all())
+        };
         let began = self.tick();
-        let Some(rows) = self.read(node, request).await else { return };
+        let Some(rows) = self.read(node, request).await else {
+            return;
+        };
         let ended = self.tick();
         let in_order = |a: &Bytes, b: &Bytes| if reversed { a > b } else { a < b };
         if !rows.windows(2).all(|pair| in_order(&pair[0].0, &pair[1].0)) {
             let keys: Vec<_> = rows.iter().map(|(row, _)| row).collect();
-            self.violate(format!("a scan (reversed: {reversed}) gave rows out of order: {keys:?}"));
+            self.violate(format!(
+                "a scan (reversed: {reversed}) gave rows out of order: {keys:?}"
+            ));
         }
         let mut found: BTreeMap<Bytes, Vec<Cell>> = rows.into_iter().collect();
         for kind in ['r', 'n', 'k'] {
@@ -377,7 +485,11 @@ impl Workload {
             let mut stream = router.read_rows(request).await?;
             let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
             while let Some(batch) = stream.next().await? {
-                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
+                rows.extend(
+                    batch
+                        .rows()
+                        .map(|(row, cells)| (row.clone(), cells.to_vec())),
+                );
             }
             Ok::<_, ServiceError>(rows)
         };
@@ -401,38 +513,71 @@ impl Workload {
             _ => self.check_claim(row, cells),
         };
         let shown: Vec<String> = cells.iter().map(show).collect();
-        self.cluster.sim().note(&format!("read {} in {began}..{ended}: {}", row.escape_ascii(), shown.join(" ")));
+        self.cluster.sim().note(&format!(
+            "read {} in {began}..{ended}: {}",
+            row.escape_ascii(),
+            shown.join(" ")
+        ));
         if let Err(why) = checked {
-            self.violate(format!("{}: {why}; the row reads {}", row.escape_ascii(), shown.join(" ")));
+            self.violate(format!(
+                "{}: {why}; the row reads {}",
+                row.escape_ascii(),
+                shown.join(" ")
+            ));
         }
     }
 
-    fn check_slots(&self, row: &[u8], cells: &[Cell], began: Moment, ended: Moment) -> Result<(), String> {
+    fn check_slots(
+        &self,
+        row: &[u8],
+        cells: &[Cell],
+        began: Moment,
+        ended: Moment,
+    ) -> Result<(), String> {
         let mut slots: [BTreeMap<&[u8], u64>; SLOTS] = Default::default();
         for cell in cells {
             let slot = usize::try_from(cell.timestamp.0 - 1).unwrap_or(SLOTS);
-            let slot = slots.get_mut(slot).ok_or_else(|| format!("strange cell {cell:?}"))?;
-            let value = parse_value(&cell.value, &cell.qualifier).ok_or_else(|| format!("strange value in {cell:?}"))?;
+            let slot = slots
+                .get_mut(slot)
+                .ok_or_else(|| format!("strange cell {cell:?}"))?;
+            let value = parse_value(&cell.value, &cell.qualifier)
+                .ok_or_else(|| format!("strange value in {cell:?}"))?;
             slot.insert(&cell.qualifier, value);
         }
         let mut histories = self.histories.lock();
         for (index, slot) in slots.iter().enumerate() {
             let first = slot.values().next().copied();
-            if !slot.is_empty() && (slot.len() != COLUMNS.len() || slot.values().any(|v| Some(*v) != first)) {
+            if !slot.is_empty()
+                && (slot.len() != COLUMNS.len() || slot.values().any(|v| Some(*v) != first))
+            {
                 return Err(format!("slot {index} holds parts of several writes"));
             }
-            histories.register(row, index).check(&first, began, ended).map_err(|why| format!("slot {index}: {why}"))?;
+            histories
+                .register(row, index)
+                .check(&first, began, ended)
+                .map_err(|why| format!("slot {index}: {why}"))?;
         }
         Ok(())
     }
 
-    fn check_counters(&self, row: &[u8], cells: &[Cell], began: Moment, ended: Moment) -> Result<(), String> {
+    fn check_counters(
+        &self,
+        row: &[u8],
+        cells: &[Cell],
+        began: Moment,
+        ended: Moment,
+    ) -> Result<(), String> {
         for (family, suffix) in [(COUNTS, b"/c"), (SUMS, b"/s")] {
             // Read-modify-writes leave older versions behind; the first is the newest.
             let cell = cells.iter().find(|cell| cell.family == family);
-            let sum = cell.map_or(Some(0), |cell| number(&cell.value)).ok_or("a counter without eight bytes")?;
+            let sum = cell
+                .map_or(Some(0), |cell| number(&cell.value))
+                .ok_or("a counter without eight bytes")?;
             let name = [row, suffix].concat();
-            self.histories.lock().counter(&name).check(sum, began, ended)?;
+            self.histories
+                .lock()
+                .counter(&name)
+                .check(sum, began, ended)?;
         }
         Ok(())
     }
@@ -446,12 +591,14 @@ impl Workload {
             ([], Some(_)) => Ok(()),
             ([cell], _) => {
                 let value = number(&cell.value).map(|n| n as u64);
-                let claim = claims.iter().find(|claim| Some(claim.value) == value && !claim.refused);
+                let claim = claims
+                    .iter()
+                    .find(|claim| Some(claim.value) == value && !claim.refused);
                 match (claim, winner) {
                     (None, _) => Err(format!("claimed by {value:?}, who did not win: {claims:?}")),
-                    (Some(claim), Some(winner)) if claim.value != winner.value => {
-                        Err(format!("claimed by {claim:?}, while {winner:?} was told to have won"))
-                    }
+                    (Some(claim), Some(winner)) if claim.value != winner.value => Err(format!(
+                        "claimed by {claim:?}, while {winner:?} was told to have won"
+                    )),
                     _ => Ok(()),
                 }
             }
@@ -461,13 +608,17 @@ impl Workload {
 }
 
 /// What an answer says of its write. `Unavailable` and `Busy` promise that nothing has happened; what the request itself is
-/// to blame for has not happened either. Anything else may still turn up.
+/// to blame for has not happened either. `Aborted` says that nobody knows. Anything else was a failure.
 fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
     match answer {
         Ok(_) => Outcome::Acknowledged,
         Err(error) => match error.kind {
-            ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::NotFound | ErrorKind::InvalidArgument => Outcome::Refused,
-            _ => Outcome::Unknown,
+            ErrorKind::Unavailable
+            | ErrorKind::Busy
+            | ErrorKind::NotFound
+            | ErrorKind::InvalidArgument => Outcome::Refused,
+            ErrorKind::Aborted => Outcome::Unknown,
+            _ => Outcome::Failed,
         },
     }
 }
@@ -475,7 +626,9 @@ fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
 fn change((row, slot, value, deletes): &(Bytes, usize, u64, bool)) -> RowMutation {
     let mut mutations = Vec::new();
     if *deletes {
-        mutations.push(Mutation::DeleteRow { up_to: Timestamp::MAX });
+        mutations.push(Mutation::DeleteRow {
+            up_to: Timestamp::MAX,
+        });
     }
     mutations.extend(COLUMNS.iter().map(|column| Mutation::Put {
         family: VALUES,
@@ -483,7 +636,10 @@ fn change((row, slot, value, deletes): &(Bytes, usize, u64, bool)) -> RowMutatio
         timestamp: Timestamp(*slot as i64 + 1),
         value: format_value(*value, column),
     }));
-    RowMutation { row: row.clone(), mutations }
+    RowMutation {
+        row: row.clone(),
+        mutations,
+    }
 }
 
 /// A number with its column, and enough behind them to fill memtables: a value cannot be taken for another column's.
@@ -505,5 +661,10 @@ fn number(bytes: &[u8]) -> Option<i64> {
 
 fn show(cell: &Cell) -> String {
     let value = cell.value.get(..8).and_then(number).unwrap_or(-1);
-    format!("{}:{}@{}={value}", cell.family, cell.qualifier.escape_ascii(), cell.timestamp)
+    format!(
+        "{}:{}@{}={value}",
+        cell.family,
+        cell.qualifier.escape_ascii(),
+        cell.timestamp
+    )
 }

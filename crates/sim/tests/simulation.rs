@@ -3,7 +3,11 @@
 use stele_sim::simulation::{Plan, run};
 
 fn plan(seed: u64) -> Plan {
-    Plan { seed, planted: None, prints: false }
+    Plan {
+        seed,
+        planted: None,
+        prints: false,
+    }
 }
 
 #[test]
@@ -26,14 +30,24 @@ fn some_seeds_pass() {
         (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
     }
     // One seed may do little: a full disk refuses a lot.
-    assert!(acknowledged > 2_000 && lives > 100, "{acknowledged} writes, {lives} lives");
+    assert!(
+        acknowledged > 2_000 && lives > 100,
+        "{acknowledged} writes, {lives} lives"
+    );
 }
 
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_bugs_are_found() {
     for (name, bug) in stele_env::PlantedBug::ALL {
-        let found = (0..200).any(|seed| !run(Plan { planted: Some(bug), ..plan(seed) }).violations.is_empty());
+        let found = (0..200).any(|seed| {
+            !run(Plan {
+                planted: Some(bug),
+                ..plan(seed)
+            })
+            .violations
+            .is_empty()
+        });
         assert!(found, "{name} went unnoticed");
     }
 }

@@ -23,7 +23,10 @@ fn run(seed: u64, setup: Setup, steps: Steps) -> Result<(), TestCaseError> {
     let outcome = sim.run(async move {
         let mut table = Table::create(env, setup).await?;
         for step in &steps.0 {
-            table.step(step).await.map_err(|why| format!("at {step:?}: {why}"))?;
+            table
+                .step(step)
+                .await
+                .map_err(|why| format!("at {step:?}: {why}"))?;
         }
         table.check_everything().await
     });
@@ -36,8 +39,16 @@ fn run(seed: u64, setup: Setup, steps: Steps) -> Result<(), TestCaseError> {
 
 /// Histories per test: enough to find what has been planted, in a few seconds.
 fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96);
-    ProptestConfig { cases, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() }
+    let cases = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(96);
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 20_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {

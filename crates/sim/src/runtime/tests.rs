@@ -13,7 +13,8 @@ fn conversation(seed: u64) -> (Vec<u64>, u64) {
             let (say, env2) = (say.clone(), env.clone());
             env.spawn("speaker", async move {
                 for _ in 0..5 {
-                    env2.sleep(Duration::from_micros(env2.random_below(3))).await;
+                    env2.sleep(Duration::from_micros(env2.random_below(3)))
+                        .await;
                     let _ = say.send(speaker).await;
                 }
             });
@@ -37,7 +38,11 @@ fn a_seed_gives_one_history_and_seeds_give_many() {
         assert_eq!(first.0.len(), 15);
         histories.insert(first.0);
     }
-    assert!(histories.len() > 15, "only {} different schedules", histories.len());
+    assert!(
+        histories.len() > 15,
+        "only {} different schedules",
+        histories.len()
+    );
 }
 
 #[test]
@@ -51,7 +56,10 @@ fn time_jumps_over_idleness() {
             (env.now() - start, env.wall_micros() - wall)
         })
         .unwrap();
-    assert!(slept >= Duration::from_secs(3_600) && slept < Duration::from_secs(3_601), "{slept:?}");
+    assert!(
+        slept >= Duration::from_secs(3_600) && slept < Duration::from_secs(3_601),
+        "{slept:?}"
+    );
     assert!((3_600_000_000..3_601_000_000).contains(&wall), "{wall}");
     assert!(sim.steps() < 10);
 }
@@ -60,16 +68,25 @@ fn time_jumps_over_idleness() {
 fn timeouts_end_what_hangs() {
     let sim = Sim::new(1, 1_000);
     let env = sim.process().env();
-    let outcome = sim.run(async move { env.timeout(Duration::from_secs(1), std::future::pending::<()>()).await });
+    let outcome = sim.run(async move {
+        env.timeout(Duration::from_secs(1), std::future::pending::<()>())
+            .await
+    });
     assert_eq!(outcome, Ok(Err(stele_env::Elapsed)));
-    assert!(sim.scheduler.inner.lock().timers.is_empty(), "a dropped sleep leaves no timer");
+    assert!(
+        sim.scheduler.inner.lock().timers.is_empty(),
+        "a dropped sleep leaves no timer"
+    );
 }
 
 #[test]
 fn deadlocks_and_livelocks_are_errors() {
     let sim = Sim::new(1, 1_000);
     let stalled = sim.run(std::future::pending::<()>()).unwrap_err();
-    assert!(matches!(&stalled, Stalled::Deadlock { tasks, .. } if tasks == "1 main"), "{stalled}");
+    assert!(
+        matches!(&stalled, Stalled::Deadlock { tasks, .. } if tasks == "1 main"),
+        "{stalled}"
+    );
 
     let sim = Sim::new(1, 1_000);
     let env = sim.process().env();
@@ -109,7 +126,10 @@ fn a_killed_process_drops_its_tasks_and_starts_no_more() {
         driver.sleep(Duration::from_secs(1)).await;
         outcome
     });
-    assert!(outcome.unwrap().is_err(), "whoever waits for a dead process learns of it");
+    assert!(
+        outcome.unwrap().is_err(),
+        "whoever waits for a dead process learns of it"
+    );
     assert_eq!(*dropped.lock(), 1);
 }
 

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    FamilyChange, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult, TableAdmin, TableService,
+    FamilyChange, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult,
+    TableAdmin, TableService,
 };
 use stele_master::Master;
 use stele_types::{
@@ -31,12 +32,16 @@ impl Workload {
     }
 
     async fn life_of_a_table(&self, name: &TableName) -> Result<(), String> {
-        let new = NewTable { name: name.clone(), ..super::new_table() };
+        let new = NewTable {
+            name: name.clone(),
+            ..super::new_table()
+        };
         let make = |master: Arc<Master>| {
             let new = new.clone();
             async move { master.create_table(new).await.map(drop) }
         };
-        self.until_done("create", Some(ErrorKind::AlreadyExists), make).await?;
+        self.until_done("create", Some(ErrorKind::AlreadyExists), make)
+            .await?;
         for row in ["a", "z"] {
             self.put_until_done(name, row).await?;
         }
@@ -50,7 +55,8 @@ impl Workload {
             let name = name.clone();
             async move { master.delete_table(&name).await }
         };
-        self.until_done("delete", Some(ErrorKind::NotFound), drop_table).await?;
+        self.until_done("delete", Some(ErrorKind::NotFound), drop_table)
+            .await?;
         self.expect(name, None).await
     }
 
@@ -58,10 +64,13 @@ impl Workload {
     async fn replace_family(&self, name: &TableName) -> Result<(), String> {
         let drop_it = |master: Arc<Master>| {
             let name = name.clone();
-            let change = FamilyChange::Drop { name: "v".to_owned() };
+            let change = FamilyChange::Drop {
+                name: "v".to_owned(),
+            };
             async move { master.modify_families(&name, vec![change]).await.map(drop) }
         };
-        self.until_done("drop family", Some(ErrorKind::NotFound), drop_it).await?;
+        self.until_done("drop family", Some(ErrorKind::NotFound), drop_it)
+            .await?;
         self.expect(name, Some(&[])).await?;
         let make_it = |master: Arc<Master>| {
             let name = name.clone();
@@ -71,9 +80,15 @@ impl Workload {
                 value_type: ValueType::Bytes,
                 front_end_data: Vec::new(),
             };
-            async move { master.modify_families(&name, vec![FamilyChange::Create(family)]).await.map(drop) }
+            async move {
+                master
+                    .modify_families(&name, vec![FamilyChange::Create(family)])
+                    .await
+                    .map(drop)
+            }
         };
-        self.until_done("make family", Some(ErrorKind::AlreadyExists), make_it).await?;
+        self.until_done("make family", Some(ErrorKind::AlreadyExists), make_it)
+            .await?;
         self.expect(name, Some(&[])).await
     }
 
@@ -97,18 +112,24 @@ impl Workload {
         let mut last = String::new();
         for attempt in 0..ATTEMPTS_MAX {
             let node = self.node_after_a_pause().await;
-            let answer = node.call(self.cluster.env(), change(node.master.clone())).await;
+            let answer = node
+                .call(self.cluster.env(), change(node.master.clone()))
+                .await;
             self.cluster.sim().note(&format!("{what}: {answer:?}"));
             match answer {
                 Ok(Ok(())) => return Ok(()),
                 // Not at the first attempt: then it is somebody else's doing, and there is nobody else.
                 Ok(Err(error)) if Some(error.kind) == happened && attempt > 0 => return Ok(()),
-                Ok(Err(error)) if error.kind == ErrorKind::Corruption => return Err(format!("{what}: {error}")),
+                Ok(Err(error)) if error.kind == ErrorKind::Corruption => {
+                    return Err(format!("{what}: {error}"));
+                }
                 Ok(Err(error)) => last = error.to_string(),
                 Err(_) => {}
             }
         }
-        Err(format!("{what}: still not done after {ATTEMPTS_MAX} attempts: {last}"))
+        Err(format!(
+            "{what}: still not done after {ATTEMPTS_MAX} attempts: {last}"
+        ))
     }
 
     async fn put_until_done(&self, name: &TableName, row: &'static str) -> Result<(), String> {
@@ -118,15 +139,28 @@ impl Workload {
             timestamp: Timestamp(1),
             value: Bytes::from_static(b"x"),
         };
-        let rows = vec![RowMutation { row: Bytes::from_static(row.as_bytes()), mutations: vec![put] }];
+        let rows = vec![RowMutation {
+            row: Bytes::from_static(row.as_bytes()),
+            mutations: vec![put],
+        }];
         for _ in 0..ATTEMPTS_MAX {
             let node = self.node_after_a_pause().await;
-            let request = MutateRows { table: name.clone(), rows: rows.clone(), durability: None };
+            let request = MutateRows {
+                table: name.clone(),
+                rows: rows.clone(),
+                durability: None,
+            };
             let router = node.router.clone();
-            let answer = node.call(self.cluster.env(), async move { router.mutate_rows(request).await }).await;
+            let answer = node
+                .call(self.cluster.env(), async move {
+                    router.mutate_rows(request).await
+                })
+                .await;
             match answer {
                 Ok(Ok(results)) if results.iter().all(Result::is_ok) => return Ok(()),
-                Ok(Err(error)) if error.kind == ErrorKind::NotFound => return Err(format!("put: {error}")),
+                Ok(Err(error)) if error.kind == ErrorKind::NotFound => {
+                    return Err(format!("put: {error}"));
+                }
                 _ => {}
             }
         }
@@ -139,10 +173,16 @@ impl Workload {
             let node = self.node_after_a_pause().await;
             match (read_keys(self, &node, name).await, expected) {
                 (Some(Ok(rows)), Some(expected)) if rows == expected => return Ok(()),
-                (Some(Ok(rows)), _) => return Err(format!("holds rows {rows:?}, expected {expected:?}")),
+                (Some(Ok(rows)), _) => {
+                    return Err(format!("holds rows {rows:?}, expected {expected:?}"));
+                }
                 (Some(Err(error)), None) if error.kind == ErrorKind::NotFound => return Ok(()),
-                (Some(Err(error)), Some(_)) if error.kind == ErrorKind::NotFound => return Err(error.to_string()),
-                (Some(Err(error)), _) if error.kind == ErrorKind::Corruption => return Err(error.to_string()),
+                (Some(Err(error)), Some(_)) if error.kind == ErrorKind::NotFound => {
+                    return Err(error.to_string());
+                }
+                (Some(Err(error)), _) if error.kind == ErrorKind::Corruption => {
+                    return Err(error.to_string());
+                }
                 _ => {}
             }
         }
@@ -156,7 +196,11 @@ impl Workload {
     }
 }
 
-async fn read_keys(workload: &Workload, node: &Node, name: &TableName) -> Option<ServiceResult<Vec<String>>> {
+async fn read_keys(
+    workload: &Workload,
+    node: &Node,
+    name: &TableName,
+) -> Option<ServiceResult<Vec<String>>> {
     let router = node.router.clone();
     let request = ReadRows::new(name.clone(), RowSet::all());
     let read = async move {

@@ -9,8 +9,8 @@ use std::fmt;
 use stele_filter::Filter;
 use stele_sim::runtime::WALL_ORIGIN_MICROS;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, RowRange, TableId,
-    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup,
+    RowRange, TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
 /// The table and its medium.
@@ -24,10 +24,22 @@ pub struct Setup {
 
 impl fmt::Debug for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup { schema, read_miss, cache_bytes } = self;
-        let rules: Vec<_> = schema.families.values().map(|family| &family.gc_rule).collect();
+        let Setup {
+            schema,
+            read_miss,
+            cache_bytes,
+        } = self;
+        let rules: Vec<_> = schema
+            .families
+            .values()
+            .map(|family| &family.gc_rule)
+            .collect();
         let groups = schema.groups.len();
-        write!(f, "{:?}, rules {rules:?}, {groups} groups, read_miss {read_miss}, cache {cache_bytes}", schema.delete_rule)
+        write!(
+            f,
+            "{:?}, rules {rules:?}, {groups} groups, read_miss {read_miss}, cache {cache_bytes}",
+            schema.delete_rule
+        )
     }
 }
 
@@ -37,7 +49,9 @@ pub struct Steps(pub Vec<Step>);
 
 impl fmt::Debug for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|step| write!(f, "\n    {step:?}"))
+        self.0
+            .iter()
+            .try_for_each(|step| write!(f, "\n    {step:?}"))
     }
 }
 
@@ -51,8 +65,15 @@ pub enum Step {
     DropRows(RowRange),
     Divide(Bytes),
     Reopen,
-    Scan { range: RowRange, reversed: bool },
-    Filtered { range: RowRange, reversed: bool, filter: Filter },
+    Scan {
+        range: RowRange,
+        reversed: bool,
+    },
+    Filtered {
+        range: RowRange,
+        reversed: bool,
+        filter: Filter,
+    },
     Raw(RowRange),
     Advance(u64),
     DropFamily(FamilyId),
@@ -61,8 +82,18 @@ pub enum Step {
 /// A mutation without its value, which is made up when it is applied: each is unlike any other.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Put { family: FamilyId, qualifier: Bytes, timestamp: Timestamp, long: bool },
-    Add { family: FamilyId, qualifier: Bytes, timestamp: Timestamp, operand: i64 },
+    Put {
+        family: FamilyId,
+        qualifier: Bytes,
+        timestamp: Timestamp,
+        long: bool,
+    },
+    Add {
+        family: FamilyId,
+        qualifier: Bytes,
+        timestamp: Timestamp,
+        operand: i64,
+    },
     DeleteRow(Timestamp),
     DeleteFamily(FamilyId, Timestamp),
     DeleteFamilyVersion(FamilyId, Timestamp),
@@ -76,16 +107,24 @@ const TICK: i64 = 100_000_000;
 pub fn setup(delete_rule: DeleteRule) -> impl Strategy<Value = Setup> {
     // Under the by-timestamp rule a row's marker hides cells for as long as any group that is read still has it, so what
     // a read gives would depend on the families it asks for. One group, then.
-    let groups_max = if delete_rule == DeleteRule::ByTimestamp { 1 } else { 2 };
+    let groups_max = if delete_rule == DeleteRule::ByTimestamp {
+        1
+    } else {
+        2
+    };
     let rules = (rule(), rule(), rule());
     let media = prop_oneof![Just(0.0), Just(0.3), Just(1.0)];
-    (rules, 1u32..=groups_max, media, prop_oneof![Just(0usize), Just(1 << 20)]).prop_map(
-        move |(rules, groups, read_miss, cache_bytes)| Setup {
+    (
+        rules,
+        1u32..=groups_max,
+        media,
+        prop_oneof![Just(0usize), Just(1 << 20)],
+    )
+        .prop_map(move |(rules, groups, read_miss, cache_bytes)| Setup {
             schema: schema(delete_rule, [rules.0, rules.1, rules.2, None], groups),
             read_miss,
             cache_bytes,
-        },
-    )
+        })
 }
 
 fn rule() -> impl Strategy<Value = Option<GcRule>> {
@@ -111,9 +150,22 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32) -> T
     ];
     let family = |(i, (value_type, gc_rule)): (u32, (ValueType, Option<GcRule>))| {
         let group = GroupId(if i < 2 { 0 } else { groups - 1 });
-        (FamilyId(i + 1), Family { name: format!("f{}", i + 1), gc_rule, value_type, group, front_end_data: Vec::new() })
+        (
+            FamilyId(i + 1),
+            Family {
+                name: format!("f{}", i + 1),
+                gc_rule,
+                value_type,
+                group,
+                front_end_data: Vec::new(),
+            },
+        )
     };
-    let group = |id| LocalityGroup { id: GroupId(id), name: format!("g{id}"), compression: Compression::Lz4 };
+    let group = |id| LocalityGroup {
+        id: GroupId(id),
+        name: format!("g{id}"),
+        compression: Compression::Lz4,
+    };
     TableSchema {
         id: TableId(1),
         name: TableName::new("n", "t"),
@@ -123,7 +175,10 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32) -> T
         delete_rule,
         durability: None,
         deletion_protection: false,
-        families: (0..).zip(types.into_iter().zip(rules)).map(family).collect::<BTreeMap<_, _>>(),
+        families: (0..)
+            .zip(types.into_iter().zip(rules))
+            .map(family)
+            .collect::<BTreeMap<_, _>>(),
         next_family: FamilyId(5),
         groups: (0..groups).map(group).collect(),
         tablet_bytes_max: 0,
@@ -155,7 +210,17 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Rows that are prefixes of each other, and bytes that the key encoding escapes.
 fn row() -> impl Strategy<Value = Bytes> {
-    const ROWS: [&[u8]; 9] = [b"\0", b"a", b"a\0", b"a\0\x01", b"a\0\xff", b"a\x01", b"ab", b"b", b"\xff\xff"];
+    const ROWS: [&[u8]; 9] = [
+        b"\0",
+        b"a",
+        b"a\0",
+        b"a\0\x01",
+        b"a\0\xff",
+        b"a\x01",
+        b"ab",
+        b"b",
+        b"\xff\xff",
+    ];
     prop::sample::select(&ROWS[..]).prop_map(Bytes::from_static)
 }
 
@@ -215,8 +280,10 @@ fn filter() -> impl Strategy<Value = Filter> {
         Just(Filter::RowKeyRegex(Bytes::from_static(b"a\\C*"))),
         Just(Filter::FamilyRegex(Bytes::from_static(b"f[13]"))),
         Just(Filter::QualifierRegex(Bytes::from_static(b"q"))),
-        (timestamp(), option::of(timestamp()))
-            .prop_map(|(from, to)| Filter::TimestampRange { start: from.0, end: to.map(|t| t.0.max(from.0)) }),
+        (timestamp(), option::of(timestamp())).prop_map(|(from, to)| Filter::TimestampRange {
+            start: from.0,
+            end: to.map(|t| t.0.max(from.0))
+        }),
         (family(), qualifier()).prop_map(|(f, q)| Filter::ColumnRange {
             family: format!("f{f}"),
             start: Included(q),

@@ -14,11 +14,12 @@ use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_tablet::picker::{self, FileSummary};
 use stele_tablet::{
-    Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics,
-    TabletScanner,
+    Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext,
+    TabletMetrics, TabletScanner,
 };
 use stele_types::{
-    Cell, Epoch, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowSet, SeqNo, TableSchema, TabletId,
+    Cell, Epoch, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowSet, SeqNo, TableSchema,
+    TabletId,
 };
 
 type Outcome<T> = Result<T, String>;
@@ -46,11 +47,20 @@ struct Served {
 
 impl Served {
     fn new(tablet: Arc<Tablet>, flushed: u64) -> Self {
-        Served { tablet, log: Vec::new(), flushed }
+        Served {
+            tablet,
+            log: Vec::new(),
+            flushed,
+        }
     }
 }
 
-fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u32) -> TabletContext {
+fn context(
+    env: &Env,
+    storage: &Arc<FaultyStorage>,
+    cache: &Arc<Cache>,
+    epoch: u32,
+) -> TabletContext {
     let storage: Arc<dyn Storage> = storage.clone();
     TabletContext {
         env: env.clone(),
@@ -64,15 +74,35 @@ fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u
 impl Table {
     pub async fn create(env: Env, setup: Setup) -> Outcome<Table> {
         let storage = FaultyStorage::new(env.clone());
-        storage.set_plan(FaultPlan { read_miss: setup.read_miss, ..FaultPlan::default() });
+        storage.set_plan(FaultPlan {
+            read_miss: setup.read_miss,
+            ..FaultPlan::default()
+        });
         let cache = Arc::new(Cache::with_shards(setup.cache_bytes, 1));
         let context = context(&env, &storage, &cache, 1);
-        let manifest = Manifest { tablet: 1, table: 1, epoch: 1, ..Manifest::default() };
+        let manifest = Manifest {
+            tablet: 1,
+            table: 1,
+            epoch: 1,
+            ..Manifest::default()
+        };
         let schema = Arc::new(setup.schema.clone());
-        let tablet = Tablet::create(context.clone(), schema, manifest).await.map_err(text)?;
+        let tablet = Tablet::create(context.clone(), schema, manifest)
+            .await
+            .map_err(text)?;
         let tablets = vec![Served::new(tablet, 0)];
         let model = Model::new(setup.schema);
-        Ok(Table { env, storage, cache, context, tablets, model, epoch: 1, next_tablet: 2, next_value: 0 })
+        Ok(Table {
+            env,
+            storage,
+            cache,
+            context,
+            tablets,
+            model,
+            epoch: 1,
+            next_tablet: 2,
+            next_value: 0,
+        })
     }
 
     pub async fn step(&mut self, step: &Step) -> Outcome<()> {
@@ -85,7 +115,11 @@ impl Table {
             Step::Divide(row) => self.divide(row).await,
             Step::Reopen => self.reopen().await,
             Step::Scan { range, reversed } => self.check_scan(range, *reversed).await,
-            Step::Filtered { range, reversed, filter } => self.check_filtered(range, *reversed, filter).await,
+            Step::Filtered {
+                range,
+                reversed,
+                filter,
+            } => self.check_filtered(range, *reversed, filter).await,
             Step::Raw(range) => self.check_raw(range).await,
             Step::Advance(micros) => {
                 self.env.sleep(Duration::from_micros(*micros)).await;
@@ -107,10 +141,16 @@ impl Table {
     }
 
     fn write(&mut self, rows: &[(Bytes, Vec<Change>)]) -> Outcome<()> {
-        let rows: Vec<RowMutation> = rows.iter().filter_map(|(row, changes)| self.mutation(row, changes)).collect();
+        let rows: Vec<RowMutation> = rows
+            .iter()
+            .filter_map(|(row, changes)| self.mutation(row, changes))
+            .collect();
         for served in &mut self.tablets {
-            let own: Vec<RowMutation> =
-                rows.iter().filter(|r| served.tablet.range().contains(&r.row)).cloned().collect();
+            let own: Vec<RowMutation> = rows
+                .iter()
+                .filter(|r| served.tablet.range().contains(&r.row))
+                .cloned()
+                .collect();
             if own.is_empty() {
                 continue;
             }
@@ -121,7 +161,10 @@ impl Table {
             if decoded.as_ref() != Some(&batch) {
                 return Err("an encoded batch does not decode to itself".to_owned());
             }
-            let first = served.tablet.sequence(batch.len(), |first| first).map_err(text)?;
+            let first = served
+                .tablet
+                .sequence(batch.len(), |first| first)
+                .map_err(text)?;
             served.tablet.apply(&batch, first);
             served.log.push((first, first.plus(batch.len() - 1), batch));
             self.model.apply(&own);
@@ -139,29 +182,65 @@ impl Table {
             .filter(|m| m.family().is_none_or(|f| exists(&f)))
             .collect();
         self.next_value += mutations.len() as u64;
-        (!mutations.is_empty()).then(|| RowMutation { row: row.clone(), mutations })
+        (!mutations.is_empty()).then(|| RowMutation {
+            row: row.clone(),
+            mutations,
+        })
     }
 
     fn next_value(&self, change: &Change) -> Mutation {
         match change.clone() {
-            Change::Put { family, qualifier, timestamp, long } => {
+            Change::Put {
+                family,
+                qualifier,
+                timestamp,
+                long,
+            } => {
                 // Aggregates want eight bytes. Long values make files of several blocks.
                 let number = (self.next_value as i64 + timestamp.0 % 7).to_be_bytes();
                 let long = long && family.0 % 2 == 1;
-                let value = if long { number.repeat(1_000).into() } else { Bytes::copy_from_slice(&number) };
-                Mutation::Put { family, qualifier, timestamp, value }
+                let value = if long {
+                    number.repeat(1_000).into()
+                } else {
+                    Bytes::copy_from_slice(&number)
+                };
+                Mutation::Put {
+                    family,
+                    qualifier,
+                    timestamp,
+                    value,
+                }
             }
-            Change::Add { family, qualifier, timestamp, operand } => {
+            Change::Add {
+                family,
+                qualifier,
+                timestamp,
+                operand,
+            } => {
                 let operand = Bytes::copy_from_slice(&operand.to_be_bytes());
-                Mutation::Merge { family, qualifier, timestamp, operand }
+                Mutation::Merge {
+                    family,
+                    qualifier,
+                    timestamp,
+                    operand,
+                }
             }
             Change::DeleteRow(up_to) => Mutation::DeleteRow { up_to },
             Change::DeleteFamily(family, up_to) => Mutation::DeleteFamily { family, up_to },
-            Change::DeleteFamilyVersion(family, timestamp) => Mutation::DeleteFamilyVersion { family, timestamp },
-            Change::DeleteColumn(family, qualifier, from, to) => Mutation::DeleteColumn { family, qualifier, from, to },
-            Change::DeleteVersion(family, qualifier, timestamp) => {
-                Mutation::DeleteVersion { family, qualifier, timestamp }
+            Change::DeleteFamilyVersion(family, timestamp) => {
+                Mutation::DeleteFamilyVersion { family, timestamp }
             }
+            Change::DeleteColumn(family, qualifier, from, to) => Mutation::DeleteColumn {
+                family,
+                qualifier,
+                from,
+                to,
+            },
+            Change::DeleteVersion(family, qualifier, timestamp) => Mutation::DeleteVersion {
+                family,
+                qualifier,
+                timestamp,
+            },
         }
     }
 
@@ -184,7 +263,8 @@ impl Table {
                 return Err("the picker and the tablet do not agree".to_owned());
             }
             if let Some((group, true)) = due {
-                self.model.compact_major(served.tablet.range(), group, served.flushed);
+                self.model
+                    .compact_major(served.tablet.range(), group, served.flushed);
             }
         }
         self.context.files.delete_obsolete().await.map_err(text)?;
@@ -197,7 +277,8 @@ impl Table {
             served.flushed = self.model.newest();
             let groups: Vec<GroupId> = self.model.schema().groups.iter().map(|g| g.id).collect();
             for group in groups {
-                self.model.compact_major(served.tablet.range(), group, served.flushed);
+                self.model
+                    .compact_major(served.tablet.range(), group, served.flushed);
             }
         }
         Ok(())
@@ -218,16 +299,28 @@ impl Table {
     }
 
     async fn divide(&mut self, row: &Bytes) -> Outcome<()> {
-        let at = self.tablets.iter().position(|s| s.tablet.range().contains(row) && s.tablet.range().start != *row);
-        let Some(at) = at.filter(|_| self.tablets.len() < 6) else { return Ok(()) };
+        let at = self
+            .tablets
+            .iter()
+            .position(|s| s.tablet.range().contains(row) && s.tablet.range().start != *row);
+        let Some(at) = at.filter(|_| self.tablets.len() < 6) else {
+            return Ok(());
+        };
         let parent = self.tablets.remove(at);
         parent.tablet.flush().await.map_err(text)?;
         let ids = [TabletId(self.next_tablet), TabletId(self.next_tablet + 1)];
         self.next_tablet += 2;
-        let (left, right) = parent.tablet.divide(row, ids[0], ids[1]).await.map_err(text)?;
+        let (left, right) = parent
+            .tablet
+            .divide(row, ids[0], ids[1])
+            .await
+            .map_err(text)?;
         for manifest in [right, left] {
-            let child = Tablet::create(self.context.clone(), parent.tablet.schema(), manifest).await.map_err(text)?;
-            self.tablets.insert(at, Served::new(child, self.model.newest()));
+            let child = Tablet::create(self.context.clone(), parent.tablet.schema(), manifest)
+                .await
+                .map_err(text)?;
+            self.tablets
+                .insert(at, Served::new(child, self.model.newest()));
         }
         parent.tablet.close();
         parent.tablet.release_files().await;
@@ -243,7 +336,9 @@ impl Table {
         let schema = Arc::new(self.model.schema().clone());
         for served in &mut self.tablets {
             let id = served.tablet.id();
-            let tablet = Tablet::open(self.context.clone(), schema.clone(), id, Epoch(self.epoch)).await.map_err(text)?;
+            let tablet = Tablet::open(self.context.clone(), schema.clone(), id, Epoch(self.epoch))
+                .await
+                .map_err(text)?;
             for (first, last, batch) in &served.log {
                 tablet.replay(batch, *first, *last);
             }
@@ -260,7 +355,9 @@ impl Table {
         }
         schema.version += 1;
         let published: Arc<TableSchema> = Arc::new(schema.clone());
-        self.tablets.iter().for_each(|served| served.tablet.set_schema(published.clone()));
+        self.tablets
+            .iter()
+            .for_each(|served| served.tablet.set_schema(published.clone()));
         self.model.set_schema(schema);
         Ok(())
     }
@@ -284,10 +381,19 @@ impl Table {
         let mut rows = Vec::new();
         for served in tablets {
             let set = RowSet::new(vec![range.clone()]);
-            let spec = ScanSpec { rows: set, filter: filter.clone(), reversed, raw };
+            let spec = ScanSpec {
+                rows: set,
+                filter: filter.clone(),
+                reversed,
+                raw,
+            };
             let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
             while let Some(batch) = scanner.next_batch().await.map_err(text)? {
-                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
+                rows.extend(
+                    batch
+                        .rows()
+                        .map(|(row, cells)| (row.clone(), cells.to_vec())),
+                );
             }
         }
         let ordered = |a: &Bytes, b: &Bytes| if reversed { a > b } else { a < b };
@@ -299,19 +405,36 @@ impl Table {
 
     async fn check_scan(&self, range: &RowRange, reversed: bool) -> Outcome<()> {
         let now = self.env.wall_micros();
-        let mut rows: BTreeMap<Bytes, Vec<Cell>> = self.scan(range, reversed, false, None).await?.into_iter().collect();
-        for row in self.model.rows().into_iter().filter(|row| range.contains(row)) {
+        let mut rows: BTreeMap<Bytes, Vec<Cell>> = self
+            .scan(range, reversed, false, None)
+            .await?
+            .into_iter()
+            .collect();
+        for row in self
+            .model
+            .rows()
+            .into_iter()
+            .filter(|row| range.contains(row))
+        {
             let cells = rows.remove(&row).unwrap_or_default();
             self.model.check_row(&row, &cells, now)?;
         }
         match rows.pop_first() {
-            Some((row, cells)) => Err(format!("row {} was never written: {cells:?}", row.escape_ascii())),
+            Some((row, cells)) => Err(format!(
+                "row {} was never written: {cells:?}",
+                row.escape_ascii()
+            )),
             None => Ok(()),
         }
     }
 
     /// A filtered scan gives what the filter makes of the rows of an unfiltered one.
-    async fn check_filtered(&self, range: &RowRange, reversed: bool, filter: &Filter) -> Outcome<()> {
+    async fn check_filtered(
+        &self,
+        range: &RowRange,
+        reversed: bool,
+        filter: &Filter,
+    ) -> Outcome<()> {
         let compiled = filter.compile(self.model.schema()).map_err(text)?;
         let mut expected = Vec::new();
         for (row, cells) in self.scan(range, reversed, false, None).await? {
@@ -322,14 +445,20 @@ impl Table {
         }
         let found = self.scan(range, reversed, false, Some(filter)).await?;
         if found != expected {
-            return Err(format!("filtered scan gave {found:?}\nexpected {expected:?}"));
+            return Err(format!(
+                "filtered scan gave {found:?}\nexpected {expected:?}"
+            ));
         }
         Ok(())
     }
 
     /// A raw scan shows nothing that was not written, and all that a plain one shows.
     async fn check_raw(&self, range: &RowRange) -> Outcome<()> {
-        let raw: BTreeMap<Bytes, Vec<Cell>> = self.scan(range, false, true, None).await?.into_iter().collect();
+        let raw: BTreeMap<Bytes, Vec<Cell>> = self
+            .scan(range, false, true, None)
+            .await?
+            .into_iter()
+            .collect();
         for (row, cells) in &raw {
             if let Some(cell) = cells.iter().find(|cell| !self.model.was_written(row, cell)) {
                 return Err(format!("raw read of {} shows {cell:?}", row.escape_ascii()));
@@ -338,10 +467,16 @@ impl Table {
         for (row, cells) in self.scan(range, false, false, None).await? {
             let stored = raw.get(&row).map_or(&[][..], Vec::as_slice);
             let is_stored = |cell: &&Cell| {
-                stored.iter().any(|s| (s.family, &s.qualifier, s.timestamp) == (cell.family, &cell.qualifier, cell.timestamp))
+                stored.iter().any(|s| {
+                    (s.family, &s.qualifier, s.timestamp)
+                        == (cell.family, &cell.qualifier, cell.timestamp)
+                })
             };
             if !cells.iter().all(|cell| is_stored(&cell)) {
-                return Err(format!("raw read of {} lacks a cell of {cells:?}", row.escape_ascii()));
+                return Err(format!(
+                    "raw read of {} lacks a cell of {cells:?}",
+                    row.escape_ascii()
+                ));
             }
         }
         Ok(())
@@ -358,7 +493,11 @@ impl Table {
         self.context.files.sweep(&referenced).await.map_err(text)?;
         let there = self.storage.list("sst/").await.map_err(text)?;
         if there.len() != referenced.len() {
-            return Err(format!("{} files for {} references: {there:?}", there.len(), referenced.len()));
+            return Err(format!(
+                "{} files for {} references: {there:?}",
+                there.len(),
+                referenced.len()
+            ));
         }
         Ok(())
     }
@@ -376,4 +515,3 @@ fn summary(file: &stele_tablet::state::HeldFile) -> FileSummary {
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
-
