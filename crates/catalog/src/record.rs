@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
     AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId,
@@ -201,7 +201,9 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
     let mut families = BTreeMap::new();
     for family in record.families {
         let (id, family) = decode_family(family)?;
-        families.insert(id, family);
+        if families.insert(id, family).is_some() {
+            return Err(format!("family {} occurs twice", id.0));
+        }
     }
     let group = |g: GroupRecord| -> Result<LocalityGroup, String> {
         let compression = u8::try_from(g.compression)
@@ -222,6 +224,7 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
     if groups.is_empty() || record.granularity < 1 {
         return Err("no locality group, or granularity below 1".to_owned());
     }
+    check_references(&families, &groups, record.next_family)?;
     Ok(TableSchema {
         id: TableId(record.id),
         name: TableName::new(record.namespace, record.table),
@@ -251,6 +254,34 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
         tablet_bytes_max: record.tablet_bytes_max,
         front_end_data: record.front_end_data,
     })
+}
+
+/// Checks what ids refer to: writes to a family whose group is missing would go nowhere, and an id given again would
+/// bring back what its former family left in files.
+fn check_references(
+    families: &BTreeMap<FamilyId, Family>,
+    groups: &[LocalityGroup],
+    next_family: u32,
+) -> Result<(), String> {
+    let ids: BTreeSet<GroupId> = groups.iter().map(|g| g.id).collect();
+    if ids.len() < groups.len() {
+        return Err("a locality group occurs twice".to_owned());
+    }
+    for (id, family) in families {
+        if !ids.contains(&family.group) {
+            let (family, group) = (id.0, family.group.0);
+            return Err(format!(
+                "family {family} is in group {group}, which is missing"
+            ));
+        }
+    }
+    match families.keys().next_back() {
+        Some(last) if last.0 >= next_family => Err(format!(
+            "the next family is {next_family}, yet there is family {}",
+            last.0
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn decode_family(record: FamilyRecord) -> Result<(FamilyId, Family), String> {
@@ -353,6 +384,45 @@ pub fn parse_tablet_key(key: &str) -> Option<(TableId, TabletId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn schemas_refer_to_what_is_there() {
+        let family = |id, group| FamilyRecord {
+            id,
+            name: format!("f{id}"),
+            group,
+            ..FamilyRecord::default()
+        };
+        let group = |id| GroupRecord {
+            id,
+            name: format!("g{id}"),
+            compression: 0,
+        };
+        let decoded = |families: Vec<FamilyRecord>, groups: Vec<GroupRecord>| {
+            let record = TableRecord {
+                time_unit: 1,
+                granularity: 1,
+                delete_rule: 1,
+                next_family: 3,
+                families,
+                groups,
+                ..TableRecord::default()
+            };
+            decode_schema(&encode(&record)).map(|schema| schema.families.len())
+        };
+        let groups = || vec![group(0), group(7)];
+        assert_eq!(decoded(vec![family(1, 0), family(2, 7)], groups()), Ok(2));
+        assert_eq!(decoded(vec![], groups()), Ok(0));
+        for (families, groups, why) in [
+            (vec![family(1, 1)], groups(), "group 1, which is missing"),
+            (vec![family(3, 0)], groups(), "next family is 3"),
+            (vec![family(1, 0); 2], groups(), "family 1 occurs twice"),
+            (vec![], vec![group(0); 2], "group occurs twice"),
+        ] {
+            let refused = decoded(families, groups).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
 
     #[test]
     fn tablet_keys_have_one_spelling() {
