@@ -90,6 +90,10 @@ impl Footer {
         }
         let handle = |at: usize| Handle::decode(&bytes[at..]).unwrap_or_default();
         let filter = handle(20);
+        if filter.len == 0 && filter.offset != 0 {
+            let detail = format!("a filter of no bytes at offset {}", filter.offset);
+            return Err(corrupt(20, detail));
+        }
         Ok(Footer {
             file: FileId(u64::from(u32_at(bytes, 4)) << 32 | u64::from(u32_at(bytes, 0))),
             properties: handle(8),
@@ -160,6 +164,18 @@ mod tests {
                 Err(FooterError::Corrupt(_))
             ));
         }
+    }
+
+    #[test]
+    fn a_filter_of_no_bytes_is_refused_despite_a_good_checksum() {
+        let empty = Footer {
+            filter: Some(Handle { offset: 3, len: 0 }),
+            ..footer()
+        };
+        assert!(matches!(
+            Footer::decode(&empty.encode()),
+            Err(FooterError::Corrupt(_))
+        ));
     }
 
     #[test]
