@@ -15,7 +15,7 @@ use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame::{self, Handle};
 use stele_sstable::index::IndexBlock;
 use stele_tablet::batch::BatchBuilder;
-use stele_tablet::{FileRef, Manifest, manifest};
+use stele_tablet::{Batch, FileRef, Manifest, manifest};
 use stele_types::{
     CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo,
     TableId, TabletId, TimeUnit, Timestamp,
@@ -30,7 +30,11 @@ fn main() -> io::Result<()> {
     for golden in ["log-v1.golden", "snapshot-v1.golden"] {
         add(&mut seeds, "coord_log", golden_file("coord", golden)?);
     }
-    logs(&mut seeds);
+    cell_keys(&mut seeds);
+    let batch = batch();
+    add(&mut seeds, "mutation_batch", batch.bytes().clone());
+    segment(&mut seeds, &batch);
+    manifests(&mut seeds);
     catalog(&mut seeds);
     requests(&mut seeds);
     texts(&mut seeds);
@@ -99,8 +103,8 @@ fn children(content: Bytes) -> Vec<Handle> {
     (0..index.len()).filter_map(|n| index.child(n)).collect()
 }
 
-/// Cell keys, batches, a segment of the commit log, a manifest.
-fn logs(seeds: &mut Seeds) {
+/// One key of each kind.
+fn cell_keys(seeds: &mut Seeds) {
     for kind in (1..=u8::MAX).map_while(CellKind::from_byte) {
         let row_level = kind == CellKind::DeleteRow;
         let key = CellKey {
@@ -117,6 +121,10 @@ fn logs(seeds: &mut Seeds) {
         };
         add(seeds, "cell_key", key.encode());
     }
+}
+
+/// One mutation of each kind.
+fn batch() -> Batch {
     let (family, qualifier, timestamp) = (FamilyId(1), Bytes::from_static(b"q"), Timestamp(9));
     let mutations = vec![
         Mutation::Put {
@@ -154,9 +162,11 @@ fn logs(seeds: &mut Seeds) {
         row: Bytes::from_static(b"row"),
         mutations,
     });
-    let batch = batch.finish();
-    add(seeds, "mutation_batch", batch.bytes().clone());
+    batch.finish()
+}
 
+/// Header, group and records of a segment, and its path.
+fn segment(seeds: &mut Seeds, batch: &Batch) {
     let header = SegmentHeader {
         version: 1,
         stream: 0,
@@ -182,7 +192,10 @@ fn logs(seeds: &mut Seeds) {
     add(seeds, "commit_log", group.encode(7));
     add(seeds, "commit_log", record.repeat(2));
     add(seeds, "commit_log", segment_path(1, 0xab));
+}
 
+/// A manifest, and the names of files.
+fn manifests(seeds: &mut Seeds) {
     let mut tablet = Manifest {
         tablet: 1,
         table: 2,
