@@ -102,7 +102,7 @@ impl Env {
 
     /// A random number in `[0, bound)`; 0 when `bound` is 0.
     pub fn random_below(&self, bound: u64) -> u64 {
-        (u128::from(self.random_u64()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.random_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Completes after at least `duration`.

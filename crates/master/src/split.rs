@@ -24,14 +24,19 @@ impl Master {
         self.env.spawn_background("split", split_loop(master));
     }
 
-    /// Splits every tablet that is due; how many were.
+    /// Tries to split every tablet that is due; how many were. The first error is returned after all have had their
+    /// turn.
     pub async fn split_due(&self) -> ServiceResult<usize> {
         let mut split = 0;
+        let mut failure = None;
         for tablet in self.tablets.split_candidates() {
             let _changing = self.changing.lock().await;
-            split += usize::from(self.split(tablet).await?);
+            match self.split(tablet).await {
+                Ok(done) => split += usize::from(done),
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
-        Ok(split)
+        failure.map_or(Ok(split), Err)
     }
 
     async fn split(&self, tablet: TabletId) -> ServiceResult<bool> {

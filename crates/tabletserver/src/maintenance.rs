@@ -83,21 +83,24 @@ impl TabletServer {
     }
 
     async fn flush_loop(self: Arc<Self>) {
+        // Tablets whose flush failed: the others come first, or one bad file would stop them all.
+        let mut failed = BTreeSet::new();
         while !self.is_stopping() {
-            let pause = match self.flush_next().await {
-                Ok(true) => continue,
-                Ok(false) => IDLE,
-                Err(error) => {
+            if let Some(tablet) = self.flush_due(&failed) {
+                if let Err(error) = self.flush_tablet(tablet).await {
                     self.note_failure("flush", &error);
-                    AFTER_FAILURE
+                    failed.insert(tablet);
                 }
-            };
+                continue;
+            }
+            let pause = if failed.is_empty() { IDLE } else { AFTER_FAILURE };
+            failed.clear();
             let _ = self.env.timeout(pause, self.work.notified()).await;
         }
     }
 
-    /// Flushes the tablet that is most due; whether one was.
-    async fn flush_next(&self) -> Result<bool, TabletError> {
+    /// The tablet whose flush is most due.
+    fn flush_due(&self, failed: &BTreeSet<TabletId>) -> Option<TabletId> {
         let log_bytes: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
         let pressure = FlushPressure {
             memory_bytes: self.context.memory.bytes(),
@@ -108,28 +111,25 @@ impl TabletServer {
         };
         let holders: BTreeSet<TabletId> = if log_bytes > self.options.log_bytes_max {
             let flushed = |tablet, seq| self.is_flushed(tablet, seq);
-            self.streams
-                .iter()
-                .flat_map(|s| s.oldest_holders(flushed))
-                .collect()
+            self.streams.iter().flat_map(|s| s.oldest_holders(flushed)).collect()
         } else {
             BTreeSet::new()
         };
         let served = self.all_served();
-        let candidates: Vec<FlushCandidate> =
-            served.iter().map(|s| candidate(s, &holders)).collect();
-        let Some(tablet) = pick_flush(&candidates, pressure) else {
-            return Ok(false);
-        };
-        let Ok(served) = self.served(tablet) else {
-            return Ok(true);
-        };
-        served.tablet.flush().await?;
+        let healthy = served.iter().filter(|s| !failed.contains(&s.tablet.id()));
+        let candidates: Vec<FlushCandidate> = healthy.map(|s| candidate(s, &holders)).collect();
+        pick_flush(&candidates, pressure)
+    }
+
+    async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {
+        if let Ok(served) = self.served(tablet) {
+            served.tablet.flush().await?;
+        }
         self.admission.memory_freed();
         if let Err(error) = self.delete_unneeded_log().await {
             tracing::warn!(%error, "log segment left over");
         }
-        Ok(true)
+        Ok(())
     }
 
     async fn compact_loop(self: Arc<Self>) {
@@ -138,6 +138,10 @@ impl TabletServer {
             for served in self.all_served() {
                 if self.is_stopping() {
                     return;
+                }
+                // Its output may be as large as its input, and must not take what flushes need.
+                if !self.admission.has_room_for(served.tablet.state().file_bytes()) {
+                    continue;
                 }
                 match served.tablet.compact_if_due().await {
                     Ok(true) => pause = Duration::ZERO,
@@ -182,7 +186,7 @@ impl TabletServer {
         self.metrics
             .memtable_bytes
             .set(gauge(self.context.memory.bytes()));
-        self.metrics.cache_bytes.set(gauge(cache.used_bytes as u64));
+        self.metrics.cache_bytes.set(gauge(cache.used_bytes));
         self.metrics.cache_hits.set(gauge(cache.hits));
         self.metrics.cache_misses.set(gauge(cache.misses));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));

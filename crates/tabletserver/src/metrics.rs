@@ -27,6 +27,8 @@ pub struct ServerMetrics {
     pub refused_memory: IntCounter,
     /// Writes that waited for memory.
     pub delayed_memory: IntCounter,
+    /// Writes slowed for compactions.
+    pub delayed_compaction: IntCounter,
     /// Failed flushes and compactions.
     pub maintenance_failures: IntCounter,
     /// Tablets split.
@@ -68,6 +70,10 @@ impl ServerMetrics {
             delayed_memory: m.counter(
                 "stele_writes_delayed_memory_total",
                 "Writes that waited for memtable memory.",
+            ),
+            delayed_compaction: m.counter(
+                "stele_writes_delayed_compaction_total",
+                "Writes slowed because compactions do not keep up.",
             ),
             maintenance_failures: m.counter(
                 "stele_maintenance_failures_total",

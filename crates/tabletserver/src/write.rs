@@ -55,7 +55,10 @@ impl TabletServer {
             return Err(not_here(tablet));
         }
         self.admission.admit().await?;
-        self.served(tablet)
+        let served = self.served(tablet)?;
+        let files = served.tablet.state().groups.iter().map(|g| g.files.len()).max();
+        self.admission.pace(files.unwrap_or(0)).await;
+        Ok(served)
     }
 
     /// Passes the tablet's gate: no split happens until the guard is dropped.

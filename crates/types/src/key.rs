@@ -398,9 +398,9 @@ fn escaped_len(input: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         at += input.get(at..)?.iter().position(|&b| b == ESCAPE)?;
-        match input.get(at + 1)? {
-            &TERMINATOR => return Some(at + 2),
-            &ESCAPED_ZERO => at += 2,
+        match *input.get(at + 1)? {
+            TERMINATOR => return Some(at + 2),
+            ESCAPED_ZERO => at += 2,
             _ => return None,
         }
     }
