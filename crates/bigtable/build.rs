@@ -10,21 +10,13 @@ use tonic_build::manual::{Builder, Method, Service};
 type Rpc = (&'static str, &'static str, &'static str);
 
 const BIGTABLE: &[Rpc] = &[
-    (
-        "read_rows",
-        "wire::ReadRowsRequest",
-        "stream wire::ReadRowsResponse",
-    ),
+    ("read_rows", "wire::ReadRowsRequest", "stream wire::ReadRowsResponse"),
     (
         "sample_row_keys",
         "wire::SampleRowKeysRequest",
         "stream pb::v2::SampleRowKeysResponse",
     ),
-    (
-        "mutate_row",
-        "wire::MutateRowRequest",
-        "pb::v2::MutateRowResponse",
-    ),
+    ("mutate_row", "wire::MutateRowRequest", "pb::v2::MutateRowResponse"),
     (
         "mutate_rows",
         "wire::MutateRowsRequest",
@@ -48,21 +40,13 @@ const BIGTABLE: &[Rpc] = &[
 ];
 
 const TABLE_ADMIN: &[Rpc] = &[
-    (
-        "create_table",
-        "pb::admin::CreateTableRequest",
-        "pb::admin::Table",
-    ),
+    ("create_table", "pb::admin::CreateTableRequest", "pb::admin::Table"),
     (
         "list_tables",
         "pb::admin::ListTablesRequest",
         "pb::admin::ListTablesResponse",
     ),
-    (
-        "get_table",
-        "pb::admin::GetTableRequest",
-        "pb::admin::Table",
-    ),
+    ("get_table", "pb::admin::GetTableRequest", "pb::admin::Table"),
     (
         "update_table",
         "pb::admin::UpdateTableRequest",
@@ -74,11 +58,7 @@ const TABLE_ADMIN: &[Rpc] = &[
         "pb::admin::ModifyColumnFamiliesRequest",
         "pb::admin::Table",
     ),
-    (
-        "drop_row_range",
-        "pb::admin::DropRowRangeRequest",
-        "pb::Empty",
-    ),
+    ("drop_row_range", "pb::admin::DropRowRangeRequest", "pb::Empty"),
     (
         "generate_consistency_token",
         "pb::admin::GenerateConsistencyTokenRequest",
@@ -97,61 +77,37 @@ const INSTANCE_ADMIN: &[Rpc] = &[
         "pb::admin::CreateInstanceRequest",
         "pb::longrunning::Operation",
     ),
-    (
-        "get_instance",
-        "pb::admin::GetInstanceRequest",
-        "pb::admin::Instance",
-    ),
+    ("get_instance", "pb::admin::GetInstanceRequest", "pb::admin::Instance"),
     (
         "list_instances",
         "pb::admin::ListInstancesRequest",
         "pb::admin::ListInstancesResponse",
     ),
-    (
-        "update_instance",
-        "pb::admin::Instance",
-        "pb::admin::Instance",
-    ),
+    ("update_instance", "pb::admin::Instance", "pb::admin::Instance"),
     (
         "partial_update_instance",
         "pb::admin::PartialUpdateInstanceRequest",
         "pb::longrunning::Operation",
     ),
-    (
-        "delete_instance",
-        "pb::admin::DeleteInstanceRequest",
-        "pb::Empty",
-    ),
+    ("delete_instance", "pb::admin::DeleteInstanceRequest", "pb::Empty"),
     (
         "create_cluster",
         "pb::admin::CreateClusterRequest",
         "pb::longrunning::Operation",
     ),
-    (
-        "get_cluster",
-        "pb::admin::GetClusterRequest",
-        "pb::admin::Cluster",
-    ),
+    ("get_cluster", "pb::admin::GetClusterRequest", "pb::admin::Cluster"),
     (
         "list_clusters",
         "pb::admin::ListClustersRequest",
         "pb::admin::ListClustersResponse",
     ),
-    (
-        "update_cluster",
-        "pb::admin::Cluster",
-        "pb::longrunning::Operation",
-    ),
+    ("update_cluster", "pb::admin::Cluster", "pb::longrunning::Operation"),
     (
         "partial_update_cluster",
         "pb::admin::PartialUpdateClusterRequest",
         "pb::longrunning::Operation",
     ),
-    (
-        "delete_cluster",
-        "pb::admin::DeleteClusterRequest",
-        "pb::Empty",
-    ),
+    ("delete_cluster", "pb::admin::DeleteClusterRequest", "pb::Empty"),
     (
         "create_app_profile",
         "pb::admin::CreateAppProfileRequest",
@@ -172,11 +128,7 @@ const INSTANCE_ADMIN: &[Rpc] = &[
         "pb::admin::UpdateAppProfileRequest",
         "pb::longrunning::Operation",
     ),
-    (
-        "delete_app_profile",
-        "pb::admin::DeleteAppProfileRequest",
-        "pb::Empty",
-    ),
+    ("delete_app_profile", "pb::admin::DeleteAppProfileRequest", "pb::Empty"),
 ];
 
 const OPERATIONS: &[Rpc] = &[
@@ -209,16 +161,8 @@ const OPERATIONS: &[Rpc] = &[
 
 const SERVICES: &[(&str, &str, &[Rpc])] = &[
     ("google.bigtable.v2", "Bigtable", BIGTABLE),
-    (
-        "google.bigtable.admin.v2",
-        "BigtableTableAdmin",
-        TABLE_ADMIN,
-    ),
-    (
-        "google.bigtable.admin.v2",
-        "BigtableInstanceAdmin",
-        INSTANCE_ADMIN,
-    ),
+    ("google.bigtable.admin.v2", "BigtableTableAdmin", TABLE_ADMIN),
+    ("google.bigtable.admin.v2", "BigtableInstanceAdmin", INSTANCE_ADMIN),
     ("google.longrunning", "Operations", OPERATIONS),
 ];
 
@@ -230,24 +174,16 @@ fn main() -> std::io::Result<()> {
         .collect();
     Builder::new().build_client(false).compile(&services);
 
-    let mut served = String::from(
-        "/// The paths of all calls that have a stub.\npub(crate) const SERVED: &[&str] = &[\n",
-    );
+    let mut served =
+        String::from("/// The paths of all calls that have a stub.\npub(crate) const SERVED: &[&str] = &[\n");
     for (package, service, rpcs) in SERVICES {
         for (method, _, _) in *rpcs {
-            let _ = writeln!(
-                served,
-                "    \"/{package}.{service}/{}\",",
-                pascal_case(method)
-            );
+            let _ = writeln!(served, "    \"/{package}.{service}/{}\",", pascal_case(method));
         }
     }
     served.push_str("];\n");
     let out_dir = std::env::var("OUT_DIR").map_err(std::io::Error::other)?;
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a build script has no storage seam"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a build script has no storage seam")]
     std::fs::write(Path::new(&out_dir).join("served.rs"), served)
 }
 

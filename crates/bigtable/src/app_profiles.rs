@@ -30,9 +30,7 @@ impl Context {
         profile.etag.clear();
         self.change_instance(&instance, |data| {
             if data.app_profiles().iter().any(|profile| profile.name == id) {
-                return Err(Status::already_exists(format!(
-                    "app profile {id:?} already exists"
-                )));
+                return Err(Status::already_exists(format!("app profile {id:?} already exists")));
             }
             data.app_profiles.push(profile.clone());
             data.app_profiles.sort_by(|a, b| a.name.cmp(&b.name));
@@ -60,13 +58,8 @@ impl Context {
             .collect())
     }
 
-    pub async fn update_app_profile(
-        &self,
-        request: admin::UpdateAppProfileRequest,
-    ) -> Result<Operation, Status> {
-        let update = request
-            .app_profile
-            .ok_or_else(|| invalid("app_profile must be set"))?;
+    pub async fn update_app_profile(&self, request: admin::UpdateAppProfileRequest) -> Result<Operation, Status> {
+        let update = request.app_profile.ok_or_else(|| invalid("app_profile must be set"))?;
         let paths = request.update_mask.unwrap_or_default().paths;
         if paths.is_empty() {
             return Err(invalid("update_mask must name at least one field"));
@@ -80,9 +73,7 @@ impl Context {
                     .find(|profile| profile.name == id)
                     .ok_or_else(|| not_found(&update.name))?;
                 if !update.etag.is_empty() && update.etag != etag(profile) {
-                    return Err(Status::aborted(
-                        "The app profile was changed since it was read",
-                    ));
+                    return Err(Status::aborted("The app profile was changed since it was read"));
                 }
                 for path in &paths {
                     apply(profile, &update, path)?;
@@ -109,9 +100,7 @@ impl Context {
     pub async fn delete_app_profile(&self, name: &str) -> Result<(), Status> {
         let (instance, id) = parse_child(name, COLLECTION)?;
         if id == DEFAULT_APP_PROFILE {
-            return Err(Status::failed_precondition(
-                "The default app profile cannot be deleted",
-            ));
+            return Err(Status::failed_precondition("The default app profile cannot be deleted"));
         }
         self.change_instance(&instance, |data| {
             let before = data.app_profiles.len();
@@ -127,11 +116,7 @@ impl Context {
 }
 
 /// Routing and isolation are oneofs: naming any member of one replaces it.
-fn apply(
-    profile: &mut admin::AppProfile,
-    update: &admin::AppProfile,
-    path: &str,
-) -> Result<(), Status> {
+fn apply(profile: &mut admin::AppProfile, update: &admin::AppProfile, path: &str) -> Result<(), Status> {
     match path.split('.').next() {
         Some("description") => profile.description.clone_from(&update.description),
         Some("multi_cluster_routing_use_any" | "single_cluster_routing") => {
@@ -141,9 +126,7 @@ fn apply(
             profile.isolation.clone_from(&update.isolation);
         }
         _ => {
-            return Err(invalid(format!(
-                "incorrect path in update_mask; got: {path}"
-            )));
+            return Err(invalid(format!("incorrect path in update_mask; got: {path}")));
         }
     }
     Ok(())

@@ -107,10 +107,7 @@ impl Ledger {
     fn count(&self, method: &MethodInstruments, code: Code) {
         match code {
             Code::Ok => method.ok.inc(),
-            code => self
-                .requests
-                .with_label_values(&[method.label, code_label(code)])
-                .inc(),
+            code => self.requests.with_label_values(&[method.label, code_label(code)]).inc(),
         }
     }
 }
@@ -159,12 +156,9 @@ const CODE_PENDING: i32 = -1;
 
 impl Call {
     fn conclude(&self, code: Code) {
-        let _ = self.code.compare_exchange(
-            CODE_PENDING,
-            code as i32,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
+        let _ = self
+            .code
+            .compare_exchange(CODE_PENDING, code as i32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Takes the code from headers or trailers, if it is there.
@@ -176,10 +170,7 @@ impl Call {
 
     fn admit_bytes(&self, bytes: usize) -> Result<(), Status> {
         self.request_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let before = self
-            .ledger
-            .request_bytes
-            .fetch_add(bytes, Ordering::Relaxed);
+        let before = self.ledger.request_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > self.ledger.limits.request_bytes_max {
             return Err(Status::unavailable(
                 "Too many bytes of requests are in flight; retry after backing off",
@@ -198,10 +189,9 @@ impl Drop for Call {
         self.ledger.count(&self.method, code);
         let elapsed = self.ledger.env.now().saturating_sub(self.started);
         self.method.seconds.observe(elapsed.as_secs_f64());
-        self.ledger.request_bytes.fetch_sub(
-            self.request_bytes.load(Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
+        self.ledger
+            .request_bytes
+            .fetch_sub(self.request_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         self.ledger.in_flight.dec();
     }
 }
@@ -225,8 +215,7 @@ impl<S: NamedService> NamedService for Calls<S> {
 
 impl<S> Service<http::Request<Body>> for Calls<S>
 where
-    S: Service<http::Request<RequestBody>, Response = http::Response<Body>, Error = Infallible>
-        + NamedService,
+    S: Service<http::Request<RequestBody>, Response = http::Response<Body>, Error = Infallible> + NamedService,
     S::Future: Send + 'static,
 {
     type Response = http::Response<Body>;
@@ -270,11 +259,7 @@ where
     }
 }
 
-fn refuse(
-    ledger: &Ledger,
-    method: &MethodInstruments,
-    status: Status,
-) -> BoxFuture<http::Response<Body>, Infallible> {
+fn refuse(ledger: &Ledger, method: &MethodInstruments, status: Status) -> BoxFuture<http::Response<Body>, Infallible> {
     ledger.count(method, status.code());
     Box::pin(std::future::ready(Ok(status.into_http())))
 }
@@ -289,10 +274,7 @@ impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
@@ -322,10 +304,7 @@ impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {

@@ -75,12 +75,7 @@ pub(crate) fn encode(
 }
 
 /// One chunk for each cell of a row, the last one with `commit_row`.
-fn row_chunks(
-    schema: &TableSchema,
-    time: TableTime,
-    row: &Bytes,
-    cells: &[Cell],
-) -> Result<Vec<CellChunk>, Status> {
+fn row_chunks(schema: &TableSchema, time: TableTime, row: &Bytes, cells: &[Cell]) -> Result<Vec<CellChunk>, Status> {
     let mut chunks = Vec::with_capacity(cells.len());
     let mut previous: Option<(FamilyId, &Bytes)> = None;
     for cell in cells {
@@ -92,14 +87,9 @@ fn row_chunks(
         } else {
             continue;
         };
-        let same_column =
-            same_family && previous.is_some_and(|(_, qualifier)| *qualifier == cell.qualifier);
+        let same_column = same_family && previous.is_some_and(|(_, qualifier)| *qualifier == cell.qualifier);
         chunks.push(CellChunk {
-            row_key: if previous.is_none() {
-                row.clone()
-            } else {
-                Bytes::new()
-            },
+            row_key: if previous.is_none() { row.clone() } else { Bytes::new() },
             family_name,
             qualifier: (!same_column).then(|| cell.qualifier.clone()),
             timestamp_micros: time.micros(cell.timestamp)?,
@@ -156,10 +146,7 @@ impl Encoder<'_> {
             };
             self.push(std::mem::replace(&mut chunk, next));
         }
-        self.push(CellChunk {
-            commit_row,
-            ..chunk
-        });
+        self.push(CellChunk { commit_row, ..chunk });
     }
 
     /// Adds a chunk, to a new message when the one in the making would get too large.
@@ -190,11 +177,7 @@ fn chunk_bytes(chunk: &CellChunk) -> usize {
         + chunk.row_key.len()
         + chunk.family_name.as_ref().map_or(0, String::len)
         + chunk.qualifier.as_ref().map_or(0, Bytes::len)
-        + chunk
-            .labels
-            .iter()
-            .map(|label| label.len() + 2)
-            .sum::<usize>()
+        + chunk.labels.iter().map(|label| label.len() + 2).sum::<usize>()
         + chunk.value.len()
 }
 
@@ -280,10 +263,7 @@ mod tests {
             let mut labelled = cell(1, "big", 3_000, value);
             labelled.labels.push("l".into());
             let rows = [
-                (
-                    "a",
-                    vec![cell(1, "a", 0, "x"), labelled.clone(), cell(2, "z", 0, "y")],
-                ),
+                ("a", vec![cell(1, "a", 0, "x"), labelled.clone(), cell(2, "z", 0, "y")]),
                 ("b", vec![labelled]),
             ];
             let messages = encoded(
@@ -334,20 +314,13 @@ mod tests {
         ];
         let messages = encoded(&rows, MessageSizes::DEFAULT);
         for message in &messages {
-            assert!(
-                message.encoded_len() < 4_000_000,
-                "{}",
-                message.encoded_len()
-            );
+            assert!(message.encoded_len() < 4_000_000, "{}", message.encoded_len());
         }
         let ends_b = messages
             .iter()
             .position(|m| m.chunks.iter().any(|c| c.row_key == "b"))
             .unwrap();
-        assert!(
-            ends_with_a_row(&messages[ends_b]),
-            "a row that fits is whole"
-        );
+        assert!(ends_with_a_row(&messages[ends_b]), "a row that fits is whole");
         let got = merged(&messages);
         assert_eq!(
             got.iter().map(|row| row.cells.len()).collect::<Vec<_>>(),
@@ -357,9 +330,7 @@ mod tests {
 
     #[test]
     fn small_rows_share_a_message() {
-        let rows: Vec<_> = ["a", "b", "c", "d"]
-            .map(|row| (row, vec![cell(1, "q", 0, "v")]))
-            .into();
+        let rows: Vec<_> = ["a", "b", "c", "d"].map(|row| (row, vec![cell(1, "q", 0, "v")])).into();
         let messages = encoded(
             &rows,
             MessageSizes {
@@ -367,10 +338,7 @@ mod tests {
                 row_max: 1_000,
             },
         );
-        assert_eq!(
-            messages.iter().map(|m| m.chunks.len()).collect::<Vec<_>>(),
-            [2, 2]
-        );
+        assert_eq!(messages.iter().map(|m| m.chunks.len()).collect::<Vec<_>>(), [2, 2]);
     }
 
     #[test]

@@ -16,10 +16,7 @@ const COLLECTION: &str = "clusters";
 const ANY_INSTANCE: &str = "-";
 
 impl Context {
-    pub async fn create_cluster(
-        &self,
-        request: admin::CreateClusterRequest,
-    ) -> Result<Operation, Status> {
+    pub async fn create_cluster(&self, request: admin::CreateClusterRequest) -> Result<Operation, Status> {
         let instance = InstanceName::parse(&request.parent)?;
         let id = request.cluster_id.clone();
         check_resource_id("cluster", &id)?;
@@ -29,9 +26,7 @@ impl Context {
             .change_instance(&instance, |data| {
                 let mut clusters = data.clusters();
                 if clusters.iter().any(|cluster| cluster.name == id) {
-                    return Err(Status::already_exists(format!(
-                        "cluster {id:?} already exists"
-                    )));
+                    return Err(Status::already_exists(format!("cluster {id:?} already exists")));
                 }
                 clusters.push(record.clone());
                 clusters.sort_by(|a, b| a.name.cmp(&b.name));
@@ -109,10 +104,7 @@ impl Context {
         request: admin::PartialUpdateClusterRequest,
     ) -> Result<Operation, Status> {
         let request_time = Some(self.timestamp());
-        let cluster = request
-            .cluster
-            .clone()
-            .ok_or_else(|| invalid("cluster must be set"))?;
+        let cluster = request.cluster.clone().ok_or_else(|| invalid("cluster must be set"))?;
         let paths = request.update_mask.clone().unwrap_or_default().paths;
         let updated = self.change_cluster(cluster, &paths).await?;
         let metadata = admin::PartialUpdateClusterMetadata {
@@ -149,11 +141,7 @@ impl Context {
         .await
     }
 
-    async fn change_cluster(
-        &self,
-        update: admin::Cluster,
-        paths: &[String],
-    ) -> Result<admin::Cluster, Status> {
+    async fn change_cluster(&self, update: admin::Cluster, paths: &[String]) -> Result<admin::Cluster, Status> {
         let (instance, id) = parse_child(&update.name, COLLECTION)?;
         if paths.is_empty() {
             return Err(invalid("update_mask must name at least one field"));
@@ -169,9 +157,7 @@ impl Context {
                     Some("serve_nodes") => cluster.serve_nodes = update.serve_nodes,
                     Some("cluster_config") => cluster.config.clone_from(&update.config),
                     _ => {
-                        return Err(invalid(format!(
-                            "incorrect path in update_mask; got: {path}"
-                        )));
+                        return Err(invalid(format!("incorrect path in update_mask; got: {path}")));
                     }
                 }
             }
@@ -183,11 +169,7 @@ impl Context {
         .await
     }
 
-    fn done_cluster<M: prost::Message>(
-        &self,
-        cluster: &admin::Cluster,
-        metadata: Typed<'_, M>,
-    ) -> Operation {
+    fn done_cluster<M: prost::Message>(&self, cluster: &admin::Cluster, metadata: Typed<'_, M>) -> Operation {
         self.done(
             &cluster.name,
             Typed {

@@ -65,8 +65,7 @@ impl Bigtable for DataService {
         )?;
         self.0.schema(&table)?;
         let range = match request.row_range {
-            Some(range) => ranges::row_range(range)
-                .map_err(|reason| invalid(format!("row_range: {reason}")))?,
+            Some(range) => ranges::row_range(range).map_err(|reason| invalid(format!("row_range: {reason}")))?,
             None => RowRange::all(),
         };
         let end = range.end.clone().unwrap_or_default();
@@ -76,17 +75,11 @@ impl Bigtable for DataService {
             .sample_row_keys(&table.name, range)
             .await
             .map_err(status)?;
-        let messages = samples
-            .into_iter()
-            .map(move |sample| v2::SampleRowKeysResponse {
-                // The last sample is the end of what was asked for.
-                row_key: if sample.row.is_empty() {
-                    end.clone()
-                } else {
-                    sample.row
-                },
-                offset_bytes: i64::try_from(sample.offset_bytes).unwrap_or(i64::MAX),
-            });
+        let messages = samples.into_iter().map(move |sample| v2::SampleRowKeysResponse {
+            // The last sample is the end of what was asked for.
+            row_key: if sample.row.is_empty() { end.clone() } else { sample.row },
+            offset_bytes: i64::try_from(sample.offset_bytes).unwrap_or(i64::MAX),
+        });
         Ok(responses(messages))
     }
 
@@ -98,8 +91,7 @@ impl Bigtable for DataService {
         let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
         check_mutation_count(request.mutations.len())?;
         let schema = self.0.schema(&table)?;
-        let row = Resolver::new(&schema, self.0.env.wall_micros())
-            .row(request.row_key, request.mutations)?;
+        let row = Resolver::new(&schema, self.0.env.wall_micros()).row(request.row_key, request.mutations)?;
         let mut results = self.write(&table, vec![row]).await?;
         results.pop().unwrap_or_else(|| Err(missing_result()))?;
         Ok(Response::new(v2::MutateRowResponse {}))
@@ -111,11 +103,7 @@ impl Bigtable for DataService {
     ) -> Result<Response<Self::MutateRowsStream>, Status> {
         let request = request.into_inner();
         let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
-        let count = request
-            .entries
-            .iter()
-            .map(|entry| entry.mutations.len())
-            .sum();
+        let count = request.entries.iter().map(|entry| entry.mutations.len()).sum();
         check_mutation_count(count)?;
         if count == 0 {
             return Err(no_mutations());
@@ -155,23 +143,15 @@ impl Bigtable for DataService {
             resolver.row(request.row_key.clone(), mutations).map(Some)
         };
         let check = CheckAndMutate {
-            predicate: filters::filter(request.predicate_filter, TableTime::of(&schema))?
-                .map(Arc::new),
+            predicate: filters::filter(request.predicate_filter, TableTime::of(&schema))?.map(Arc::new),
             on_match: branch(request.true_mutations)?,
             otherwise: branch(request.false_mutations)?,
             row: request.row_key.clone(),
             table: table.name,
             durability: None,
         };
-        let predicate_matched = self
-            .0
-            .service
-            .check_and_mutate(check)
-            .await
-            .map_err(status)?;
-        Ok(Response::new(v2::CheckAndMutateRowResponse {
-            predicate_matched,
-        }))
+        let predicate_matched = self.0.service.check_and_mutate(check).await.map_err(status)?;
+        Ok(Response::new(v2::CheckAndMutateRowResponse { predicate_matched }))
     }
 
     async fn ping_and_warm(
@@ -196,26 +176,15 @@ impl Bigtable for DataService {
             table: table.name,
             durability: None,
         };
-        let cells = self
-            .0
-            .service
-            .read_modify_write(operation)
-            .await
-            .map_err(status)?;
+        let cells = self.0.service.read_modify_write(operation).await.map_err(status)?;
         let row = rmw::row(&schema, request.row_key, cells)?;
-        Ok(Response::new(v2::ReadModifyWriteRowResponse {
-            row: Some(row),
-        }))
+        Ok(Response::new(v2::ReadModifyWriteRowResponse { row: Some(row) }))
     }
 }
 
 impl DataService {
     /// Writes rows, if any; one result per row.
-    async fn write(
-        &self,
-        table: &TableResource,
-        rows: Vec<RowMutation>,
-    ) -> Result<Vec<Result<(), Status>>, Status> {
+    async fn write(&self, table: &TableResource, rows: Vec<RowMutation>) -> Result<Vec<Result<(), Status>>, Status> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
@@ -225,10 +194,7 @@ impl DataService {
             durability: None,
         };
         let results = self.0.service.mutate_rows(request).await.map_err(status)?;
-        Ok(results
-            .into_iter()
-            .map(|result| result.map_err(status))
-            .collect())
+        Ok(results.into_iter().map(|result| result.map_err(status)).collect())
     }
 }
 
@@ -238,9 +204,7 @@ fn missing_result() -> Status {
 }
 
 /// Messages that answer every entry once, in order.
-fn entry_messages(
-    outcomes: Vec<Result<(), Status>>,
-) -> impl Iterator<Item = v2::MutateRowsResponse> {
+fn entry_messages(outcomes: Vec<Result<(), Status>>) -> impl Iterator<Item = v2::MutateRowsResponse> {
     let mut entries = outcomes.into_iter().enumerate().map(|(index, outcome)| {
         let status = match outcome {
             Ok(()) => rpc::Status {

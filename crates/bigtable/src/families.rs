@@ -58,9 +58,7 @@ pub(crate) fn gc_rule(rule: Option<admin::GcRule>) -> Result<Option<GcRule>, Sta
             "The garbage-collection rule has {bytes} bytes, the limit is {GC_RULE_BYTES_MAX}"
         )));
     }
-    rule.rule
-        .map(|rule| convert_rule(rule, GC_RULE_DEPTH_MAX))
-        .transpose()
+    rule.rule.map(|rule| convert_rule(rule, GC_RULE_DEPTH_MAX)).transpose()
 }
 
 fn convert_rule(rule: Rule, depth_left: usize) -> Result<GcRule, Status> {
@@ -71,30 +69,21 @@ fn convert_rule(rule: Rule, depth_left: usize) -> Result<GcRule, Status> {
     }
     let members = |rules: Vec<admin::GcRule>, what: &str| -> Result<Vec<GcRule>, Status> {
         if rules.is_empty() {
-            return Err(invalid(format!(
-                "A garbage-collection {what} must have rules"
-            )));
+            return Err(invalid(format!("A garbage-collection {what} must have rules")));
         }
         let convert = |member: admin::GcRule| match member.rule {
             Some(rule) => convert_rule(rule, depth_left - 1),
-            None => Err(invalid(format!(
-                "A rule in a garbage-collection {what} has no kind"
-            ))),
+            None => Err(invalid(format!("A rule in a garbage-collection {what} has no kind"))),
         };
         rules.into_iter().map(convert).collect()
     };
     match rule {
         Rule::MaxNumVersions(versions) => match u32::try_from(versions) {
             Ok(versions) if versions > 0 => Ok(GcRule::MaxVersions(versions)),
-            _ => Err(invalid(format!(
-                "max_num_versions must be at least 1, not {versions}"
-            ))),
+            _ => Err(invalid(format!("max_num_versions must be at least 1, not {versions}"))),
         },
         Rule::MaxAge(age) => max_age(age),
-        Rule::Intersection(intersection) => Ok(GcRule::Intersection(members(
-            intersection.rules,
-            "intersection",
-        )?)),
+        Rule::Intersection(intersection) => Ok(GcRule::Intersection(members(intersection.rules, "intersection")?)),
         Rule::Union(union) => Ok(GcRule::Union(members(union.rules, "union")?)),
     }
 }
@@ -114,19 +103,13 @@ fn max_age(age: prost_types::Duration) -> Result<GcRule, Status> {
 fn gc_rule_proto(rule: &GcRule) -> admin::GcRule {
     let members = |rules: &[GcRule]| rules.iter().map(gc_rule_proto).collect();
     let rule = match rule {
-        GcRule::MaxVersions(versions) => {
-            Rule::MaxNumVersions(i32::try_from(*versions).unwrap_or(i32::MAX))
-        }
+        GcRule::MaxVersions(versions) => Rule::MaxNumVersions(i32::try_from(*versions).unwrap_or(i32::MAX)),
         GcRule::MaxAgeMicros(micros) => Rule::MaxAge(prost_types::Duration {
             seconds: micros / 1_000_000,
             nanos: (micros % 1_000_000 * 1_000) as i32,
         }),
-        GcRule::Intersection(rules) => Rule::Intersection(Intersection {
-            rules: members(rules),
-        }),
-        GcRule::Union(rules) => Rule::Union(Union {
-            rules: members(rules),
-        }),
+        GcRule::Intersection(rules) => Rule::Intersection(Intersection { rules: members(rules) }),
+        GcRule::Union(rules) => Rule::Union(Union { rules: members(rules) }),
     };
     admin::GcRule { rule: Some(rule) }
 }
@@ -139,10 +122,7 @@ pub(crate) fn value_type(declared: Option<admin::Type>) -> Result<(ValueType, Ve
     let (value_type, kind) = match kind {
         Kind::AggregateType(aggregate) => {
             let (kind, aggregate) = aggregate_kind(*aggregate)?;
-            (
-                ValueType::Aggregate(kind),
-                Kind::AggregateType(Box::new(aggregate)),
-            )
+            (ValueType::Aggregate(kind), Kind::AggregateType(Box::new(aggregate)))
         }
         other => (ValueType::Bytes, other),
     };
@@ -169,13 +149,9 @@ fn aggregate_kind(mut aggregate: Aggregate) -> Result<(AggregateKind, Aggregate)
         }
         None => return Err(invalid("aggregate_type must have an aggregator")),
     };
-    let input_type = aggregate
-        .input_type
-        .get_or_insert_with(|| Box::new(big_endian_int64()));
+    let input_type = aggregate.input_type.get_or_insert_with(|| Box::new(big_endian_int64()));
     if !matches!(&input_type.kind, Some(Kind::Int64Type(_))) {
-        return Err(invalid(
-            "The input_type of an aggregate_type must be int64_type",
-        ));
+        return Err(invalid("The input_type of an aggregate_type must be int64_type"));
     }
     aggregate.state_type = Some(Box::new(big_endian_int64()));
     Ok((kind, aggregate))
@@ -313,14 +289,11 @@ mod tests {
         )
         .unwrap();
         assert_eq!(kind, ValueType::Aggregate(AggregateKind::Max));
-        let Some(Kind::AggregateType(stored)) = admin::Type::decode(data.as_slice()).unwrap().kind
-        else {
+        let Some(Kind::AggregateType(stored)) = admin::Type::decode(data.as_slice()).unwrap().kind else {
             unreachable!("an aggregate was stored")
         };
         assert_eq!(stored.state_type, Some(Box::new(big_endian_int64())));
-        let code = |result: Result<_, Status>| {
-            result.map(|_: (ValueType, Vec<u8>)| ()).unwrap_err().code()
-        };
+        let code = |result: Result<_, Status>| result.map(|_: (ValueType, Vec<u8>)| ()).unwrap_err().code();
         assert_eq!(code(aggregate(None, None)), tonic::Code::InvalidArgument);
         let text = Some(Kind::StringType(Default::default()));
         assert_eq!(

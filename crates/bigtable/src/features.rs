@@ -43,10 +43,7 @@ impl Client {
             let value = metadata.get(*header).and_then(|value| value.to_str().ok());
             value.is_some_and(|value| value.contains(library))
         });
-        Client {
-            features,
-            whole_rows,
-        }
+        Client { features, whole_rows }
     }
 }
 
@@ -87,18 +84,9 @@ mod tests {
             metadata.insert(header, library.parse().unwrap());
             Client::of(&metadata).whole_rows
         };
-        assert!(whole_rows(
-            "x-goog-api-client",
-            "gl-go/1.26.0 gccl/1.58.0 grpc/1.80.0"
-        ));
+        assert!(whole_rows("x-goog-api-client", "gl-go/1.26.0 gccl/1.58.0 grpc/1.80.0"));
         assert!(whole_rows("user-agent", "grpc-go/1.80.0"));
-        assert!(!whole_rows(
-            "x-goog-api-client",
-            "gl-java/17 gapic/2.60.0 grpc/1.70.0"
-        ));
-        assert!(!whole_rows(
-            "user-agent",
-            "grpc-python/1.70.0 grpc-c/45.0.0"
-        ));
+        assert!(!whole_rows("x-goog-api-client", "gl-java/17 gapic/2.60.0 grpc/1.70.0"));
+        assert!(!whole_rows("user-agent", "grpc-python/1.70.0 grpc-c/45.0.0"));
     }
 }

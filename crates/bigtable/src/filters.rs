@@ -44,9 +44,7 @@ fn convert(filter: RowFilter, time: TableTime, depth_left: usize) -> Result<Filt
         return Ok(Filter::PassAll);
     };
     Ok(match kind {
-        FilterKind::Chain(chain) => {
-            Filter::Chain(members(chain.filters, "Chain", time, depth_left)?)
-        }
+        FilterKind::Chain(chain) => Filter::Chain(members(chain.filters, "Chain", time, depth_left)?),
         FilterKind::Interleave(interleave) => {
             Filter::Interleave(members(interleave.filters, "Interleave", time, depth_left)?)
         }
@@ -54,9 +52,7 @@ fn convert(filter: RowFilter, time: TableTime, depth_left: usize) -> Result<Filt
         FilterKind::Sink(flag) => set("sink", flag, Filter::Sink)?,
         FilterKind::PassAllFilter(flag) => set("pass_all_filter", flag, Filter::PassAll)?,
         FilterKind::BlockAllFilter(flag) => set("block_all_filter", flag, Filter::BlockAll)?,
-        FilterKind::StripValueTransformer(flag) => {
-            set("strip_value_transformer", flag, Filter::StripValue)?
-        }
+        FilterKind::StripValueTransformer(flag) => set("strip_value_transformer", flag, Filter::StripValue)?,
         FilterKind::RowKeyRegexFilter(pattern) => Filter::RowKeyRegex(pattern),
         FilterKind::RowSampleFilter(probability) => Filter::RowSample(probability),
         FilterKind::FamilyNameRegexFilter(pattern) => Filter::FamilyRegex(pattern.into()),
@@ -74,23 +70,14 @@ fn convert(filter: RowFilter, time: TableTime, depth_left: usize) -> Result<Filt
 }
 
 fn deeper(depth_left: usize) -> Result<usize, Status> {
-    depth_left.checked_sub(1).ok_or_else(|| {
-        invalid(format!(
-            "The filter nests deeper than {FILTER_DEPTH_MAX} levels"
-        ))
-    })
+    depth_left
+        .checked_sub(1)
+        .ok_or_else(|| invalid(format!("The filter nests deeper than {FILTER_DEPTH_MAX} levels")))
 }
 
-fn members(
-    filters: Vec<RowFilter>,
-    kind: &str,
-    time: TableTime,
-    depth_left: usize,
-) -> Result<Vec<Filter>, Status> {
+fn members(filters: Vec<RowFilter>, kind: &str, time: TableTime, depth_left: usize) -> Result<Vec<Filter>, Status> {
     if filters.len() < 2 {
-        return Err(invalid(format!(
-            "{kind} must contain at least two RowFilters"
-        )));
+        return Err(invalid(format!("{kind} must contain at least two RowFilters")));
     }
     let depth_left = deeper(depth_left)?;
     filters
@@ -99,16 +86,10 @@ fn members(
         .collect()
 }
 
-fn convert_condition(
-    condition: Condition,
-    time: TableTime,
-    depth_left: usize,
-) -> Result<Filter, Status> {
+fn convert_condition(condition: Condition, time: TableTime, depth_left: usize) -> Result<Filter, Status> {
     let depth_left = deeper(depth_left)?;
     let branch = |filter: Option<Box<RowFilter>>| -> Result<Option<Box<Filter>>, Status> {
-        filter
-            .map(|f| convert(*f, time, depth_left).map(Box::new))
-            .transpose()
+        filter.map(|f| convert(*f, time, depth_left).map(Box::new)).transpose()
     };
     let predicate = branch(condition.predicate_filter)?
         .ok_or_else(|| invalid("Error in field 'condition' : predicate_filter must be set"))?;
@@ -218,14 +199,8 @@ mod tests {
         ] {
             assert!(converted(kind.clone()).is_err(), "{kind:?}");
         }
-        let error = converted(FilterKind::Chain(Chain {
-            filters: vec![pass()],
-        }))
-        .unwrap_err();
-        assert_eq!(
-            error.message(),
-            "Chain must contain at least two RowFilters"
-        );
+        let error = converted(FilterKind::Chain(Chain { filters: vec![pass()] })).unwrap_err();
+        assert_eq!(error.message(), "Chain must contain at least two RowFilters");
     }
 
     #[test]
@@ -246,12 +221,7 @@ mod tests {
                 .contains("nests deeper")
         );
         let long = FilterKind::ValueRegexFilter(Bytes::from(vec![b'a'; FILTER_BYTES_MAX]));
-        assert!(
-            converted(long)
-                .unwrap_err()
-                .message()
-                .contains("limit is 20480")
-        );
+        assert!(converted(long).unwrap_err().message().contains("limit is 20480"));
     }
 
     #[test]

@@ -57,15 +57,8 @@ impl InstanceData {
     /// Its app profiles with bare names; always with the default one.
     pub fn app_profiles(&self) -> Vec<admin::AppProfile> {
         let mut profiles = self.app_profiles.clone();
-        if !profiles
-            .iter()
-            .any(|profile| profile.name == DEFAULT_APP_PROFILE)
-        {
-            let cluster = self
-                .clusters()
-                .into_iter()
-                .next()
-                .map(|cluster| cluster.name);
+        if !profiles.iter().any(|profile| profile.name == DEFAULT_APP_PROFILE) {
+            let cluster = self.clusters().into_iter().next().map(|cluster| cluster.name);
             profiles.insert(0, default_app_profile(cluster.unwrap_or_default()));
         }
         profiles
@@ -93,10 +86,7 @@ pub(crate) fn cluster_record(id: &str, cluster: admin::Cluster) -> admin::Cluste
 }
 
 /// A cluster as the API shows it.
-pub(crate) fn cluster_proto(
-    instance: &InstanceName,
-    mut cluster: admin::Cluster,
-) -> admin::Cluster {
+pub(crate) fn cluster_proto(instance: &InstanceName, mut cluster: admin::Cluster) -> admin::Cluster {
     cluster.name = instance.cluster(&cluster.name);
     if cluster.location.is_empty() {
         cluster.location = format!("projects/{}/locations/local", instance.project);
@@ -162,20 +152,13 @@ impl Context {
     /// The ids of an instance's clusters.
     pub async fn cluster_ids(&self, instance: &str) -> Result<Vec<String>, Status> {
         let data = self.instance_data(instance).await?.unwrap_or_default();
-        Ok(data
-            .clusters()
-            .into_iter()
-            .map(|cluster| cluster.name)
-            .collect())
+        Ok(data.clusters().into_iter().map(|cluster| cluster.name).collect())
     }
 }
 
 fn decode(instance: &str, bytes: &[u8]) -> Result<InstanceData, Status> {
-    InstanceData::decode(bytes).map_err(|error| {
-        Status::data_loss(format!(
-            "The record of instance {instance:?} cannot be read: {error}"
-        ))
-    })
+    InstanceData::decode(bytes)
+        .map_err(|error| Status::data_loss(format!("The record of instance {instance:?} cannot be read: {error}")))
 }
 
 #[cfg(test)]

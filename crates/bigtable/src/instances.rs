@@ -27,10 +27,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl BigtableInstanceAdmin for InstanceAdminService {
-    async fn create_instance(
-        &self,
-        request: Request<admin::CreateInstanceRequest>,
-    ) -> Answer<Operation> {
+    async fn create_instance(&self, request: Request<admin::CreateInstanceRequest>) -> Answer<Operation> {
         let request = request.into_inner();
         let project = parse_project(&request.parent)?;
         check_resource_id("instance", &request.instance_id)?;
@@ -54,9 +51,7 @@ impl BigtableInstanceAdmin for InstanceAdminService {
             .create_namespace(&name.instance, data.encode_to_vec())
             .await;
         created.map_err(|error| match error.kind {
-            ErrorKind::AlreadyExists => {
-                Status::already_exists(format!("instance \"{name}\" already exists"))
-            }
+            ErrorKind::AlreadyExists => Status::already_exists(format!("instance \"{name}\" already exists")),
             _ => status(error),
         })?;
         let metadata = admin::CreateInstanceMetadata {
@@ -77,14 +72,9 @@ impl BigtableInstanceAdmin for InstanceAdminService {
         )))
     }
 
-    async fn get_instance(
-        &self,
-        request: Request<admin::GetInstanceRequest>,
-    ) -> Answer<admin::Instance> {
+    async fn get_instance(&self, request: Request<admin::GetInstanceRequest>) -> Answer<admin::Instance> {
         let name = InstanceName::parse(&request.get_ref().name)?;
-        Ok(Response::new(
-            self.0.existing_instance(&name).await?.instance(&name),
-        ))
+        Ok(Response::new(self.0.existing_instance(&name).await?.instance(&name)))
     }
 
     async fn list_instances(
@@ -113,10 +103,7 @@ impl BigtableInstanceAdmin for InstanceAdminService {
     async fn update_instance(&self, request: Request<admin::Instance>) -> Answer<admin::Instance> {
         let update = request.into_inner();
         let paths = ["display_name", "type", "labels"].map(str::to_owned);
-        self.0
-            .update_instance(update, &paths)
-            .await
-            .map(Response::new)
+        self.0.update_instance(update, &paths).await.map(Response::new)
     }
 
     async fn partial_update_instance(
@@ -152,38 +139,21 @@ impl BigtableInstanceAdmin for InstanceAdminService {
     async fn delete_instance(&self, request: Request<admin::DeleteInstanceRequest>) -> Answer<()> {
         let name = InstanceName::parse(&request.get_ref().name)?;
         let deleted = self.0.admin.delete_namespace(&name.instance).await;
-        deleted
-            .map(Response::new)
-            .map_err(|error| match error.kind {
-                ErrorKind::NotFound => name.not_found(),
-                _ => status(error),
-            })
+        deleted.map(Response::new).map_err(|error| match error.kind {
+            ErrorKind::NotFound => name.not_found(),
+            _ => status(error),
+        })
     }
 
-    async fn create_cluster(
-        &self,
-        request: Request<admin::CreateClusterRequest>,
-    ) -> Answer<Operation> {
-        self.0
-            .create_cluster(request.into_inner())
-            .await
-            .map(Response::new)
+    async fn create_cluster(&self, request: Request<admin::CreateClusterRequest>) -> Answer<Operation> {
+        self.0.create_cluster(request.into_inner()).await.map(Response::new)
     }
 
-    async fn get_cluster(
-        &self,
-        request: Request<admin::GetClusterRequest>,
-    ) -> Answer<admin::Cluster> {
-        self.0
-            .get_cluster(&request.get_ref().name)
-            .await
-            .map(Response::new)
+    async fn get_cluster(&self, request: Request<admin::GetClusterRequest>) -> Answer<admin::Cluster> {
+        self.0.get_cluster(&request.get_ref().name).await.map(Response::new)
     }
 
-    async fn list_clusters(
-        &self,
-        request: Request<admin::ListClustersRequest>,
-    ) -> Answer<admin::ListClustersResponse> {
+    async fn list_clusters(&self, request: Request<admin::ListClustersRequest>) -> Answer<admin::ListClustersResponse> {
         let clusters = self.0.list_clusters(&request.get_ref().parent).await?;
         Ok(Response::new(admin::ListClustersResponse {
             clusters,
@@ -192,16 +162,10 @@ impl BigtableInstanceAdmin for InstanceAdminService {
     }
 
     async fn update_cluster(&self, request: Request<admin::Cluster>) -> Answer<Operation> {
-        self.0
-            .update_cluster(request.into_inner())
-            .await
-            .map(Response::new)
+        self.0.update_cluster(request.into_inner()).await.map(Response::new)
     }
 
-    async fn partial_update_cluster(
-        &self,
-        request: Request<admin::PartialUpdateClusterRequest>,
-    ) -> Answer<Operation> {
+    async fn partial_update_cluster(&self, request: Request<admin::PartialUpdateClusterRequest>) -> Answer<Operation> {
         self.0
             .partial_update_cluster(request.into_inner())
             .await
@@ -209,30 +173,15 @@ impl BigtableInstanceAdmin for InstanceAdminService {
     }
 
     async fn delete_cluster(&self, request: Request<admin::DeleteClusterRequest>) -> Answer<()> {
-        self.0
-            .delete_cluster(&request.get_ref().name)
-            .await
-            .map(Response::new)
+        self.0.delete_cluster(&request.get_ref().name).await.map(Response::new)
     }
 
-    async fn create_app_profile(
-        &self,
-        request: Request<admin::CreateAppProfileRequest>,
-    ) -> Answer<admin::AppProfile> {
-        self.0
-            .create_app_profile(request.into_inner())
-            .await
-            .map(Response::new)
+    async fn create_app_profile(&self, request: Request<admin::CreateAppProfileRequest>) -> Answer<admin::AppProfile> {
+        self.0.create_app_profile(request.into_inner()).await.map(Response::new)
     }
 
-    async fn get_app_profile(
-        &self,
-        request: Request<admin::GetAppProfileRequest>,
-    ) -> Answer<admin::AppProfile> {
-        self.0
-            .get_app_profile(&request.get_ref().name)
-            .await
-            .map(Response::new)
+    async fn get_app_profile(&self, request: Request<admin::GetAppProfileRequest>) -> Answer<admin::AppProfile> {
+        self.0.get_app_profile(&request.get_ref().name).await.map(Response::new)
     }
 
     async fn list_app_profiles(
@@ -246,20 +195,11 @@ impl BigtableInstanceAdmin for InstanceAdminService {
         }))
     }
 
-    async fn update_app_profile(
-        &self,
-        request: Request<admin::UpdateAppProfileRequest>,
-    ) -> Answer<Operation> {
-        self.0
-            .update_app_profile(request.into_inner())
-            .await
-            .map(Response::new)
+    async fn update_app_profile(&self, request: Request<admin::UpdateAppProfileRequest>) -> Answer<Operation> {
+        self.0.update_app_profile(request.into_inner()).await.map(Response::new)
     }
 
-    async fn delete_app_profile(
-        &self,
-        request: Request<admin::DeleteAppProfileRequest>,
-    ) -> Answer<()> {
+    async fn delete_app_profile(&self, request: Request<admin::DeleteAppProfileRequest>) -> Answer<()> {
         self.0
             .delete_app_profile(&request.get_ref().name)
             .await
@@ -268,11 +208,7 @@ impl BigtableInstanceAdmin for InstanceAdminService {
 }
 
 impl Context {
-    async fn update_instance(
-        &self,
-        update: admin::Instance,
-        paths: &[String],
-    ) -> Result<admin::Instance, Status> {
+    async fn update_instance(&self, update: admin::Instance, paths: &[String]) -> Result<admin::Instance, Status> {
         let name = InstanceName::parse(&update.name)?;
         if paths.is_empty() {
             return Err(invalid("update_mask must name at least one field"));
@@ -285,9 +221,7 @@ impl Context {
                     "type" => instance.r#type = update.r#type,
                     "labels" => instance.labels.clone_from(&update.labels),
                     other => {
-                        return Err(invalid(format!(
-                            "incorrect path in update_mask; got: {other}"
-                        )));
+                        return Err(invalid(format!("incorrect path in update_mask; got: {other}")));
                     }
                 }
             }
@@ -309,9 +243,7 @@ pub(crate) fn check_size(data: &InstanceData) -> Result<(), Status> {
     )))
 }
 
-fn cluster_records(
-    clusters: HashMap<String, admin::Cluster>,
-) -> Result<Vec<admin::Cluster>, Status> {
+fn cluster_records(clusters: HashMap<String, admin::Cluster>) -> Result<Vec<admin::Cluster>, Status> {
     let mut records = Vec::with_capacity(clusters.len());
     for (id, cluster) in clusters {
         check_resource_id("cluster", &id)?;

@@ -87,12 +87,7 @@ pub struct BigtableFrontEnd {
 
 impl BigtableFrontEnd {
     /// A front end with the default limits. At most one per registry of metrics.
-    pub fn new(
-        service: Arc<dyn TableService>,
-        admin: Arc<dyn TableAdmin>,
-        env: Env,
-        metrics: &Metrics,
-    ) -> Self {
+    pub fn new(service: Arc<dyn TableService>, admin: Arc<dyn TableAdmin>, env: Env, metrics: &Metrics) -> Self {
         Self::with_limits(service, admin, env, metrics, CallLimits::default())
     }
 
@@ -118,12 +113,11 @@ impl BigtableFrontEnd {
     /// Its services, to be served over any transport.
     pub fn into_router(self) -> Routes {
         let BigtableFrontEnd { context, ledger } = self;
-        let data = BigtableServer::new(data::DataService(Arc::clone(&context)))
-            .max_decoding_message_size(REQUEST_BYTES_MAX);
+        let data =
+            BigtableServer::new(data::DataService(Arc::clone(&context))).max_decoding_message_size(REQUEST_BYTES_MAX);
         let tables = BigtableTableAdminServer::new(tables::TableAdminService(Arc::clone(&context)))
             .max_decoding_message_size(REQUEST_BYTES_MAX);
-        let instances =
-            BigtableInstanceAdminServer::new(instances::InstanceAdminService(Arc::clone(&context)));
+        let instances = BigtableInstanceAdminServer::new(instances::InstanceAdminService(Arc::clone(&context)));
         let operations = OperationsServer::new(operations::OperationsService(context));
         Routes::new(Calls::new(data, Arc::clone(&ledger)))
             .add_service(Calls::new(tables, Arc::clone(&ledger)))

@@ -10,8 +10,7 @@ use stele_types::TableName;
 use tonic::Status;
 
 /// The pattern the emulator reports for instance names; its text is part of what clients compare.
-const INSTANCE_PATTERN: &str =
-    r"^projects/[a-z][a-z0-9\\-]+[a-z0-9]/instances/[a-z][a-z0-9\\-]+[a-z0-9]$";
+const INSTANCE_PATTERN: &str = r"^projects/[a-z][a-z0-9\\-]+[a-z0-9]/instances/[a-z][a-z0-9\\-]+[a-z0-9]$";
 
 const TABLE_PATTERN: &str = "projects/<project>/instances/<instance>/tables/<table>";
 
@@ -206,15 +205,10 @@ mod tests {
     fn names_split_and_join() {
         let table = TableResource::parse("projects/d.com:p/instances/i/tables/t").unwrap();
         assert_eq!(table.name, TableName::new("i", "t"));
-        assert_eq!(
-            table.instance.table("t"),
-            "projects/d.com:p/instances/i/tables/t"
-        );
+        assert_eq!(table.instance.table("t"), "projects/d.com:p/instances/i/tables/t");
         assert_eq!(parse_project("projects/p").unwrap(), "p");
         assert_eq!(
-            parse_child("projects/p/instances/i/clusters/c", "clusters")
-                .unwrap()
-                .1,
+            parse_child("projects/p/instances/i/clusters/c", "clusters").unwrap().1,
             "c"
         );
         for bad in [
@@ -257,11 +251,7 @@ mod tests {
         for bad in ["", "-t", ".t", "a b", "a/b", "é", &"t".repeat(51)] {
             assert!(check_table_id(bad).is_err(), "{bad}");
         }
-        assert!(
-            check_family_id("-f.").is_ok()
-                && check_family_id("f:").is_err()
-                && check_family_id("").is_err()
-        );
+        assert!(check_family_id("-f.").is_ok() && check_family_id("f:").is_err() && check_family_id("").is_err());
     }
 
     #[test]

@@ -6,8 +6,8 @@
 
 use crate::context::Context;
 use crate::pb::longrunning::{
-    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
-    ListOperationsResponse, Operation, WaitOperationRequest, operation,
+    CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest, ListOperationsResponse,
+    Operation, WaitOperationRequest, operation,
 };
 use crate::pb::stubs::operations_server::Operations;
 use parking_lot::Mutex;
@@ -50,10 +50,7 @@ impl Context {
         metadata: Typed<'_, M>,
     ) -> Operation {
         let operation = Operation {
-            name: format!(
-                "operations/{resource}/operations/{:016x}",
-                self.env.random_u64()
-            ),
+            name: format!("operations/{resource}/operations/{:016x}", self.env.random_u64()),
             metadata: Some(metadata.to_any()),
             done: true,
             result: Some(operation::Result::Response(response.to_any())),
@@ -92,14 +89,8 @@ pub(crate) struct OperationsService(pub Arc<Context>);
 
 #[tonic::async_trait]
 impl Operations for OperationsService {
-    async fn get_operation(
-        &self,
-        request: Request<GetOperationRequest>,
-    ) -> Result<Response<Operation>, Status> {
-        self.0
-            .operations
-            .get(&request.get_ref().name)
-            .map(Response::new)
+    async fn get_operation(&self, request: Request<GetOperationRequest>) -> Result<Response<Operation>, Status> {
+        self.0.operations.get(&request.get_ref().name).map(Response::new)
     }
 
     /// Those whose name begins with the name of the request.
@@ -122,20 +113,14 @@ impl Operations for OperationsService {
     }
 
     /// Too late: it is done.
-    async fn cancel_operation(
-        &self,
-        request: Request<CancelOperationRequest>,
-    ) -> Result<Response<()>, Status> {
+    async fn cancel_operation(&self, request: Request<CancelOperationRequest>) -> Result<Response<()>, Status> {
         self.0
             .operations
             .get(&request.get_ref().name)
             .map(|_| Response::new(()))
     }
 
-    async fn delete_operation(
-        &self,
-        request: Request<DeleteOperationRequest>,
-    ) -> Result<Response<()>, Status> {
+    async fn delete_operation(&self, request: Request<DeleteOperationRequest>) -> Result<Response<()>, Status> {
         let name = &request.get_ref().name;
         let deleted = self.0.operations.with(|operations| {
             let before = operations.len();
@@ -149,13 +134,7 @@ impl Operations for OperationsService {
         }
     }
 
-    async fn wait_operation(
-        &self,
-        request: Request<WaitOperationRequest>,
-    ) -> Result<Response<Operation>, Status> {
-        self.0
-            .operations
-            .get(&request.get_ref().name)
-            .map(Response::new)
+    async fn wait_operation(&self, request: Request<WaitOperationRequest>) -> Result<Response<Operation>, Status> {
+        self.0.operations.get(&request.get_ref().name).map(Response::new)
     }
 }

@@ -22,8 +22,7 @@ pub(crate) fn row_set(rows: Option<v2::RowSet>) -> Result<RowSet, Status> {
     }
     let mut ranges: Vec<RowRange> = rows.row_keys.iter().map(RowRange::single).collect();
     for (index, range) in rows.row_ranges.into_iter().enumerate() {
-        let range = row_range(range)
-            .map_err(|reason| invalid(format!("Error in element #{index}: {reason}")))?;
+        let range = row_range(range).map_err(|reason| invalid(format!("Error in element #{index}: {reason}")))?;
         ranges.push(range);
     }
     Ok(RowSet::new(ranges))
@@ -50,11 +49,7 @@ pub(crate) fn row_range(range: v2::RowRange) -> Result<RowRange, String> {
 }
 
 fn bound(key: Bytes, kind: fn(Bytes) -> Bound<Bytes>) -> Bound<Bytes> {
-    if key.is_empty() {
-        Bound::Unbounded
-    } else {
-        kind(key)
-    }
+    if key.is_empty() { Bound::Unbounded } else { kind(key) }
 }
 
 fn key_of(bound: &Bound<Bytes>) -> Option<&Bytes> {
@@ -100,11 +95,7 @@ mod tests {
         let check = |start, end, rows: &[(&str, bool)]| {
             let range = row_range(range(start, end)).unwrap();
             for (row, inside) in rows {
-                assert_eq!(
-                    range.contains(row.as_bytes()),
-                    *inside,
-                    "{row} in {range:?}"
-                );
+                assert_eq!(range.contains(row.as_bytes()), *inside, "{row} in {range:?}");
             }
         };
         let closed_start = Some(StartKey::StartKeyClosed(bytes("b")));
@@ -121,11 +112,7 @@ mod tests {
             open_end,
             &[("b", false), ("b\0", true), ("c", true), ("d", false)],
         );
-        check(
-            None,
-            Some(EndKey::EndKeyOpen(bytes(""))),
-            &[("a", true), ("zz", true)],
-        );
+        check(None, Some(EndKey::EndKeyOpen(bytes(""))), &[("a", true), ("zz", true)]);
         check(
             Some(StartKey::StartKeyOpen(bytes(""))),
             Some(EndKey::EndKeyClosed(bytes(""))),

@@ -47,8 +47,8 @@ pub(crate) fn read(
             "The client does not declare support for reverse scans in its bigtable-features header",
         ));
     }
-    let rows_limit = u64::try_from(request.rows_limit)
-        .map_err(|_| invalid("Error in field 'rows_limit' : must not be negative"))?;
+    let rows_limit =
+        u64::try_from(request.rows_limit).map_err(|_| invalid("Error in field 'rows_limit' : must not be negative"))?;
     let options = ReadOptions {
         last_scanned: features.last_scanned_row_responses,
         stats: request.request_stats_view() == RequestStatsView::RequestStatsFull,
@@ -84,12 +84,7 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    pub fn new(
-        rows: Box<dyn RowStream>,
-        schema: Arc<TableSchema>,
-        options: ReadOptions,
-        env: Env,
-    ) -> Self {
+    pub fn new(rows: Box<dyn RowStream>, schema: Arc<TableSchema>, options: ReadOptions, env: Env) -> Self {
         let started = env.now();
         Responses {
             rows,
@@ -107,10 +102,7 @@ impl Responses {
     /// As a stream that ends after the first error.
     pub fn into_stream(self) -> impl Stream<Item = Result<ReadRowsResponse, Status>> + Send {
         futures::stream::try_unfold(self, |mut responses| async move {
-            Ok(responses
-                .next()
-                .await?
-                .map(|response| (response, responses)))
+            Ok(responses.next().await?.map(|response| (response, responses)))
         })
     }
 
@@ -131,8 +123,7 @@ impl Responses {
         };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
-        let (rows, cells) =
-            chunks::encode(&self.schema, &batch, self.options.sizes, &mut self.ready)?;
+        let (rows, cells) = chunks::encode(&self.schema, &batch, self.options.sizes, &mut self.ready)?;
         self.returned.rows += rows;
         self.returned.cells += cells;
         // Progress is told only when no row tells it: a client that retries drops all keys up to it, so it must never be

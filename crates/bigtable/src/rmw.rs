@@ -1,8 +1,6 @@
 //! ReadModifyWriteRow: rules in, the written cells as a row out.
 
-use crate::mutations::{
-    Resolver, check_mutation_count, check_qualifier, check_row_key, check_value,
-};
+use crate::mutations::{Resolver, check_mutation_count, check_qualifier, check_row_key, check_value};
 use crate::pb::v2;
 use crate::pb::v2::read_modify_write_rule::Rule;
 use crate::status::invalid;
@@ -108,9 +106,7 @@ mod tests {
         let resolver = Resolver::new(&schema, 0);
         let increment = || Some(Rule::IncrementAmount(1));
         assert_eq!(
-            rules(&resolver, b"r", vec![rule_of("f", increment())])
-                .unwrap()
-                .len(),
+            rules(&resolver, b"r", vec![rule_of("f", increment())]).unwrap().len(),
             1
         );
         let code = |rules: Result<_, Status>| rules.map(|_: Vec<RmwRule>| ()).unwrap_err().code();
@@ -118,10 +114,7 @@ mod tests {
             code(rules(&resolver, b"", vec![rule_of("f", increment())])),
             tonic::Code::InvalidArgument
         );
-        assert_eq!(
-            code(rules(&resolver, b"r", vec![])),
-            tonic::Code::InvalidArgument
-        );
+        assert_eq!(code(rules(&resolver, b"r", vec![])), tonic::Code::InvalidArgument);
         assert_eq!(
             code(rules(&resolver, b"r", vec![rule_of("f", None)])),
             tonic::Code::InvalidArgument

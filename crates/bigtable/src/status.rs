@@ -69,11 +69,7 @@ mod tests {
             ErrorKind::Internal,
         ];
         for kind in kinds {
-            assert_eq!(
-                code(kind) == Code::Unavailable,
-                kind.is_retryable(),
-                "{kind:?}"
-            );
+            assert_eq!(code(kind) == Code::Unavailable, kind.is_retryable(), "{kind:?}");
         }
     }
 }

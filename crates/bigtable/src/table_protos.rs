@@ -28,10 +28,7 @@ const UNIMPLEMENTED_FIELDS: [&str; 5] = [
 ];
 
 /// A table to be made.
-pub(crate) fn new_table(
-    instance: &InstanceName,
-    request: admin::CreateTableRequest,
-) -> Result<NewTable, Status> {
+pub(crate) fn new_table(instance: &InstanceName, request: admin::CreateTableRequest) -> Result<NewTable, Status> {
     check_resource_id("instance", &instance.instance)?;
     check_table_id(&request.table_id)?;
     let table = request.table.unwrap_or_default();
@@ -55,11 +52,7 @@ pub(crate) fn new_table(
         durability: None,
         deletion_protection: table.deletion_protection,
         families: new_families(table.column_families)?,
-        initial_splits: request
-            .initial_splits
-            .into_iter()
-            .map(|split| split.key)
-            .collect(),
+        initial_splits: request.initial_splits.into_iter().map(|split| split.key).collect(),
         compression: Compression::Lz4,
         front_end_data: Vec::new(),
     })
@@ -85,14 +78,8 @@ fn refuse_unimplemented(table: &admin::Table) -> Result<(), Status> {
     let set = [
         ("change_stream_config", table.change_stream_config.is_some()),
         ("row_key_schema", table.row_key_schema.is_some()),
-        (
-            "automated_backup_policy",
-            table.automated_backup_config.is_some(),
-        ),
-        (
-            "tiered_storage_config",
-            table.tiered_storage_config.is_some(),
-        ),
+        ("automated_backup_policy", table.automated_backup_config.is_some()),
+        ("tiered_storage_config", table.tiered_storage_config.is_some()),
     ];
     match set.iter().find(|(_, set)| *set) {
         Some((field, _)) => Err(unimplemented_field(field)),
@@ -107,9 +94,7 @@ fn unimplemented_field(field: &str) -> Status {
 /// The change of a table that a request asks for. Without a mask it asks for nothing, which is an error.
 pub(crate) fn table_update(table: &admin::Table, paths: &[String]) -> Result<TableUpdate, Status> {
     if paths.is_empty() {
-        return Err(invalid(
-            "UpdateTableRequest.UpdateMask required for table update",
-        ));
+        return Err(invalid("UpdateTableRequest.UpdateMask required for table update"));
     }
     let mut update = TableUpdate::default();
     for path in paths {
@@ -118,9 +103,7 @@ pub(crate) fn table_update(table: &admin::Table, paths: &[String]) -> Result<Tab
             "deletion_protection" => update.deletion_protection = Some(table.deletion_protection),
             _ if UNIMPLEMENTED_FIELDS.contains(&field) => return Err(unimplemented_field(field)),
             _ => {
-                return Err(invalid(format!(
-                    "incorrect path in UpdateMask; got: {path}"
-                )));
+                return Err(invalid(format!("incorrect path in UpdateMask; got: {path}")));
             }
         }
     }
@@ -128,19 +111,14 @@ pub(crate) fn table_update(table: &admin::Table, paths: &[String]) -> Result<Tab
 }
 
 /// One step of a change of families.
-pub(crate) fn family_change(
-    schema: &TableSchema,
-    modification: Modification,
-) -> Result<FamilyChange, Status> {
+pub(crate) fn family_change(schema: &TableSchema, modification: Modification) -> Result<FamilyChange, Status> {
     let paths = modification.update_mask.unwrap_or_default().paths;
     let name = modification.id;
     match modification.r#mod {
         Some(Mod::Create(family)) => Ok(FamilyChange::Create(new_family(name, family)?)),
         Some(Mod::Update(family)) => family_update(schema, name, family, &paths),
         Some(Mod::Drop(true)) => Ok(FamilyChange::Drop { name }),
-        Some(Mod::Drop(false)) => Err(invalid(format!(
-            "drop must be true if set, for column family {name:?}"
-        ))),
+        Some(Mod::Drop(false)) => Err(invalid(format!("drop must be true if set, for column family {name:?}"))),
         None => Err(invalid(format!(
             "The modification of column family {name:?} has no kind"
         ))),
@@ -154,18 +132,12 @@ fn family_update(
     family: admin::ColumnFamily,
     paths: &[String],
 ) -> Result<FamilyChange, Status> {
-    let named = |field: &str| {
-        paths
-            .iter()
-            .any(|path| path.split('.').next() == Some(field))
-    };
+    let named = |field: &str| paths.iter().any(|path| path.split('.').next() == Some(field));
     if let Some(path) = paths
         .iter()
         .find(|p| !matches!(p.split('.').next(), Some("gc_rule" | "value_type")))
     {
-        return Err(invalid(format!(
-            "incorrect path in UpdateMask; got: {path}"
-        )));
+        return Err(invalid(format!("incorrect path in UpdateMask; got: {path}")));
     }
     let gc_rule = if paths.is_empty() || named("gc_rule") {
         Some(gc_rule(family.gc_rule)?)
@@ -173,9 +145,7 @@ fn family_update(
         None
     };
     let value_type = if named("value_type") {
-        let current = schema
-            .family_named(&name)
-            .map(|(_, family)| family.value_type);
+        let current = schema.family_named(&name).map(|(_, family)| family.value_type);
         if matches!(current, Some(ValueType::Aggregate(_))) {
             return Err(invalid(
                 "Immutable fields 'value_type.aggregate_type' cannot be updated",
@@ -183,9 +153,7 @@ fn family_update(
         }
         let (new_type, data) = value_type(family.value_type)?;
         if new_type != ValueType::Bytes {
-            return Err(invalid(
-                "A column family cannot become an aggregate: make a new one",
-            ));
+            return Err(invalid("A column family cannot become an aggregate: make a new one"));
         }
         Some((new_type, data))
     } else {

@@ -39,12 +39,7 @@ impl BigtableTableAdmin for TableAdminService {
         let request = request.into_inner();
         let instance = InstanceName::parse(&request.parent)?;
         let view = view_of(request.view, View::NameOnly)?;
-        let schemas = self
-            .0
-            .admin
-            .list_tables(&instance.instance)
-            .await
-            .map_err(status)?;
+        let schemas = self.0.admin.list_tables(&instance.instance).await.map_err(status)?;
         let mut rest = schemas
             .into_iter()
             .skip_while(|schema| schema.name.table <= request.page_token)
@@ -69,23 +64,15 @@ impl BigtableTableAdmin for TableAdminService {
         }))
     }
 
-    async fn get_table(
-        &self,
-        request: Request<admin::GetTableRequest>,
-    ) -> Result<Response<admin::Table>, Status> {
+    async fn get_table(&self, request: Request<admin::GetTableRequest>) -> Result<Response<admin::Table>, Status> {
         let request = request.into_inner();
         let table = TableResource::parse(&request.name)?;
         let view = view_of(request.view, View::SchemaView)?;
         let schema = self.0.schema(&table)?;
-        Ok(Response::new(
-            self.viewed(&table.instance, &schema, view).await?,
-        ))
+        Ok(Response::new(self.viewed(&table.instance, &schema, view).await?))
     }
 
-    async fn update_table(
-        &self,
-        request: Request<admin::UpdateTableRequest>,
-    ) -> Result<Response<Operation>, Status> {
+    async fn update_table(&self, request: Request<admin::UpdateTableRequest>) -> Result<Response<Operation>, Status> {
         let request = request.into_inner();
         let proto = request
             .table
@@ -114,15 +101,10 @@ impl BigtableTableAdmin for TableAdminService {
         )))
     }
 
-    async fn delete_table(
-        &self,
-        request: Request<admin::DeleteTableRequest>,
-    ) -> Result<Response<()>, Status> {
+    async fn delete_table(&self, request: Request<admin::DeleteTableRequest>) -> Result<Response<()>, Status> {
         let table = TableResource::parse(&request.get_ref().name)?;
         let deleted = self.0.admin.delete_table(&table.name).await;
-        deleted
-            .map(Response::new)
-            .map_err(|error| table_status(&table, error))
+        deleted.map(Response::new).map_err(|error| table_status(&table, error))
     }
 
     async fn modify_column_families(
@@ -150,10 +132,7 @@ impl BigtableTableAdmin for TableAdminService {
         Ok(Response::new(table_proto(&table.instance, &schema)))
     }
 
-    async fn drop_row_range(
-        &self,
-        request: Request<admin::DropRowRangeRequest>,
-    ) -> Result<Response<()>, Status> {
+    async fn drop_row_range(&self, request: Request<admin::DropRowRangeRequest>) -> Result<Response<()>, Status> {
         let request = request.into_inner();
         let table = TableResource::parse(&request.name)?;
         let range = match request.target {
@@ -169,9 +148,7 @@ impl BigtableTableAdmin for TableAdminService {
             }
         };
         let dropped = self.0.admin.drop_row_range(&table.name, range).await;
-        dropped
-            .map(Response::new)
-            .map_err(|error| table_status(&table, error))
+        dropped.map(Response::new).map_err(|error| table_status(&table, error))
     }
 
     async fn generate_consistency_token(
@@ -195,25 +172,15 @@ impl BigtableTableAdmin for TableAdminService {
         let table = TableResource::parse(&request.name)?;
         self.0.schema(&table)?;
         if request.consistency_token != consistency_token(&table) {
-            return Err(invalid(format!(
-                "token {:?} not valid",
-                request.consistency_token
-            )));
+            return Err(invalid(format!("token {:?} not valid", request.consistency_token)));
         }
-        Ok(Response::new(admin::CheckConsistencyResponse {
-            consistent: true,
-        }))
+        Ok(Response::new(admin::CheckConsistencyResponse { consistent: true }))
     }
 }
 
 impl TableAdminService {
     /// A table with the fields of a view.
-    async fn viewed(
-        &self,
-        instance: &InstanceName,
-        schema: &TableSchema,
-        view: View,
-    ) -> Result<admin::Table, Status> {
+    async fn viewed(&self, instance: &InstanceName, schema: &TableSchema, view: View) -> Result<admin::Table, Status> {
         let mut table = table_proto(instance, schema);
         if !matches!(view, View::SchemaView | View::Full) {
             table = admin::Table {

@@ -7,8 +7,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use stele_types::schema::{Family, LocalityGroup};
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, FamilyId, GroupId, TableId, TableName, TableSchema,
-    TimeUnit, ValueType,
+    AggregateKind, Compression, DeleteRule, FamilyId, GroupId, TableId, TableName, TableSchema, TimeUnit, ValueType,
 };
 
 /// Families `f` (1) and `g` (2) of bytes and `sum` (3); millisecond granularity.
@@ -32,10 +31,7 @@ pub(crate) fn schema() -> TableSchema {
         families: BTreeMap::from([
             (FamilyId(1), family("f", ValueType::Bytes)),
             (FamilyId(2), family("g", ValueType::Bytes)),
-            (
-                FamilyId(3),
-                family("sum", ValueType::Aggregate(AggregateKind::Sum)),
-            ),
+            (FamilyId(3), family("sum", ValueType::Aggregate(AggregateKind::Sum))),
         ]),
         next_family: FamilyId(4),
         groups: vec![LocalityGroup {
@@ -78,11 +74,7 @@ pub(crate) struct RowMerger {
 }
 
 fn ensure(condition: bool, rule: &str) -> Result<(), String> {
-    if condition {
-        Ok(())
-    } else {
-        Err(rule.to_owned())
-    }
+    if condition { Ok(()) } else { Err(rule.to_owned()) }
 }
 
 impl RowMerger {
@@ -225,13 +217,10 @@ impl RowMerger {
     }
 
     fn advance_to(&mut self, key: &Bytes) -> Result<(), String> {
-        let forward = self.last_key.as_ref().is_none_or(|last| {
-            if self.reversed {
-                key < last
-            } else {
-                key > last
-            }
-        });
+        let forward = self
+            .last_key
+            .as_ref()
+            .is_none_or(|last| if self.reversed { key < last } else { key > last });
         ensure(forward, "keys go one way")?;
         self.last_key = Some(key.clone());
         Ok(())

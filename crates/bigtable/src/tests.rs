@@ -44,8 +44,7 @@ impl Harness {
         let fake = Arc::new(Fake::default());
         let metrics = Metrics::new();
         let env = TokioRuntime::current();
-        let front_end =
-            BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits);
+        let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits);
         Harness {
             fake,
             metrics,
@@ -56,11 +55,7 @@ impl Harness {
     /// With table `t`: families `f` and `g` of bytes, `sum`, split at `m`.
     async fn with_table() -> Self {
         let harness = Self::new();
-        harness
-            .tables()
-            .create_table(table_request("t"))
-            .await
-            .unwrap();
+        harness.tables().create_table(table_request("t")).await.unwrap();
         harness
     }
 
@@ -80,13 +75,7 @@ impl Harness {
         OperationsClient::new(self.routes.clone())
     }
 
-    async fn put(
-        &self,
-        row: &'static str,
-        family: &str,
-        qualifier: &'static str,
-        value: impl Into<Bytes>,
-    ) {
+    async fn put(&self, row: &'static str, family: &str, qualifier: &'static str, value: impl Into<Bytes>) {
         let request = v2::MutateRowRequest {
             table_name: TABLE.into(),
             row_key: row.into(),
@@ -131,12 +120,7 @@ fn table_request(id: &str) -> admin::CreateTableRequest {
     }
 }
 
-fn set(
-    family: &str,
-    qualifier: &'static str,
-    timestamp_micros: i64,
-    value: impl Into<Bytes>,
-) -> v2::Mutation {
+fn set(family: &str, qualifier: &'static str, timestamp_micros: i64, value: impl Into<Bytes>) -> v2::Mutation {
     v2::Mutation {
         mutation: Some(Kind::SetCell(SetCell {
             family_name: family.into(),

@@ -106,10 +106,7 @@ mod tests {
                 .message()
                 .starts_with("Timestamp granularity mismatch")
         );
-        assert_eq!(
-            MILLIS_TABLE.stored_truncated(5_999).unwrap(),
-            Timestamp(5_000)
-        );
+        assert_eq!(MILLIS_TABLE.stored_truncated(5_999).unwrap(), Timestamp(5_000));
         for time in [MILLIS_TABLE, FOREIGN_TABLE] {
             assert_eq!(time.stored(0).unwrap(), Timestamp(0));
             assert!(time.stored(-1).is_err() && time.stored_truncated(-2).is_err());
@@ -123,20 +120,11 @@ mod tests {
         assert!(FOREIGN_TABLE.stored(5_500).is_err());
         assert_eq!(FOREIGN_TABLE.micros(Timestamp(-7)).unwrap(), -7_000);
         assert_eq!(
-            FOREIGN_TABLE
-                .micros(Timestamp(i64::MAX))
-                .unwrap_err()
-                .code(),
+            FOREIGN_TABLE.micros(Timestamp(i64::MAX)).unwrap_err().code(),
             tonic::Code::OutOfRange
         );
         assert_eq!(FOREIGN_TABLE.now(1_234_567), Timestamp(1_234));
-        assert_eq!(
-            (
-                FOREIGN_TABLE.lower_bound(1),
-                FOREIGN_TABLE.lower_bound(1_000)
-            ),
-            (1, 1)
-        );
+        assert_eq!((FOREIGN_TABLE.lower_bound(1), FOREIGN_TABLE.lower_bound(1_000)), (1, 1));
         assert_eq!(MILLIS_TABLE.lower_bound(2_001), 2_001);
         assert_eq!(FOREIGN_TABLE.lower_bound(i64::MAX), i64::MAX / 1_000 + 1);
     }

@@ -186,9 +186,7 @@ impl<V: Clone> Shard<V> {
                 !remove
             });
         }
-        gone.into_iter()
-            .filter_map(|slot| self.release(slot))
-            .collect()
+        gone.into_iter().filter_map(|slot| self.release(slot)).collect()
     }
 
     pub(crate) fn add_stats(&self, sum: &mut CacheStats) {
@@ -228,8 +226,7 @@ impl<V: Clone> Shard<V> {
             self.main.push_back(slot);
             return;
         }
-        self.ghosts
-            .push(entry.key.hash64(), entry.charge, self.share);
+        self.ghosts.push(entry.key.hash64(), entry.charge, self.share);
         dropped.extend(self.release(slot));
     }
 
@@ -250,14 +247,8 @@ impl<V: Clone> Shard<V> {
 
     /// Takes a slot out of its queue. Linear, but only a replaced key comes here.
     fn unlink(&mut self, slot: u32) {
-        let in_main = self.slots[slot as usize]
-            .as_ref()
-            .is_some_and(|e| e.in_main);
-        let queue = if in_main {
-            &mut self.main
-        } else {
-            &mut self.small
-        };
+        let in_main = self.slots[slot as usize].as_ref().is_some_and(|e| e.in_main);
+        let queue = if in_main { &mut self.main } else { &mut self.small };
         queue.retain(|&s| s != slot);
     }
 

@@ -79,9 +79,7 @@ fn a_long_scan_leaves_the_hot_set() {
         assert_eq!(cache.get(&key(2, offset)), None);
         cache.insert(key(2, offset), offset, BLOCK);
     }
-    let kept = (0..hot)
-        .filter(|&o| cache.get(&key(1, o)).is_some())
-        .count();
+    let kept = (0..hot).filter(|&o| cache.get(&key(1, o)).is_some()).count();
     assert_eq!(kept as u64, hot, "a FIFO or LRU cache would keep none");
 }
 
@@ -91,21 +89,13 @@ fn a_key_that_returns_soon_goes_to_main_and_is_counted() {
     for offset in 0..11 {
         cache.insert(key(1, offset), offset, 1000);
     }
-    assert_eq!(
-        cache.get(&key(1, 0)),
-        None,
-        "the oldest unused entry went first"
-    );
+    assert_eq!(cache.get(&key(1, 0)), None, "the oldest unused entry went first");
     cache.insert(key(1, 0), 0, 1000);
     assert_eq!(cache.stats().ghost_hits, 1);
     for offset in 100..200 {
         cache.insert(key(1, offset), offset, 1000);
     }
-    assert_eq!(
-        cache.get(&key(1, 0)),
-        Some(0),
-        "main outlives a scan through small"
-    );
+    assert_eq!(cache.get(&key(1, 0)), Some(0), "main outlives a scan through small");
 }
 
 #[test]
@@ -120,10 +110,7 @@ fn peeking_does_not_save_from_a_scan() {
     for offset in 100..200 {
         cache.insert(key(1, offset), offset, 1000);
     }
-    assert_eq!(
-        (cache.peek(&key(1, 0)), cache.peek(&key(1, 1))),
-        (None, Some(1))
-    );
+    assert_eq!((cache.peek(&key(1, 0)), cache.peek(&key(1, 1))), (None, Some(1)));
     let stats = cache.stats();
     assert_eq!((stats.hits, stats.misses), (3, 0));
 }

@@ -34,8 +34,7 @@ impl Catalog {
                 key: key.clone(),
                 detail,
             };
-            let (table, id) = record::parse_tablet_key(&key)
-                .ok_or_else(|| corruption("not a tablet key".into()))?;
+            let (table, id) = record::parse_tablet_key(&key).ok_or_else(|| corruption("not a tablet key".into()))?;
             let tablet: TabletRecord = record::decode(&versioned.value).map_err(corruption)?;
             let entry = TabletEntry {
                 id,
@@ -53,8 +52,7 @@ impl Catalog {
             let schema = record::decode_schema(&versioned.value).map_err(corruption)?;
             let tablets = tablets.remove(&schema.id).unwrap_or_default();
             let name = schema.name.clone();
-            let entry = TableEntry::new(Arc::new(schema), versioned.version, tablets)
-                .map_err(corruption)?;
+            let entry = TableEntry::new(Arc::new(schema), versioned.version, tablets).map_err(corruption)?;
             view.tables.insert(name, Arc::new(entry));
         }
         for (key, versioned) in coord.list(record::NAMESPACES).await? {
@@ -62,12 +60,8 @@ impl Catalog {
                 key: key.clone(),
                 detail,
             };
-            let namespace: NamespaceRecord =
-                record::decode(&versioned.value).map_err(corruption)?;
-            let name = key
-                .strip_prefix(record::NAMESPACES)
-                .unwrap_or_default()
-                .to_owned();
+            let namespace: NamespaceRecord = record::decode(&versioned.value).map_err(corruption)?;
+            let name = key.strip_prefix(record::NAMESPACES).unwrap_or_default().to_owned();
             view.namespaces
                 .insert(name, (namespace.front_end_data, namespace.explicit));
         }
@@ -106,11 +100,7 @@ impl Catalog {
     }
 
     /// Makes a table with its tablets. Their manifests exist already.
-    pub async fn create_table(
-        &self,
-        schema: TableSchema,
-        tablets: Vec<(TabletId, RowRange)>,
-    ) -> Result<()> {
+    pub async fn create_table(&self, schema: TableSchema, tablets: Vec<(TabletId, RowRange)>) -> Result<()> {
         if self.view().table(&schema.name).is_some() {
             return Err(CatalogError::TableExists(schema.name));
         }
@@ -145,11 +135,9 @@ impl Catalog {
         }
         let version = self.commit(conditions, writes).await?;
         let name = schema.name.clone();
-        let entry = TableEntry::new(Arc::new(schema), version, entries).map_err(|detail| {
-            CatalogError::Corruption {
-                key: record::table_key(&name),
-                detail,
-            }
+        let entry = TableEntry::new(Arc::new(schema), version, entries).map_err(|detail| CatalogError::Corruption {
+            key: record::table_key(&name),
+            detail,
         })?;
         self.change(|view| {
             view.tables.insert(name, Arc::new(entry));
@@ -197,12 +185,7 @@ impl Catalog {
     }
 
     /// Replaces one tablet by others that cover the same rows.
-    pub async fn replace_tablet(
-        &self,
-        table: &TableName,
-        old: TabletId,
-        new: Vec<(TabletId, RowRange)>,
-    ) -> Result<()> {
+    pub async fn replace_tablet(&self, table: &TableName, old: TabletId, new: Vec<(TabletId, RowRange)>) -> Result<()> {
         let entry = self.table(table)?;
         let id = entry.schema.id;
         let Some(replaced) = entry.tablets().iter().find(|t| t.id == old) else {
@@ -218,23 +201,14 @@ impl Catalog {
             value: record::encode(&TabletRecord::new(range)),
         }));
         let version = self.commit(conditions, writes).await?;
-        let mut tablets: Vec<TabletEntry> = entry
-            .tablets()
-            .iter()
-            .filter(|t| t.id != old)
-            .cloned()
-            .collect();
-        tablets.extend(
-            new.into_iter()
-                .map(|(id, range)| TabletEntry { id, range, version }),
-        );
-        let changed =
-            TableEntry::new(entry.schema.clone(), entry.version, tablets).map_err(|detail| {
-                CatalogError::Corruption {
-                    key: record::table_key(table),
-                    detail,
-                }
-            })?;
+        let mut tablets: Vec<TabletEntry> = entry.tablets().iter().filter(|t| t.id != old).cloned().collect();
+        tablets.extend(new.into_iter().map(|(id, range)| TabletEntry { id, range, version }));
+        let changed = TableEntry::new(entry.schema.clone(), entry.version, tablets).map_err(|detail| {
+            CatalogError::Corruption {
+                key: record::table_key(table),
+                detail,
+            }
+        })?;
         self.change(|view| {
             view.tables.insert(table.clone(), Arc::new(changed));
         });
@@ -243,12 +217,7 @@ impl Catalog {
 
     /// Makes a namespace, or turns one that came with a table into one made on purpose.
     pub async fn create_namespace(&self, name: &str, data: Bytes) -> Result<()> {
-        if self
-            .view()
-            .namespaces
-            .get(name)
-            .is_some_and(|(_, explicit)| *explicit)
-        {
+        if self.view().namespaces.get(name).is_some_and(|(_, explicit)| *explicit) {
             return Err(CatalogError::NamespaceExists(name.to_owned()));
         }
         self.put_namespace(name, data).await
@@ -304,17 +273,10 @@ impl Catalog {
         Ok(())
     }
 
-    async fn delete_tablet_records(
-        &self,
-        table: TableId,
-        tablets: impl Iterator<Item = TabletId>,
-    ) -> Result<()> {
+    async fn delete_tablet_records(&self, table: TableId, tablets: impl Iterator<Item = TabletId>) -> Result<()> {
         let keys: Vec<String> = tablets.map(|t| record::tablet_key(table, t)).collect();
         for chunk in keys.chunks(TXN_OPS_MAX) {
-            let writes = chunk
-                .iter()
-                .map(|key| Write::Delete { key: key.clone() })
-                .collect();
+            let writes = chunk.iter().map(|key| Write::Delete { key: key.clone() }).collect();
             self.commit(Vec::new(), writes).await?;
         }
         Ok(())

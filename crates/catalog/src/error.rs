@@ -42,9 +42,7 @@ impl CatalogError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             CatalogError::NoTable(_) | CatalogError::NoNamespace(_) => ErrorKind::NotFound,
-            CatalogError::TableExists(_) | CatalogError::NamespaceExists(_) => {
-                ErrorKind::AlreadyExists
-            }
+            CatalogError::TableExists(_) | CatalogError::NamespaceExists(_) => ErrorKind::AlreadyExists,
             CatalogError::Conflict { .. } => ErrorKind::Aborted,
             CatalogError::Corruption { .. } => ErrorKind::Corruption,
             CatalogError::Coord(e) => e.kind(),

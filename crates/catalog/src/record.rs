@@ -6,8 +6,8 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId,
-    LocalityGroup, RowRange, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId, LocalityGroup, RowRange,
+    TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
 };
 
 /// Version byte of every record.
@@ -123,9 +123,7 @@ pub fn encode(record: &impl Message) -> Bytes {
 pub fn decode<R: Message + Default>(bytes: &[u8]) -> Result<R, String> {
     match bytes.split_first() {
         Some((&VERSION, rest)) => R::decode(rest).map_err(|e| e.to_string()),
-        Some((version, _)) => Err(format!(
-            "record version {version}, this binary reads {VERSION}"
-        )),
+        Some((version, _)) => Err(format!("record version {version}, this binary reads {VERSION}")),
         None => Err("empty record".to_owned()),
     }
 }
@@ -206,9 +204,7 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
         }
     }
     let group = |g: GroupRecord| -> Result<LocalityGroup, String> {
-        let compression = u8::try_from(g.compression)
-            .ok()
-            .and_then(Compression::from_byte);
+        let compression = u8::try_from(g.compression).ok().and_then(Compression::from_byte);
         let compression = compression.ok_or_else(|| format!("compression {}", g.compression))?;
         Ok(LocalityGroup {
             id: GroupId(g.id),
@@ -216,11 +212,7 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
             compression,
         })
     };
-    let groups: Vec<LocalityGroup> = record
-        .groups
-        .into_iter()
-        .map(group)
-        .collect::<Result<_, _>>()?;
+    let groups: Vec<LocalityGroup> = record.groups.into_iter().map(group).collect::<Result<_, _>>()?;
     if groups.is_empty() || record.granularity < 1 {
         return Err("no locality group, or granularity below 1".to_owned());
     }
@@ -270,9 +262,7 @@ fn check_references(
     for (id, family) in families {
         if !ids.contains(&family.group) {
             let (family, group) = (id.0, family.group.0);
-            return Err(format!(
-                "family {family} is in group {group}, which is missing"
-            ));
+            return Err(format!("family {family} is in group {group}, which is missing"));
         }
     }
     match families.keys().next_back() {
@@ -297,10 +287,7 @@ fn decode_family(record: FamilyRecord) -> Result<(FamilyId, Family), String> {
     }
     let family = Family {
         name: record.name,
-        gc_rule: record
-            .gc_rule
-            .map(|r| decode_gc(r, GC_RULE_DEPTH_MAX))
-            .transpose()?,
+        gc_rule: record.gc_rule.map(|r| decode_gc(r, GC_RULE_DEPTH_MAX)).transpose()?,
         value_type,
         group: GroupId(record.group),
         front_end_data: record.front_end_data,
@@ -427,10 +414,7 @@ mod tests {
     #[test]
     fn tablet_keys_have_one_spelling() {
         let key = tablet_key(TableId(0xab), TabletId(u64::MAX));
-        assert_eq!(
-            parse_tablet_key(&key),
-            Some((TableId(0xab), TabletId(u64::MAX)))
-        );
+        assert_eq!(parse_tablet_key(&key), Some((TableId(0xab), TabletId(u64::MAX))));
         for other in [
             key.replace("ab", "AB"),
             key.replace("00ab", "+0ab"),

@@ -29,11 +29,7 @@ pub struct TableEntry {
 
 impl TableEntry {
     /// A table with its tablets, in any order; the error says where they leave a hole or overlap.
-    pub fn new(
-        schema: Arc<TableSchema>,
-        version: u64,
-        mut tablets: Vec<TabletEntry>,
-    ) -> Result<Self, String> {
+    pub fn new(schema: Arc<TableSchema>, version: u64, mut tablets: Vec<TabletEntry>) -> Result<Self, String> {
         tablets.sort_by(|a, b| a.range.start.cmp(&b.range.start));
         let mut expected = Some(Bytes::new());
         for tablet in &tablets {
@@ -105,10 +101,7 @@ impl CatalogView {
     }
 
     /// The tables of a namespace, by name.
-    pub fn tables_of<'a>(
-        &'a self,
-        namespace: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<TableEntry>> + 'a {
+    pub fn tables_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<TableEntry>> + 'a {
         let from = TableName::new(namespace, "");
         self.tables
             .range(from..)

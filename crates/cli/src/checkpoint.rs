@@ -77,10 +77,7 @@ impl ImportCheckpoint {
     /// Why this checkpoint cannot continue `now`, if it cannot.
     pub fn mismatch(&self, now: &ImportCheckpoint) -> Option<String> {
         if self.format != now.format {
-            return Some(format!(
-                "it has format `{}`, expected `{}`",
-                self.format, now.format
-            ));
+            return Some(format!("it has format `{}`, expected `{}`", self.format, now.format));
         }
         if self.input != now.input {
             return Some("the input has changed since".to_owned());
@@ -93,10 +90,7 @@ impl ExportCheckpoint {
     /// Why this checkpoint cannot continue an export with these options, if it cannot.
     pub fn mismatch(&self, options: &str) -> Option<String> {
         if self.format != EXPORT_FORMAT {
-            return Some(format!(
-                "it has format `{}`, expected `{EXPORT_FORMAT}`",
-                self.format
-            ));
+            return Some(format!("it has format `{}`, expected `{EXPORT_FORMAT}`", self.format));
         }
         (self.options != options).then(|| "it was made with other options".to_owned())
     }
@@ -110,22 +104,16 @@ impl ExportCheckpoint {
 /// Identifies a set of options: equal text, equal hash.
 pub fn options_hash(parts: &[String]) -> String {
     // Lengths keep ["ab", "c"] apart from ["a", "bc"].
-    let text: String = parts
-        .iter()
-        .map(|part| format!("{}:{part};", part.len()))
-        .collect();
+    let text: String = parts.iter().map(|part| format!("{}:{part};", part.len())).collect();
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
 }
 
 /// Reads a checkpoint; `None` if there is none.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).with_context(|| {
-            format!(
-                "{} is not a checkpoint (delete it to start over)",
-                path.display()
-            )
-        }),
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .with_context(|| format!("{} is not a checkpoint (delete it to start over)", path.display())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -193,11 +181,7 @@ impl Prefix {
         if range.is_empty() {
             return;
         }
-        debug_assert!(
-            range.start >= self.next,
-            "record {} finished twice",
-            range.start
-        );
+        debug_assert!(range.start >= self.next, "record {} finished twice", range.start);
         self.after_gap.insert(range.start, range.end);
         while let Some(end) = self.after_gap.remove(&self.next) {
             self.next = end;
@@ -297,14 +281,7 @@ mod tests {
             bytes: 2,
             ..now.input.clone()
         };
-        assert!(
-            ImportCheckpoint {
-                input,
-                ..checkpoint()
-            }
-            .mismatch(&now)
-            .is_some()
-        );
+        assert!(ImportCheckpoint { input, ..checkpoint() }.mismatch(&now).is_some());
         let split = |parts: [&str; 2]| options_hash(&parts.map(str::to_owned));
         assert_ne!(split(["ab", "c"]), split(["a", "bc"]));
     }

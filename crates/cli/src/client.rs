@@ -65,9 +65,7 @@ impl FromStr for TableRef {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('/') {
-            Some((instance, table))
-                if !instance.is_empty() && !table.is_empty() && !table.contains('/') =>
-            {
+            Some((instance, table)) if !instance.is_empty() && !table.is_empty() && !table.contains('/') => {
                 Ok(TableRef {
                     instance: instance.to_owned(),
                     table: table.to_owned(),
@@ -101,9 +99,7 @@ impl Features {
 
 impl Interceptor for Features {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request
-            .metadata_mut()
-            .insert("bigtable-features", self.0.clone());
+        request.metadata_mut().insert("bigtable-features", self.0.clone());
         Ok(request)
     }
 }
@@ -146,11 +142,7 @@ impl Client {
 
     /// The full name of a table.
     pub fn table_name(&self, table: &TableRef) -> String {
-        format!(
-            "{}/tables/{}",
-            self.instance_name(&table.instance),
-            table.table
-        )
+        format!("{}/tables/{}", self.instance_name(&table.instance), table.table)
     }
 
     /// Starts reading; rows arrive through [`RowStream::next`].
@@ -160,20 +152,14 @@ impl Client {
 
     /// Writes rows; returns the entries which the server refuses for good, by index. Entries that fail for a passing
     /// reason are repeated.
-    pub async fn mutate_rows(
-        &self,
-        table: &TableRef,
-        entries: &[Entry],
-    ) -> Result<Vec<(usize, Status)>, Status> {
+    pub async fn mutate_rows(&self, table: &TableRef, entries: &[Entry]) -> Result<Vec<(usize, Status)>, Status> {
         let table_name = self.table_name(table);
         let mut refused = Vec::new();
         let mut open: Vec<usize> = (0..entries.len()).collect();
         let mut retry = Retry::default();
         loop {
             let before = open.len();
-            let failure = self
-                .mutate_once(&table_name, entries, &mut open, &mut refused)
-                .await;
+            let failure = self.mutate_once(&table_name, entries, &mut open, &mut refused).await;
             let Some(failure) = failure.filter(|_| !open.is_empty()) else {
                 return Ok(refused);
             };
@@ -197,11 +183,7 @@ impl Client {
             table_name,
             v2::MutateRowsRequest {
                 table_name: table_name.to_owned(),
-                entries: sent
-                    .iter()
-                    .filter_map(|at| entries.get(*at))
-                    .cloned()
-                    .collect(),
+                entries: sent.iter().filter_map(|at| entries.get(*at)).cloned().collect(),
                 ..v2::MutateRowsRequest::default()
             },
         );
@@ -235,9 +217,7 @@ impl Client {
                 None => open.push(at),
             }
         }
-        failure.or_else(|| {
-            (!open.is_empty()).then(|| Status::unavailable("the server left entries unanswered"))
-        })
+        failure.or_else(|| (!open.is_empty()).then(|| Status::unavailable("the server left entries unanswered")))
     }
 
     /// Writes one row.
@@ -251,9 +231,7 @@ impl Client {
 
 fn note_outcomes(message: v2::MutateRowsResponse, outcomes: &mut [Option<Status>]) {
     for entry in message.entries {
-        let outcome = usize::try_from(entry.index)
-            .ok()
-            .and_then(|at| outcomes.get_mut(at));
+        let outcome = usize::try_from(entry.index).ok().and_then(|at| outcomes.get_mut(at));
         if let Some(outcome) = outcome {
             let status = entry.status.unwrap_or_default();
             *outcome = Some(Status::new(Code::from_i32(status.code), status.message));
@@ -267,9 +245,7 @@ fn routed<T>(table_name: &str, message: T) -> Request<T> {
     let encoded = table_name.replace('%', "%25").replace('/', "%2F");
     // A name that cannot be a header is refused by the server anyway.
     if let Ok(value) = format!("table_name={encoded}").parse() {
-        request
-            .metadata_mut()
-            .insert("x-goog-request-params", value);
+        request.metadata_mut().insert("x-goog-request-params", value);
     }
     request
 }
@@ -318,9 +294,6 @@ mod tests {
     fn routing_header_is_encoded() {
         let request = routed("projects/p/instances/i/tables/t", ());
         let header = request.metadata().get("x-goog-request-params").unwrap();
-        assert_eq!(
-            header,
-            "table_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft"
-        );
+        assert_eq!(header, "table_name=projects%2Fp%2Finstances%2Fi%2Ftables%2Ft");
     }
 }

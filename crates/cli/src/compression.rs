@@ -42,24 +42,16 @@ pub fn detect(magic: &[u8]) -> Result<Compression> {
     }
     for (prefix, tool) in [(&b"\xfd7zXZ\0"[..], "xz"), (&b"BZh"[..], "bzip2")] {
         if magic.starts_with(prefix) {
-            bail!(
-                "the input is compressed with {tool}; pipe it through `{tool} -dc` and read from `-`"
-            );
+            bail!("the input is compressed with {tool}; pipe it through `{tool} -dc` and read from `-`");
         }
     }
     Ok(Compression::None)
 }
 
 /// Wraps an input so that it reads decompressed.
-pub fn decompress(
-    mut input: Box<dyn Read + Send>,
-    compression: Compression,
-) -> Result<Box<dyn BufRead + Send>> {
+pub fn decompress(mut input: Box<dyn Read + Send>, compression: Compression) -> Result<Box<dyn BufRead + Send>> {
     let mut magic = Vec::new();
-    input
-        .by_ref()
-        .take(MAGIC_BYTES as u64)
-        .read_to_end(&mut magic)?;
+    input.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut magic)?;
     let compression = match compression {
         Compression::Auto => detect(&magic)?,
         given => given,
@@ -90,9 +82,7 @@ impl<R: BufRead> Read for Lz4Frames<R> {
 
 /// The compression of an output, by the extension of its name.
 pub fn for_output(path: Option<&Path>, given: Compression) -> Result<Compression> {
-    let extension = path
-        .and_then(Path::extension)
-        .and_then(|extension| extension.to_str());
+    let extension = path.and_then(Path::extension).and_then(|extension| extension.to_str());
     match (given, extension) {
         (Compression::Lz4, _) | (Compression::Auto, Some("lz4")) => {
             bail!("lz4 is only read, not written; use gzip or zstd")
@@ -139,11 +129,7 @@ mod tests {
         let parts: [&[u8]; 3] = [b"one ", b"", b"three"];
         for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
             let members = parts.map(|part| compress_member(part, compression).unwrap());
-            assert_eq!(
-                read(members.concat()).unwrap(),
-                b"one three",
-                "{compression:?}"
-            );
+            assert_eq!(read(members.concat()).unwrap(), b"one three", "{compression:?}");
         }
         assert_eq!(read(parts.map(lz4_member).concat()).unwrap(), b"one three");
     }
@@ -166,12 +152,7 @@ mod tests {
     fn short_inputs_and_unreadable_ones() {
         assert_eq!(read(b"".to_vec()).unwrap(), b"");
         assert_eq!(read(b"a".to_vec()).unwrap(), b"a");
-        assert!(
-            detect(b"\xfd7zXZ\0")
-                .unwrap_err()
-                .to_string()
-                .contains("xz -dc")
-        );
+        assert!(detect(b"\xfd7zXZ\0").unwrap_err().to_string().contains("xz -dc"));
         assert!(for_output(Some(Path::new("a.csv.lz4")), Compression::Auto).is_err());
         let zstd = for_output(Some(Path::new("a.csv.zst")), Compression::Auto).unwrap();
         assert_eq!(zstd, Compression::Zstd);

@@ -66,9 +66,7 @@ pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
                 _ => return Err(format!("`{text}`: \\x needs two hexadecimal digits")),
             },
             _ => {
-                return Err(format!(
-                    "`{text}`: after a backslash comes one of \\ n r t xNN"
-                ));
+                return Err(format!("`{text}`: after a backslash comes one of \\ n r t xNN"));
             }
         }
     }

@@ -77,13 +77,7 @@ pub async fn run(args: ExportArgs) -> Result<ExitCode> {
             if path.exists() && !args.force {
                 bail!("{} exists; replace it with --force", path.display());
             }
-            Output::to_file(
-                writer,
-                compression,
-                path,
-                options_hash(&args, format),
-                args.restart,
-            )?
+            Output::to_file(writer, compression, path, options_hash(&args, format), args.restart)?
         }
     };
     let client = args.connection.connect().await?;
@@ -121,11 +115,7 @@ pub async fn run(args: ExportArgs) -> Result<ExitCode> {
 }
 
 /// Copies rows until the end (true) or until nobody reads the output (false).
-async fn copy(
-    stream: &mut RowStream,
-    output: &mut Output,
-    progress: &mut Progress,
-) -> Result<bool> {
+async fn copy(stream: &mut RowStream, output: &mut Output, progress: &mut Progress) -> Result<bool> {
     let mut stop = std::pin::pin!(interrupted());
     loop {
         let row = tokio::select! {
@@ -174,18 +164,12 @@ impl RowWriter {
             OutputFormat::Tsv => b'\t',
         };
         if args.columns.is_empty() {
-            return Ok(RowWriter::Delimited(DelimitedWriter::new(
-                delimiter,
-                Layout::Long,
-            )));
+            return Ok(RowWriter::Delimited(DelimitedWriter::new(delimiter, Layout::Long)));
         }
         if args.versions != 1 {
             bail!("with --columns there is one line per row, which has room for one version only");
         }
-        let columns = args
-            .columns
-            .iter()
-            .map(|at| (at.family.clone(), at.qualifier.clone()));
+        let columns = args.columns.iter().map(|at| (at.family.clone(), at.qualifier.clone()));
         Ok(RowWriter::Delimited(DelimitedWriter::new(
             delimiter,
             Layout::Wide(columns.collect()),
@@ -220,11 +204,7 @@ struct State {
 
 enum Sink {
     Stdout,
-    File {
-        file: File,
-        path: PathBuf,
-        options: String,
-    },
+    File { file: File, path: PathBuf, options: String },
 }
 
 /// Where rows go, through a buffer that becomes one compressed member.
@@ -347,12 +327,7 @@ impl Output {
         if !self.buffer.is_empty() {
             self.write_member().context("cannot write the output")?;
         }
-        let Sink::File {
-            file,
-            path,
-            options,
-        } = &mut self.sink
-        else {
+        let Sink::File { file, path, options } = &mut self.sink else {
             return Ok(());
         };
         file.sync_data()
@@ -415,12 +390,7 @@ fn state_path(path: &Path) -> PathBuf {
 }
 
 /// The state a checkpoint describes, checked against the options and the part it belongs to.
-fn resume_state(
-    found: &ExportCheckpoint,
-    options: &str,
-    part: &Path,
-    state_path: &Path,
-) -> Result<State> {
+fn resume_state(found: &ExportCheckpoint, options: &str, part: &Path, state_path: &Path) -> Result<State> {
     if let Some(why) = found.mismatch(options) {
         checkpoint::refuse(state_path, &why)?;
     }

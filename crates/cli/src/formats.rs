@@ -56,8 +56,7 @@ pub fn extension(path: &Path) -> Option<String> {
         .iter()
         .find_map(|suffix| name.strip_suffix(suffix))
         .unwrap_or(&name);
-    name.rsplit_once('.')
-        .map(|(_, extension)| extension.to_owned())
+    name.rsplit_once('.').map(|(_, extension)| extension.to_owned())
 }
 
 impl InputFormat {

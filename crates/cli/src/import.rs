@@ -11,9 +11,7 @@ pub mod batch;
 pub mod pipeline;
 pub mod source;
 
-use crate::checkpoint::{
-    self, IMPORT_FORMAT, ImportCheckpoint, InputIdentity, Prefix, with_suffix,
-};
+use crate::checkpoint::{self, IMPORT_FORMAT, ImportCheckpoint, InputIdentity, Prefix, with_suffix};
 use crate::client::admin::NewFamily;
 use crate::client::{Client, TableRef};
 use crate::command::Connection;
@@ -67,12 +65,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "COLUMN", conflicts_with = "timestamp")]
     timestamp_column: Option<String>,
     /// How the timestamp column is written
-    #[arg(
-        long,
-        value_enum,
-        default_value = "micros",
-        requires = "timestamp_column"
-    )]
+    #[arg(long, value_enum, default_value = "micros", requires = "timestamp_column")]
     timestamp_unit: Unit,
     /// One timestamp for all cells, in microseconds since 1970 or "now" [default: modification time of the input]
     #[arg(long, value_name = "MICROS|now", value_parser = parse_fixed_timestamp)]
@@ -155,21 +148,16 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
     if path.is_none() {
         eprintln!("reading standard input: if interrupted, this import cannot be continued");
     } else if start.records > 0 {
-        eprintln!(
-            "continuing after {} of an earlier run",
-            count(start.records, "record")
-        );
+        eprintln!("continuing after {} of an earlier run", count(start.records, "record"));
     }
     let (sender, mut receiver) = tokio::sync::mpsc::channel(BATCHES_WAITING);
     let (skip, rows_max) = (start.records, args.batch_rows as usize);
     let (done, parsed) = tokio::sync::oneshot::channel();
     // A thread of its own: the runtime would wait for one of its threads that waits for standard input.
-    std::thread::Builder::new()
-        .name("parser".to_owned())
-        .spawn(move || {
-            // Nobody waits for the result of a parser that was told to stop.
-            let _ = done.send(source::produce(reader, &mapping, skip, rows_max, &sender));
-        })?;
+    std::thread::Builder::new().name("parser".to_owned()).spawn(move || {
+        // Nobody waits for the result of a parser that was told to stop.
+        let _ = done.send(source::produce(reader, &mapping, skip, rows_max, &sender));
+    })?;
     let mut pipeline = Pipeline {
         client,
         table: args.table.clone(),
@@ -179,9 +167,7 @@ pub async fn run(args: ImportArgs) -> Result<ExitCode> {
         create: args.create,
         bad: BadList::new(args.bad_path(path), start.bad_bytes, start.bad_records),
         prefix: Prefix::new(start.records),
-        resumable: start
-            .resumable
-            .map(|(path, checkpoint)| Resumable { path, checkpoint }),
+        resumable: start.resumable.map(|(path, checkpoint)| Resumable { path, checkpoint }),
         progress: Progress::new("imported", identity.map(|identity| identity.bytes), 0),
         bytes_read,
         totals: Totals::default(),
@@ -217,8 +203,7 @@ async fn prepare_table(
             return Ok(None);
         }
         Err(status) => {
-            return Err(crate::client::describe(&status))
-                .with_context(|| format!("cannot look up {table}"));
+            return Err(crate::client::describe(&status)).with_context(|| format!("cannot look up {table}"));
         }
     };
     let Some(found) = found else {
@@ -230,11 +215,7 @@ async fn prepare_table(
         return Ok(Some(needed.iter().cloned().collect()));
     };
     let mut known: BTreeSet<String> = found.families.into_keys().collect();
-    let missing: Vec<String> = needed
-        .iter()
-        .filter(|name| !known.contains(*name))
-        .cloned()
-        .collect();
+    let missing: Vec<String> = needed.iter().filter(|name| !known.contains(*name)).cloned().collect();
     if !missing.is_empty() {
         if !create {
             return Err(missing_families(table, &missing, &known));
@@ -261,9 +242,10 @@ impl Pipeline {
 
 impl ImportArgs {
     fn source_options(&self, path: Option<&Path>) -> Result<SourceOptions> {
-        let format = self.format.resolve(path).ok_or_else(|| {
-            anyhow!("the name of the input does not tell its format; give --format")
-        })?;
+        let format = self
+            .format
+            .resolve(path)
+            .ok_or_else(|| anyhow!("the name of the input does not tell its format; give --format"))?;
         Ok(SourceOptions {
             format,
             compression: self.compression,
@@ -295,9 +277,7 @@ impl ImportArgs {
         if format != InputFormat::Cells {
             mapping.check_for_columns().map_err(|why| anyhow!(why))?;
         } else if !self.key.is_empty() || self.family.is_some() || !self.rules.is_empty() {
-            bail!(
-                "--format cells carries keys and families itself; --key, --family and --map do not apply"
-            );
+            bail!("--format cells carries keys and families itself; --key, --family and --map do not apply");
         }
         Ok(mapping)
     }
@@ -340,8 +320,7 @@ impl ImportArgs {
             .unwrap_or_else(|| with_suffix(&self.input, ".import-state"));
         let mut now = ImportCheckpoint {
             format: IMPORT_FORMAT.to_owned(),
-            timestamp_micros: self
-                .fixed_timestamp(timestamp::to_granularity(input.modified_micros.max(0))),
+            timestamp_micros: self.fixed_timestamp(timestamp::to_granularity(input.modified_micros.max(0))),
             input,
             options: self.options_hash(source),
             records: 0,

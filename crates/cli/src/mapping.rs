@@ -57,9 +57,7 @@ impl FromStr for MapRule {
                 });
             }
         }
-        Err(format!(
-            "`{text}` is not of the form column=family:qualifier"
-        ))
+        Err(format!("`{text}` is not of the form column=family:qualifier"))
     }
 }
 
@@ -112,10 +110,7 @@ impl Mapping {
         for rule in options.rules {
             let column = Bytes::from(rule.column);
             let qualifier = rule.qualifier.map_or_else(|| column.clone(), Bytes::from);
-            if rules
-                .insert(column.clone(), (rule.family, qualifier))
-                .is_some()
-            {
+            if rules.insert(column.clone(), (rule.family, qualifier)).is_some() {
                 return Err(format!("column `{}` is mapped twice", escape(&column)));
             }
         }
@@ -124,9 +119,7 @@ impl Mapping {
             separator: options.separator.into_bytes(),
             rules,
             default_family: options.default_family,
-            timestamp_column: options
-                .timestamp_column
-                .map(|(column, unit)| (column.into(), unit)),
+            timestamp_column: options.timestamp_column.map(|(column, unit)| (column.into(), unit)),
             fixed_timestamp: options.fixed_timestamp,
             keep_empty: options.keep_empty,
         })
@@ -152,11 +145,7 @@ impl Mapping {
             Some(missing) => Err(format!(
                 "the header has no column `{}`; it has: {}",
                 escape(missing),
-                header
-                    .iter()
-                    .map(|name| escape(name))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                header.iter().map(|name| escape(name)).collect::<Vec<_>>().join(", ")
             )),
         }
     }
@@ -255,9 +244,7 @@ fn check_limits(row: &RowCells) -> Result<(), String> {
         let (qualifier, value) = (cell.qualifier.len(), cell.value.len());
         if value > VALUE_BYTES_MAX {
             let column = escape(&cell.qualifier);
-            return Err(format!(
-                "`{column}` has {value} bytes, limit {VALUE_BYTES_MAX}"
-            ));
+            return Err(format!("`{column}` has {value} bytes, limit {VALUE_BYTES_MAX}"));
         }
         if qualifier > QUALIFIER_BYTES_MAX {
             return Err(format!(
@@ -265,10 +252,7 @@ fn check_limits(row: &RowCells) -> Result<(), String> {
             ));
         }
         if !is_family_name(&cell.family) {
-            return Err(format!(
-                "`{}` is not a family name",
-                escape(cell.family.as_bytes())
-            ));
+            return Err(format!("`{}` is not a family name", escape(cell.family.as_bytes())));
         }
     }
     Ok(())
@@ -313,10 +297,7 @@ mod tests {
             keep_empty: true,
             ..options()
         };
-        assert_eq!(
-            show(keep, &pairs).unwrap(),
-            "k d:id@5000=k d:a@5000=1 d:b@5000="
-        );
+        assert_eq!(show(keep, &pairs).unwrap(), "k d:id@5000=k d:a@5000=1 d:b@5000=");
     }
 
     #[test]
@@ -328,10 +309,7 @@ mod tests {
             ..options()
         };
         let pairs = [("id", "k"), ("a", "1"), ("b", "2"), ("c", "3")];
-        assert_eq!(
-            show(options.clone(), &pairs).unwrap(),
-            "k f:x@5000=1 g:b@5000=2"
-        );
+        assert_eq!(show(options.clone(), &pairs).unwrap(), "k f:x@5000=1 g:b@5000=2");
         assert_eq!(Mapping::new(options).unwrap().families(), ["f", "g"]);
     }
 
@@ -360,21 +338,13 @@ mod tests {
         let row = show(options.clone(), &[("id", "k"), ("t", "7")]).unwrap();
         assert_eq!(row, "k d:id@7000000=k d:t@7000000=7");
         assert!(show(options.clone(), &[("id", "k"), ("t", "x")]).is_err());
-        assert!(
-            show(options, &[("id", "k")])
-                .unwrap_err()
-                .contains("`t` is missing")
-        );
+        assert!(show(options, &[("id", "k")]).unwrap_err().contains("`t` is missing"));
     }
 
     #[test]
     fn limits() {
         let long = "k".repeat(KEY_BYTES_MAX + 1);
-        assert!(
-            show(options(), &[("id", &long)])
-                .unwrap_err()
-                .contains("4097 bytes")
-        );
+        assert!(show(options(), &[("id", &long)]).unwrap_err().contains("4097 bytes"));
         assert!(show(options(), &[("id", &long[1..])]).is_ok());
         let no_key = Record::Row(RowCells::default());
         assert!(Mapping::new(options()).unwrap().map(no_key).is_err());
@@ -387,19 +357,14 @@ mod tests {
         assert_eq!((&*parsed.column, &*parsed.family), ("a=b", "fam"));
         assert_eq!(parsed.qualifier.as_deref(), Some("q=r:s"));
         let parsed = rule("a b=fam:q:r").unwrap();
-        assert_eq!(
-            (&*parsed.column, parsed.qualifier.as_deref()),
-            ("a b", Some("q:r"))
-        );
+        assert_eq!((&*parsed.column, parsed.qualifier.as_deref()), ("a b", Some("q:r")));
         assert_eq!(rule("a=fam:").unwrap().qualifier.as_deref(), Some(""));
         assert!(rule("a").is_err() && rule("a=").is_err() && rule("a=b c:d").is_err());
     }
 
     #[test]
     fn contradictions_are_refused() {
-        let twice = ["a=f:x", "a=f:y"]
-            .map(|rule| rule.parse().unwrap())
-            .to_vec();
+        let twice = ["a=f:x", "a=f:y"].map(|rule| rule.parse().unwrap()).to_vec();
         assert!(
             Mapping::new(MappingOptions {
                 rules: twice,
@@ -414,9 +379,7 @@ mod tests {
         assert!(Mapping::new(none).unwrap().check_for_columns().is_err());
         let mapping = Mapping::new(options()).unwrap();
         assert!(mapping.check_for_columns().is_ok());
-        let why = mapping
-            .check_header(&[Bytes::from_static(b"ID")])
-            .unwrap_err();
+        let why = mapping.check_header(&[Bytes::from_static(b"ID")]).unwrap_err();
         assert_eq!(why, "the header has no column `id`; it has: ID");
     }
 }

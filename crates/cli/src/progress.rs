@@ -37,11 +37,7 @@ impl Progress {
     pub fn update(&mut self, rows: u64, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
-            bar.set_message(format!(
-                "{} rows, {}/s",
-                HumanCount(rows),
-                HumanCount(self.rate(rows))
-            ));
+            bar.set_message(format!("{} rows, {}/s", HumanCount(rows), HumanCount(self.rate(rows))));
         } else if self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             eprintln!("{}", self.line(rows, bytes));
@@ -52,11 +48,7 @@ impl Progress {
         let (count, rate) = (HumanCount(rows), HumanCount(self.rate(rows)));
         let share = match self.bytes_total {
             Some(total) if total > 0 => {
-                format!(
-                    " of {} ({}%)",
-                    HumanBytes(total),
-                    bytes.saturating_mul(100) / total
-                )
+                format!(" of {} ({}%)", HumanBytes(total), bytes.saturating_mul(100) / total)
             }
             _ => String::new(),
         };
@@ -95,10 +87,7 @@ fn bar(bytes_total: Option<u64>) -> ProgressBar {
             ProgressBar::new(total),
             "{bar:30} {percent:>3}%  {msg}, {bytes} of {total_bytes}, {eta} left",
         ),
-        None => (
-            ProgressBar::new_spinner(),
-            "{spinner} {msg}, {bytes}, {elapsed}",
-        ),
+        None => (ProgressBar::new_spinner(), "{spinner} {msg}, {bytes}, {elapsed}"),
     };
     bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
     match ProgressStyle::with_template(template) {
@@ -110,11 +99,7 @@ fn bar(bytes_total: Option<u64>) -> ProgressBar {
 
 /// A count with a noun, for summaries: `1 row`, `2,000 rows`.
 pub fn count(number: u64, noun: &str) -> String {
-    format!(
-        "{} {noun}{}",
-        HumanCount(number),
-        if number == 1 { "" } else { "s" }
-    )
+    format!("{} {noun}{}", HumanCount(number), if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

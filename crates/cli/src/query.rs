@@ -38,12 +38,7 @@ pub struct CellArgs {
     #[arg(long, value_name = "MICROS", default_value_t = 0)]
     pub since: i64,
     /// Only cells before this time, in microseconds since 1970
-    #[arg(
-        long,
-        value_name = "MICROS",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "MICROS", default_value_t = 0, hide_default_value = true)]
     pub until: i64,
     /// Versions per column, newest first; 0 for all
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -108,10 +103,7 @@ impl RangeArgs {
 
 /// The first key after all keys with this prefix; empty if there is none.
 fn prefix_end(prefix: &[u8]) -> Bytes {
-    let kept = prefix
-        .iter()
-        .rposition(|byte| *byte != 0xff)
-        .map_or(0, |at| at + 1);
+    let kept = prefix.iter().rposition(|byte| *byte != 0xff).map_or(0, |at| at + 1);
     let mut end = prefix.get(..kept).unwrap_or_default().to_vec();
     if let Some(last) = end.last_mut() {
         *last += 1;
@@ -160,9 +152,7 @@ fn column_filter(column: &ColumnRef) -> Filter {
     // A range of one, rather than a regular expression: qualifiers are bytes and need no quoting this way.
     Filter::ColumnRangeFilter(v2::ColumnRange {
         family_name: column.family.clone(),
-        start_qualifier: Some(StartQualifier::StartQualifierClosed(
-            column.qualifier.clone(),
-        )),
+        start_qualifier: Some(StartQualifier::StartQualifierClosed(column.qualifier.clone())),
         end_qualifier: Some(EndQualifier::EndQualifierClosed(column.qualifier.clone())),
     })
 }
@@ -180,9 +170,7 @@ fn quote_regex(text: &str) -> String {
 }
 
 fn row_filter(filter: Filter) -> v2::RowFilter {
-    v2::RowFilter {
-        filter: Some(filter),
-    }
+    v2::RowFilter { filter: Some(filter) }
 }
 
 /// All of these filters in order; servers refuse a chain of fewer than two.
@@ -213,10 +201,7 @@ mod tests {
     #[test]
     fn prefixes_and_bounds_intersect() {
         assert_eq!(range("", "", "ab").bounds(), ("ab".into(), "ac".into()));
-        assert_eq!(
-            range("abc", "abd", "ab").bounds(),
-            ("abc".into(), "abd".into())
-        );
+        assert_eq!(range("abc", "abd", "ab").bounds(), ("abc".into(), "abd".into()));
         assert_eq!(range("a", "z", "ab").bounds(), ("ab".into(), "ac".into()));
         assert!(range("b", "a", "").query(None, 0).is_none());
         assert!(range("x", "", "ab").query(None, 0).is_none());
@@ -240,22 +225,13 @@ mod tests {
             ..CellArgs::default()
         };
         let filters = two.filters();
-        assert_eq!(
-            filters[0],
-            Filter::FamilyNameRegexFilter("a\\.b|c".to_owned())
-        );
+        assert_eq!(filters[0], Filter::FamilyNameRegexFilter("a\\.b|c".to_owned()));
         assert!(matches!(&filters[1], Filter::Interleave(both) if both.filters.len() == 2));
         assert!(matches!(
             filters[2..],
-            [
-                Filter::TimestampRangeFilter(_),
-                Filter::CellsPerColumnLimitFilter(1)
-            ]
+            [Filter::TimestampRangeFilter(_), Filter::CellsPerColumnLimitFilter(1)]
         ));
-        assert!(matches!(
-            chain(filters).unwrap().filter,
-            Some(Filter::Chain(_))
-        ));
+        assert!(matches!(chain(filters).unwrap().filter, Some(Filter::Chain(_))));
     }
 
     proptest! {

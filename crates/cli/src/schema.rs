@@ -86,17 +86,11 @@ pub async fn create_table(args: CreateTableArgs) -> Result<ExitCode> {
         .into_iter()
         .map(|name| NewFamily { name, versions_max })
         .collect();
-    if client
-        .create_table(&args.table, &families, &args.splits)
-        .await?
-    {
+    if client.create_table(&args.table, &families, &args.splits).await? {
         print(&format!("created {}\n", args.table))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let existing = client
-        .get_table(&args.table)
-        .await?
-        .map(|table| table.families);
+    let existing = client.get_table(&args.table).await?.map(|table| table.families);
     let existing = existing.unwrap_or_default();
     let missing: Vec<NewFamily> = families
         .into_iter()
@@ -128,9 +122,7 @@ mod tests {
     #[test]
     fn tables_are_listed_with_their_rules() {
         let families = [("d", "all versions"), ("log", "age > 60 s")];
-        let families = families
-            .map(|(name, rule)| (name.to_owned(), rule.to_owned()))
-            .into();
+        let families = families.map(|(name, rule)| (name.to_owned(), rule.to_owned())).into();
         let table = TableInfo {
             name: "t".to_owned(),
             families,

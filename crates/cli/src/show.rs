@@ -107,9 +107,7 @@ impl FromStr for Assignment {
                 qualifier: unescape(qualifier)?.into(),
                 value: unescape(value)?.into(),
             }),
-            _ => Err(format!(
-                "`{text}` is not of the form family:qualifier=value"
-            )),
+            _ => Err(format!("`{text}` is not of the form family:qualifier=value")),
         }
     }
 }
@@ -174,11 +172,7 @@ pub async fn get(args: GetArgs) -> Result<ExitCode> {
     let mut stream = client.read_rows(&args.table, query);
     match stream.next().await.with_context(|| reading(&args.table))? {
         Some(row) => print(&show_row(&row))?,
-        None => bail!(
-            "{} has no row {} with such cells",
-            args.table,
-            escape(&args.row)
-        ),
+        None => bail!("{} has no row {} with such cells", args.table, escape(&args.row)),
     };
     Ok(ExitCode::SUCCESS)
 }
@@ -212,9 +206,7 @@ pub async fn put(args: PutArgs) -> Result<ExitCode> {
 /// The time as the API keeps it.
 pub fn now_micros() -> i64 {
     // A clock before 1970 or beyond 292,000 years is wrong; the epoch is then as good as anything.
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     timestamp::to_granularity(i64::try_from(since.as_micros()).unwrap_or(0))
 }
 

@@ -70,10 +70,7 @@ fn parse_rfc3339(text: &str) -> Option<i64> {
     let (clock, rest) = (rest.get(..8)?, rest.get(8..)?);
     let (fraction, zone) = match rest.strip_prefix('.') {
         None => ("0", rest),
-        Some(rest) => rest.split_at(
-            rest.find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(rest.len()),
-        ),
+        Some(rest) => rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())),
     };
     let days = parse_date(date)?;
     let seconds = parse_clock(clock)? - parse_zone(zone)?;
@@ -145,16 +142,11 @@ pub fn format(micros: i64) -> String {
     let seconds = micros.div_euclid(MICROS_PER_SECOND);
     let days = seconds.div_euclid(SECONDS_PER_DAY) + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let clock = seconds.rem_euclid(SECONDS_PER_DAY);
     let millis = micros.rem_euclid(MICROS_PER_SECOND) / 1000;
@@ -169,22 +161,10 @@ mod tests {
 
     #[test]
     fn units() {
-        assert_eq!(
-            parse(b"1700000000123456", Unit::Micros),
-            Ok(1_700_000_000_123_000)
-        );
-        assert_eq!(
-            parse(b"1700000000123", Unit::Millis),
-            Ok(1_700_000_000_123_000)
-        );
-        assert_eq!(
-            parse(b" 1700000000 ", Unit::Seconds),
-            Ok(1_700_000_000_000_000)
-        );
-        assert_eq!(
-            parse(b"1700000000.5", Unit::Seconds),
-            Ok(1_700_000_000_500_000)
-        );
+        assert_eq!(parse(b"1700000000123456", Unit::Micros), Ok(1_700_000_000_123_000));
+        assert_eq!(parse(b"1700000000123", Unit::Millis), Ok(1_700_000_000_123_000));
+        assert_eq!(parse(b" 1700000000 ", Unit::Seconds), Ok(1_700_000_000_000_000));
+        assert_eq!(parse(b"1700000000.5", Unit::Seconds), Ok(1_700_000_000_500_000));
     }
 
     #[test]
@@ -210,16 +190,8 @@ mod tests {
 
     #[test]
     fn refusals_name_the_text() {
-        assert!(
-            parse(b"yesterday", Unit::Seconds)
-                .unwrap_err()
-                .contains("yesterday")
-        );
-        assert!(
-            parse(b"-1", Unit::Micros)
-                .unwrap_err()
-                .contains("before 1970")
-        );
+        assert!(parse(b"yesterday", Unit::Seconds).unwrap_err().contains("yesterday"));
+        assert!(parse(b"-1", Unit::Micros).unwrap_err().contains("before 1970"));
         assert!(parse(b"9223372036854775807", Unit::Seconds).is_err());
         assert!(parse(b"\xff", Unit::Micros).is_err());
     }

@@ -14,8 +14,8 @@ pub mod tablets;
 
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
-    CheckAndMutate, FamilyChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
-    RmwOperation, RmwRule, RowSample, TableUpdate, TabletInfo,
+    CheckAndMutate, FamilyChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RmwRule,
+    RowSample, TableUpdate, TabletInfo,
 };
 pub use router::Router;
 pub use scanner::{ScannerId, ScannerRegistry};

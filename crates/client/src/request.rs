@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet,
-    TableName, TabletId, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet, TableName, TabletId,
+    TimeUnit, Timestamp, ValueType,
 };
 
 /// A read of any number of rows.

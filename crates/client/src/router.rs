@@ -4,9 +4,7 @@
 //! or move between the lookup and the call; it then answers `Unavailable`, and the router looks up again what is left.
 
 use crate::error::{ServiceError, ServiceResult};
-use crate::request::{
-    CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo,
-};
+use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
 use crate::service::{RowStream, TableService};
 use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
 use async_trait::async_trait;
@@ -18,8 +16,7 @@ use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry};
 use stele_env::Env;
 use stele_types::{
-    Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableId, TableName, TableSchema,
-    TabletId,
+    Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableId, TableName, TableSchema, TabletId,
 };
 
 /// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
@@ -45,11 +42,7 @@ impl Router {
     /// A router over one server's tablets.
     pub fn new(env: Env, catalog: Arc<Catalog>, tablets: Arc<dyn TabletService>) -> Self {
         Router {
-            shared: Arc::new(Shared {
-                env,
-                catalog,
-                tablets,
-            }),
+            shared: Arc::new(Shared { env, catalog, tablets }),
         }
     }
 }
@@ -121,9 +114,7 @@ impl Shared {
             for (tablet, items) in by_tablet(&table, &request.rows, &left) {
                 let rows = items.iter().map(|&i| request.rows[i].clone()).collect();
                 match self.tablets.mutate(tablet, rows, request.durability).await {
-                    Err(error)
-                        if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX =>
-                    {
+                    Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
                         retry.extend(items);
                     }
                     outcome => items.iter().for_each(|&i| results[i] = outcome.clone()),
@@ -139,17 +130,10 @@ impl Shared {
 }
 
 /// The items of a request by tablet, each in request order.
-fn by_tablet(
-    table: &TableEntry,
-    rows: &[RowMutation],
-    items: &[usize],
-) -> BTreeMap<TabletId, Vec<usize>> {
+fn by_tablet(table: &TableEntry, rows: &[RowMutation], items: &[usize]) -> BTreeMap<TabletId, Vec<usize>> {
     let mut tablets: BTreeMap<TabletId, Vec<usize>> = BTreeMap::new();
     for &i in items {
-        tablets
-            .entry(table.tablet_of(&rows[i].row).id)
-            .or_default()
-            .push(i);
+        tablets.entry(table.tablet_of(&rows[i].row).id).or_default().push(i);
     }
     tablets
 }
@@ -188,9 +172,7 @@ impl TableService for Router {
         let id = self.shared.table(&request.table)?.schema.id;
         let mut results = vec![Ok(()); request.rows.len()];
         let all = (0..request.rows.len()).collect();
-        self.shared
-            .mutate_some(&request, id, all, &mut results)
-            .await;
+        self.shared.mutate_some(&request, id, all, &mut results).await;
         Ok(results)
     }
 
@@ -210,11 +192,7 @@ impl TableService for Router {
             otherwise,
             durability,
         };
-        let call = |tablet| {
-            self.shared
-                .tablets
-                .check_and_mutate(tablet, request.clone())
-        };
+        let call = |tablet| self.shared.tablets.check_and_mutate(tablet, request.clone());
         self.shared.with_tablet(&table, &row, call).await
     }
 
@@ -233,11 +211,7 @@ impl TableService for Router {
         self.shared.with_tablet(&table, &row, call).await
     }
 
-    async fn sample_row_keys(
-        &self,
-        table: &TableName,
-        range: RowRange,
-    ) -> ServiceResult<Vec<RowSample>> {
+    async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         let split_bytes = 64 << 20;
         let mut samples = Vec::new();
         let mut offset = 0;
@@ -245,15 +219,8 @@ impl TableService for Router {
             if !tablet.range.overlaps(&range) {
                 continue;
             }
-            let call = |id| {
-                self.shared
-                    .tablets
-                    .sample(id, split_bytes / SAMPLES_PER_TABLET)
-            };
-            let sample = self
-                .shared
-                .with_tablet(table, &tablet.range.start, call)
-                .await?;
+            let call = |id| self.shared.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
+            let sample = self.shared.with_tablet(table, &tablet.range.start, call).await?;
             let within = sample
                 .rows
                 .into_iter()
@@ -338,9 +305,7 @@ impl RowStream for RoutedRows {
                     self.left = without(&self.left, range);
                     self.current = None;
                 }
-                Err(error)
-                    if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX =>
-                {
+                Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
                     self.attempt += 1;
                     self.current = None;
                     self.shared.pause(self.attempt).await;
@@ -407,10 +372,7 @@ fn without(set: &RowSet, range: &RowRange) -> RowSet {
         start: Bytes::new(),
         end: Some(range.start.clone()),
     };
-    let above = range.end.clone().map(|end| RowRange {
-        start: end,
-        end: None,
-    });
+    let above = range.end.clone().map(|end| RowRange { start: end, end: None });
     let mut ranges = set.intersect(&below).ranges().to_vec();
     if let Some(above) = above {
         ranges.extend_from_slice(set.intersect(&above).ranges());

@@ -79,12 +79,7 @@ impl ScannerRegistry {
     pub async fn next(&self, id: ScannerId) -> ServiceResult<Option<RowBatch>> {
         let mut stream = self
             .touch(id, |entry| entry.stream.take())?
-            .ok_or_else(|| {
-                ServiceError::new(
-                    ErrorKind::FailedPrecondition,
-                    format!("scanner {} is in use", id.0),
-                )
-            })?;
+            .ok_or_else(|| ServiceError::new(ErrorKind::FailedPrecondition, format!("scanner {} is in use", id.0)))?;
         let batch = stream.next().await;
         if matches!(batch, Ok(Some(_))) {
             // Should the lease have run out meanwhile, the scanner stays closed.

@@ -2,8 +2,7 @@
 
 use crate::error::ServiceResult;
 use crate::request::{
-    CheckAndMutate, FamilyChange, MutateRows, NewTable, ReadModifyWrite, ReadRows, RowSample,
-    TableUpdate, TabletInfo,
+    CheckAndMutate, FamilyChange, MutateRows, NewTable, ReadModifyWrite, ReadRows, RowSample, TableUpdate, TabletInfo,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -30,11 +29,7 @@ pub trait TableService: Send + Sync + 'static {
 
     /// Rows that cut the table into pieces of about equal size, ascending; tablet boundaries are always among them.
     /// The last sample is the empty row with the total.
-    async fn sample_row_keys(
-        &self,
-        table: &TableName,
-        range: RowRange,
-    ) -> ServiceResult<Vec<RowSample>>;
+    async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>>;
 
     /// The tablets of a table in row order.
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>>;
@@ -58,18 +53,10 @@ pub trait TableAdmin: Send + Sync + 'static {
     async fn delete_table(&self, table: &TableName) -> ServiceResult<()>;
 
     /// Changes a table's own settings.
-    async fn update_table(
-        &self,
-        table: &TableName,
-        update: TableUpdate,
-    ) -> ServiceResult<Arc<TableSchema>>;
+    async fn update_table(&self, table: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>>;
 
     /// Changes families, all or nothing.
-    async fn modify_families(
-        &self,
-        table: &TableName,
-        changes: Vec<FamilyChange>,
-    ) -> ServiceResult<Arc<TableSchema>>;
+    async fn modify_families(&self, table: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>>;
 
     /// Deletes all rows of a range, at once and without leaving markers behind for readers to step over.
     async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()>;
@@ -79,12 +66,10 @@ pub trait TableAdmin: Send + Sync + 'static {
 
     /// Makes a namespace with data the front end wants back; `AlreadyExists` when it was made before. A namespace that
     /// only came into being with a table does not count as made.
-    async fn create_namespace(&self, namespace: &str, front_end_data: Vec<u8>)
-    -> ServiceResult<()>;
+    async fn create_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()>;
 
     /// Replaces a namespace's data; `NotFound` when there is no such namespace.
-    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>)
-    -> ServiceResult<()>;
+    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()>;
 
     /// Drops a namespace with all its tables; `FailedPrecondition` when one of them is protected.
     async fn delete_namespace(&self, namespace: &str) -> ServiceResult<()>;

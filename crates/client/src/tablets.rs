@@ -42,11 +42,7 @@ pub struct TabletCheckAndMutate {
 #[async_trait]
 pub trait TabletService: Send + Sync + 'static {
     /// Starts a read.
-    async fn read(
-        &self,
-        tablet: TabletId,
-        request: TabletRead,
-    ) -> ServiceResult<Box<dyn RowStream>>;
+    async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>>;
 
     /// Writes rows. Each row is atomic; an error means that none of them was acknowledged.
     async fn mutate(
@@ -57,11 +53,7 @@ pub trait TabletService: Send + Sync + 'static {
     ) -> ServiceResult<()>;
 
     /// Whether the predicate matched.
-    async fn check_and_mutate(
-        &self,
-        tablet: TabletId,
-        request: TabletCheckAndMutate,
-    ) -> ServiceResult<bool>;
+    async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool>;
 
     /// The cells written.
     async fn read_modify_write(
@@ -89,11 +81,7 @@ pub struct TabletSample {
 #[async_trait]
 pub trait TabletControl: Send + Sync + 'static {
     /// Makes and serves empty tablets. Nothing refers to them yet; should the caller give up, the next start removes them.
-    async fn create_tablets(
-        &self,
-        schema: Arc<TableSchema>,
-        tablets: Vec<(TabletId, RowRange)>,
-    ) -> ServiceResult<()>;
+    async fn create_tablets(&self, schema: Arc<TableSchema>, tablets: Vec<(TabletId, RowRange)>) -> ServiceResult<()>;
 
     /// Stops serving tablets and gives up their files. The catalog has forgotten them.
     async fn drop_tablets(&self, tablets: Vec<TabletId>);
@@ -110,12 +98,7 @@ pub trait TabletControl: Send + Sync + 'static {
     /// First half of a split: stops writes to the tablet, flushes it, and makes two tablets over its files that are
     /// not served yet. Returns the first row of the right one; `None` when the tablet cannot be divided (and goes on as
     /// before).
-    async fn prepare_split(
-        &self,
-        tablet: TabletId,
-        left: TabletId,
-        right: TabletId,
-    ) -> ServiceResult<Option<Bytes>>;
+    async fn prepare_split(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>>;
 
     /// Second half: the catalog holds the halves (`committed`) or still the tablet. Serves accordingly.
     async fn finish_split(&self, tablet: TabletId, committed: bool);

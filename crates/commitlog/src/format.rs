@@ -201,7 +201,10 @@ impl Record {
             tablet: TabletId(read_u64(header, 8)?),
             first: SeqNo(read_u64(header, 16)?),
             last: SeqNo(read_u64(header, 24)?),
-            payload: Payload { bytes: input.slice(RECORD_HEADER_BYTES..end), crc },
+            payload: Payload {
+                bytes: input.slice(RECORD_HEADER_BYTES..end),
+                crc,
+            },
         };
         *input = input.slice(end..);
         (record.first <= record.last).then_some(record)
@@ -220,7 +223,10 @@ pub fn parse_segment_path(path: &str) -> Option<(u32, u64)> {
     if stream.len() != 4 || number.len() != 16 {
         return None;
     }
-    let (stream, number) = (u32::from_str_radix(stream, 16).ok()?, u64::from_str_radix(number, 16).ok()?);
+    let (stream, number) = (
+        u32::from_str_radix(stream, 16).ok()?,
+        u64::from_str_radix(number, 16).ok()?,
+    );
     (segment_path(stream, number) == path).then_some((stream, number))
 }
 
@@ -257,16 +263,29 @@ mod tests {
         assert_eq!(with(8, 0), None, "version 0");
         assert_eq!(with(32, 1), None, "reserved bytes");
         assert_eq!(with(8, VERSION + 1).map(|h| h.version), Some(VERSION + 1));
-        let group = |records| GroupHeader { records_len: 0, records, offset: 56, unsynced: 0 };
+        let group = |records| GroupHeader {
+            records_len: 0,
+            records,
+            offset: 56,
+            unsynced: 0,
+        };
         assert_eq!(GroupHeader::decode(2, &group(1).encode(2)), Some(group(1)));
-        assert_eq!(GroupHeader::decode(2, &group(0).encode(2)), None, "a group without records");
+        assert_eq!(
+            GroupHeader::decode(2, &group(0).encode(2)),
+            None,
+            "a group without records"
+        );
     }
 
     #[test]
     fn paths_have_one_spelling() {
         let path = segment_path(0xb2af, 0xab);
         assert_eq!(parse_segment_path(&path), Some((0xb2af, 0xab)));
-        for other in [path.to_uppercase(), path.replace("b2af", "B2AF"), path.replace("b2af", "+2af")] {
+        for other in [
+            path.to_uppercase(),
+            path.replace("b2af", "B2AF"),
+            path.replace("b2af", "+2af"),
+        ] {
             assert_eq!(parse_segment_path(&other), None, "{other}");
         }
     }

@@ -40,7 +40,9 @@ pub async fn replay<E: From<LogError>>(
     let files = storage.list("log/").await.map_err(LogError::from)?;
     let mut segments = Vec::new();
     for info in files {
-        let Some((stream, number)) = format::parse_segment_path(&info.path) else { continue };
+        let Some((stream, number)) = format::parse_segment_path(&info.path) else {
+            continue;
+        };
         let file = storage.open(&info.path).await.map_err(LogError::from)?;
         let header = read_header(&*file, stream, number).await?;
         segments.push((stream, number, file, header));
@@ -50,12 +52,22 @@ pub async fn replay<E: From<LogError>>(
         .iter()
         .filter_map(|(stream, _, _, header)| {
             header.map(|h| {
-                ((*stream, h.previous), KnownLengths { acknowledged: h.previous_len, synced: h.previous_synced })
+                (
+                    (*stream, h.previous),
+                    KnownLengths {
+                        acknowledged: h.previous_len,
+                        synced: h.previous_synced,
+                    },
+                )
             })
         })
         .collect();
     for (stream, number, file, header) in segments {
-        let mut info = SegmentInfo { path: file.path().to_owned(), len: file.len(), ..SegmentInfo::default() };
+        let mut info = SegmentInfo {
+            path: file.path().to_owned(),
+            len: file.len(),
+            ..SegmentInfo::default()
+        };
         report.bytes += file.len();
         if header.is_some() {
             let mut reader = SegmentReader::new(file, number, known.get(&(stream, number)).copied());
@@ -77,19 +89,27 @@ pub async fn replay<E: From<LogError>>(
 
 /// The header, or `None` for a segment that was cut off before its first group was synced.
 async fn read_header(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Option<SegmentHeader>, LogError> {
-    let corruption = |detail: String| LogError::Corruption { path: Arc::from(file.path()), offset: 0, detail };
+    let corruption = |detail: String| LogError::Corruption {
+        path: Arc::from(file.path()),
+        offset: 0,
+        detail,
+    };
     let header = if file.len() < SEGMENT_HEADER_BYTES as u64 {
         None
     } else {
         SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?)
     };
     match header {
-        Some(h) if h.version > VERSION => {
-            Err(LogError::TooNew { path: Arc::from(file.path()), found: h.version, supported: VERSION })
-        }
+        Some(h) if h.version > VERSION => Err(LogError::TooNew {
+            path: Arc::from(file.path()),
+            found: h.version,
+            supported: VERSION,
+        }),
         Some(h) if h.stream != stream || h.number != number => {
             let found = format!("header of stream {} segment {:016x}", h.stream, h.number);
-            Err(corruption(format!("expected stream {stream} segment {number:016x}, found {found}")))
+            Err(corruption(format!(
+                "expected stream {stream} segment {number:016x}, found {found}"
+            )))
         }
         Some(h) => Ok(Some(h)),
         None => {
@@ -155,14 +175,20 @@ impl SegmentReader {
     }
 
     async fn try_group(&mut self) -> Result<Option<(Vec<Record>, u64)>, LogError> {
-        let Some(bytes) = self.bytes_at(self.at, GROUP_HEADER_BYTES).await? else { return Ok(None) };
-        let Some(header) = GroupHeader::decode(self.number, &bytes) else { return Ok(None) };
+        let Some(bytes) = self.bytes_at(self.at, GROUP_HEADER_BYTES).await? else {
+            return Ok(None);
+        };
+        let Some(header) = GroupHeader::decode(self.number, &bytes) else {
+            return Ok(None);
+        };
         let records_len = header.records_len as usize;
         if header.offset != self.at || records_len > GROUP_BYTES_MAX {
             return Ok(None);
         }
         let records_at = self.at + GROUP_HEADER_BYTES as u64;
-        let Some(mut bytes) = self.bytes_at(records_at, records_len).await? else { return Ok(None) };
+        let Some(mut bytes) = self.bytes_at(records_at, records_len).await? else {
+            return Ok(None);
+        };
         let mut records = Vec::new();
         while !bytes.is_empty() {
             match Record::decode(&mut bytes) {
@@ -191,18 +217,26 @@ impl SegmentReader {
 
     /// At the first spot that does not check: a torn tail, or damage to what was promised?
     async fn check_end(&self) -> Result<Option<Vec<Record>>, LogError> {
-        let corruption =
-            |detail| LogError::Corruption { path: Arc::from(self.file.path()), offset: self.at, detail };
+        let corruption = |detail| LogError::Corruption {
+            path: Arc::from(self.file.path()),
+            offset: self.at,
+            detail,
+        };
         if let Some(known) = self.known {
             if self.at >= known.acknowledged {
                 return Ok(None);
             }
             if self.at < known.synced {
-                return Err(corruption(format!("the next segment says that {} bytes were synced", known.synced)));
+                return Err(corruption(format!(
+                    "the next segment says that {} bytes were synced",
+                    known.synced
+                )));
             }
         }
         match find_synced_past(&*self.file, self.number, self.at).await? {
-            Some(later) => Err(corruption(format!("no valid group here, yet the one at {later} says it was synced"))),
+            Some(later) => Err(corruption(format!(
+                "no valid group here, yet the one at {later} says it was synced"
+            ))),
             None => Ok(None),
         }
     }
@@ -238,10 +272,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 }
 
 /// Prints a segment: its header and, per group, its records. `describe` renders a payload.
-pub async fn inspect(
-    file: Arc<dyn ReadFile>,
-    describe: impl Fn(&Record) -> String,
-) -> Result<String, LogError> {
+pub async fn inspect(file: Arc<dyn ReadFile>, describe: impl Fn(&Record) -> String) -> Result<String, LogError> {
     let corruption = |detail: &str| LogError::Corruption {
         path: Arc::from(file.path()),
         offset: 0,
@@ -253,20 +284,42 @@ pub async fn inspect(
     let header = SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?)
         .ok_or_else(|| corruption("the segment header does not check"))?;
     let mut out = String::new();
-    let _ = writeln!(out, "commit log segment {:016x}, stream {}, version {}", header.number, header.stream, header.version);
-    let _ = writeln!(out, "previous segment {:016x}, {} bytes acknowledged", header.previous, header.previous_len);
+    let _ = writeln!(
+        out,
+        "commit log segment {:016x}, stream {}, version {}",
+        header.number, header.stream, header.version
+    );
+    let _ = writeln!(
+        out,
+        "previous segment {:016x}, {} bytes acknowledged",
+        header.previous, header.previous_len
+    );
     let mut reader = SegmentReader::new(file, header.number, None);
     while let Some(records) = {
         let at = reader.at;
         let group = reader.next_group().await?;
         if let Some(records) = &group {
-            let _ = writeln!(out, "group at {at}: {} records, {} bytes", records.len(), reader.at - at);
+            let _ = writeln!(
+                out,
+                "group at {at}: {} records, {} bytes",
+                records.len(),
+                reader.at - at
+            );
         }
         group
     } {
         for record in &records {
-            let Record { tablet, first, last, payload } = record;
-            let _ = writeln!(out, "  tablet {tablet} seq {first}..={last} {} bytes", payload.bytes().len());
+            let Record {
+                tablet,
+                first,
+                last,
+                payload,
+            } = record;
+            let _ = writeln!(
+                out,
+                "  tablet {tablet} seq {first}..={last} {} bytes",
+                payload.bytes().len()
+            );
             out.push_str(&describe(record));
         }
     }

@@ -39,9 +39,16 @@ impl Retention {
     /// segment's header says what counts of the segment before, and without it what was refused there would come back.
     pub fn take_unneeded(&mut self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<(u64, SegmentInfo)> {
         let unneeded = |info: &SegmentInfo| info.tablets.iter().all(|(t, s)| is_flushed(*t, *s));
-        let numbers: Vec<u64> =
-            self.closed.iter().take_while(|(_, info)| unneeded(info)).map(|(n, _)| *n).collect();
-        numbers.iter().filter_map(|n| self.closed.remove(n).map(|info| (*n, info))).collect()
+        let numbers: Vec<u64> = self
+            .closed
+            .iter()
+            .take_while(|(_, info)| unneeded(info))
+            .map(|(n, _)| *n)
+            .collect();
+        numbers
+            .iter()
+            .filter_map(|n| self.closed.remove(n).map(|info| (*n, info)))
+            .collect()
     }
 
     /// Bytes in closed segments.

@@ -1,8 +1,5 @@
 //! The log on media that work, fill up, fail, lose power and rot. Chance is seeded, so what fails once fails again.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the seeded runtime below runs on tokio"
-)]
+#![allow(clippy::disallowed_methods, reason = "the seeded runtime below runs on tokio")]
 
 mod damage;
 mod faults;
@@ -107,11 +104,7 @@ impl Log {
     }
 
     /// Queues record `n` of tablet 1 and gives what will be its outcome.
-    pub(super) async fn submit(
-        &self,
-        n: u64,
-        durability: Durability,
-    ) -> oneshot::Receiver<Result<(), LogError>> {
+    pub(super) async fn submit(&self, n: u64, durability: Durability) -> oneshot::Receiver<Result<(), LogError>> {
         self.submit_for(1, n, durability).await
     }
 
@@ -124,11 +117,7 @@ impl Log {
         let (answer, answered) = oneshot::channel();
         let completed = self.completed.clone();
         let record = record(tablet, n);
-        let slot = self
-            .stream
-            .slot(record.payload.bytes().len())
-            .await
-            .unwrap();
+        let slot = self.stream.slot(record.payload.bytes().len()).await.unwrap();
         slot.submit(Append {
             record,
             durability,

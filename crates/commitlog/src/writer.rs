@@ -46,7 +46,11 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { segment_bytes: 32 << 20, queue_bytes: 64 << 20, group_bytes: 4 << 20 }
+        LogOptions {
+            segment_bytes: 32 << 20,
+            queue_bytes: 64 << 20,
+            group_bytes: 4 << 20,
+        }
     }
 }
 
@@ -70,12 +74,18 @@ impl LogMetrics {
     /// Registers the instruments.
     pub fn new(metrics: &Metrics) -> Self {
         LogMetrics {
-            bytes: metrics.counter("stele_commitlog_written_bytes_total", "Bytes appended to the commit log."),
+            bytes: metrics.counter(
+                "stele_commitlog_written_bytes_total",
+                "Bytes appended to the commit log.",
+            ),
             records: metrics.counter("stele_commitlog_records_total", "Records appended to the commit log."),
             groups: metrics.counter("stele_commitlog_groups_total", "Group commits."),
             failures: metrics.counter("stele_commitlog_failures_total", "Group commits refused by the medium."),
             sync_seconds: metrics.latency("stele_commitlog_sync_seconds", "Duration of a commit log sync."),
-            retained_bytes: metrics.gauge("stele_commitlog_retained_bytes", "Bytes of commit log kept for recovery."),
+            retained_bytes: metrics.gauge(
+                "stele_commitlog_retained_bytes",
+                "Bytes of commit log kept for recovery.",
+            ),
         }
     }
 }
@@ -153,16 +163,29 @@ impl LogStream {
             previous: Previous::default(),
         };
         env.spawn("commit-log", task.run(commands));
-        LogStream { queue, bytes, queue_bytes, shared }
+        LogStream {
+            queue,
+            bytes,
+            queue_bytes,
+            shared,
+        }
     }
 
     /// Waits for room for a payload of this size. Refuses a record that the format cannot hold.
     pub async fn slot(&self, payload_bytes: usize) -> Result<Slot<'_>, LogError> {
         if payload_bytes > PAYLOAD_BYTES_MAX {
-            return Err(LogError::TooLarge { bytes: payload_bytes, limit: PAYLOAD_BYTES_MAX });
+            return Err(LogError::TooLarge {
+                bytes: payload_bytes,
+                limit: PAYLOAD_BYTES_MAX,
+            });
         }
         let weight = payload_bytes.clamp(1, self.queue_bytes) as u32;
-        let bytes = self.bytes.clone().acquire_many_owned(weight).await.map_err(|_| LogError::Closed)?;
+        let bytes = self
+            .bytes
+            .clone()
+            .acquire_many_owned(weight)
+            .await
+            .map_err(|_| LogError::Closed)?;
         let queue = self.queue.reserve().await.map_err(|_| LogError::Closed)?;
         Ok(Slot { queue, bytes })
     }
@@ -289,21 +312,33 @@ impl Task {
         }
         for append in appends {
             // What needs no log is not harmed by its failure.
-            let outcome = if append.durability == Durability::None { Ok(()) } else { outcome.clone() };
+            let outcome = if append.durability == Durability::None {
+                Ok(())
+            } else {
+                outcome.clone()
+            };
             (append.done)(outcome);
         }
-        if self.segment.as_ref().is_some_and(|s| s.file.len() >= self.options.segment_bytes) {
+        if self
+            .segment
+            .as_ref()
+            .is_some_and(|s| s.file.len() >= self.options.segment_bytes)
+        {
             self.close_segment().await;
         }
     }
 
     async fn write(&mut self, appends: &[Append]) -> Result<(), LogError> {
         let logged = || appends.iter().filter(|a| a.durability != Durability::None);
-        let Some(durability) = logged().map(|a| a.durability).max() else { return Ok(()) };
+        let Some(durability) = logged().map(|a| a.durability).max() else {
+            return Ok(());
+        };
         if self.segment.is_none() {
             self.segment = Some(self.open_segment().await?);
         }
-        let Some(open) = self.segment.as_mut() else { return Err(LogError::Closed) };
+        let Some(open) = self.segment.as_mut() else {
+            return Err(LogError::Closed);
+        };
 
         let records_len: usize = logged().map(|a| a.record.frame_len()).sum();
         let header = GroupHeader {
@@ -322,7 +357,10 @@ impl Task {
             let start = self.env.now();
             open.file.sync().await?;
             open.synced = open.file.len();
-            self.shared.metrics.sync_seconds.observe((self.env.now() - start).as_secs_f64());
+            self.shared
+                .metrics
+                .sync_seconds
+                .observe((self.env.now() - start).as_secs_f64());
         }
         for append in logged() {
             open.info.note(append.record.tablet, append.record.last);
@@ -363,8 +401,17 @@ impl Task {
             let _ = self.shared.storage.delete(&path).await;
             return Err(error.into());
         }
-        let info = SegmentInfo { path, ..SegmentInfo::default() };
-        Ok(Open { number, file, info, synced, acknowledged: 0 })
+        let info = SegmentInfo {
+            path,
+            ..SegmentInfo::default()
+        };
+        Ok(Open {
+            number,
+            file,
+            info,
+            synced,
+            acknowledged: 0,
+        })
     }
 
     /// Ends a healthy segment. Its tail is synced, so that the order in which segments became durable is the order in
@@ -390,8 +437,18 @@ impl Task {
     }
 
     fn retire(&mut self, mut open: Open, refused: bool) {
-        let Open { number, acknowledged, synced, .. } = open;
-        self.previous = Previous { number, acknowledged, synced: synced.min(acknowledged), refused };
+        let Open {
+            number,
+            acknowledged,
+            synced,
+            ..
+        } = open;
+        self.previous = Previous {
+            number,
+            acknowledged,
+            synced: synced.min(acknowledged),
+            refused,
+        };
         open.info.len = open.acknowledged;
         self.shared.open_bytes.store(0, Ordering::Relaxed);
         self.shared.retention.lock().add(open.number, open.info);
@@ -429,4 +486,3 @@ fn skips_sync(env: &Env) -> bool {
 pub fn is_no_space(error: &LogError) -> bool {
     matches!(error, LogError::Storage(StorageError::NoSpace { .. }))
 }
-

@@ -6,8 +6,8 @@ use crate::election::leader;
 use crate::epoch::EPOCH_PREFIX;
 use crate::watch::WATCH_EVENTS_MAX;
 use crate::{
-    Condition, Coord, CoordError, KEY_BYTES_MAX, SessionId, TXN_BYTES_MAX, TXN_OPS_MAX, Txn,
-    TxnOutcome, Versioned, WatchEvent, Write, campaign, next_epoch,
+    Condition, Coord, CoordError, KEY_BYTES_MAX, SessionId, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Versioned,
+    WatchEvent, Write, campaign, next_epoch,
 };
 use bytes::Bytes;
 use std::future::Future;
@@ -49,9 +49,7 @@ pub(crate) fn put(key: &str, value: &str) -> Txn {
 fn delete(key: &str) -> Txn {
     Txn {
         conditions: vec![],
-        writes: vec![Write::Delete {
-            key: key.to_owned(),
-        }],
+        writes: vec![Write::Delete { key: key.to_owned() }],
     }
 }
 
@@ -137,21 +135,11 @@ async fn conditions_guard_all_writes(coord: &dyn Coord) {
         let writes = two.into_iter().flat_map(|txn| txn.writes).collect();
         // A condition that holds comes first, to see that all count.
         let conditions = vec![Condition::present("a"), condition.clone()];
-        match coord
-            .txn(Txn { conditions, writes })
-            .await
-            .expect("transaction")
-        {
+        match coord.txn(Txn { conditions, writes }).await.expect("transaction") {
             TxnOutcome::Committed { revision } => {
                 assert!(holds, "{condition:?}");
-                assert_eq!(
-                    get(coord, &format!("x/{i}")).await,
-                    Some(versioned("x", revision))
-                );
-                assert_eq!(
-                    get(coord, &format!("y/{i}")).await,
-                    Some(versioned("y", revision))
-                );
+                assert_eq!(get(coord, &format!("x/{i}")).await, Some(versioned("x", revision)));
+                assert_eq!(get(coord, &format!("y/{i}")).await, Some(versioned("y", revision)));
             }
             TxnOutcome::Conflict { key: found } => {
                 assert!(!holds, "{condition:?}");
@@ -173,9 +161,7 @@ async fn conditions_guard_all_writes(coord: &dyn Coord) {
 async fn limits_are_refused(coord: &dyn Coord) {
     let many = |n: usize| Txn {
         conditions: vec![],
-        writes: (0..n)
-            .flat_map(|i| put(&format!("m/{i}"), "").writes)
-            .collect(),
+        writes: (0..n).flat_map(|i| put(&format!("m/{i}"), "").writes).collect(),
     };
     let large = |n: usize| put("k", &"x".repeat(n - 1));
     let twice = Txn {
@@ -198,10 +184,7 @@ async fn limits_are_refused(coord: &dyn Coord) {
         large(TXN_BYTES_MAX + 1),
         twice,
     ] {
-        let error = coord
-            .txn(bad)
-            .await
-            .expect_err("a transaction over a limit");
+        let error = coord.txn(bad).await.expect_err("a transaction over a limit");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(!error.is_ambiguous());
     }
@@ -298,13 +281,7 @@ async fn sessions_take_their_keys_along(coord: &dyn Coord) {
     session.keep_alive().await.expect("keep alive");
     session.revoke().await.expect("revoke");
     session.revoke().await.expect("revoke twice");
-    let left: Vec<String> = coord
-        .list("")
-        .await
-        .expect("list")
-        .into_iter()
-        .map(|e| e.0)
-        .collect();
+    let left: Vec<String> = coord.list("").await.expect("list").into_iter().map(|e| e.0).collect();
     assert_eq!(left, ["s/2", "s/3"]);
     assert!(
         matches!(watch.next().await, Some(WatchEvent::Deleted { key, .. }) if key == "s/1"),
@@ -312,32 +289,21 @@ async fn sessions_take_their_keys_along(coord: &dyn Coord) {
     );
     assert_eq!(watch.try_next(), None);
 
-    let ended = Err(CoordError::SessionEnded {
-        session: session.id(),
-    });
+    let ended = Err(CoordError::SessionEnded { session: session.id() });
     assert_eq!(session.keep_alive().await, ended);
-    assert_eq!(
-        coord.txn(put_bound("s/5", session.id())).await.map(|_| ()),
-        ended
-    );
+    assert_eq!(coord.txn(put_bound("s/5", session.id())).await.map(|_| ()), ended);
     assert_eq!(get(coord, "s/5").await, None);
 }
 
 async fn sessions_expire(env: &Env, coord: &dyn Coord) {
     let kept = coord.session(LONG).await.expect("session");
-    let lost = coord
-        .session(Duration::from_millis(20))
-        .await
-        .expect("session");
+    let lost = coord.session(Duration::from_millis(20)).await.expect("session");
     commit(coord, put_bound("kept", kept.id())).await;
     let mut watch = coord.watch("lost").await.expect("watch");
     match coord.txn(put_bound("lost", lost.id())).await {
         Ok(_) => {
             assert!(watch.next().await.is_some());
-            let gone = env
-                .timeout(LONG, watch.next())
-                .await
-                .expect("the session expires");
+            let gone = env.timeout(LONG, watch.next()).await.expect("the session expires");
             assert!(matches!(gone, Some(WatchEvent::Deleted { .. })), "{gone:?}");
         }
         // On a slow machine it ends before it is used.
@@ -353,10 +319,7 @@ async fn elections_have_one_leader(env: &Env, coord: Arc<dyn Coord>) {
     let first = campaign(&*coord, "master", &session, Bytes::from_static(b"one"))
         .await
         .expect("campaign");
-    let found = leader(&*coord, "master")
-        .await
-        .expect("leader")
-        .expect("there is one");
+    let found = leader(&*coord, "master").await.expect("leader").expect("there is one");
     assert_eq!(found, versioned("one", first.version()));
 
     let mut followers = Vec::new();
@@ -365,13 +328,8 @@ async fn elections_have_one_leader(env: &Env, coord: Arc<dyn Coord>) {
         let coord = Arc::clone(&coord);
         let run = async move {
             let value = Bytes::from_static(name.as_bytes());
-            let won = campaign(&*coord, "master", &candidate, value)
-                .await
-                .expect("campaign");
-            let found = leader(&*coord, "master")
-                .await
-                .expect("leader")
-                .expect("there is one");
+            let won = campaign(&*coord, "master", &candidate, value).await.expect("campaign");
+            let found = leader(&*coord, "master").await.expect("leader").expect("there is one");
             assert_eq!(found, versioned(name, won.version()));
             let fenced = Txn {
                 conditions: vec![won.fence()],
@@ -388,10 +346,7 @@ async fn elections_have_one_leader(env: &Env, coord: Arc<dyn Coord>) {
         .await
         .expect("campaign");
     other.resign(&*coord).await.expect("resign");
-    assert_eq!(
-        leader(&*coord, "master").await.expect("leader"),
-        Some(found)
-    );
+    assert_eq!(leader(&*coord, "master").await.expect("leader"), Some(found));
     session.revoke().await.expect("revoke");
     for follower in followers {
         follower.await.expect("a candidate leads in turn");
@@ -417,9 +372,7 @@ async fn epochs_grow(env: &Env, coord: Arc<dyn Coord>) {
         let (env, coord) = (env.clone(), Arc::clone(&coord));
         tasks.push(async move {
             let next = async move { next_epoch(&*coord, "e").await.expect("epoch") };
-            env.spawn_join(Priority::Foreground, "epoch", next)
-                .await
-                .expect("task")
+            env.spawn_join(Priority::Foreground, "epoch", next).await.expect("task")
         });
     }
     let mut epochs = Vec::new();

@@ -35,9 +35,7 @@ impl Leadership {
 
     /// Steps down, so that the next candidate need not wait for the session to end.
     pub async fn resign(self, coord: &dyn Coord) -> Result<()> {
-        let delete = Write::Delete {
-            key: self.key.clone(),
-        };
+        let delete = Write::Delete { key: self.key.clone() };
         // On a conflict somebody else leads already.
         coord
             .txn(Txn {
@@ -56,12 +54,7 @@ pub async fn leader(coord: &dyn Coord, name: &str) -> Result<Option<Versioned>> 
 
 /// Waits until this session leads. Somebody must keep the session alive meanwhile; that it has ended is noticed when the
 /// place becomes free. A session that leads already waits for itself.
-pub async fn campaign(
-    coord: &dyn Coord,
-    name: &str,
-    session: &Session,
-    value: Bytes,
-) -> Result<Leadership> {
+pub async fn campaign(coord: &dyn Coord, name: &str, session: &Session, value: Bytes) -> Result<Leadership> {
     let key = election_key(name);
     // Watch first, so that the place becoming free between the attempt and the wait is not missed.
     let mut watch = coord.watch(&key).await?;
@@ -76,10 +69,7 @@ pub async fn campaign(
             writes: vec![put],
         };
         if let TxnOutcome::Committed { revision } = coord.txn(txn).await? {
-            return Ok(Leadership {
-                key,
-                version: revision,
-            });
+            return Ok(Leadership { key, version: revision });
         }
         loop {
             match watch.next().await {

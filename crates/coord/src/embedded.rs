@@ -76,11 +76,7 @@ impl EmbeddedCoord {
     pub async fn open(storage: Arc<dyn Storage>, env: Env) -> Result<Arc<EmbeddedCoord>> {
         let recovered = recovery::recover(&storage).await?;
         // Session ids of this opening begin where no earlier opening's are.
-        let state = State::new(
-            recovered.revision,
-            recovered.entries,
-            recovered.generation << 24,
-        );
+        let state = State::new(recovered.revision, recovered.entries, recovered.generation << 24);
         let writer = Writer {
             generation: recovered.generation,
             log: None,
@@ -258,11 +254,7 @@ impl Coord for EmbeddedCoord {
     }
 
     async fn session(&self, ttl: Duration) -> Result<Session> {
-        let id = self
-            .inner
-            .state
-            .lock()
-            .begin_session(ttl, self.inner.env.now())?;
+        let id = self.inner.state.lock().begin_session(ttl, self.inner.env.now())?;
         self.inner.session_begun.notify_one();
         Ok(Session::new(
             id,

@@ -20,9 +20,7 @@ pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
             None => 0,
             Some(current) => parse(&key, &current.value)?,
         };
-        let next = last
-            .checked_add(1)
-            .ok_or_else(|| bad_value(&key, last.to_string()))?;
+        let next = last.checked_add(1).ok_or_else(|| bad_value(&key, last.to_string()))?;
         let put = Write::Put {
             key: key.clone(),
             value: Bytes::from(next.to_string()),
@@ -43,9 +41,7 @@ pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
 
 /// The value is the decimal number, so that any tool can show it.
 fn parse(key: &str, value: &[u8]) -> Result<u64> {
-    let number = std::str::from_utf8(value)
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| bad_value(key, value.escape_ascii().to_string()))
 }
 

@@ -78,9 +78,7 @@ impl CoordError {
         match self {
             CoordError::InvalidArgument { .. } => ErrorKind::InvalidArgument,
             CoordError::Full { .. } => ErrorKind::ResourceExhausted,
-            CoordError::SessionEnded { .. } | CoordError::Fenced { .. } => {
-                ErrorKind::FailedPrecondition
-            }
+            CoordError::SessionEnded { .. } | CoordError::Fenced { .. } => ErrorKind::FailedPrecondition,
             CoordError::Contended { .. } => ErrorKind::Busy,
             CoordError::BadValue { .. } | CoordError::Corruption { .. } => ErrorKind::Corruption,
             CoordError::Storage(error) => match error.kind() {

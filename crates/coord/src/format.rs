@@ -147,9 +147,7 @@ pub fn decode_log(bytes: &Bytes, generation: u64) -> Result<Log, FormatError> {
             ));
         }
         Err(damage) => {
-            if damage.error.offset == VERSION_AT
-                || !is_unsynced_end(bytes, 0, LOG_HEADER_BYTES, generation)
-            {
+            if damage.error.offset == VERSION_AT || !is_unsynced_end(bytes, 0, LOG_HEADER_BYTES, generation) {
                 return Err(damage.error);
             }
             log.torn_at = Some(0);
@@ -228,15 +226,9 @@ fn is_unsynced_end(bytes: &Bytes, at: usize, extra: usize, generation: u64) -> b
 fn check_follows(last: Option<&LogRecord>, record: &LogRecord) -> Result<(), FormatError> {
     match last.map(|last| last.revision.checked_add(1)) {
         Some(expected) if expected != Some(record.revision) => {
-            let expected = expected.map_or("no further revision".to_owned(), |r| {
-                format!("revision {r}")
-            });
+            let expected = expected.map_or("no further revision".to_owned(), |r| format!("revision {r}"));
             let offset = record.offset as usize + RECORD_HEADER_BYTES;
-            Err(FormatError::new(
-                offset,
-                expected,
-                record.revision.to_string(),
-            ))
+            Err(FormatError::new(offset, expected, record.revision.to_string()))
         }
         _ => Ok(()),
     }
@@ -284,18 +276,10 @@ fn decode_record(bytes: &Bytes, at: usize, generation: u64) -> Result<(LogRecord
 }
 
 /// Body length and body checksum.
-fn decode_record_header(
-    rest: &[u8],
-    at: usize,
-    generation: &[u8; 8],
-) -> Result<(usize, u32), FormatError> {
+fn decode_record_header(rest: &[u8], at: usize, generation: &[u8; 8]) -> Result<(usize, u32), FormatError> {
     let Some((head, _)) = rest.split_first_chunk::<RECORD_HEADER_BYTES>() else {
         let expected = format!("a record header of {RECORD_HEADER_BYTES} bytes");
-        return Err(FormatError::new(
-            at,
-            expected,
-            format!("{} bytes", rest.len()),
-        ));
+        return Err(FormatError::new(at, expected, format!("{} bytes", rest.len())));
     };
     let mut reader = Reader::new(head, at);
     reader.magic(&RECORD_MAGIC)?;
@@ -306,11 +290,7 @@ fn decode_record_header(
     let actual = crc(&[generation, covered]);
     if actual != head_crc {
         let expected = format!("a record header with CRC-32 {head_crc:08x}");
-        return Err(FormatError::new(
-            at,
-            expected,
-            format!("CRC-32 {actual:08x}"),
-        ));
+        return Err(FormatError::new(at, expected, format!("CRC-32 {actual:08x}")));
     }
     if body_len as usize > BODY_BYTES_MAX {
         let expected = format!("a body of at most {BODY_BYTES_MAX} bytes");
@@ -353,11 +333,7 @@ fn decode_write(reader: &mut Reader<'_>, body: &Bytes) -> Result<Write, FormatEr
                 session: SessionId(reader.varint("session")?),
             })
         }
-        _ => Err(FormatError::new(
-            kind_at,
-            "kind of write 1, 2 or 3",
-            kind.to_string(),
-        )),
+        _ => Err(FormatError::new(kind_at, "kind of write 1, 2 or 3", kind.to_string())),
     }
 }
 

@@ -152,9 +152,7 @@ impl Write {
 
     fn bytes(&self) -> usize {
         match self {
-            Write::Put { key, value } | Write::PutBound { key, value, .. } => {
-                key.len() + value.len()
-            }
+            Write::Put { key, value } | Write::PutBound { key, value, .. } => key.len() + value.len(),
             Write::Delete { key } => key.len(),
         }
     }
@@ -211,10 +209,7 @@ impl Txn {
     /// Checks the limits above; backends call this first.
     pub fn check(&self) -> Result<()> {
         let mut bytes = 0;
-        let conditions = self
-            .conditions
-            .iter()
-            .map(|c| (c.key.as_str(), c.key.len()));
+        let conditions = self.conditions.iter().map(|c| (c.key.as_str(), c.key.len()));
         let writes = self.writes.iter().map(|w| (w.key(), w.bytes()));
         for (key, size) in conditions.chain(writes) {
             check_key(key)?;
@@ -228,9 +223,7 @@ impl Txn {
                 "{conditions} conditions and {writes} writes, at most {TXN_OPS_MAX} each"
             ))
         } else if bytes > TXN_BYTES_MAX {
-            refuse(format!(
-                "a transaction of {bytes} bytes, at most {TXN_BYTES_MAX}"
-            ))
+            refuse(format!("a transaction of {bytes} bytes, at most {TXN_BYTES_MAX}"))
         } else if distinct.len() != self.writes.len() {
             refuse("a transaction writes one key twice".to_owned())
         } else {

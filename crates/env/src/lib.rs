@@ -111,11 +111,7 @@ impl Env {
     }
 
     /// `future`'s output, or `Elapsed` when it takes longer than `limit`.
-    pub async fn timeout<F: Future>(
-        &self,
-        limit: Duration,
-        future: F,
-    ) -> Result<F::Output, Elapsed> {
+    pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
         let sleep = self.runtime.sleep(limit);
         match futures::future::select(pin!(future), sleep).await {
             futures::future::Either::Left((output, _)) => Ok(output),
@@ -125,18 +121,12 @@ impl Env {
 
     /// Runs a task to its end on the foreground runtime.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.runtime
-            .spawn(Priority::Foreground, name, Box::pin(task));
+        self.runtime.spawn(Priority::Foreground, name, Box::pin(task));
     }
 
     /// Runs a task to its end on the background runtime.
-    pub fn spawn_background(
-        &self,
-        name: &'static str,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) {
-        self.runtime
-            .spawn(Priority::Background, name, Box::pin(task));
+    pub fn spawn_background(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(Priority::Background, name, Box::pin(task));
     }
 
     /// Runs a task and hands back its output.
@@ -155,10 +145,7 @@ impl Env {
     }
 
     /// Runs a closure on a thread that may block and hands back its output.
-    pub async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Gone> {
+    pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
         let (done, output) = tokio::sync::oneshot::channel();
         self.runtime.run_blocking(Box::new(move || {
             let _ = done.send(work());

@@ -19,8 +19,7 @@ fn latency_buckets() -> Vec<f64> {
 
 macro_rules! register {
     ($self:ident, $instrument:expr) => {{
-        let instrument =
-            $instrument.expect("metric names and labels are constants of this project");
+        let instrument = $instrument.expect("metric names and labels are constants of this project");
         $self
             .registry
             .register(Box::new(instrument.clone()))

@@ -47,9 +47,7 @@ impl Runtime for TokioRuntime {
     }
 
     fn wall_micros(&self) -> i64 {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX)
     }
 

@@ -46,11 +46,7 @@ impl Filter {
         check_labels(self)?;
         let pushdown = pushdown(&root);
         let (guards, root) = hoist(root);
-        Ok(CompiledFilter {
-            guards,
-            root,
-            pushdown,
-        })
+        Ok(CompiledFilter { guards, root, pushdown })
     }
 }
 
@@ -74,9 +70,7 @@ impl Compiler<'_> {
         self.count_bytes(filter)?;
         Ok(match filter {
             Filter::Chain(members) => chain(self.members(members, "Chain", place)?),
-            Filter::Interleave(members) => {
-                Node::Interleave(self.members(members, "Interleave", place)?)
-            }
+            Filter::Interleave(members) => Node::Interleave(self.members(members, "Interleave", place)?),
             Filter::Condition {
                 predicate,
                 on_true,
@@ -113,10 +107,7 @@ impl Compiler<'_> {
                 Node::Row(RowTest::Sample(*probability))
             }
             Filter::RowSample(_) => {
-                return Err(argument(
-                    "row_sample_filter",
-                    "argument must be between 0.0 and 1.0",
-                ));
+                return Err(argument("row_sample_filter", "argument must be between 0.0 and 1.0"));
             }
             Filter::CellsPerRowOffset(count) => {
                 let reason = "argument must not be negative";
@@ -128,12 +119,7 @@ impl Compiler<'_> {
             }
             Filter::CellsPerColumn(count) => {
                 let reason = "argument must be > 0";
-                Node::PerColumn(at_least(
-                    1,
-                    *count,
-                    "cells_per_column_limit_filter",
-                    reason,
-                )?)
+                Node::PerColumn(at_least(1, *count, "cells_per_column_limit_filter", reason)?)
             }
             Filter::StripValue => Node::Strip,
             Filter::ApplyLabel(label) => Node::Label(checked_label(label)?),
@@ -165,9 +151,7 @@ impl Compiler<'_> {
                 let (start, end) = (Timestamp(*start), end.map(Timestamp));
                 CellTest::Timestamps(TimestampBounds { start, end })
             }
-            Filter::ValueRegex(pattern) => {
-                CellTest::Value(self.pattern("value_regex_filter", pattern)?)
-            }
+            Filter::ValueRegex(pattern) => CellTest::Value(self.pattern("value_regex_filter", pattern)?),
             Filter::ValueRange { start, end } => {
                 not_inverted("value_range_filter", start, end)?;
                 CellTest::ValueRange(start.clone(), end.clone())
@@ -178,21 +162,13 @@ impl Compiler<'_> {
         })
     }
 
-    fn members(
-        &mut self,
-        members: &[Filter],
-        kind: &str,
-        place: Place,
-    ) -> Result<Vec<Node>, FilterError> {
+    fn members(&mut self, members: &[Filter], kind: &str, place: Place) -> Result<Vec<Node>, FilterError> {
         if members.len() < 2 {
             let reason = format!("{kind} must contain at least two RowFilters");
             return Err(FilterError::Structure(reason));
         }
         let place = inner(place)?;
-        members
-            .iter()
-            .map(|member| self.node(member, place))
-            .collect()
+        members.iter().map(|member| self.node(member, place)).collect()
     }
 
     /// The families whose name matches, sorted.
@@ -200,11 +176,7 @@ impl Compiler<'_> {
         let field = "family_name_regex_filter";
         not_empty(field, pattern)?;
         if pattern.contains(&b':') {
-            return Err(bad_pattern(
-                field,
-                pattern,
-                "must not contain ':'".to_owned(),
-            ));
+            return Err(bad_pattern(field, pattern, "must not contain ':'".to_owned()));
         }
         let compiled = self.pattern(field, pattern)?;
         let families = self.schema.families.iter();
@@ -213,8 +185,7 @@ impl Compiler<'_> {
     }
 
     fn pattern(&mut self, field: &'static str, pattern: &Bytes) -> Result<Pattern, FilterError> {
-        let compiled =
-            Pattern::compile(pattern).map_err(|reason| bad_pattern(field, pattern, reason))?;
+        let compiled = Pattern::compile(pattern).map_err(|reason| bad_pattern(field, pattern, reason))?;
         self.weight = self.weight.saturating_add(compiled.weight());
         if self.weight > WEIGHT_MAX {
             let reason = "the patterns of the filter are too large together".to_owned();
@@ -286,26 +257,18 @@ fn not_empty(field: &'static str, pattern: &[u8]) -> Result<(), FilterError> {
     Ok(())
 }
 
-fn not_inverted(
-    field: &'static str,
-    start: &Bound<Bytes>,
-    end: &Bound<Bytes>,
-) -> Result<(), FilterError> {
+fn not_inverted(field: &'static str, start: &Bound<Bytes>, end: &Bound<Bytes>) -> Result<(), FilterError> {
     match (start, end) {
-        (
-            Bound::Included(start) | Bound::Excluded(start),
-            Bound::Included(end) | Bound::Excluded(end),
-        ) if start > end => Err(argument(field, "start is after end")),
+        (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end))
+            if start > end =>
+        {
+            Err(argument(field, "start is after end"))
+        }
         _ => Ok(()),
     }
 }
 
-fn at_least(
-    least: i32,
-    count: i32,
-    field: &'static str,
-    reason: &str,
-) -> Result<usize, FilterError> {
+fn at_least(least: i32, count: i32, field: &'static str, reason: &str) -> Result<usize, FilterError> {
     match usize::try_from(count) {
         Ok(found) if count >= least => Ok(found),
         _ => Err(argument(field, reason)),
@@ -315,9 +278,7 @@ fn at_least(
 fn checked_label(label: &str) -> Result<String, FilterError> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if label.is_empty() || label.len() > LABEL_BYTES_MAX || !label.bytes().all(allowed) {
-        let reason = format!(
-            "argument must match RE2([a-z0-9\\-]+) and have at most {LABEL_BYTES_MAX} characters"
-        );
+        let reason = format!("argument must match RE2([a-z0-9\\-]+) and have at most {LABEL_BYTES_MAX} characters");
         return Err(argument("apply_label_transformer", &reason));
     }
     Ok(label.to_owned())

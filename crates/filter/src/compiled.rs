@@ -92,12 +92,7 @@ impl CompiledFilter {
 
     /// The cells the filter makes of a row's cells: [`admits_row`](Self::admits_row) and
     /// [`evaluate`](Self::evaluate) in one, for single rows.
-    pub fn apply(
-        &self,
-        row: &[u8],
-        cells: Vec<Cell>,
-        rng: &mut dyn FnMut() -> f64,
-    ) -> Result<Vec<Cell>, FilterError> {
+    pub fn apply(&self, row: &[u8], cells: Vec<Cell>, rng: &mut dyn FnMut() -> f64) -> Result<Vec<Cell>, FilterError> {
         if !self.admits_row(row, rng) {
             return Ok(Vec::new());
         }
@@ -130,17 +125,12 @@ impl CellTest {
         match self {
             CellTest::Families(families) => families.binary_search(&cell.family).is_ok(),
             CellTest::Qualifier(pattern) => pattern.is_match(&cell.qualifier),
-            CellTest::Columns(family, range) => {
-                *family == cell.family && range.contains(&cell.qualifier)
-            }
+            CellTest::Columns(family, range) => *family == cell.family && range.contains(&cell.qualifier),
             CellTest::Timestamps(bounds) => bounds.contains(cell.timestamp),
             CellTest::Value(pattern) => pattern.is_match(&cell.value),
-            CellTest::ValueRange(start, end) => {
-                above(start, &cell.value) && below(end, &cell.value)
-            }
+            CellTest::ValueRange(start, end) => above(start, &cell.value) && below(end, &cell.value),
             CellTest::ValueMask(mask) => {
-                mask.len() == cell.value.len()
-                    && mask.iter().zip(&cell.value[..]).all(|(m, v)| m & v == *m)
+                mask.len() == cell.value.len() && mask.iter().zip(&cell.value[..]).all(|(m, v)| m & v == *m)
             }
         }
     }

@@ -40,9 +40,9 @@ impl FilterError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            FilterError::Pattern { .. }
-            | FilterError::Argument { .. }
-            | FilterError::Structure(_) => ErrorKind::InvalidArgument,
+            FilterError::Pattern { .. } | FilterError::Argument { .. } | FilterError::Structure(_) => {
+                ErrorKind::InvalidArgument
+            }
             FilterError::TooManyCells { .. } => ErrorKind::ResourceExhausted,
         }
     }

@@ -41,10 +41,7 @@ pub(crate) struct Evaluation<'a> {
 
 /// The order of cells in a row.
 pub(crate) fn order(a: &Cell, b: &Cell) -> Ordering {
-    let column = a
-        .family
-        .cmp(&b.family)
-        .then_with(|| a.qualifier.cmp(&b.qualifier));
+    let column = a.family.cmp(&b.family).then_with(|| a.qualifier.cmp(&b.qualifier));
     column.then_with(|| b.timestamp.cmp(&a.timestamp))
 }
 
@@ -56,11 +53,7 @@ fn same_column(a: &Cell, b: &Cell) -> bool {
 pub(crate) fn keep_newest(cells: &mut Vec<Cell>, versions: usize) {
     let mut kept = 1;
     cells.dedup_by(|cell, last_kept| {
-        kept = if same_column(cell, last_kept) {
-            kept + 1
-        } else {
-            1
-        };
+        kept = if same_column(cell, last_kept) { kept + 1 } else { 1 };
         kept > versions
     });
 }
@@ -82,18 +75,10 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Evaluates the whole filter.
-    pub(crate) fn finish(
-        mut self,
-        root: &Node,
-        cells: Vec<Cell>,
-    ) -> Result<Vec<Cell>, FilterError> {
+    pub(crate) fn finish(mut self, root: &Node, cells: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
         let mut answer = self.run(root, Cow::Owned(cells))?.into_owned();
         if !self.sunk.is_empty() {
-            check(
-                "bytes of the answer",
-                weight(&answer) + self.sunk_bytes,
-                POOL_BYTES_MAX,
-            )?;
+            check("bytes of the answer", weight(&answer) + self.sunk_bytes, POOL_BYTES_MAX)?;
             answer.append(&mut self.sunk);
             answer.sort_by(order);
         }
@@ -101,11 +86,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Evaluates one filter. Recursion is as deep as the tree, which compilation has bounded.
-    fn run<'c>(
-        &mut self,
-        node: &Node,
-        cells: Cow<'c, [Cell]>,
-    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+    fn run<'c>(&mut self, node: &Node, cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
         self.visits += cells.len();
         check("cells looked at", self.visits, VISITS_MAX)?;
         match node {
@@ -148,11 +129,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn chain<'c>(
-        &mut self,
-        members: &[Node],
-        mut cells: Cow<'c, [Cell]>,
-    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+    fn chain<'c>(&mut self, members: &[Node], mut cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
         for member in members {
             if cells.is_empty() {
                 break;
@@ -162,11 +139,7 @@ impl<'a> Evaluation<'a> {
         Ok(cells)
     }
 
-    fn interleave<'c>(
-        &mut self,
-        members: &[Node],
-        cells: Cow<'c, [Cell]>,
-    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+    fn interleave<'c>(&mut self, members: &[Node], cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
         let Some((last, others)) = members.split_last() else {
             return Ok(Cow::Borrowed(&[]));
         };
@@ -186,9 +159,7 @@ impl<'a> Evaluation<'a> {
     fn any(&mut self, predicate: &Node, cells: &[Cell]) -> Result<bool, FilterError> {
         if let Node::Cells(tests) = predicate {
             self.visits += cells.len();
-            return Ok(cells
-                .iter()
-                .any(|cell| tests.iter().all(|test| test.admits(cell))));
+            return Ok(cells.iter().any(|cell| tests.iter().all(|test| test.admits(cell))));
         }
         Ok(!self.run(predicate, Cow::Borrowed(cells))?.is_empty())
     }
@@ -201,12 +172,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Adds the output of one filter to a pool that held `bytes`.
-    fn pool(
-        &mut self,
-        output: Cow<'_, [Cell]>,
-        pool: &mut Vec<Cell>,
-        bytes: &mut usize,
-    ) -> Result<(), FilterError> {
+    fn pool(&mut self, output: Cow<'_, [Cell]>, pool: &mut Vec<Cell>, bytes: &mut usize) -> Result<(), FilterError> {
         *bytes = bytes.saturating_add(weight(&output));
         check("bytes of the answer", *bytes, POOL_BYTES_MAX)?;
         match output {
@@ -223,11 +189,7 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    fn test<'c>(
-        &mut self,
-        tests: &[CellTest],
-        cells: Cow<'c, [Cell]>,
-    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+    fn test<'c>(&mut self, tests: &[CellTest], cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
         let admits = |cell: &Cell| tests.iter().all(|test| test.admits(cell));
         match cells {
             Cow::Owned(mut cells) => {
@@ -235,10 +197,7 @@ impl<'a> Evaluation<'a> {
                 Ok(Cow::Owned(cells))
             }
             Cow::Borrowed(cells) => {
-                let admitted = cells
-                    .iter()
-                    .position(|cell| !admits(cell))
-                    .unwrap_or(cells.len());
+                let admitted = cells.iter().position(|cell| !admits(cell)).unwrap_or(cells.len());
                 let (same, rest) = cells.split_at(admitted);
                 if rest.is_empty() {
                     return Ok(Cow::Borrowed(same));
@@ -251,11 +210,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn newest<'c>(
-        &mut self,
-        versions: usize,
-        cells: Cow<'c, [Cell]>,
-    ) -> Result<Cow<'c, [Cell]>, FilterError> {
+    fn newest<'c>(&mut self, versions: usize, cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
         let cells = match cells {
             Cow::Owned(mut cells) => {
                 keep_newest(&mut cells, versions);

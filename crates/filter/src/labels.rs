@@ -28,10 +28,7 @@ fn labels(filter: &Filter) -> Labels {
         most: a.most.max(b.most),
         through: a.through.max(b.through),
     };
-    let nothing = Labels {
-        most: 0,
-        through: None,
-    };
+    let nothing = Labels { most: 0, through: None };
     match filter {
         Filter::ApplyLabel(_) => Labels {
             most: 1,
@@ -65,9 +62,7 @@ fn labels(filter: &Filter) -> Labels {
                 ..labels(predicate)
             };
             let branches = [on_true, on_false].into_iter().flatten();
-            branches
-                .map(|branch| labels(branch))
-                .fold(predicate, beside)
+            branches.map(|branch| labels(branch)).fold(predicate, beside)
         }
         _ => Labels {
             most: 0,

@@ -11,9 +11,8 @@ use stele_types::{Cell, FamilyId, Timestamp};
 /// A filter as a plain function from list to list; sunk cells go to `sunk`. The patterns that [`random_filter`] makes
 /// are few, so they are matched by hand here.
 fn reference(filter: &Filter, row: &[u8], input: &[Cell], sunk: &mut Vec<Cell>) -> Vec<Cell> {
-    let keep = |test: &dyn Fn(&Cell) -> bool| -> Vec<Cell> {
-        input.iter().filter(|cell| test(cell)).cloned().collect()
-    };
+    let keep =
+        |test: &dyn Fn(&Cell) -> bool| -> Vec<Cell> { input.iter().filter(|cell| test(cell)).cloned().collect() };
     let inside = |start: &Bound<Bytes>, end: &Bound<Bytes>, bytes: &Bytes| {
         (match start {
             Bound::Included(s) => s <= bytes,
@@ -68,10 +67,9 @@ fn reference(filter: &Filter, row: &[u8], input: &[Cell], sunk: &mut Vec<Cell>) 
             keep(&|cell| cell.timestamp.0 >= *start && end.is_none_or(|end| cell.timestamp.0 < end))
         }
         Filter::ValueRange { start, end } => keep(&|cell| inside(start, end, &cell.value)),
-        Filter::ValueBitmask(mask) => keep(&|cell| {
-            mask.len() == cell.value.len()
-                && (0..mask.len()).all(|i| cell.value[i] & mask[i] == mask[i])
-        }),
+        Filter::ValueBitmask(mask) => {
+            keep(&|cell| mask.len() == cell.value.len() && (0..mask.len()).all(|i| cell.value[i] & mask[i] == mask[i]))
+        }
         Filter::CellsPerRowOffset(n) => input.iter().skip(*n as usize).cloned().collect(),
         Filter::CellsPerRow(n) => input.iter().take(*n as usize).cloned().collect(),
         Filter::CellsPerColumn(n) => {
@@ -186,11 +184,7 @@ fn random_filter(random: &mut Random, depth: usize, sinks: bool) -> Filter {
         16 => Filter::StripValue,
         17..=21 => {
             let members = 2 + random.below(3);
-            Filter::Chain(
-                (0..members)
-                    .map(|_| random_filter(random, depth - 1, sinks))
-                    .collect(),
-            )
+            Filter::Chain((0..members).map(|_| random_filter(random, depth - 1, sinks)).collect())
         }
         22..=24 => {
             let members = 2 + random.below(2);
@@ -226,18 +220,11 @@ fn random_row(random: &mut Random) -> Vec<Cell> {
             let family = FamilyId(1 + random.below(3) as u32);
             let qualifier = random.pick(&["", "x", "xx", "y"]);
             let timestamp = Timestamp(random.below(6) as i64);
-            Cell::put(
-                family,
-                qualifier,
-                timestamp,
-                random.pick(&["", "v", "w", "vv"]),
-            )
+            Cell::put(family, qualifier, timestamp, random.pick(&["", "v", "w", "vv"]))
         })
         .collect();
     cells = sort(cells);
-    cells.dedup_by(|a, b| {
-        (a.family, &a.qualifier, a.timestamp) == (b.family, &b.qualifier, b.timestamp)
-    });
+    cells.dedup_by(|a, b| (a.family, &a.qualifier, a.timestamp) == (b.family, &b.qualifier, b.timestamp));
     cells
 }
 
@@ -251,12 +238,7 @@ fn check(seed: u64, filter: &Filter, row: &[u8], cells: &[Cell]) {
     let expected = show(&sort(expected));
     let mut middle = || 0.5;
     let answer = compiled.apply(row, cells.to_vec(), &mut middle).unwrap();
-    assert_eq!(
-        show(&answer),
-        expected,
-        "seed {seed}: {filter:?} of {}",
-        show(cells)
-    );
+    assert_eq!(show(&answer), expected, "seed {seed}: {filter:?} of {}", show(cells));
 
     let pushdown = compiled.pushdown();
     if !row.starts_with(&pushdown.row_prefix) {
@@ -291,8 +273,5 @@ fn random_filters_over_random_rows() {
         }
     }
     // The test is worth nothing if most filters block everything or reduce nothing.
-    assert!(
-        answers > 10_000 && reductions > 10_000,
-        "{answers} {reductions}"
-    );
+    assert!(answers > 10_000 && reductions > 10_000, "{answers} {reductions}");
 }

@@ -50,11 +50,7 @@ pub(crate) fn pushdown(root: &Node) -> Pushdown {
     Pushdown {
         row_prefix: Bytes::from(need.row_prefix.unwrap_or_default()),
         no_cells,
-        columns: if no_cells {
-            ColumnCut::none()
-        } else {
-            need.columns
-        },
+        columns: if no_cells { ColumnCut::none() } else { need.columns },
         timestamps: need.timestamps,
         versions: need.versions,
         cells: need.cells,
@@ -82,10 +78,7 @@ impl Need {
 
     /// A filter that needs no cell makes none: every filter makes an empty row of an empty row.
     fn normalized(self) -> Need {
-        let never = self
-            .timestamps
-            .end
-            .is_some_and(|end| end <= self.timestamps.start);
+        let never = self.timestamps.end.is_some_and(|end| end <= self.timestamps.start);
         if never || self.columns.is_none() {
             Need::nothing()
         } else {
@@ -96,16 +89,11 @@ impl Need {
     /// What two filters of the same input need together.
     fn beside(self, other: Need) -> Need {
         let (Some(a), Some(b)) = (&self.row_prefix, &other.row_prefix) else {
-            return if self.row_prefix.is_none() {
-                other
-            } else {
-                self
-            };
+            return if self.row_prefix.is_none() { other } else { self };
         };
         let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
         let same_times = self.timestamps == other.timestamps;
-        let same_cells =
-            same_times && self.columns == other.columns && self.versions == other.versions;
+        let same_cells = same_times && self.columns == other.columns && self.versions == other.versions;
         let larger = |a: Option<usize>, b: Option<usize>| a.zip(b).map(|(a, b)| a.max(b));
         Need {
             row_prefix: a.get(..common).map(<[u8]>::to_vec),
@@ -169,18 +157,11 @@ fn cut(need: Need, test: &CellTest) -> Need {
     let columns = match test {
         CellTest::Families(families) => ColumnCut {
             others: None,
-            families: families
-                .iter()
-                .map(|f| (*f, Some(QualifierRange::all())))
-                .collect(),
+            families: families.iter().map(|f| (*f, Some(QualifierRange::all()))).collect(),
         },
         CellTest::Columns(family, range) => ColumnCut {
             others: None,
-            families: [(
-                *family,
-                Some(range.clone()).filter(|range| !range.is_empty()),
-            )]
-            .into(),
+            families: [(*family, Some(range.clone()).filter(|range| !range.is_empty()))].into(),
         },
         CellTest::Qualifier(pattern) => ColumnCut {
             others: Some(qualifiers(pattern)),
@@ -327,8 +308,7 @@ fn reach(node: &Node) -> Reach {
         Node::Sink | Node::Offset(_) | Node::PerRow(_) | Node::Condition { .. } => Reach::Row,
         Node::PerColumn(_) => Reach::Column,
         Node::Cells(tests) => {
-            let of_cell =
-                |test: &CellTest| test.reads_value() || matches!(test, CellTest::Timestamps(_));
+            let of_cell = |test: &CellTest| test.reads_value() || matches!(test, CellTest::Timestamps(_));
             if tests.iter().any(of_cell) {
                 Reach::Cell
             } else {
@@ -337,8 +317,6 @@ fn reach(node: &Node) -> Reach {
         }
         Node::Chain(members) => least(members, Reach::Uniform),
         Node::Interleave(members) => least(members, Reach::Cell),
-        Node::PassAll | Node::BlockAll | Node::Row(_) | Node::Strip | Node::Label(_) => {
-            Reach::Uniform
-        }
+        Node::PassAll | Node::BlockAll | Node::Row(_) | Node::Strip | Node::Label(_) => Reach::Uniform,
     }
 }

@@ -88,9 +88,7 @@ impl Pushdown {
         if self.no_cells {
             return Vec::new();
         }
-        cells.retain(|c| {
-            self.timestamps.contains(c.timestamp) && self.columns.contains(c.family, &c.qualifier)
-        });
+        cells.retain(|c| self.timestamps.contains(c.timestamp) && self.columns.contains(c.family, &c.qualifier));
         if let Some(versions) = self.versions {
             crate::evaluate::keep_newest(&mut cells, versions);
         }
@@ -172,9 +170,7 @@ impl QualifierRange {
     pub fn is_empty(&self) -> bool {
         match (&self.start, &self.end) {
             (Bound::Included(a), Bound::Included(b)) => a > b,
-            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
-                a >= b
-            }
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
             (_, Bound::Excluded(b)) => b.is_empty(),
             _ => false,
         }
@@ -209,11 +205,7 @@ impl QualifierRange {
             } else {
                 self.start.clone()
             },
-            end: if wider_end {
-                other.end.clone()
-            } else {
-                self.end.clone()
-            },
+            end: if wider_end { other.end.clone() } else { self.end.clone() },
         }
     }
 }
@@ -280,8 +272,7 @@ impl ColumnCut {
 
     /// Whether a column matters.
     pub fn contains(&self, family: FamilyId, qualifier: &[u8]) -> bool {
-        self.qualifiers(family)
-            .is_some_and(|range| range.contains(qualifier))
+        self.qualifiers(family).is_some_and(|range| range.contains(qualifier))
     }
 
     /// Whether no column matters.
@@ -320,10 +311,7 @@ impl ColumnCut {
         let families: BTreeMap<_, _> = families
             .map(|f| (*f, op(self.qualifiers(*f), other.qualifiers(*f))))
             .collect();
-        let families = families
-            .into_iter()
-            .filter(|(_, range)| *range != others)
-            .collect();
+        let families = families.into_iter().filter(|(_, range)| *range != others).collect();
         ColumnCut { others, families }
     }
 }
@@ -350,22 +338,9 @@ mod tests {
 
     #[test]
     fn ranges_meet_and_join() {
-        let keys = [
-            &b""[..],
-            b"\0",
-            b"a",
-            b"a\0",
-            b"aa",
-            b"ab",
-            b"ab\0",
-            b"b",
-            b"c",
-        ];
+        let keys = [&b""[..], b"\0", b"a", b"a\0", b"aa", b"ab", b"ab\0", b"b", b"c"];
         for a in ranges() {
-            assert!(
-                !a.is_empty() || !keys.iter().any(|key| a.contains(key)),
-                "{a:?}"
-            );
+            assert!(!a.is_empty() || !keys.iter().any(|key| a.contains(key)), "{a:?}");
             for b in ranges() {
                 let (both, hull) = (a.intersect(&b), a.hull(&b));
                 for key in keys {

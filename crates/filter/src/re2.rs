@@ -178,17 +178,11 @@ impl<'a> Parser<'a> {
         self.flush_atom();
         let tail = match self.prefix_state {
             Prefix::Open | Prefix::Ended => Tail::Empty,
-            Prefix::Closed(start) => {
-                match self
-                    .out
-                    .get(start..)
-                    .and_then(|tail| tail.strip_suffix('*'))
-                {
-                    Some(ANY_BYTE) => Tail::AnyBytes,
-                    Some(ANY_BUT_NEWLINE) => Tail::AnyButNewline,
-                    _ => Tail::Other,
-                }
-            }
+            Prefix::Closed(start) => match self.out.get(start..).and_then(|tail| tail.strip_suffix('*')) {
+                Some(ANY_BYTE) => Tail::AnyBytes,
+                Some(ANY_BUT_NEWLINE) => Tail::AnyButNewline,
+                _ => Tail::Other,
+            },
         };
         self.out.push_str(")\\z");
         Ok(Translation {
@@ -294,12 +288,7 @@ impl<'a> Parser<'a> {
         self.out.push('|');
     }
 
-    fn repeat(
-        &mut self,
-        low: u32,
-        high: Option<u32>,
-        was_repeat: bool,
-    ) -> Result<(), &'static str> {
+    fn repeat(&mut self, low: u32, high: Option<u32>, was_repeat: bool) -> Result<(), &'static str> {
         // Greediness cannot matter to a match of the whole subject.
         if self.input.first() == Some(&b'?') {
             self.skip(1);
@@ -354,9 +343,7 @@ impl<'a> Parser<'a> {
                 .iter()
                 .take(end.unwrap_or(quoted.len()))
                 .for_each(|b| self.push_literal(*b));
-            self.input = end
-                .and_then(|end| quoted.get(end + 2..))
-                .unwrap_or_default();
+            self.input = end.and_then(|end| quoted.get(end + 2..)).unwrap_or_default();
             return self.check_weight();
         }
         match self.input.get(1) {

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use std::fmt::Write as _;
 use stele_types::{
-    Cell, DeleteRule, Family, FamilyId, GroupId, TableId, TableName, TableSchema, TimeUnit,
-    Timestamp, ValueType,
+    Cell, DeleteRule, Family, FamilyId, GroupId, TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
 /// A table with the families `a`, `b` and `c`, numbered from 1.
@@ -25,10 +24,7 @@ pub(crate) fn schema() -> TableSchema {
         delete_rule: DeleteRule::BySequence,
         durability: None,
         deletion_protection: false,
-        families: (1..)
-            .map(FamilyId)
-            .zip(["a", "b", "c"].map(family))
-            .collect(),
+        families: (1..).map(FamilyId).zip(["a", "b", "c"].map(family)).collect(),
         next_family: FamilyId(4),
         groups: Vec::new(),
         tablet_bytes_max: 0,
@@ -47,11 +43,7 @@ pub(crate) fn cell(family: u32, qualifier: &str, timestamp: i64) -> Cell {
 pub(crate) fn row() -> Vec<Cell> {
     let cells = [(1, "x", 3), (1, "x", 2), (1, "x", 1), (1, "y", 2)];
     let more = [(2, "x", 5), (2, "x", 4), (2, "z", 1)];
-    cells
-        .into_iter()
-        .chain(more)
-        .map(|(f, q, t)| cell(f, q, t))
-        .collect()
+    cells.into_iter().chain(more).map(|(f, q, t)| cell(f, q, t)).collect()
 }
 
 /// A generator of random numbers that always gives the middle.

@@ -53,11 +53,7 @@ fn refuse(filter: Filter, expected: &str) {
     // Also where no row gets, and in the branch not taken.
     let hidden = Chain(vec![BlockAll, Interleave(vec![PassAll, filter.clone()])]);
     assert_eq!(hidden.compile(&schema()).unwrap_err(), error);
-    assert!(
-        condition(BlockAll, Some(filter), None)
-            .compile(&schema())
-            .is_err()
-    );
+    assert!(condition(BlockAll, Some(filter), None).compile(&schema()).is_err());
 }
 
 const ALL: &str = "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2 b:x@5=v5 b:x@4=v4 b:z@1=v1";
@@ -75,10 +71,7 @@ fn all_or_nothing() {
 
 #[test]
 fn tests_of_cells() {
-    check(
-        FamilyRegex(bytes("a")),
-        "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2",
-    );
+    check(FamilyRegex(bytes("a")), "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2");
     check(FamilyRegex(bytes("b|c")), "b:x@5=v5 b:x@4=v4 b:z@1=v1");
     check(FamilyRegex(bytes("nope")), "");
     check(QualifierRegex(bytes("[yz]")), "a:y@2=v2 b:z@1=v1");
@@ -90,37 +83,13 @@ fn tests_of_cells() {
         range("a", Bound::Included("x"), Bound::Excluded("y")),
         "a:x@3=v3 a:x@2=v2 a:x@1=v1",
     );
-    check(
-        range("a", Bound::Excluded("x"), Bound::Unbounded),
-        "a:y@2=v2",
-    );
-    check(
-        range("b", Bound::Unbounded, Bound::Included("x")),
-        "b:x@5=v5 b:x@4=v4",
-    );
+    check(range("a", Bound::Excluded("x"), Bound::Unbounded), "a:y@2=v2");
+    check(range("b", Bound::Unbounded, Bound::Included("x")), "b:x@5=v5 b:x@4=v4");
     check(range("a", Bound::Excluded("x"), Bound::Excluded("x")), "");
     check(range("nope", Bound::Unbounded, Bound::Unbounded), "");
-    check(
-        TimestampRange {
-            start: 2,
-            end: Some(4),
-        },
-        "a:x@3=v3 a:x@2=v2 a:y@2=v2",
-    );
-    check(
-        TimestampRange {
-            start: 4,
-            end: None,
-        },
-        "b:x@5=v5 b:x@4=v4",
-    );
-    check(
-        TimestampRange {
-            start: 4,
-            end: Some(4),
-        },
-        "",
-    );
+    check(TimestampRange { start: 2, end: Some(4) }, "a:x@3=v3 a:x@2=v2 a:y@2=v2");
+    check(TimestampRange { start: 4, end: None }, "b:x@5=v5 b:x@4=v4");
+    check(TimestampRange { start: 4, end: Some(4) }, "");
     let (start, end) = (Bound::Excluded(bytes("v3")), Bound::Included(bytes("v4")));
     check(ValueRange { start, end }, "b:x@4=v4");
     // v is 0x76; 1, 3 and 5 have bit 0 set.
@@ -140,50 +109,29 @@ fn limits_of_cells() {
     );
     check(CellsPerColumn(i32::MAX), ALL);
     check(CellsPerRow(1), "a:x@3=v3");
-    check(
-        CellsPerRow(5),
-        "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2 b:x@5=v5",
-    );
+    check(CellsPerRow(5), "a:x@3=v3 a:x@2=v2 a:x@1=v1 a:y@2=v2 b:x@5=v5");
     check(CellsPerRowOffset(0), ALL);
     check(CellsPerRowOffset(5), "b:x@4=v4 b:z@1=v1");
     check(CellsPerRowOffset(7), "");
     check(CellsPerRowOffset(i32::MAX), "");
-    check(
-        Chain(vec![CellsPerRowOffset(1), CellsPerRow(2)]),
-        "a:x@2=v2 a:x@1=v1",
-    );
-    check(
-        Chain(vec![CellsPerRow(2), CellsPerRowOffset(1)]),
-        "a:x@2=v2",
-    );
+    check(Chain(vec![CellsPerRowOffset(1), CellsPerRow(2)]), "a:x@2=v2 a:x@1=v1");
+    check(Chain(vec![CellsPerRow(2), CellsPerRowOffset(1)]), "a:x@2=v2");
     // Limits count what filters before them let through, and only that.
     let b = || FamilyRegex(bytes("b"));
     check(Chain(vec![CellsPerRow(5), b()]), "b:x@5=v5");
     check(Chain(vec![b(), CellsPerRow(2)]), "b:x@5=v5 b:x@4=v4");
-    let old = || TimestampRange {
-        start: 0,
-        end: Some(3),
-    };
+    let old = || TimestampRange { start: 0, end: Some(3) };
     check(Chain(vec![CellsPerColumn(1), old()]), "a:y@2=v2 b:z@1=v1");
-    check(
-        Chain(vec![old(), CellsPerColumn(1)]),
-        "a:x@2=v2 a:y@2=v2 b:z@1=v1",
-    );
+    check(Chain(vec![old(), CellsPerColumn(1)]), "a:x@2=v2 a:y@2=v2 b:z@1=v1");
     let two = || ValueRegex(bytes("v2"));
     check(Chain(vec![CellsPerColumn(1), two()]), "a:y@2=v2");
     check(Chain(vec![two(), CellsPerColumn(1)]), "a:x@2=v2 a:y@2=v2");
     let four = "a:x@3=v3 a:y@2=v2 b:x@5=v5 b:z@1=v1";
-    check(
-        Chain(vec![CellsPerColumn(2), CellsPerColumn(1), CellsPerRow(4)]),
-        four,
-    );
+    check(Chain(vec![CellsPerColumn(2), CellsPerColumn(1), CellsPerRow(4)]), four);
     let oldest = Interleave(vec![Chain(vec![old(), CellsPerRow(1)]), BlockAll]);
     check(Chain(vec![CellsPerColumn(1), oldest]), "a:y@2=v2");
     // Side by side, a limit counts for one member what the other leaves out.
-    let latest_twice = Interleave(vec![
-        Chain(vec![old(), CellsPerColumn(1)]),
-        CellsPerColumn(1),
-    ]);
+    let latest_twice = Interleave(vec![Chain(vec![old(), CellsPerColumn(1)]), CellsPerColumn(1)]);
     check(
         latest_twice,
         "a:x@3=v3 a:x@2=v2 a:y@2=v2 a:y@2=v2 b:x@5=v5 b:z@1=v1 b:z@1=v1",
@@ -197,17 +145,11 @@ fn interleave_pools_sorts_and_keeps_copies() {
     let y = || QualifierRegex(bytes("y"));
     let label = |l: &str| ApplyLabel(l.to_owned());
     check(Interleave(vec![y(), y()]), "a:y@2=v2 a:y@2=v2");
-    check(
-        Interleave(vec![QualifierRegex(bytes("z")), y()]),
-        "a:y@2=v2 b:z@1=v1",
-    );
+    check(Interleave(vec![QualifierRegex(bytes("z")), y()]), "a:y@2=v2 b:z@1=v1");
     check(Interleave(vec![BlockAll, BlockAll]), "");
     // Copies count for limits behind the interleave.
     let twice = || Interleave(vec![PassAll, PassAll]);
-    check(
-        Chain(vec![twice(), CellsPerRow(3)]),
-        "a:x@3=v3 a:x@3=v3 a:x@2=v2",
-    );
+    check(Chain(vec![twice(), CellsPerRow(3)]), "a:x@3=v3 a:x@3=v3 a:x@2=v2");
     check(Chain(vec![twice(), y(), CellsPerColumn(1)]), "a:y@2=v2");
     let rest = "b:x@5=v5 b:x@4=v4 b:x@4=v4 b:z@1=v1 b:z@1=v1";
     check(Chain(vec![twice(), CellsPerRowOffset(9)]), rest);
@@ -223,25 +165,16 @@ fn condition_filters_its_input() {
     let z = || QualifierRegex(bytes("z"));
     let y = || QualifierRegex(bytes("y"));
     check(condition(z(), Some(y()), Some(z())), "a:y@2=v2");
-    check(
-        condition(QualifierRegex(bytes("w")), Some(y()), Some(z())),
-        "b:z@1=v1",
-    );
+    check(condition(QualifierRegex(bytes("w")), Some(y()), Some(z())), "b:z@1=v1");
     check(condition(z(), None, Some(z())), "");
     check(condition(BlockAll, Some(y()), None), "");
     check(Chain(vec![y(), condition(z(), Some(PassAll), None)]), "");
     // A cell with an empty value is a cell.
-    check(
-        condition(Chain(vec![y(), StripValue]), Some(y()), None),
-        "a:y@2=v2",
-    );
+    check(condition(Chain(vec![y(), StripValue]), Some(y()), None), "a:y@2=v2");
     // Labels of the predicate go with its output.
     let predicate = Chain(vec![y(), ApplyLabel("p".to_owned())]);
     check(condition(predicate, Some(y()), None), "a:y@2=v2");
-    check(
-        condition(RowKeyRegex(bytes("x.*")), None, Some(y())),
-        "a:y@2=v2",
-    );
+    check(condition(RowKeyRegex(bytes("x.*")), None, Some(y())), "a:y@2=v2");
 }
 
 #[test]
@@ -255,23 +188,14 @@ fn sink_goes_past_what_encloses_it() {
     check(Chain(vec![beside(y()), z()]), "a:y@2=v2 b:z@1=v1");
     check(Chain(vec![beside(z()), z()]), "b:z@1=v1 b:z@1=v1");
     check(Chain(vec![beside(y()), BlockAll]), "a:y@2=v2");
-    check(
-        Chain(vec![beside(y()), RowKeyRegex(bytes("no"))]),
-        "a:y@2=v2",
-    );
+    check(Chain(vec![beside(y()), RowKeyRegex(bytes("no"))]), "a:y@2=v2");
     check(Chain(vec![beside(y()), StripValue, z()]), "a:y@2=v2 b:z@1=");
     // The label put on before the sink stays; the one behind it middle gets there.
     let sunk = Interleave(vec![PassAll, Chain(vec![y(), label("s"), Sink])]);
-    check(
-        Chain(vec![sunk, label("t"), CellsPerRow(1)]),
-        "a:x@3=v3[t] a:y@2=v2[s]",
-    );
+    check(Chain(vec![sunk, label("t"), CellsPerRow(1)]), "a:x@3=v3[t] a:y@2=v2[s]");
     // Through several levels.
     let deep = Chain(vec![beside(y()), CellsPerRow(1)]);
-    check(
-        Chain(vec![Interleave(vec![deep, z()]), BlockAll]),
-        "a:y@2=v2",
-    );
+    check(Chain(vec![Interleave(vec![deep, z()]), BlockAll]), "a:y@2=v2");
 }
 
 #[test]
@@ -281,34 +205,22 @@ fn transformers() {
     check(Chain(vec![y(), StripValue]), "a:y@2=");
     check(Chain(vec![y(), label(), StripValue]), "a:y@2=[a-1]");
     check(Chain(vec![y(), StripValue, label()]), "a:y@2=[a-1]");
-    check(
-        Chain(vec![y(), StripValue, ValueRegex(bytes(""))]),
-        "a:y@2=",
-    );
+    check(Chain(vec![y(), StripValue, ValueRegex(bytes(""))]), "a:y@2=");
     check(Chain(vec![y(), StripValue, ValueRegex(bytes("v2"))]), "");
 }
 
 #[test]
 fn refusals() {
     refuse(Chain(vec![]), "Chain must contain at least two RowFilters");
-    refuse(
-        Chain(vec![PassAll]),
-        "Chain must contain at least two RowFilters",
-    );
+    refuse(Chain(vec![PassAll]), "Chain must contain at least two RowFilters");
     refuse(
         Interleave(vec![PassAll]),
         "Interleave must contain at least two RowFilters",
     );
     let reason = "a sink filter cannot be used in a condition";
     refuse(condition(Sink, None, None), reason);
-    refuse(
-        condition(PassAll, Some(Chain(vec![PassAll, Sink])), None),
-        reason,
-    );
-    refuse(
-        condition(PassAll, None, Some(Interleave(vec![Sink, Sink]))),
-        reason,
-    );
+    refuse(condition(PassAll, Some(Chain(vec![PassAll, Sink])), None), reason);
+    refuse(condition(PassAll, None, Some(Interleave(vec![Sink, Sink]))), reason);
     for probability in [0.0, 1.0, -0.5, 1.5, f64::NAN, f64::INFINITY] {
         refuse(RowSample(probability), "row_sample_filter");
     }
@@ -316,23 +228,14 @@ fn refusals() {
         RowKeyRegex(bytes("")),
         "'row_key_regex_filter' : argument must not be empty",
     );
-    refuse(
-        RowKeyRegex(bytes("(")),
-        "'row_key_regex_filter' : missing closing )",
-    );
+    refuse(RowKeyRegex(bytes("(")), "'row_key_regex_filter' : missing closing )");
     refuse(FamilyRegex(bytes("")), "'family_name_regex_filter'");
     refuse(FamilyRegex(bytes("a:b")), "must not contain ':'");
     refuse(FamilyRegex(bytes("a**")), "bad repetition operator");
-    refuse(
-        QualifierRegex(bytes("[")),
-        "'column_qualifier_regex_filter'",
-    );
+    refuse(QualifierRegex(bytes("[")), "'column_qualifier_regex_filter'");
     refuse(ValueRegex(bytes("\\8")), "'value_regex_filter'");
     refuse(CellsPerRowOffset(-1), "'cells_per_row_offset_filter'");
-    refuse(
-        CellsPerRow(0),
-        "'cells_per_row_limit_filter' : argument must be > 0",
-    );
+    refuse(CellsPerRow(0), "'cells_per_row_limit_filter' : argument must be > 0");
     refuse(
         CellsPerColumn(0),
         "'cells_per_column_limit_filter' : argument must be > 0",
@@ -341,13 +244,7 @@ fn refusals() {
         CellsPerColumn(-1),
         "'cells_per_column_limit_filter' : argument must be > 0",
     );
-    refuse(
-        TimestampRange {
-            start: 2,
-            end: Some(1),
-        },
-        "'timestamp_range_filter'",
-    );
+    refuse(TimestampRange { start: 2, end: Some(1) }, "'timestamp_range_filter'");
     refuse(
         range("a", Bound::Included("b"), Bound::Included("a")),
         "'column_range_filter'",
@@ -368,29 +265,13 @@ fn one_label_in_a_chain() {
     let label = |l: &str| ApplyLabel(l.to_owned());
     let reason = "at most one apply_label_transformer";
     let refuse = |filter: Filter| {
-        assert!(
-            filter
-                .compile(&schema())
-                .unwrap_err()
-                .to_string()
-                .contains(reason)
-        );
+        assert!(filter.compile(&schema()).unwrap_err().to_string().contains(reason));
     };
     let accept = |filter: Filter| assert!(filter.compile(&schema()).is_ok(), "{filter:?}");
     refuse(Chain(vec![label("a"), label("a")]));
-    refuse(Chain(vec![
-        label("a"),
-        Interleave(vec![PassAll, label("b")]),
-    ]));
-    refuse(Chain(vec![
-        Interleave(vec![label("a"), PassAll]),
-        PassAll,
-        label("b"),
-    ]));
-    refuse(Chain(vec![
-        label("a"),
-        condition(PassAll, None, Some(label("b"))),
-    ]));
+    refuse(Chain(vec![label("a"), Interleave(vec![PassAll, label("b")])]));
+    refuse(Chain(vec![Interleave(vec![label("a"), PassAll]), PassAll, label("b")]));
+    refuse(Chain(vec![label("a"), condition(PassAll, None, Some(label("b")))]));
     refuse(Chain(vec![label("a"), condition(label("b"), None, None)]));
     refuse(Chain(vec![
         label("a"),
@@ -421,18 +302,9 @@ fn size_and_depth() {
     assert!(Chain(vec![PassAll; 10_239]).compile(&schema()).is_ok());
     assert!(Chain(vec![PassAll; 10_240]).compile(&schema()).is_err());
     let long = ValueBitmask(Bytes::from(vec![0; 20_479]));
-    assert!(matches!(
-        long.compile(&schema()),
-        Err(FilterError::Structure(_))
-    ));
-    let heavy = Interleave(vec![
-        ValueRegex(bytes("[a-c]{1000}[a-c]{1000}[a-c]{1000}"));
-        100
-    ]);
-    assert!(matches!(
-        heavy.compile(&schema()),
-        Err(FilterError::Structure(_))
-    ));
+    assert!(matches!(long.compile(&schema()), Err(FilterError::Structure(_))));
+    let heavy = Interleave(vec![ValueRegex(bytes("[a-c]{1000}[a-c]{1000}[a-c]{1000}")); 100]);
+    assert!(matches!(heavy.compile(&schema()), Err(FilterError::Structure(_))));
     let shown = ValueRegex(Bytes::from(vec![b'('; 5_000]))
         .compile(&schema())
         .unwrap_err();
@@ -462,11 +334,7 @@ fn copies_are_bounded() {
 
 #[test]
 fn a_sample_is_drawn_once() {
-    let sample = Chain(vec![
-        FamilyRegex(bytes("a")),
-        RowSample(0.5),
-        RowKeyRegex(bytes("r.*")),
-    ]);
+    let sample = Chain(vec![FamilyRegex(bytes("a")), RowSample(0.5), RowKeyRegex(bytes("r.*"))]);
     let compiled = sample.compile(&schema()).unwrap();
     let mut draws = 0;
     let mut rng = || {
@@ -495,26 +363,17 @@ fn pushdown_of_common_filters() {
     assert_eq!(key_only.families(), None);
 
     let latest = of(Chain(vec![FamilyRegex(bytes("a|b")), CellsPerColumn(1)]));
-    assert_eq!(
-        (latest.versions, latest.families()),
-        (Some(1), Some([a, b].into()))
-    );
+    assert_eq!((latest.versions, latest.families()), (Some(1), Some([a, b].into())));
 
     let column = of(Chain(vec![
         FamilyRegex(bytes("a")),
         QualifierRegex(bytes("x")),
-        TimestampRange {
-            start: 1,
-            end: Some(3),
-        },
+        TimestampRange { start: 1, end: Some(3) },
         CellsPerColumn(1),
         CellsPerRowOffset(2),
         CellsPerRow(3),
     ]));
-    let exact = column
-        .columns
-        .qualifiers(a)
-        .and_then(|range| range.as_exact());
+    let exact = column.columns.qualifiers(a).and_then(|range| range.as_exact());
     assert_eq!(exact, Some(&bytes("x")));
     assert_eq!(column.columns.qualifiers(b), None);
     assert_eq!((column.versions, column.cells), (Some(1), Some(5)));
@@ -533,16 +392,10 @@ fn pushdown_of_common_filters() {
         Chain(vec![FamilyRegex(bytes("a")), CellsPerColumn(1)]),
         range("b", Bound::Included("x"), Bound::Excluded("y")),
     ]));
-    assert_eq!(
-        (union.versions, union.families()),
-        (None, Some([a, b].into()))
-    );
+    assert_eq!((union.versions, union.families()), (None, Some([a, b].into())));
     assert!(!union.columns.contains(b, b"y"));
 
-    let rows = of(Chain(vec![
-        RowKeyRegex(bytes("user\\.[0-9]+")),
-        CellsPerRow(1),
-    ]));
+    let rows = of(Chain(vec![RowKeyRegex(bytes("user\\.[0-9]+")), CellsPerRow(1)]));
     assert_eq!(&rows.row_prefix[..], b"user.");
     let either = Interleave(vec![RowKeyRegex(bytes("us.*")), RowKeyRegex(bytes("uk.*"))]);
     assert_eq!(&of(either).row_prefix[..], b"u");

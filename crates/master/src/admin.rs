@@ -10,9 +10,7 @@ use bytes::Bytes;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use stele_catalog::{Catalog, CatalogError, TableEntry};
-use stele_client::{
-    FamilyChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableUpdate, TabletControl,
-};
+use stele_client::{FamilyChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableUpdate, TabletControl};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
 use tokio::sync::Mutex;
@@ -51,8 +49,7 @@ impl Master {
         &self,
         change: impl FnOnce(Arc<Master>) -> F + Send + 'static,
     ) -> ServiceResult<T> {
-        let stopped =
-            || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
+        let stopped = || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
         let changing = self.changing.clone().lock_owned().await;
         let master = self.this.upgrade().ok_or_else(stopped)?;
         let task = async move {
@@ -65,10 +62,7 @@ impl Master {
             drop(changing);
             outcome
         };
-        let outcome = self
-            .env
-            .spawn_join(Priority::Foreground, "table change", task)
-            .await;
+        let outcome = self.env.spawn_join(Priority::Foreground, "table change", task).await;
         outcome.unwrap_or_else(|_| Err(stopped()))
     }
 
@@ -78,11 +72,7 @@ impl Master {
 
     /// Makes a changed schema durable, then the law.
     async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
-        let schema = self
-            .catalog
-            .update_schema(next)
-            .await
-            .map_err(from_catalog)?;
+        let schema = self.catalog.update_schema(next).await.map_err(from_catalog)?;
         self.tablets.set_schema(schema.clone()).await;
         Ok(schema)
     }
@@ -96,11 +86,7 @@ impl Master {
     async fn delete_locked(&self, table: &TableName) -> ServiceResult<()> {
         let entry = self.entry(table)?;
         check_unprotected(&entry.schema)?;
-        let dropped = self
-            .catalog
-            .delete_table(table)
-            .await
-            .map_err(from_catalog)?;
+        let dropped = self.catalog.delete_table(table).await.map_err(from_catalog)?;
         self.tablets
             .drop_tablets(dropped.tablets().iter().map(|t| t.id).collect())
             .await;
@@ -123,10 +109,7 @@ impl Master {
         schema.id = TableId(ids.next().unwrap_or_default());
         let tablets: Vec<(TabletId, RowRange)> = ids.map(TabletId).zip(ranges).collect();
         let shared = Arc::new(schema.clone());
-        let made = self
-            .tablets
-            .create_tablets(shared.clone(), tablets.clone())
-            .await;
+        let made = self.tablets.create_tablets(shared.clone(), tablets.clone()).await;
         let committed = match made {
             Ok(()) => self.catalog.create_table(schema, tablets.clone()).await,
             Err(error) => {
@@ -159,9 +142,7 @@ impl Master {
     async fn delete_namespace_locked(&self, namespace: &str) -> ServiceResult<()> {
         let view = self.catalog.view();
         if !view.namespaces.contains_key(namespace) {
-            return Err(from_catalog(CatalogError::NoNamespace(
-                namespace.to_owned(),
-            )));
+            return Err(from_catalog(CatalogError::NoNamespace(namespace.to_owned())));
         }
         for table in view.tables_of(namespace) {
             check_unprotected(&table.schema)?;
@@ -169,10 +150,7 @@ impl Master {
         for table in view.tables_of(namespace) {
             self.delete_locked(&table.schema.name).await?;
         }
-        self.catalog
-            .delete_namespace(namespace)
-            .await
-            .map_err(from_catalog)
+        self.catalog.delete_namespace(namespace).await.map_err(from_catalog)
     }
 }
 
@@ -225,32 +203,20 @@ impl TableAdmin for Master {
             .await
     }
 
-    async fn update_table(
-        &self,
-        table: &TableName,
-        update: TableUpdate,
-    ) -> ServiceResult<Arc<TableSchema>> {
+    async fn update_table(&self, table: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
         let table = table.clone();
         self.carry_out(|master| async move {
             let entry = master.entry(&table)?;
-            master
-                .publish(schema::change_table(&entry.schema, update))
-                .await
+            master.publish(schema::change_table(&entry.schema, update)).await
         })
         .await
     }
 
-    async fn modify_families(
-        &self,
-        table: &TableName,
-        changes: Vec<FamilyChange>,
-    ) -> ServiceResult<Arc<TableSchema>> {
+    async fn modify_families(&self, table: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
         let table = table.clone();
         self.carry_out(|master| async move {
             let entry = master.entry(&table)?;
-            master
-                .publish(schema::change_families(&entry.schema, changes)?)
-                .await
+            master.publish(schema::change_families(&entry.schema, changes)?).await
         })
         .await
     }
@@ -270,32 +236,20 @@ impl TableAdmin for Master {
             .collect())
     }
 
-    async fn create_namespace(
-        &self,
-        namespace: &str,
-        front_end_data: Vec<u8>,
-    ) -> ServiceResult<()> {
+    async fn create_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
         schema::check_namespace(namespace)?;
         let namespace = namespace.to_owned();
         self.carry_out(|master| async move {
-            let created = master
-                .catalog
-                .create_namespace(&namespace, front_end_data.into());
+            let created = master.catalog.create_namespace(&namespace, front_end_data.into());
             created.await.map_err(from_catalog)
         })
         .await
     }
 
-    async fn update_namespace(
-        &self,
-        namespace: &str,
-        front_end_data: Vec<u8>,
-    ) -> ServiceResult<()> {
+    async fn update_namespace(&self, namespace: &str, front_end_data: Vec<u8>) -> ServiceResult<()> {
         let namespace = namespace.to_owned();
         self.carry_out(|master| async move {
-            let updated = master
-                .catalog
-                .update_namespace(&namespace, front_end_data.into());
+            let updated = master.catalog.update_namespace(&namespace, front_end_data.into());
             updated.await.map_err(from_catalog)
         })
         .await

@@ -4,18 +4,13 @@ use std::collections::BTreeMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResult, TableUpdate};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    ErrorKind, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableSchema, ValueType,
-    limits,
+    ErrorKind, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableSchema, ValueType, limits,
 };
 
 /// The schema of a new table.
 pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
     check_name("table", &table.name.table, limits::TABLE_NAME_BYTES_MAX)?;
-    check_name(
-        "namespace",
-        &table.name.namespace,
-        limits::TABLE_NAME_BYTES_MAX,
-    )?;
+    check_name("namespace", &table.name.namespace, limits::TABLE_NAME_BYTES_MAX)?;
     if table.granularity < 1 {
         return Err(ServiceError::invalid("the granularity must be at least 1"));
     }
@@ -45,10 +40,7 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
 }
 
 /// The schema after changes of families, or the error of the first that cannot be made.
-pub fn change_families(
-    schema: &TableSchema,
-    changes: Vec<FamilyChange>,
-) -> ServiceResult<TableSchema> {
+pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> ServiceResult<TableSchema> {
     let mut next = schema.clone();
     next.version += 1;
     for change in changes {
@@ -72,10 +64,7 @@ pub fn change_families(
             }
             FamilyChange::Drop { name } => {
                 if next.deletion_protection {
-                    let message = format!(
-                        "table {} is protected: its families cannot be dropped",
-                        next.name
-                    );
+                    let message = format!("table {} is protected: its families cannot be dropped", next.name);
                     return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
                 }
                 let Some((id, _)) = next.family_named(&name) else {
@@ -171,9 +160,7 @@ fn check_rule(rule: Option<&GcRule>) -> ServiceResult<()> {
 
 fn find_rule<T>(rule: &GcRule, look: &impl Fn(&GcRule) -> Option<T>) -> Option<T> {
     look(rule).or_else(|| match rule {
-        GcRule::Union(rules) | GcRule::Intersection(rules) => {
-            rules.iter().find_map(|r| find_rule(r, look))
-        }
+        GcRule::Union(rules) | GcRule::Intersection(rules) => rules.iter().find_map(|r| find_rule(r, look)),
         _ => None,
     })
 }

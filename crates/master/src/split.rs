@@ -43,11 +43,7 @@ impl Master {
         let Some((table, range)) = self.find(tablet) else {
             return Ok(false);
         };
-        let ids = self
-            .catalog
-            .allocate_ids(2)
-            .await
-            .map_err(crate::admin::from_catalog)?;
+        let ids = self.catalog.allocate_ids(2).await.map_err(crate::admin::from_catalog)?;
         let &[left, right] = &ids[..] else {
             return Ok(false);
         };
@@ -80,12 +76,7 @@ impl Master {
     }
 
     /// Replaces the record, however long it takes to know.
-    async fn replace(
-        &self,
-        table: &TableName,
-        old: TabletId,
-        new: &[(TabletId, RowRange)],
-    ) -> ServiceResult<()> {
+    async fn replace(&self, table: &TableName, old: TabletId, new: &[(TabletId, RowRange)]) -> ServiceResult<()> {
         loop {
             match self.catalog.replace_tablet(table, old, new.to_vec()).await {
                 Ok(()) => return Ok(()),

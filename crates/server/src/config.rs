@@ -165,9 +165,8 @@ pub struct Config {
 
 /// The reference of all settings, as a configuration file with everything commented out.
 pub fn describe() -> String {
-    let mut out = String::from(
-        "# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n",
-    );
+    let mut out =
+        String::from("# Settings of `stele start`. Each is also a flag (--key) and a variable (STELE_KEY).\n");
     for s in &SETTINGS {
         let flag = s.key.replace('_', "-");
         let variable = s.key.to_uppercase();
@@ -190,8 +189,7 @@ pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
     let file = match &args.config {
         None => BTreeMap::new(),
         Some(path) => {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+            let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
             parse_file(&text).with_context(|| format!("{}", path.display()))?
         }
     };
@@ -210,21 +208,14 @@ fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
         let text = match value {
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
-            other => bail!(
-                "{key}: expected a string or a whole number, found {}",
-                other.type_str()
-            ),
+            other => bail!("{key}: expected a string or a whole number, found {}", other.type_str()),
         };
         values.insert(key, text);
     }
     Ok(values)
 }
 
-fn resolve(
-    args: &StartArgs,
-    file: &BTreeMap<String, String>,
-    machine: u64,
-) -> anyhow::Result<Config> {
+fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> anyhow::Result<Config> {
     let text = |key: &str, flag: &Option<String>| -> String {
         let default = || {
             SETTINGS
@@ -233,18 +224,14 @@ fn resolve(
                 .map_or("", |s| s.default)
                 .to_owned()
         };
-        flag.clone()
-            .or_else(|| file.get(key).cloned())
-            .unwrap_or_else(default)
+        flag.clone().or_else(|| file.get(key).cloned()).unwrap_or_else(default)
     };
     let address = |key: &str, flag: &Option<String>| -> anyhow::Result<SocketAddr> {
         let text = text(key, flag);
         let resolved = std::net::ToSocketAddrs::to_socket_addrs(&text)
             .ok()
             .and_then(|mut found| found.next());
-        resolved.with_context(|| {
-            format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086")
-        })
+        resolved.with_context(|| format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086"))
     };
     let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
         sizes::parse_share(&text(key, flag), machine).map_err(|e| anyhow::anyhow!("{key}: {e}"))
@@ -282,10 +269,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
         );
     }
     if config.memory < MEMORY_MIN {
-        let (given, least) = (
-            sizes::show_bytes(config.memory),
-            sizes::show_bytes(MEMORY_MIN),
-        );
+        let (given, least) = (sizes::show_bytes(config.memory), sizes::show_bytes(MEMORY_MIN));
         bail!("memory: {given} is less than the smallest budget, {least}");
     }
     if !(1 << 20..=64 << 30).contains(&config.tablet_size) {
@@ -332,11 +316,7 @@ mod tests {
             memory: Some("1GiB".into()),
             ..StartArgs::default()
         };
-        let config = load_text(
-            "memory = \"25%\"\ndurability = \"flush\"\nfree_space_min = 1000",
-            &args,
-        )
-        .unwrap();
+        let config = load_text("memory = \"25%\"\ndurability = \"flush\"\nfree_space_min = 1000", &args).unwrap();
         assert_eq!(
             (config.memory, config.durability, config.free_space_min),
             (1 << 30, Durability::Flush, 1000)
@@ -346,21 +326,9 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let none = StartArgs::default();
-        assert!(
-            load_text("memroy = 1", &none)
-                .unwrap_err()
-                .contains("memroy")
-        );
-        assert!(
-            load_text("memory = true", &none)
-                .unwrap_err()
-                .contains("boolean")
-        );
-        assert!(
-            load_text("memory = \"1MiB\"", &none)
-                .unwrap_err()
-                .contains("smallest")
-        );
+        assert!(load_text("memroy = 1", &none).unwrap_err().contains("memroy"));
+        assert!(load_text("memory = true", &none).unwrap_err().contains("boolean"));
+        assert!(load_text("memory = \"1MiB\"", &none).unwrap_err().contains("smallest"));
         assert!(
             load_text("durability = \"maybe\"", &none)
                 .unwrap_err()
@@ -371,10 +339,6 @@ mod tests {
                 .unwrap_err()
                 .contains("another port")
         );
-        assert!(
-            load_text("http = \"nowhere\"", &none)
-                .unwrap_err()
-                .contains("nowhere")
-        );
+        assert!(load_text("http = \"nowhere\"", &none).unwrap_err().contains("nowhere"));
     }
 }

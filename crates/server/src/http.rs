@@ -64,11 +64,7 @@ impl Pages {
 }
 
 async fn index() -> &'static str {
-    concat!(
-        "stele ",
-        env!("CARGO_PKG_VERSION"),
-        "\n\n/healthz\n/readyz\n/metrics\n"
-    )
+    concat!("stele ", env!("CARGO_PKG_VERSION"), "\n\n/healthz\n/readyz\n/metrics\n")
 }
 
 async fn readyz(State(pages): State<Pages>) -> Response {

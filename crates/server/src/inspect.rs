@@ -17,10 +17,7 @@ use stele_types::CellKey;
 /// A file as text.
 pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
     let shown = path.display().to_string();
-    let name = path
-        .file_name()
-        .and_then(|n| n.to_str())
-        .unwrap_or_default();
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let content = Bytes::from(std::fs::read(path).with_context(|| shown.clone())?);
     if name.ends_with(".sst") {
         let file = in_memory(content).await?;
@@ -29,11 +26,7 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
     if content.starts_with(&stele_commitlog::format::SEGMENT_MAGIC) {
         let file = in_memory(content).await?;
         let describe = |record: &stele_commitlog::Record| {
-            if verbose {
-                mutations(record)
-            } else {
-                String::new()
-            }
+            if verbose { mutations(record) } else { String::new() }
         };
         return Ok(stele_commitlog::inspect(file, describe).await?);
     }

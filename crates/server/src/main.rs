@@ -94,7 +94,5 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
 }
 
 fn tool_runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }

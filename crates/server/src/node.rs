@@ -37,9 +37,7 @@ impl Node {
         let coord = EmbeddedCoord::open(storage.clone(), env.clone())
             .await
             .context("coordination")?;
-        let epoch = next_epoch(&*coord, "server")
-            .await
-            .context("coordination")?;
+        let epoch = next_epoch(&*coord, "server").await.context("coordination")?;
         let epoch = Epoch(
             u32::try_from(epoch)
                 .ok()
@@ -54,17 +52,9 @@ impl Node {
             free_bytes_min: config.free_space_min,
             ..ServerOptions::for_memory(config.memory)
         };
-        let (server, recovery) = TabletServer::start(
-            env.clone(),
-            storage,
-            &catalog,
-            epoch,
-            cache,
-            options,
-            metrics,
-        )
-        .await
-        .context("recovery")?;
+        let (server, recovery) = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)
+            .await
+            .context("recovery")?;
         let master = Master::new(env.clone(), catalog.clone(), server.clone());
         master.start_splitting();
         let service = Arc::new(Router::new(env, catalog, server.clone()));

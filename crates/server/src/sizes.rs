@@ -25,9 +25,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
             ));
         }
     };
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("{text:?} is not a size"))?;
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a size"))?;
     let bytes = number * scale as f64;
     if bytes >= 0.0 && bytes < u64::MAX as f64 {
         Ok(bytes as u64)
@@ -70,21 +68,13 @@ pub fn show_bytes(bytes: u64) -> String {
 /// What this process may use: the machine's memory, or less when a cgroup says so.
 pub fn memory_of_machine() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total
         .and_then(|rest| rest.trim().strip_suffix("kB"))
         .and_then(|n| n.trim().parse::<u64>().ok());
     // A machine that does not say gets a budget that fits the smallest ones.
     let machine = kib.map_or(1 << 30, |kib| kib * 1024);
-    let limit = |path: &str| {
-        std::fs::read_to_string(path)
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
+    let limit = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = own
         .lines()

@@ -73,27 +73,17 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     announce(config, &node, bigtable_at, http_at);
 
     let limits = CallLimits {
-        request_bytes_max: usize::try_from(config.memory / 4)
-            .unwrap_or(usize::MAX)
-            .max(300 << 20),
+        request_bytes_max: usize::try_from(config.memory / 4).unwrap_or(usize::MAX).max(300 << 20),
         ..CallLimits::default()
     };
-    let front_end = BigtableFrontEnd::with_limits(
-        node.service.clone(),
-        node.admin.clone(),
-        env.clone(),
-        &metrics,
-        limits,
-    );
+    let front_end =
+        BigtableFrontEnd::with_limits(node.service.clone(), node.admin.clone(), env.clone(), &metrics, limits);
     let (stop, mut stopped) = watch::channel(false);
     let serving = stele_bigtable::configure(Server::builder())
         .add_routes(front_end.into_router())
-        .serve_with_incoming_shutdown(
-            TcpIncoming::from(bigtable).with_nodelay(Some(true)),
-            async move {
-                let _ = stopped.wait_for(|stop| *stop).await;
-            },
-        );
+        .serve_with_incoming_shutdown(TcpIncoming::from(bigtable).with_nodelay(Some(true)), async move {
+            let _ = stopped.wait_for(|stop| *stop).await;
+        });
     let serving = tokio::spawn(serving);
 
     signals.next().await;
@@ -104,10 +94,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         match env.timeout(config.drain_timeout, serving).await {
             Ok(Ok(ended)) => ended.context("serving the Bigtable API")?,
             Ok(Err(join)) => return Err(anyhow::anyhow!("serving the Bigtable API: {join}")),
-            Err(_) => tracing::warn!(
-                "requests were still in flight after {:?}",
-                config.drain_timeout
-            ),
+            Err(_) => tracing::warn!("requests were still in flight after {:?}", config.drain_timeout),
         }
         let unflushed = node.server.shut_down().await;
         tracing::info!(unflushed, "stopped");
@@ -138,10 +125,7 @@ impl Signals {
     fn new() -> anyhow::Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("signal handler")?;
         let interrupt = signal(SignalKind::interrupt()).context("signal handler")?;
-        Ok(Signals {
-            terminate,
-            interrupt,
-        })
+        Ok(Signals { terminate, interrupt })
     }
 
     async fn next(&mut self) {

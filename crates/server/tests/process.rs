@@ -67,20 +67,12 @@ impl Server {
             .unwrap()
             .parse()
             .unwrap();
-        Server {
-            child,
-            bigtable,
-            http,
-        }
+        Server { child, bigtable, http }
     }
 
     fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.http).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
@@ -150,10 +142,7 @@ fn what_was_written_is_there_after_a_clean_stop_and_after_a_kill() {
 
     let server = Server::start(&data);
     let rows = text(&server.client(&["scan", "main/t"]));
-    assert!(
-        rows.contains("before stop") && rows.contains("before kill"),
-        "{rows}"
-    );
+    assert!(rows.contains("before stop") && rows.contains("before kill"), "{rows}");
     assert_eq!(server.stop(Signal::INT), Some(0));
 }
 
@@ -248,10 +237,7 @@ fn bad_settings_and_taken_ports_are_one_clear_line() {
     let config = scratch.path().join("stele.toml");
     std::fs::write(&config, "memroy = 1\n").unwrap();
     assert!(refusal(&["--config", config.to_str().unwrap()]).contains("memroy"));
-    assert!(
-        !Path::new(data).exists(),
-        "a start that fails leaves nothing behind"
-    );
+    assert!(!Path::new(data).exists(), "a start that fails leaves nothing behind");
 }
 
 #[test]
@@ -265,12 +251,7 @@ fn every_kind_of_file_can_be_inspected_while_the_server_runs() {
     server.client(&["put", "main/t", "row", "f:q=2"]);
     let mut kinds = std::collections::BTreeSet::new();
     for file in files_below(&data) {
-        let path = file
-            .strip_prefix(&data)
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
+        let path = file.strip_prefix(&data).unwrap().to_str().unwrap().to_owned();
         if path == "LOCK" {
             continue;
         }
@@ -281,10 +262,7 @@ fn every_kind_of_file_can_be_inspected_while_the_server_runs() {
             output.status.success() && !output.stdout.is_empty(),
             "{path}: {output:?}"
         );
-        kinds.insert(
-            path.split(['/', '-']).next().unwrap().to_owned()
-                + path.rsplit_once('.').map_or("", |(_, e)| e),
-        );
+        kinds.insert(path.split(['/', '-']).next().unwrap().to_owned() + path.rsplit_once('.').map_or("", |(_, e)| e));
     }
     let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
     assert_eq!(kinds, ["FORMAT", "coord", "loglog", "sstsst", "tablets"]);

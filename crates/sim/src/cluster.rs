@@ -126,11 +126,11 @@ impl Cluster {
         if let Some(node) = node {
             if end == End::Shutdown {
                 let server = node.server.clone();
-                let stop = node
-                    .env
-                    .spawn_join(Priority::Foreground, "shutdown", async move {
-                        server.shut_down().await
-                    });
+                let stop = node.env.spawn_join(
+                    Priority::Foreground,
+                    "shutdown",
+                    async move { server.shut_down().await },
+                );
                 // A medium in trouble may keep it from ending; then somebody kills it.
                 let _ = self.env.timeout(Duration::from_secs(60), stop).await;
             }
@@ -175,15 +175,9 @@ impl Cluster {
             };
             self.sim.note(&format!("start failed: {why}"));
             process.kill();
-            self.lose_process(if attempt % 2 == 0 {
-                End::Kill
-            } else {
-                End::PowerLoss
-            });
+            self.lose_process(if attempt % 2 == 0 { End::Kill } else { End::PowerLoss });
             if healthy {
-                return Err(format!(
-                    "the server does not start on a healthy medium: {why}"
-                ));
+                return Err(format!("the server does not start on a healthy medium: {why}"));
             }
             self.set_faults(FaultPlan::default());
         }
@@ -195,25 +189,12 @@ async fn open_node(process: Process, env: Env, storage: Arc<dyn Storage>) -> Res
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
         .await
         .map_err(|e| format!("coordinator: {e}"))?;
-    let epoch = next_epoch(&*coord, "server")
-        .await
-        .map_err(|e| format!("epoch: {e}"))?;
-    let catalog = Catalog::load(coord)
-        .await
-        .map_err(|e| format!("catalog: {e}"))?;
+    let epoch = next_epoch(&*coord, "server").await.map_err(|e| format!("epoch: {e}"))?;
+    let catalog = Catalog::load(coord).await.map_err(|e| format!("catalog: {e}"))?;
     let catalog = Arc::new(catalog);
     let cache = Arc::new(Cache::with_shards(32 << 10, 1));
     let epoch = Epoch(u32::try_from(epoch).unwrap_or(u32::MAX));
-    let started = TabletServer::start(
-        env.clone(),
-        storage,
-        &catalog,
-        epoch,
-        cache,
-        options(),
-        &Metrics::new(),
-    )
-    .await;
+    let started = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options(), &Metrics::new()).await;
     let (server, _) = started.map_err(|e| e.to_string())?;
     let master = Master::new(env.clone(), catalog.clone(), server.clone());
     master.start_splitting();
@@ -241,9 +222,7 @@ impl Node {
         client: &Env,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, NoAnswer> {
-        let answer = self
-            .env
-            .spawn_join(Priority::Foreground, "request", request);
+        let answer = self.env.spawn_join(Priority::Foreground, "request", request);
         match client.timeout(PATIENCE, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => Err(NoAnswer),

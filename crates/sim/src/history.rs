@@ -61,9 +61,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
             latest: Some(0),
             answered: true,
         };
-        Register {
-            writes: vec![first],
-        }
+        Register { writes: vec![first] }
     }
 
     /// A write begins; the result names it.
@@ -97,11 +95,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
 
     /// The server has recovered: no answered write that has not happened by now ever will.
     pub fn recovered(&mut self, now: Moment) {
-        for write in self
-            .writes
-            .iter_mut()
-            .filter(|w| w.answered && w.latest.is_none())
-        {
+        for write in self.writes.iter_mut().filter(|w| w.answered && w.latest.is_none()) {
             write.latest = Some(now);
         }
     }
@@ -143,11 +137,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
     }
 
     fn explain(&self, value: &V, candidates: &[usize], began: Moment, ended: Moment) -> String {
-        let certain = self
-            .writes
-            .iter()
-            .rev()
-            .find(|w| w.by.is_some_and(|by| by < began));
+        let certain = self.writes.iter().rev().find(|w| w.by.is_some_and(|by| by < began));
         let Some(&last) = candidates.last() else {
             return format!(
                 "a read in {began}..{ended} saw {value:?}, which nobody wrote; last certain write: {certain:?}"
@@ -196,13 +186,7 @@ impl Counter {
     }
 
     /// An addition ends; `told` is the sum in its answer, if that has one.
-    pub fn end(
-        &mut self,
-        addition: usize,
-        outcome: Outcome,
-        told: Option<i64>,
-        now: Moment,
-    ) -> Result<(), String> {
+    pub fn end(&mut self, addition: usize, outcome: Outcome, told: Option<i64>, now: Moment) -> Result<(), String> {
         let began = self.additions[addition].began;
         match outcome {
             Outcome::Acknowledged => self.additions[addition].acknowledged = Some(now),
@@ -215,9 +199,7 @@ impl Counter {
                 "two increments were told {told}: one began at {began}, the other is {twin:?}"
             ));
         }
-        let later = |a: &&Addition| {
-            a.acknowledged.is_some_and(|at| at < began) && a.told.is_some_and(|t| t >= told)
-        };
+        let later = |a: &&Addition| a.acknowledged.is_some_and(|at| at < began) && a.told.is_some_and(|t| t >= told);
         if let Some(before) = self.additions.iter().find(later) {
             return Err(format!(
                 "an increment that began at {began} was told {told}, after {before:?}"
@@ -234,11 +216,7 @@ impl Counter {
             .iter()
             .filter(|a| a.acknowledged.is_some_and(|at| at < began))
             .count() as i64;
-        let possible = self
-            .additions
-            .iter()
-            .filter(|a| !a.refused && a.began < ended)
-            .count() as i64;
+        let possible = self.additions.iter().filter(|a| !a.refused && a.began < ended).count() as i64;
         if (certain..=possible).contains(&sum) {
             Ok(())
         } else {
@@ -295,9 +273,7 @@ impl Histories {
         let began = register.writes[write].began;
         match outcome {
             Outcome::Acknowledged => self.settle(began),
-            Outcome::Failed => self
-                .failed
-                .push((Failed::Write(row.to_vec(), slot, write), now)),
+            Outcome::Failed => self.failed.push((Failed::Write(row.to_vec(), slot, write), now)),
             Outcome::Refused | Outcome::Unknown => {}
         }
     }
@@ -316,9 +292,7 @@ impl Histories {
         let began = counter.additions[addition].began;
         match outcome {
             Outcome::Acknowledged => self.settle(began),
-            Outcome::Failed => self
-                .failed
-                .push((Failed::Addition(row.to_vec(), addition), now)),
+            Outcome::Failed => self.failed.push((Failed::Addition(row.to_vec(), addition), now)),
             Outcome::Refused | Outcome::Unknown => {}
         }
         checked
@@ -330,9 +304,7 @@ impl Histories {
             match failed {
                 failed if learned >= began => self.failed.push((failed, learned)),
                 Failed::Write(row, slot, write) => self.register(&row, slot).refuse(write),
-                Failed::Addition(row, addition) => {
-                    self.counter(&row).additions[addition].refused = true
-                }
+                Failed::Addition(row, addition) => self.counter(&row).additions[addition].refused = true,
             }
         }
     }
@@ -341,9 +313,7 @@ impl Histories {
     pub fn recovered(&mut self) {
         let now = self.tick();
         self.failed.clear();
-        self.registers
-            .values_mut()
-            .for_each(|register| register.recovered(now));
+        self.registers.values_mut().for_each(|register| register.recovered(now));
     }
 }
 
@@ -371,13 +341,11 @@ mod tests {
                     register.end(write, outcome, now + 1);
                 }
                 "!" => register.recovered(now),
-                _ => verdicts.push(
-                    if register.check(&rest.parse().unwrap(), now, now + 1).is_ok() {
-                        'y'
-                    } else {
-                        'n'
-                    },
-                ),
+                _ => verdicts.push(if register.check(&rest.parse().unwrap(), now, now + 1).is_ok() {
+                    'y'
+                } else {
+                    'n'
+                }),
             }
         }
         assert_eq!(verdicts, expected, "{script}");
@@ -400,18 +368,11 @@ mod tests {
         let mut counter = Counter::default();
         let (a, b, c) = (counter.begin(1), counter.begin(2), counter.begin(3));
         assert!(counter.end(a, Outcome::Acknowledged, Some(1), 4).is_ok());
-        assert!(
-            counter.end(b, Outcome::Acknowledged, Some(1), 5).is_err(),
-            "told twice"
-        );
+        assert!(counter.end(b, Outcome::Acknowledged, Some(1), 5).is_err(), "told twice");
         assert!(counter.end(c, Outcome::Unknown, None, 6).is_ok());
         assert!(counter.check(1, 7, 8).is_err() && counter.check(2, 7, 8).is_ok());
         assert!(counter.check(3, 7, 8).is_ok() && counter.check(4, 7, 8).is_err());
         let late = counter.begin(9);
-        assert!(
-            counter
-                .end(late, Outcome::Acknowledged, Some(1), 10)
-                .is_err()
-        );
+        assert!(counter.end(late, Outcome::Acknowledged, Some(1), 10).is_err());
     }
 }

@@ -42,9 +42,7 @@ enum Command {
 
 fn planted_bug(name: &str) -> Result<PlantedBug, String> {
     let found = PlantedBug::ALL.iter().find(|(known, _)| *known == name);
-    found
-        .map(|(_, bug)| *bug)
-        .ok_or_else(|| "no such bug".to_owned())
+    found.map(|(_, bug)| *bug).ok_or_else(|| "no such bug".to_owned())
 }
 
 fn main() -> Result<()> {
@@ -67,11 +65,7 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
     check_planted(planted.is_some())?;
     let (mut failed, mut totals) = (Vec::new(), Totals::default());
     for seed in seeds.clone() {
-        let verdict = run(Plan {
-            seed,
-            planted,
-            prints,
-        });
+        let verdict = run(Plan { seed, planted, prints });
         totals.add(&verdict);
         if !verdict.violations.is_empty() {
             report(seed, &verdict);
@@ -122,11 +116,7 @@ fn find_planted(seeds: u64) -> Result<()> {
                 planted: Some(bug),
                 prints: false,
             });
-            verdict
-                .violations
-                .into_iter()
-                .next()
-                .map(|violation| (seed, violation))
+            verdict.violations.into_iter().next().map(|violation| (seed, violation))
         });
         match found {
             Some((seed, violation)) => println!("{name}: found by seed {seed}: {violation}"),

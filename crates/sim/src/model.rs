@@ -20,8 +20,7 @@
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::{
-    Cell, DeleteRule, FamilyId, GcView, GroupId, Mutation, RowMutation, RowRange, TableSchema,
-    Timestamp, ValueType,
+    Cell, DeleteRule, FamilyId, GcView, GroupId, Mutation, RowMutation, RowRange, TableSchema, Timestamp, ValueType,
 };
 
 /// A cell as tests state it: family, qualifier, timestamp, value.
@@ -134,12 +133,9 @@ impl Model {
             row.writes.retain(|write| {
                 write.group != group
                     || write.number > through
-                    || !markers
-                        .iter()
-                        .any(|marker| marker.hides(write, schema.delete_rule))
+                    || !markers.iter().any(|marker| marker.hides(write, schema.delete_rule))
             });
-            row.markers
-                .retain(|m| m.group != group || m.number > through);
+            row.markers.retain(|m| m.group != group || m.number > through);
             // What comes back takes its place among the versions.
             row.note_positions(schema, newest);
         }
@@ -150,21 +146,12 @@ impl Model {
         let mut answer: BTreeMap<(FamilyId, Bytes), BTreeMap<Timestamp, Bytes>> = BTreeMap::new();
         let mut previous: Option<(FamilyId, &Bytes, std::cmp::Reverse<Timestamp>)> = None;
         for cell in cells {
-            let place = (
-                cell.family,
-                &cell.qualifier,
-                std::cmp::Reverse(cell.timestamp),
-            );
+            let place = (cell.family, &cell.qualifier, std::cmp::Reverse(cell.timestamp));
             if previous.is_some_and(|previous| previous >= place) {
-                return Err(format!(
-                    "cells are out of order or twice there: {}",
-                    show(cells)
-                ));
+                return Err(format!("cells are out of order or twice there: {}", show(cells)));
             }
             previous = Some(place);
-            let column = answer
-                .entry((cell.family, cell.qualifier.clone()))
-                .or_default();
+            let column = answer.entry((cell.family, cell.qualifier.clone())).or_default();
             column.insert(cell.timestamp, cell.value.clone());
         }
         let empty = Row::default();
@@ -173,18 +160,17 @@ impl Model {
         columns.extend(answer.keys().cloned());
         for column in columns {
             let given = answer.remove(&column).unwrap_or_default();
-            self.check_column(model, &column, given, now_micros)
-                .map_err(|why| {
-                    format!(
-                        "row {} column {}:{}: {why}\nanswer {}\nwrites {:?}\nmarkers {:?}",
-                        row.escape_ascii(),
-                        column.0,
-                        column.1.escape_ascii(),
-                        show(cells),
-                        model.writes,
-                        model.markers
-                    )
-                })?;
+            self.check_column(model, &column, given, now_micros).map_err(|why| {
+                format!(
+                    "row {} column {}:{}: {why}\nanswer {}\nwrites {:?}\nmarkers {:?}",
+                    row.escape_ascii(),
+                    column.0,
+                    column.1.escape_ascii(),
+                    show(cells),
+                    model.writes,
+                    model.markers
+                )
+            })?;
         }
         Ok(())
     }
@@ -208,15 +194,11 @@ impl Model {
                 }
                 Some(value) if !possible.contains(&Some(value.clone())) => {
                     let value = value.escape_ascii();
-                    return Err(format!(
-                        "version {timestamp} is {value}, which is none of {possible:?}"
-                    ));
+                    return Err(format!("version {timestamp} is {value}, which is none of {possible:?}"));
                 }
                 Some(_) => position += 1,
                 None if !garbage && !possible.contains(&None) => {
-                    return Err(format!(
-                        "version {timestamp} is missing; it may be any of {possible:?}"
-                    ));
+                    return Err(format!("version {timestamp} is missing; it may be any of {possible:?}"));
                 }
                 None => {}
             }
@@ -234,8 +216,7 @@ impl Model {
             return vec![None];
         }
         let dropped = row.positions.get(version).into_iter().flatten();
-        let dropped =
-            dropped.filter(|(_, position)| self.is_garbage(version, *position, now_micros));
+        let dropped = dropped.filter(|(_, position)| self.is_garbage(version, *position, now_micros));
         let mut since: Vec<u64> = dropped.map(|(number, _)| *number).collect();
         since.push(0);
         let mut possible: Vec<_> = since
@@ -294,8 +275,7 @@ impl Model {
         };
         let version = (cell.family, cell.qualifier.clone(), cell.timestamp);
         // Operands are folded; of a dropped family it is no longer known whether it had any.
-        let folded = aggregate(&self.schema, cell.family).is_some()
-            || !self.schema.families.contains_key(&cell.family);
+        let folded = aggregate(&self.schema, cell.family).is_some() || !self.schema.families.contains_key(&cell.family);
         cell.kind.is_delete()
             || model
                 .writes
@@ -313,15 +293,14 @@ impl Row {
             };
             let qualifier = qualifier.cloned();
             let markers = groups.into_iter().map(|group| (group, qualifier.clone()));
-            self.markers
-                .extend(markers.map(|(group, qualifier)| Marker {
-                    number,
-                    group,
-                    family,
-                    qualifier,
-                    from,
-                    to,
-                }));
+            self.markers.extend(markers.map(|(group, qualifier)| Marker {
+                number,
+                group,
+                family,
+                qualifier,
+                from,
+                to,
+            }));
         };
         match mutation {
             Mutation::Put {
@@ -355,12 +334,8 @@ impl Row {
                 });
             }
             Mutation::DeleteRow { up_to } => mark(None, None, Timestamp::MIN, *up_to),
-            Mutation::DeleteFamily { family, up_to } => {
-                mark(Some(*family), None, Timestamp::MIN, *up_to)
-            }
-            Mutation::DeleteFamilyVersion { family, timestamp } => {
-                mark(Some(*family), None, *timestamp, *timestamp)
-            }
+            Mutation::DeleteFamily { family, up_to } => mark(Some(*family), None, Timestamp::MIN, *up_to),
+            Mutation::DeleteFamilyVersion { family, timestamp } => mark(Some(*family), None, *timestamp, *timestamp),
             Mutation::DeleteColumn {
                 family,
                 qualifier,
@@ -378,10 +353,7 @@ impl Row {
     }
 
     fn columns(&self) -> BTreeSet<(FamilyId, Bytes)> {
-        self.writes
-            .iter()
-            .map(|w| (w.version.0, w.version.1.clone()))
-            .collect()
+        self.writes.iter().map(|w| (w.version.0, w.version.1.clone())).collect()
     }
 
     fn timestamps(&self, column: &(FamilyId, Bytes)) -> BTreeSet<Timestamp> {
@@ -395,11 +367,7 @@ impl Row {
     /// What the writes to a version after write `since` come to.
     fn value(&self, schema: &TableSchema, version: &VersionName, since: u64) -> Option<Bytes> {
         let mut value: Option<Bytes> = None;
-        for write in self
-            .writes
-            .iter()
-            .filter(|w| w.version == *version && w.number > since)
-        {
+        for write in self.writes.iter().filter(|w| w.version == *version && w.number > since) {
             if self
                 .markers
                 .iter()
@@ -408,8 +376,7 @@ impl Row {
                 continue;
             }
             value = Some(match (value, aggregate(schema, version.0)) {
-                (Some(older), Some(kind)) if write.adds => match kind.combine(&older, &write.value)
-                {
+                (Some(older), Some(kind)) if write.adds => match kind.combine(&older, &write.value) {
                     Some(combined) => Bytes::copy_from_slice(&combined),
                     None => write.value.clone(),
                 },
@@ -425,10 +392,7 @@ impl Row {
             for timestamp in self.timestamps(&column).into_iter().rev() {
                 let version = (column.0, column.1.clone(), timestamp);
                 if self.value(schema, &version, 0).is_some() {
-                    self.positions
-                        .entry(version)
-                        .or_default()
-                        .push((number, position));
+                    self.positions.entry(version).or_default().push((number, position));
                     position += 1;
                 }
             }

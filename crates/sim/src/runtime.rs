@@ -104,10 +104,7 @@ impl Sim {
     }
 
     /// Runs everything until `future` has its result, as a task of a process of its own.
-    pub fn run<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Result<T, Stalled> {
+    pub fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T, Stalled> {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
         let main = async move {
@@ -276,10 +273,7 @@ impl Scheduler {
         let Some((id, mut future, waker)) = self.pick()? else {
             return Ok(());
         };
-        let done = future
-            .as_mut()
-            .poll(&mut Context::from_waker(&waker))
-            .is_ready();
+        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut inner = self.inner.lock();
         // The process may have ended while its task ran.
         if done {
@@ -337,9 +331,7 @@ impl Scheduler {
             }
             let from = (inner.now + Duration::from_nanos(1), 0);
             let later = inner.timers.split_off(&from);
-            std::mem::replace(&mut inner.timers, later)
-                .into_values()
-                .collect()
+            std::mem::replace(&mut inner.timers, later).into_values().collect()
         };
         due.into_iter().for_each(Waker::wake);
         Ok(())
@@ -368,10 +360,7 @@ impl Inner {
         self.tasks
             .values()
             .for_each(|task| *counts.entry(task.name).or_default() += 1);
-        let names: Vec<String> = counts
-            .iter()
-            .map(|(name, count)| format!("{count} {name}"))
-            .collect();
+        let names: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
         names.join(", ")
     }
 }
@@ -421,9 +410,7 @@ impl Future for Sleep {
         }
         let timer = inner.next_timer;
         inner.next_timer += 1;
-        inner
-            .timers
-            .insert((this.deadline, timer), cx.waker().clone());
+        inner.timers.insert((this.deadline, timer), cx.waker().clone());
         this.timer = Some(timer);
         Poll::Pending
     }

@@ -84,9 +84,7 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<(u64, us
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|_| spawn(Box::pin(workload.clone().client(operations))))
         .collect();
-    clients.push(spawn(Box::pin(
-        workload.clone().administrate(operations / 40),
-    )));
+    clients.push(spawn(Box::pin(workload.clone().administrate(operations / 40))));
     let mut clients = Box::pin(join_all(clients));
     let (mut lives, mut tablets) = (1, 0);
     loop {
@@ -149,9 +147,7 @@ async fn faults(cluster: &Cluster) -> FaultPlan {
                 ..plan
             };
         }
-        4 => {
-            plan.space_limit = Some(cluster.stored_bytes().await + 4_000 + env.random_below(40_000))
-        }
+        4 => plan.space_limit = Some(cluster.stored_bytes().await + 4_000 + env.random_below(40_000)),
         5 => (plan.latency_min, plan.latency_max) = (micros(500), micros(8_000)),
         _ => {}
     }
@@ -162,8 +158,8 @@ async fn faults(cluster: &Cluster) -> FaultPlan {
 fn jump_wall_clock(cluster: &Cluster) {
     const HOUR_MICROS: i64 = 3_600_000_000;
     if cluster.env().random_below(8) == 0 {
-        cluster.sim().jump_wall_clock(
-            cluster.env().random_below(2 * HOUR_MICROS as u64) as i64 - HOUR_MICROS,
-        );
+        cluster
+            .sim()
+            .jump_wall_clock(cluster.env().random_below(2 * HOUR_MICROS as u64) as i64 - HOUR_MICROS);
     }
 }

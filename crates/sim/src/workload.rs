@@ -23,12 +23,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation,
-    RmwRule, ServiceError, ServiceResult, TableAdmin, TableService,
+    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RmwRule, ServiceError,
+    ServiceResult, TableAdmin, TableService,
 };
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation,
-    RowRange, RowSet, TableName, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Cell, Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet,
+    TableName, TimeUnit, Timestamp, ValueType,
 };
 
 /// Values and deletes.
@@ -136,12 +136,12 @@ impl Workload {
         let node = self.running_node().await;
         let master = node.master.clone();
         let made = node
-            .call(self.cluster.env(), async move {
-                master.create_table(new_table()).await
-            })
+            .call(
+                self.cluster.env(),
+                async move { master.create_table(new_table()).await },
+            )
             .await;
-        made.map_err(|_| "no answer".to_owned())?
-            .map_err(|e| e.to_string())?;
+        made.map_err(|_| "no answer".to_owned())?.map_err(|e| e.to_string())?;
         Ok(())
     }
 
@@ -203,11 +203,7 @@ impl Workload {
     }
 
     async fn write_rows(&self, node: &Node) {
-        let count = if self.below(3) == 0 {
-            1 + self.below(4)
-        } else {
-            1
-        };
+        let count = if self.below(3) == 0 { 1 + self.below(4) } else { 1 };
         let mut rows: Vec<(Bytes, usize, u64, bool)> = (0..count)
             .map(|_| {
                 (
@@ -227,14 +223,7 @@ impl Workload {
             let now = histories.tick();
             let slots = (0..SLOTS).filter(|s| s == slot || *deletes);
             let writes: Vec<(usize, usize)> = slots
-                .map(|s| {
-                    (
-                        s,
-                        histories
-                            .register(row, s)
-                            .begin((s == *slot).then_some(*value), now),
-                    )
-                })
+                .map(|s| (s, histories.register(row, s).begin((s == *slot).then_some(*value), now)))
                 .collect();
             begun.push(writes);
         }
@@ -245,26 +234,18 @@ impl Workload {
         };
         let router = node.router.clone();
         let answer = node
-            .call(self.cluster.env(), async move {
-                router.mutate_rows(request).await
-            })
+            .call(self.cluster.env(), async move { router.mutate_rows(request).await })
             .await;
         let answers: Vec<Outcome> = match &answer {
             Ok(Ok(results)) => results.iter().map(outcome).collect(),
-            Ok(Err(error)) => rows
-                .iter()
-                .map(|_| outcome::<()>(&Err(error.clone())))
-                .collect(),
+            Ok(Err(error)) => rows.iter().map(|_| outcome::<()>(&Err(error.clone()))).collect(),
             Err(_) => rows.iter().map(|_| Outcome::Unknown).collect(),
         };
         for (((row, slot, value, _), writes), answer) in rows.iter().zip(begun).zip(answers) {
             for (slot, write) in writes {
                 self.histories.lock().end_write(row, slot, write, answer);
             }
-            self.note_write(
-                &format!("write {} slot {slot} = {value}", row.escape_ascii()),
-                answer,
-            );
+            self.note_write(&format!("write {} slot {slot} = {value}", row.escape_ascii()), answer);
         }
     }
 
@@ -299,17 +280,15 @@ impl Workload {
         };
         let router = node.router.clone();
         let answer = node
-            .call(self.cluster.env(), async move {
-                router.read_modify_write(request).await
-            })
+            .call(
+                self.cluster.env(),
+                async move { router.read_modify_write(request).await },
+            )
             .await;
         let (outcome, told) = match &answer {
             Ok(result) => (
                 outcome(result),
-                result
-                    .as_ref()
-                    .ok()
-                    .and_then(|cells| number(&cells.first()?.value)),
+                result.as_ref().ok().and_then(|cells| number(&cells.first()?.value)),
             ),
             Err(_) => (Outcome::Unknown, None),
         };
@@ -342,9 +321,7 @@ impl Workload {
         };
         let router = node.router.clone();
         let answer = node
-            .call(self.cluster.env(), async move {
-                router.mutate_rows(request).await
-            })
+            .call(self.cluster.env(), async move { router.mutate_rows(request).await })
             .await;
         let outcome = match &answer {
             Ok(Ok(results)) => results.first().map_or(Outcome::Unknown, outcome),
@@ -355,14 +332,8 @@ impl Workload {
     }
 
     fn end_addition(&self, name: &[u8], addition: usize, outcome: Outcome, told: Option<i64>) {
-        let checked = self
-            .histories
-            .lock()
-            .end_addition(name, addition, outcome, told);
-        self.note_write(
-            &format!("add to {} told {told:?}", name.escape_ascii()),
-            outcome,
-        );
+        let checked = self.histories.lock().end_addition(name, addition, outcome, told);
+        self.note_write(&format!("add to {} told {told:?}", name.escape_ascii()), outcome);
         if let Err(why) = checked {
             self.violate(format!("{}: {why}", name.escape_ascii()));
         }
@@ -400,9 +371,10 @@ impl Workload {
         };
         let router = node.router.clone();
         let answer = node
-            .call(self.cluster.env(), async move {
-                router.check_and_mutate(request).await
-            })
+            .call(
+                self.cluster.env(),
+                async move { router.check_and_mutate(request).await },
+            )
             .await;
         let outcome = answer.as_ref().map_or(Outcome::Unknown, outcome);
         let won = matches!(answer, Ok(Ok(false)));
@@ -414,10 +386,7 @@ impl Workload {
             of_row[index].refused = outcome == Outcome::Refused || matches!(answer, Ok(Ok(true)));
             of_row.iter().filter(|claim| claim.won).count()
         };
-        self.note_write(
-            &format!("claim {} for {value} won {won}", row.escape_ascii()),
-            outcome,
-        );
+        self.note_write(&format!("claim {} for {value} won {won}", row.escape_ascii()), outcome);
         if winners > 1 {
             self.violate(format!(
                 "{} was claimed by {:?}",
@@ -436,11 +405,7 @@ impl Workload {
             return;
         };
         let ended = self.tick();
-        let cells = rows
-            .into_iter()
-            .next()
-            .map(|(_, cells)| cells)
-            .unwrap_or_default();
+        let cells = rows.into_iter().next().map(|(_, cells)| cells).unwrap_or_default();
         self.check_row(&row, &cells, began, ended);
     }
 
@@ -485,11 +450,7 @@ impl Workload {
             let mut stream = router.read_rows(request).await?;
             let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
             while let Some(batch) = stream.next().await? {
-                rows.extend(
-                    batch
-                        .rows()
-                        .map(|(row, cells)| (row.clone(), cells.to_vec())),
-                );
+                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
             }
             Ok::<_, ServiceError>(rows)
         };
@@ -527,29 +488,19 @@ impl Workload {
         }
     }
 
-    fn check_slots(
-        &self,
-        row: &[u8],
-        cells: &[Cell],
-        began: Moment,
-        ended: Moment,
-    ) -> Result<(), String> {
+    fn check_slots(&self, row: &[u8], cells: &[Cell], began: Moment, ended: Moment) -> Result<(), String> {
         let mut slots: [BTreeMap<&[u8], u64>; SLOTS] = Default::default();
         for cell in cells {
             let slot = usize::try_from(cell.timestamp.0 - 1).unwrap_or(SLOTS);
-            let slot = slots
-                .get_mut(slot)
-                .ok_or_else(|| format!("strange cell {cell:?}"))?;
-            let value = parse_value(&cell.value, &cell.qualifier)
-                .ok_or_else(|| format!("strange value in {cell:?}"))?;
+            let slot = slots.get_mut(slot).ok_or_else(|| format!("strange cell {cell:?}"))?;
+            let value =
+                parse_value(&cell.value, &cell.qualifier).ok_or_else(|| format!("strange value in {cell:?}"))?;
             slot.insert(&cell.qualifier, value);
         }
         let mut histories = self.histories.lock();
         for (index, slot) in slots.iter().enumerate() {
             let first = slot.values().next().copied();
-            if !slot.is_empty()
-                && (slot.len() != COLUMNS.len() || slot.values().any(|v| Some(*v) != first))
-            {
+            if !slot.is_empty() && (slot.len() != COLUMNS.len() || slot.values().any(|v| Some(*v) != first)) {
                 return Err(format!("slot {index} holds parts of several writes"));
             }
             histories
@@ -560,13 +511,7 @@ impl Workload {
         Ok(())
     }
 
-    fn check_counters(
-        &self,
-        row: &[u8],
-        cells: &[Cell],
-        began: Moment,
-        ended: Moment,
-    ) -> Result<(), String> {
+    fn check_counters(&self, row: &[u8], cells: &[Cell], began: Moment, ended: Moment) -> Result<(), String> {
         for (family, suffix) in [(COUNTS, b"/c"), (SUMS, b"/s")] {
             // Read-modify-writes leave older versions behind; the first is the newest.
             let cell = cells.iter().find(|cell| cell.family == family);
@@ -574,10 +519,7 @@ impl Workload {
                 .map_or(Some(0), |cell| number(&cell.value))
                 .ok_or("a counter without eight bytes")?;
             let name = [row, suffix].concat();
-            self.histories
-                .lock()
-                .counter(&name)
-                .check(sum, began, ended)?;
+            self.histories.lock().counter(&name).check(sum, began, ended)?;
         }
         Ok(())
     }
@@ -591,14 +533,12 @@ impl Workload {
             ([], Some(_)) => Ok(()),
             ([cell], _) => {
                 let value = number(&cell.value).map(|n| n as u64);
-                let claim = claims
-                    .iter()
-                    .find(|claim| Some(claim.value) == value && !claim.refused);
+                let claim = claims.iter().find(|claim| Some(claim.value) == value && !claim.refused);
                 match (claim, winner) {
                     (None, _) => Err(format!("claimed by {value:?}, who did not win: {claims:?}")),
-                    (Some(claim), Some(winner)) if claim.value != winner.value => Err(format!(
-                        "claimed by {claim:?}, while {winner:?} was told to have won"
-                    )),
+                    (Some(claim), Some(winner)) if claim.value != winner.value => {
+                        Err(format!("claimed by {claim:?}, while {winner:?} was told to have won"))
+                    }
                     _ => Ok(()),
                 }
             }
@@ -613,10 +553,9 @@ fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
     match answer {
         Ok(_) => Outcome::Acknowledged,
         Err(error) => match error.kind {
-            ErrorKind::Unavailable
-            | ErrorKind::Busy
-            | ErrorKind::NotFound
-            | ErrorKind::InvalidArgument => Outcome::Refused,
+            ErrorKind::Unavailable | ErrorKind::Busy | ErrorKind::NotFound | ErrorKind::InvalidArgument => {
+                Outcome::Refused
+            }
             ErrorKind::Aborted => Outcome::Unknown,
             _ => Outcome::Failed,
         },
@@ -626,9 +565,7 @@ fn outcome<T>(answer: &ServiceResult<T>) -> Outcome {
 fn change((row, slot, value, deletes): &(Bytes, usize, u64, bool)) -> RowMutation {
     let mut mutations = Vec::new();
     if *deletes {
-        mutations.push(Mutation::DeleteRow {
-            up_to: Timestamp::MAX,
-        });
+        mutations.push(Mutation::DeleteRow { up_to: Timestamp::MAX });
     }
     mutations.extend(COLUMNS.iter().map(|column| Mutation::Put {
         family: VALUES,

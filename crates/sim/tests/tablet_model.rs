@@ -23,10 +23,7 @@ fn run(seed: u64, setup: Setup, steps: Steps) -> Result<(), TestCaseError> {
     let outcome = sim.run(async move {
         let mut table = Table::create(env, setup).await?;
         for step in &steps.0 {
-            table
-                .step(step)
-                .await
-                .map_err(|why| format!("at {step:?}: {why}"))?;
+            table.step(step).await.map_err(|why| format!("at {step:?}: {why}"))?;
         }
         table.check_everything().await
     });

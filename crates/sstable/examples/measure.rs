@@ -4,10 +4,7 @@
 //!
 //! Prints, per codec: file size per cell, build rate, scan rates in both directions (blocks decoded every time, and all
 //! cached), random seeks (all cached), and the cost of asking the filter for absent rows.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a measurement needs the real clock"
-)]
+#![allow(clippy::disallowed_methods, reason = "a measurement needs the real clock")]
 #![allow(clippy::unwrap_used, reason = "a tool over memory")]
 
 use futures::executor::block_on;
@@ -62,13 +59,7 @@ fn build(compression: Compression, cells: u64, value_bytes: usize) -> Arc<dyn Re
     let mut random = Random(1);
     // Values that compress to about half, as serialized records tend to.
     let pool: Vec<u8> = (0..1 << 20)
-        .map(|i| {
-            if i & 8 == 0 {
-                random.next() as u8
-            } else {
-                b'a'
-            }
-        })
+        .map(|i| if i & 8 == 0 { random.next() as u8 } else { b'a' })
         .collect();
     let mut writer = SstableWriter::new(file, options);
     let mut key = KeyBuf::new();
@@ -78,9 +69,7 @@ fn build(compression: Compression, cells: u64, value_bytes: usize) -> Arc<dyn Re
         set_key(&mut key, n);
         let at = random.next() as usize % (pool.len() - value_bytes);
         key_bytes += key.as_slice().len();
-        writer
-            .add(key.as_slice(), &pool[at..at + value_bytes])
-            .unwrap();
+        writer.add(key.as_slice(), &pool[at..at + value_bytes]).unwrap();
         if writer.wants_flush() {
             block_on(writer.flush()).unwrap();
         }
@@ -116,12 +105,7 @@ fn scan(table: &Arc<Sstable>, forward: bool, fill_cache: bool) -> f64 {
     while step == Step::Ready {
         seen += 1;
         sum += cursor.value().len() + cursor.key().len();
-        step = if forward {
-            cursor.advance()
-        } else {
-            cursor.retreat()
-        }
-        .unwrap();
+        step = if forward { cursor.advance() } else { cursor.retreat() }.unwrap();
     }
     assert!(seen == table.properties().cells && sum > 0);
     seen as f64 / start.elapsed().as_secs_f64() / 1e6
@@ -162,25 +146,18 @@ fn main() {
         };
         let cold = open(0);
         let (forward, backward) = (scan(&cold, true, false), scan(&cold, false, false));
-        println!(
-            "  scan, decoding  {forward:6.2} M cells/s forward, {backward:6.2} M cells/s backward"
-        );
+        println!("  scan, decoding  {forward:6.2} M cells/s forward, {backward:6.2} M cells/s backward");
         let warm = open(2 << 30);
         scan(&warm, true, true);
         let (forward, backward) = (scan(&warm, true, true), scan(&warm, false, true));
-        println!(
-            "  scan, cached    {forward:6.2} M cells/s forward, {backward:6.2} M cells/s backward"
-        );
+        println!("  scan, cached    {forward:6.2} M cells/s forward, {backward:6.2} M cells/s backward");
         let (anywhere, near) = (seeks(&warm, cells, None), seeks(&warm, cells, Some(3)));
         println!("  seeks, cached   {anywhere:6.0} k/s at random, {near:6.0} k/s three rows on");
         let absent: Vec<_> = (0..cells.min(1_000_000))
             .map(|n| row_prefix(format!("{}x", row_name(n)).as_bytes()))
             .collect();
         let start = Instant::now();
-        let wrong = absent
-            .iter()
-            .filter(|row| warm.may_contain_row(row))
-            .count();
+        let wrong = absent.iter().filter(|row| warm.may_contain_row(row)).count();
         let nanos = start.elapsed().as_nanos() as f64 / absent.len() as f64;
         println!(
             "  filter          {nanos:6.0} ns per absent row, {:.2} % wrong",

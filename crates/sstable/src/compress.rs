@@ -86,19 +86,14 @@ pub fn decompress(kind: Compression, payload: &[u8]) -> Result<Vec<u8>, DecodeEr
         .and_then(|len| usize::try_from(len).ok())
         .ok_or_else(|| DecodeError::new(0, "malformed content length"))?;
     if len > limits::BLOCK_BYTES_MAX {
-        return Err(DecodeError::new(
-            0,
-            format!("content length {len} exceeds the limit"),
-        ));
+        return Err(DecodeError::new(0, format!("content length {len} exceeds the limit")));
     }
     let at = payload.len() - input.len();
     let failed = |e: &dyn std::fmt::Display| DecodeError::new(at, format!("{kind:?}: {e}"));
     let mut content = vec![0; len];
     let made = match kind {
         Compression::None => return Err(failed(&"not a codec")),
-        Compression::Lz4 => {
-            lz4_flex::block::decompress_into(input, &mut content).map_err(|e| failed(&e))?
-        }
+        Compression::Lz4 => lz4_flex::block::decompress_into(input, &mut content).map_err(|e| failed(&e))?,
         Compression::Snappy => snap::raw::Decoder::new()
             .decompress(input, &mut content)
             .map_err(|e| failed(&e))?,
@@ -137,9 +132,7 @@ mod tests {
         let text = b"a row, a family, a column; ".repeat(1000);
         let mut x = 1u64;
         let mut noise = || {
-            x = x
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (x >> 33) as u8
         };
         let random: Vec<u8> = (0..10_000).map(|_| noise()).collect();
@@ -158,9 +151,7 @@ mod tests {
     fn a_length_other_than_the_content_s_is_refused() {
         let text = b"a row, a family, a column; ".repeat(10);
         for kind in KINDS {
-            let payload = Compressor::new(kind)
-                .compress(&text)
-                .expect("text compresses");
+            let payload = Compressor::new(kind).compress(&text).expect("text compresses");
             let mut compressed = payload.as_slice();
             let len = varint::take_u64(&mut compressed).expect("a length");
             for wrong in [len - 1, len + 1, 0] {

@@ -274,11 +274,7 @@ impl Cursor {
         }
     }
 
-    fn reached(
-        &mut self,
-        found: std::result::Result<bool, DecodeError>,
-        otherwise: Goal,
-    ) -> Result<bool> {
+    fn reached(&mut self, found: std::result::Result<bool, DecodeError>, otherwise: Goal) -> Result<bool> {
         let found = found.map_err(|e| self.broken(&e))?;
         if !found {
             self.goal = otherwise;
@@ -309,8 +305,7 @@ impl Cursor {
             let handle = self.table.top().child(top_at).unwrap_or_default();
             self.table.corruption_at(handle, &e)
         })?;
-        let is_near =
-            |(before_top, before_at)| before_top == top_at && place.at.abs_diff(before_at) <= 1;
+        let is_near = |(before_top, before_at)| before_top == top_at && place.at.abs_diff(before_at) <= 1;
         if !before.is_some_and(is_near) {
             self.ahead.not_sequential();
         }
@@ -326,10 +321,9 @@ impl Cursor {
             return Ok(true);
         }
         let top = self.table.top();
-        let handle = top.child(top_at).ok_or_else(|| {
-            self.table
-                .corruption_at(Handle::default(), &top.malformed(top_at))
-        })?;
+        let handle = top
+            .child(top_at)
+            .ok_or_else(|| self.table.corruption_at(Handle::default(), &top.malformed(top_at)))?;
         // Index blocks are worth caching even for a scan that is not: every later reader needs them.
         let Some(content) = self.fetch(handle, true)? else {
             return Ok(false);
@@ -360,11 +354,7 @@ impl Cursor {
             }
         }
         self.ahead.sequential();
-        self.goal = if forward {
-            Goal::EnterFirst
-        } else {
-            Goal::EnterLast
-        };
+        self.goal = if forward { Goal::EnterFirst } else { Goal::EnterLast };
         Ok(Step::Ready)
     }
 
@@ -389,8 +379,7 @@ impl Cursor {
         };
         place.block.child(place.at).ok_or_else(|| {
             let parent = self.table.top().child(place.top_at).unwrap_or_default();
-            self.table
-                .corruption_at(parent, &place.block.malformed(place.at))
+            self.table.corruption_at(parent, &place.block.malformed(place.at))
         })
     }
 

@@ -95,11 +95,7 @@ impl Filter {
             return Err(DecodeError::new(0, detail));
         }
         let lines = (lines.len() / LINE_BYTES) as u64;
-        Ok(Filter {
-            content,
-            lines,
-            probes,
-        })
+        Ok(Filter { content, lines, probes })
     }
 
     /// False when the row is certainly absent.

@@ -159,10 +159,7 @@ mod tests {
             hasher.update(&bytes[..CRC_AT]);
             hasher.update(&bytes[VERSION_AT..]);
             bytes[CRC_AT..VERSION_AT].copy_from_slice(&hasher.finalize().to_le_bytes());
-            assert!(matches!(
-                Footer::decode(&bytes),
-                Err(FooterError::Corrupt(_))
-            ));
+            assert!(matches!(Footer::decode(&bytes), Err(FooterError::Corrupt(_))));
         }
     }
 
@@ -172,10 +169,7 @@ mod tests {
             filter: Some(Handle { offset: 3, len: 0 }),
             ..footer()
         };
-        assert!(matches!(
-            Footer::decode(&empty.encode()),
-            Err(FooterError::Corrupt(_))
-        ));
+        assert!(matches!(Footer::decode(&empty.encode()), Err(FooterError::Corrupt(_))));
     }
 
     #[test]

@@ -90,10 +90,7 @@ pub fn open(file: FileId, offset: u64, framed: &Bytes) -> Result<Bytes, DecodeEr
             kind,
             framed.get(..kind_at).unwrap_or(&[]),
         )?)),
-        None => Err(DecodeError::new(
-            kind_at,
-            format!("unknown compression {kind}"),
-        )),
+        None => Err(DecodeError::new(kind_at, format!("unknown compression {kind}"))),
     }
 }
 
@@ -114,10 +111,7 @@ mod tests {
     #[test]
     fn a_block_passes_only_in_its_place() {
         let framed = seal(FileId(7), 4096, b"content".to_vec(), Compression::None);
-        assert_eq!(
-            open(FileId(7), 4096, &framed).as_deref(),
-            Ok(b"content".as_slice())
-        );
+        assert_eq!(open(FileId(7), 4096, &framed).as_deref(), Ok(b"content".as_slice()));
         assert!(open(FileId(8), 4096, &framed).is_err());
         assert!(open(FileId(7), 0, &framed).is_err());
         for len in 0..framed.len() {

@@ -109,9 +109,7 @@ impl IndexBlock {
         let (mut low, mut high) = (0, self.count);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            let separator = self
-                .separator(middle)
-                .ok_or_else(|| self.malformed(middle))?;
+            let separator = self.separator(middle).ok_or_else(|| self.malformed(middle))?;
             if separator < target || (inclusive && separator == target) {
                 low = middle;
             } else {
@@ -124,10 +122,7 @@ impl IndexBlock {
     /// The error for an entry that `separator` or `child` refused.
     #[cold]
     pub fn malformed(&self, n: usize) -> DecodeError {
-        DecodeError::new(
-            self.positions_at + 4 * n,
-            format!("index entry {n} is malformed"),
-        )
+        DecodeError::new(self.positions_at + 4 * n, format!("index entry {n} is malformed"))
     }
 
     fn entry(&self, n: usize) -> Option<&[u8]> {

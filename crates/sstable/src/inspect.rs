@@ -71,18 +71,8 @@ impl Sstable {
             data_blocks: expected.data_blocks,
             ..expected.clone()
         };
-        (
-            found.cells,
-            found.rows,
-            found.raw_key_bytes,
-            found.raw_value_bytes,
-        ) = (0, 0, 0, 0);
-        (
-            found.timestamp_min,
-            found.timestamp_max,
-            found.seq_min,
-            found.seq_max,
-        ) = (None, None, 0, 0);
+        (found.cells, found.rows, found.raw_key_bytes, found.raw_value_bytes) = (0, 0, 0, 0);
+        (found.timestamp_min, found.timestamp_max, found.seq_min, found.seq_max) = (None, None, 0, 0);
         found.kind_counts.clear();
         found.smallest_key.clear();
         let mut last: Vec<u8> = Vec::new();
@@ -109,13 +99,7 @@ impl Sstable {
                     return Err(self.corruption("the filter denies a row that is there"));
                 }
             }
-            found.add(
-                key,
-                cursor.value(),
-                parts.timestamp,
-                parts.seq.0,
-                parts.kind,
-            );
+            found.add(key, cursor.value(), parts.timestamp, parts.seq.0, parts.kind);
             row_len = parts.row_end;
             last.clear();
             last.extend_from_slice(key);
@@ -140,9 +124,7 @@ impl Sstable {
 
 fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
     let p = table.properties();
-    let compression = u8::try_from(p.compression)
-        .ok()
-        .and_then(Compression::from_byte);
+    let compression = u8::try_from(p.compression).ok().and_then(Compression::from_byte);
     writeln!(
         out,
         "file {} ({} bytes), format version {VERSION}",
@@ -161,11 +143,7 @@ fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
         p.data_blocks, p.data_bytes
     )?;
     writeln!(out, "{} cells in {} rows", p.cells, p.rows)?;
-    writeln!(
-        out,
-        "{} key bytes, {} value bytes",
-        p.raw_key_bytes, p.raw_value_bytes
-    )?;
+    writeln!(out, "{} key bytes, {} value bytes", p.raw_key_bytes, p.raw_value_bytes)?;
     for kind in (1..=u8::MAX).map_while(CellKind::from_byte) {
         if p.count(kind) > 0 {
             writeln!(out, "  {kind:?}: {}", p.count(kind))?;
@@ -187,12 +165,7 @@ fn describe_cell(key: &[u8], value: &[u8], out: &mut String) -> std::fmt::Result
     describe_key(key, out)?;
     let shown = value.get(..VALUE_SHOWN_BYTES).unwrap_or(value);
     let more = if shown.len() < value.len() { "…" } else { "" };
-    writeln!(
-        out,
-        " = {} bytes \"{}\"{more}",
-        value.len(),
-        shown.escape_ascii()
-    )
+    writeln!(out, " = {} bytes \"{}\"{more}", value.len(), shown.escape_ascii())
 }
 
 fn describe_key(key: &[u8], out: &mut String) -> std::fmt::Result {

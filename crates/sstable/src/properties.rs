@@ -63,25 +63,17 @@ pub struct Properties {
 impl Properties {
     /// Decodes and checks what readers rely on: both keys present and in order, at least one cell.
     pub fn decode_checked(content: &[u8]) -> Result<Properties, DecodeError> {
-        let properties = Properties::decode(content)
-            .map_err(|e| DecodeError::new(0, format!("properties: {e}")))?;
-        let ordered = !properties.smallest_key.is_empty()
-            && properties.smallest_key <= properties.largest_key;
+        let properties = Properties::decode(content).map_err(|e| DecodeError::new(0, format!("properties: {e}")))?;
+        let ordered = !properties.smallest_key.is_empty() && properties.smallest_key <= properties.largest_key;
         if !ordered || properties.cells == 0 {
-            return Err(DecodeError::new(
-                0,
-                "properties: no cells, or keys out of order",
-            ));
+            return Err(DecodeError::new(0, "properties: no cells, or keys out of order"));
         }
         Ok(properties)
     }
 
     /// Cells of one kind.
     pub fn count(&self, kind: CellKind) -> u64 {
-        self.kind_counts
-            .get(kind as usize - 1)
-            .copied()
-            .unwrap_or(0)
+        self.kind_counts.get(kind as usize - 1).copied().unwrap_or(0)
     }
 
     /// Cells that hide others. While there is one, the file must be read even when no put is wanted from it.
@@ -92,14 +84,7 @@ impl Properties {
     }
 
     /// Counts one cell; rows, blocks and keys are the writer's business.
-    pub(crate) fn add(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        ts: Timestamp,
-        seq: u64,
-        kind: CellKind,
-    ) {
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], ts: Timestamp, seq: u64, kind: CellKind) {
         let first = self.cells == 0;
         self.cells += 1;
         self.raw_key_bytes += key.len() as u64;

@@ -18,11 +18,7 @@ type Place = (usize, usize);
 impl Sstable {
     /// Bytes on disk of the data blocks from the one that `lower` falls into to before the one that `upper` falls into.
     /// Additive: the sizes of adjacent ranges add up to the size of their union. Precise to one block at each end.
-    pub async fn approximate_bytes(
-        &self,
-        lower: Option<&[u8]>,
-        upper: Option<&[u8]>,
-    ) -> Result<u64> {
+    pub async fn approximate_bytes(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<u64> {
         let start = self.offset_of(lower, 0).await?;
         let end = self.offset_of(upper, self.properties().data_bytes).await?;
         Ok(end.saturating_sub(start))
@@ -37,10 +33,7 @@ impl Sstable {
         upper: Option<&[u8]>,
     ) -> Result<Vec<(Vec<u8>, u64)>> {
         let mut samples: Vec<(Vec<u8>, u64)> = Vec::new();
-        let mut next = self
-            .offset_of(lower, 0)
-            .await?
-            .saturating_add(every_bytes.max(1));
+        let mut next = self.offset_of(lower, 0).await?.saturating_add(every_bytes.max(1));
         let bounds = self.sample_bounds(lower, upper);
         let first = self.find_place(lower.unwrap_or(&[])).await?.0;
         for top_at in first..self.top().len() {
@@ -62,11 +55,7 @@ impl Sstable {
 
     /// An encoded row prefix that divides the data within the bounds into two parts of about equal bytes, both with at
     /// least one row of this file; `None` when there are fewer than two rows.
-    pub async fn split_row(
-        self: &Arc<Self>,
-        lower: Option<&[u8]>,
-        upper: Option<&[u8]>,
-    ) -> Result<Option<Vec<u8>>> {
+    pub async fn split_row(self: &Arc<Self>, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let Some(bounds) = self.rows_within(lower, upper).await? else {
             return Ok(None);
         };
@@ -87,11 +76,7 @@ impl Sstable {
     }
 
     /// The rows after the first one within the bounds; `None` when there is none.
-    async fn rows_within(
-        self: &Arc<Self>,
-        lower: Option<&[u8]>,
-        upper: Option<&[u8]>,
-    ) -> Result<Option<Bounds>> {
+    async fn rows_within(self: &Arc<Self>, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<Option<Bounds>> {
         let mut cursor = Cursor::new(Arc::clone(self), CursorOptions::default());
         cursor.seek(lower.unwrap_or(&[]))?;
         let first = row_of(&mut cursor).await?;
@@ -110,12 +95,7 @@ impl Sstable {
         })
     }
 
-    async fn first_boundary_from(
-        &self,
-        top_at: usize,
-        at: usize,
-        bounds: &Bounds,
-    ) -> Result<Option<Vec<u8>>> {
+    async fn first_boundary_from(&self, top_at: usize, at: usize, bounds: &Bounds) -> Result<Option<Vec<u8>>> {
         let mut from = at;
         for top_at in top_at..self.top().len() {
             let index = self.index_block(top_at).await?;
@@ -133,12 +113,7 @@ impl Sstable {
         Ok(None)
     }
 
-    async fn last_boundary_before(
-        &self,
-        top_at: usize,
-        at: usize,
-        bounds: &Bounds,
-    ) -> Result<Option<Vec<u8>>> {
+    async fn last_boundary_before(&self, top_at: usize, at: usize, bounds: &Bounds) -> Result<Option<Vec<u8>>> {
         let mut before = at;
         for top_at in (0..=top_at).rev() {
             let index = self.index_block(top_at).await?;
@@ -157,11 +132,7 @@ impl Sstable {
     }
 
     /// Of the rows that begin in one block and are usable, the one in the middle.
-    async fn middle_row_of_block(
-        &self,
-        (top_at, at): Place,
-        bounds: &Bounds,
-    ) -> Result<Option<Vec<u8>>> {
+    async fn middle_row_of_block(&self, (top_at, at): Place, bounds: &Bounds) -> Result<Option<Vec<u8>>> {
         let index = self.index_block(top_at).await?;
         let handle = self.child(top_at, &index, at)?;
         let content = self.block(handle, true).await?;
@@ -209,10 +180,7 @@ impl Sstable {
         let top_at = top_at.map_err(|e| self.corruption_at(Handle::default(), &e))?;
         let index = self.index_block(top_at).await?;
         let at = index.find(key, true);
-        Ok((
-            top_at,
-            at.map_err(|e| self.corruption_at(Handle::default(), &e))?,
-        ))
+        Ok((top_at, at.map_err(|e| self.corruption_at(Handle::default(), &e))?))
     }
 
     /// The first data block at or after an offset, or the last one.
@@ -296,9 +264,7 @@ async fn row_of(cursor: &mut Cursor) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let key = cursor.key();
-    Ok(row_prefix_len(key)
-        .and_then(|len| key.get(..len))
-        .map(<[u8]>::to_vec))
+    Ok(row_prefix_len(key).and_then(|len| key.get(..len)).map(<[u8]>::to_vec))
 }
 
 /// A separator that ends within the row, as a row: escapes are kept, the terminator added. A separator never ends with

@@ -44,29 +44,16 @@ impl std::fmt::Debug for Sstable {
 
 impl Sstable {
     /// Opens a file that was written under `file_id`.
-    pub async fn open(
-        file: Arc<dyn ReadFile>,
-        file_id: FileId,
-        cache: Arc<Cache>,
-    ) -> Result<Arc<Sstable>> {
+    pub async fn open(file: Arc<dyn ReadFile>, file_id: FileId, cache: Arc<Cache>) -> Result<Arc<Sstable>> {
         let tail = Tail::read(&*file).await?;
         if tail.footer.file != file_id {
             let detail = format!("written as file {}, opened as {file_id}", tail.footer.file);
-            return Err(SstableError::corruption(
-                file.path(),
-                tail.footer_at,
-                detail,
-            ));
+            return Err(SstableError::corruption(file.path(), tail.footer_at, detail));
         }
-        let content = tail
-            .section(&*file, tail.footer.properties, "properties")
-            .await?;
+        let content = tail.section(&*file, tail.footer.properties, "properties").await?;
         let at = tail.footer.properties.offset;
-        let properties =
-            Properties::decode_checked(&content).map_err(|e| corruption(&*file, at, &e))?;
-        let content = tail
-            .section(&*file, tail.footer.top_index, "top index")
-            .await?;
+        let properties = Properties::decode_checked(&content).map_err(|e| corruption(&*file, at, &e))?;
+        let content = tail.section(&*file, tail.footer.top_index, "top index").await?;
         let at = tail.footer.top_index.offset;
         let top = IndexBlock::parse(content).map_err(|e| corruption(&*file, at, &e))?;
         let filter = match tail.footer.filter {
@@ -141,14 +128,9 @@ impl Sstable {
     }
 
     /// Checks and decompresses a framed block that was read.
-    pub(crate) fn open_block(
-        &self,
-        handle: Handle,
-        framed: &Bytes,
-        fill_cache: bool,
-    ) -> Result<Bytes> {
-        let mut content = frame::open(self.file_id, handle.offset, framed)
-            .map_err(|e| self.corruption_at(handle, &e))?;
+    pub(crate) fn open_block(&self, handle: Handle, framed: &Bytes, fill_cache: bool) -> Result<Bytes> {
+        let mut content =
+            frame::open(self.file_id, handle.offset, framed).map_err(|e| self.corruption_at(handle, &e))?;
         if fill_cache {
             if content.as_ptr() == framed.as_ptr() {
                 // A slice of what was read, perhaps of a whole read-ahead: it would hold all of that in memory.
@@ -184,10 +166,7 @@ impl Sstable {
         if let Some(content) = self.try_block(handle, fill_cache)? {
             return Ok(content);
         }
-        let framed = self
-            .file
-            .read_at(handle.offset, handle.framed_len())
-            .await?;
+        let framed = self.file.read_at(handle.offset, handle.framed_len()).await?;
         self.open_block(handle, &framed, fill_cache)
     }
 
@@ -228,10 +207,7 @@ fn check_handle(file: &dyn ReadFile, handle: Handle, what: &str) -> Result<()> {
     if fits && handle.len as usize <= limits::BLOCK_BYTES_MAX {
         return Ok(());
     }
-    let detail = format!(
-        "{what} of {} bytes leaves the file or exceeds the limit",
-        handle.len
-    );
+    let detail = format!("{what} of {} bytes leaves the file or exceeds the limit", handle.len);
     Err(SstableError::corruption(file.path(), handle.offset, detail))
 }
 
@@ -272,13 +248,11 @@ impl Tail {
     async fn section(&self, file: &dyn ReadFile, handle: Handle, what: &str) -> Result<Bytes> {
         check_handle(file, handle, what)?;
         let framed = match handle.offset.checked_sub(self.start) {
-            Some(at) => self
-                .bytes
-                .slice(at as usize..at as usize + handle.framed_len()),
+            Some(at) => self.bytes.slice(at as usize..at as usize + handle.framed_len()),
             None => file.read_at(handle.offset, handle.framed_len()).await?,
         };
-        let content = frame::open(self.footer.file, handle.offset, &framed)
-            .map_err(|e| corruption(file, handle.offset, &e))?;
+        let content =
+            frame::open(self.footer.file, handle.offset, &framed).map_err(|e| corruption(file, handle.offset, &e))?;
         Ok(if content.as_ptr() == framed.as_ptr() {
             Bytes::copy_from_slice(&content)
         } else {

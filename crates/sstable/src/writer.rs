@@ -105,10 +105,7 @@ impl std::fmt::Debug for SstableWriter {
 impl SstableWriter {
     /// A writer over an empty file.
     pub fn new(file: Box<dyn AppendFile>, mut options: WriteOptions) -> Self {
-        assert!(
-            file.is_empty(),
-            "an sstable is written from the start of its file"
-        );
+        assert!(file.is_empty(), "an sstable is written from the start of its file");
         let targets = limits::BLOCK_TARGET_BYTES_MIN..=limits::BLOCK_TARGET_BYTES_MAX;
         options.block_bytes = options.block_bytes.clamp(*targets.start(), *targets.end());
         SstableWriter {
@@ -143,15 +140,8 @@ impl SstableWriter {
         if key.len() > CELL_KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
             return Err(invalid(key, "key or value exceeds the limit"));
         }
-        debug_assert!(
-            KeyParts::parse(key).is_some(),
-            "malformed key: {}",
-            hex(key)
-        );
-        let last_body = self
-            .last_key
-            .len()
-            .saturating_sub(stele_types::key::TRAILER_BYTES);
+        debug_assert!(KeyParts::parse(key).is_some(), "malformed key: {}", hex(key));
+        let last_body = self.last_key.len().saturating_sub(stele_types::key::TRAILER_BYTES);
         let common = index::common_prefix(&self.last_key[..last_body], body);
         if self.last_key.get(common..).unwrap_or(&[]) >= &key[common..] {
             return Err(SstableError::OutOfOrder {
@@ -270,8 +260,7 @@ impl SstableWriter {
         if is_full || self.block_is_large {
             self.close_block();
             self.separator.clear();
-            self.separator
-                .extend_from_slice(index::separator(&self.last_key, key));
+            self.separator.extend_from_slice(index::separator(&self.last_key, key));
         }
     }
 
@@ -314,12 +303,7 @@ impl SstableWriter {
             offset: self.offset,
             len: payload.len() as u32,
         };
-        self.push(frame::seal(
-            self.options.file_id,
-            self.offset,
-            payload,
-            kind,
-        ));
+        self.push(frame::seal(self.options.file_id, self.offset, payload, kind));
         handle
     }
 
@@ -339,8 +323,5 @@ fn invalid(key: &[u8], detail: &str) -> SstableError {
 
 /// The first bytes of a key, for messages.
 fn hex(key: &[u8]) -> String {
-    key.iter()
-        .take(64)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    key.iter().take(64).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -24,9 +24,7 @@ pub async fn run_all(make: impl Fn() -> Arc<dyn Storage>) {
 
 async fn write(storage: &Arc<dyn Storage>, path: &str, content: &'static [u8]) {
     let mut file = storage.create(path).await.expect("create");
-    file.append(&[Bytes::from_static(content)])
-        .await
-        .expect("append");
+    file.append(&[Bytes::from_static(content)]).await.expect("append");
     file.sync().await.expect("sync");
 }
 
@@ -45,14 +43,8 @@ async fn appends_read_back(storage: &Arc<dyn Storage>) {
     file.sync().await.expect("sync with nothing new");
     assert_eq!(file.len(), 11);
     drop(file);
-    assert_eq!(
-        storage.read_all("a/b/log").await.expect("read"),
-        "hello world"
-    );
-    assert_eq!(
-        storage.open("a/b/log").await.expect("open").path(),
-        "a/b/log"
-    );
+    assert_eq!(storage.read_all("a/b/log").await.expect("read"), "hello world");
+    assert_eq!(storage.open("a/b/log").await.expect("open").path(), "a/b/log");
 
     storage
         .create("empty")
@@ -87,38 +79,17 @@ async fn reads_are_exact(storage: &Arc<dyn Storage>) {
     let file = storage.open("f").await.expect("open");
     assert_eq!(file.len(), 10);
     assert!(!file.is_empty());
-    for (offset, len, expected) in [
-        (0, 10, "0123456789"),
-        (3, 4, "3456"),
-        (9, 1, "9"),
-        (10, 0, ""),
-    ] {
+    for (offset, len, expected) in [(0, 10, "0123456789"), (3, 4, "3456"), (9, 1, "9"), (10, 0, "")] {
         assert_eq!(file.read_at(offset, len).await.expect("read"), expected);
         if let Some(cached) = file.try_read_at(offset, len) {
             assert_eq!(cached.expect("cached read"), expected);
         }
     }
-    for (offset, len) in [
-        (0, 11),
-        (9, 2),
-        (10, 1),
-        (11, 0),
-        (u64::MAX, 1),
-        (1, usize::MAX),
-    ] {
-        let error = file
-            .read_at(offset, len)
-            .await
-            .expect_err("read past the end");
-        assert!(
-            matches!(error, StorageError::OutOfBounds { len: 10, .. }),
-            "{error}"
-        );
+    for (offset, len) in [(0, 11), (9, 2), (10, 1), (11, 0), (u64::MAX, 1), (1, usize::MAX)] {
+        let error = file.read_at(offset, len).await.expect_err("read past the end");
+        assert!(matches!(error, StorageError::OutOfBounds { len: 10, .. }), "{error}");
         if let Some(cached) = file.try_read_at(offset, len) {
-            assert!(
-                matches!(cached, Err(StorageError::OutOfBounds { .. })),
-                "{cached:?}"
-            );
+            assert!(matches!(cached, Err(StorageError::OutOfBounds { .. })), "{cached:?}");
         }
     }
 }
@@ -126,17 +97,9 @@ async fn reads_are_exact(storage: &Arc<dyn Storage>) {
 async fn paths_are_taken_once(storage: &Arc<dyn Storage>) {
     write(storage, "d/f", b"first").await;
     let again = storage.create("d/f").await.err().expect("second create");
-    assert_eq!(
-        again,
-        StorageError::AlreadyExists {
-            path: "d/f".to_owned()
-        }
-    );
+    assert_eq!(again, StorageError::AlreadyExists { path: "d/f".to_owned() });
     let put = storage.put_if_absent("d/f", Bytes::from_static(b"x")).await;
-    assert_eq!(
-        put.expect_err("put over a file").kind(),
-        ErrorKind::AlreadyExists
-    );
+    assert_eq!(put.expect_err("put over a file").kind(), ErrorKind::AlreadyExists);
     assert_eq!(storage.read_all("d/f").await.expect("read"), "first");
     storage.delete("d/f").await.expect("delete");
     write(storage, "d/f", b"second").await;
@@ -148,21 +111,10 @@ async fn puts_are_whole_and_first_wins(storage: &Arc<dyn Storage>) {
         .put_if_absent("p/1", Bytes::from_static(b"one"))
         .await
         .expect("put");
-    let again = storage
-        .put_if_absent("p/1", Bytes::from_static(b"two"))
-        .await;
-    assert_eq!(
-        again,
-        Err(StorageError::AlreadyExists {
-            path: "p/1".to_owned()
-        })
-    );
+    let again = storage.put_if_absent("p/1", Bytes::from_static(b"two")).await;
+    assert_eq!(again, Err(StorageError::AlreadyExists { path: "p/1".to_owned() }));
     assert_eq!(storage.read_all("p/1").await.expect("read"), "one");
-    let create = storage
-        .create("p/1")
-        .await
-        .err()
-        .expect("create over a put");
+    let create = storage.create("p/1").await.err().expect("create over a put");
     assert_eq!(create.kind(), ErrorKind::AlreadyExists);
     storage
         .put_if_absent("p/empty", Bytes::new())
@@ -186,31 +138,13 @@ async fn racing_puts_have_one_winner(storage: &Arc<dyn Storage>) {
 async fn absent_files(storage: &Arc<dyn Storage>) {
     write(storage, "dir/file", b"x").await;
     for path in ["none", "none/none", "dir/none", "dir"] {
-        let error = storage
-            .open(path)
-            .await
-            .err()
-            .expect("open of an absent file");
-        assert_eq!(
-            error,
-            StorageError::NotFound {
-                path: path.to_owned()
-            }
-        );
-        let error = storage
-            .read_all(path)
-            .await
-            .expect_err("read of an absent file");
+        let error = storage.open(path).await.err().expect("open of an absent file");
+        assert_eq!(error, StorageError::NotFound { path: path.to_owned() });
+        let error = storage.read_all(path).await.expect_err("read of an absent file");
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
-    storage
-        .delete("none")
-        .await
-        .expect("delete of an absent file");
-    storage
-        .delete("none/none")
-        .await
-        .expect("delete of an absent file");
+    storage.delete("none").await.expect("delete of an absent file");
+    storage.delete("none/none").await.expect("delete of an absent file");
 }
 
 async fn bad_paths(storage: &Arc<dyn Storage>) {
@@ -218,9 +152,7 @@ async fn bad_paths(storage: &Arc<dyn Storage>) {
     for path in [
         "", "/", "/abs", "a//b", "a/", "../up", "a/./b", "nul\0", "sp ace", "LOCK", "tmp/x", &long,
     ] {
-        let invalid = StorageError::InvalidPath {
-            path: path.to_owned(),
-        };
+        let invalid = StorageError::InvalidPath { path: path.to_owned() };
         assert_eq!(storage.create(path).await.err(), Some(invalid.clone()));
         assert_eq!(storage.open(path).await.err(), Some(invalid.clone()));
         assert_eq!(
@@ -253,11 +185,7 @@ async fn lists_by_byte_prefix(storage: &Arc<dyn Storage>) {
         ("/", &[][..]),
     ] {
         let expected: Vec<FileInfo> = expected.iter().map(info).collect();
-        assert_eq!(
-            storage.list(prefix).await.expect("list"),
-            expected,
-            "prefix {prefix:?}"
-        );
+        assert_eq!(storage.list(prefix).await.expect("list"), expected, "prefix {prefix:?}");
     }
 }
 
@@ -273,19 +201,12 @@ async fn deleting_keeps_open_readers(storage: &Arc<dyn Storage>) {
 
 async fn unfinished_files_are_readable(storage: &Arc<dyn Storage>) {
     let mut file = storage.create("log").await.expect("create");
-    file.append(&[Bytes::from_static(b"synced")])
-        .await
-        .expect("append");
+    file.append(&[Bytes::from_static(b"synced")]).await.expect("append");
     file.sync().await.expect("sync");
     let reader = storage.open("log").await.expect("open");
-    file.append(&[Bytes::from_static(b", later")])
-        .await
-        .expect("append");
+    file.append(&[Bytes::from_static(b", later")]).await.expect("append");
     file.sync().await.expect("sync");
     assert!(reader.len() >= 6);
     assert_eq!(reader.read_at(0, 6).await.expect("read"), "synced");
-    assert_eq!(
-        storage.read_all("log").await.expect("read"),
-        "synced, later"
-    );
+    assert_eq!(storage.read_all("log").await.expect("read"), "synced, later");
 }

@@ -14,9 +14,7 @@
 mod handle;
 mod medium;
 
-use crate::{
-    AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, check_range,
-};
+use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, check_range};
 use async_trait::async_trait;
 use bytes::Bytes;
 use handle::{FaultyAppend, FaultyRead};
@@ -104,10 +102,7 @@ impl FaultyStorage {
             env,
         });
         Arc::new(FaultyStorage {
-            mount: Mount {
-                shared,
-                generation: 0,
-            },
+            mount: Mount { shared, generation: 0 },
         })
     }
 
@@ -193,8 +188,7 @@ impl Mount {
         };
         if !max.is_zero() {
             let spread = max.saturating_sub(min).as_nanos() as u64;
-            let duration =
-                min + Duration::from_nanos(self.env().random_below(spread.saturating_add(1)));
+            let duration = min + Duration::from_nanos(self.env().random_below(spread.saturating_add(1)));
             self.env().sleep(duration / 2).await;
         }
     }

@@ -145,8 +145,7 @@ pub trait Storage: Send + Sync + 'static {
     /// The whole file. Convenience over `open`.
     async fn read_all(&self, path: &str) -> Result<Bytes> {
         let file = self.open(path).await?;
-        file.read_at(0, usize::try_from(file.len()).unwrap_or(usize::MAX))
-            .await
+        file.read_at(0, usize::try_from(file.len()).unwrap_or(usize::MAX)).await
     }
 }
 
@@ -224,9 +223,7 @@ pub fn check_path(path: &str) -> Result<()> {
     if path.len() <= PATH_BYTES_MAX && !reserved && path.split('/').all(component) {
         Ok(())
     } else {
-        Err(StorageError::InvalidPath {
-            path: path.to_owned(),
-        })
+        Err(StorageError::InvalidPath { path: path.to_owned() })
     }
 }
 

@@ -101,9 +101,7 @@ impl Storage for LocalStorage {
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
         check_path(path)?;
         let name = path.to_owned();
-        let file = self
-            .blocking(path, "create", move |root| root.create(&name))
-            .await?;
+        let file = self.blocking(path, "create", move |root| root.create(&name)).await?;
         Ok(Box::new(LocalAppend::new(
             file,
             path,
@@ -115,9 +113,7 @@ impl Storage for LocalStorage {
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
         check_path(path)?;
         let name = path.to_owned();
-        let (file, len) = self
-            .blocking(path, "open", move |root| root.open_file(&name))
-            .await?;
+        let (file, len) = self.blocking(path, "open", move |root| root.open_file(&name)).await?;
         Ok(Arc::new(LocalRead::new(file, len, path, self.env.clone())))
     }
 
@@ -130,28 +126,23 @@ impl Storage for LocalStorage {
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let name = prefix.to_owned();
-        self.blocking(prefix, "list", move |root| root.list(&name))
-            .await
+        self.blocking(prefix, "list", move |root| root.list(&name)).await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
         let name = path.to_owned();
-        self.blocking(path, "delete", move |root| root.delete(&name))
-            .await
+        self.blocking(path, "delete", move |root| root.delete(&name)).await
     }
 
     async fn sync_file(&self, path: &str) -> Result<()> {
         check_path(path)?;
         let name = path.to_owned();
-        self.blocking(path, "sync", move |root| root.sync_file(&name))
-            .await
+        self.blocking(path, "sync", move |root| root.sync_file(&name)).await
     }
 
     async fn free_bytes(&self) -> Result<Option<u64>> {
-        let free = self
-            .blocking("", "statvfs", |root| root.free_bytes())
-            .await?;
+        let free = self.blocking("", "statvfs", |root| root.free_bytes()).await?;
         Ok(Some(free.saturating_sub(self.options.reserve_bytes)))
     }
 }

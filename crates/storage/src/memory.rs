@@ -1,9 +1,7 @@
 //! Memory, for tests and tools. Nothing survives the process, so `sync` has nothing to do.
 
 use crate::writer::WriterLife;
-use crate::{
-    AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, check_range,
-};
+use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, check_range};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -67,9 +65,7 @@ impl MemoryStorage {
         check_path(path)?;
         let mut files = self.files.lock();
         if files.contains_key(path) {
-            return Err(StorageError::AlreadyExists {
-                path: path.to_owned(),
-            });
+            return Err(StorageError::AlreadyExists { path: path.to_owned() });
         }
         let content = Arc::new(Mutex::new(content));
         files.insert(path.to_owned(), Arc::clone(&content));
@@ -96,9 +92,7 @@ impl Storage for MemoryStorage {
                 path: path.to_owned(),
                 content: content.lock().shared(),
             })),
-            None => Err(StorageError::NotFound {
-                path: path.to_owned(),
-            }),
+            None => Err(StorageError::NotFound { path: path.to_owned() }),
         }
     }
 

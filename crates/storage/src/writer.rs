@@ -58,8 +58,7 @@ fn refused(path: &str, operation: &'static str) -> StorageError {
     StorageError::Io {
         path: path.to_owned(),
         operation,
-        message: "refused, because an earlier write of this file failed or was abandoned"
-            .to_owned(),
+        message: "refused, because an earlier write of this file failed or was abandoned".to_owned(),
     }
 }
 
@@ -76,10 +75,7 @@ mod tests {
         assert!(life.begin_append("f").is_err());
         life.begin_sync("f").unwrap();
         life.succeeded();
-        assert!(
-            life.begin_append("f").is_err(),
-            "a good sync does not repair the tail"
-        );
+        assert!(life.begin_append("f").is_err(), "a good sync does not repair the tail");
         life.begin_sync("f").unwrap();
         assert!(life.begin_sync("f").is_err());
         assert!(life.begin_append("f").is_err());

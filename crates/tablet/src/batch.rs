@@ -28,7 +28,11 @@ pub struct BatchBuilder {
 
 impl Default for BatchBuilder {
     fn default() -> Self {
-        BatchBuilder { body: Vec::new(), entries: 0, key: KeyBuf::new() }
+        BatchBuilder {
+            body: Vec::new(),
+            entries: 0,
+            key: KeyBuf::new(),
+        }
     }
 }
 
@@ -42,30 +46,48 @@ impl BatchBuilder {
 
     fn push(&mut self, row: &[u8], mutation: &Mutation) {
         let range_value;
-        let (family, qualifier, timestamp, kind, value): (FamilyId, &[u8], Timestamp, CellKind, &[u8]) = match mutation {
-            Mutation::Put { family, qualifier, timestamp, value } => {
-                (*family, qualifier, *timestamp, CellKind::Put, value)
-            }
-            Mutation::Merge { family, qualifier, timestamp, operand } => {
-                (*family, qualifier, *timestamp, CellKind::Merge, operand)
-            }
+        let (family, qualifier, timestamp, kind, value): (FamilyId, &[u8], Timestamp, CellKind, &[u8]) = match mutation
+        {
+            Mutation::Put {
+                family,
+                qualifier,
+                timestamp,
+                value,
+            } => (*family, qualifier, *timestamp, CellKind::Put, value),
+            Mutation::Merge {
+                family,
+                qualifier,
+                timestamp,
+                operand,
+            } => (*family, qualifier, *timestamp, CellKind::Merge, operand),
             Mutation::DeleteRow { up_to } => (FamilyId(0), &[], *up_to, CellKind::DeleteRow, &[]),
             Mutation::DeleteFamily { family, up_to } => (*family, &[], *up_to, CellKind::DeleteFamily, &[]),
             Mutation::DeleteFamilyVersion { family, timestamp } => {
                 (*family, &[], *timestamp, CellKind::DeleteFamilyVersion, &[])
             }
-            Mutation::DeleteColumn { family, qualifier, from, to } if *from == Timestamp::MIN => {
-                (*family, qualifier, *to, CellKind::DeleteColumn, &[])
-            }
-            Mutation::DeleteColumn { family, qualifier, from, to } => {
+            Mutation::DeleteColumn {
+                family,
+                qualifier,
+                from,
+                to,
+            } if *from == Timestamp::MIN => (*family, qualifier, *to, CellKind::DeleteColumn, &[]),
+            Mutation::DeleteColumn {
+                family,
+                qualifier,
+                from,
+                to,
+            } => {
                 range_value = key::range_delete_value(*from);
                 (*family, qualifier, *to, CellKind::DeleteRange, &range_value)
             }
-            Mutation::DeleteVersion { family, qualifier, timestamp } => {
-                (*family, qualifier, *timestamp, CellKind::DeleteVersion, &[])
-            }
+            Mutation::DeleteVersion {
+                family,
+                qualifier,
+                timestamp,
+            } => (*family, qualifier, *timestamp, CellKind::DeleteVersion, &[]),
         };
-        self.key.set(row, family, qualifier, timestamp, SeqNo(u64::from(self.entries)), kind);
+        self.key
+            .set(row, family, qualifier, timestamp, SeqNo(u64::from(self.entries)), kind);
         varint::put_bytes(&mut self.body, self.key.as_slice());
         varint::put_bytes(&mut self.body, value);
         self.entries += 1;
@@ -87,7 +109,10 @@ impl BatchBuilder {
         out.push(VERSION);
         varint::put_u32(&mut out, self.entries);
         out.extend_from_slice(&self.body);
-        Batch { bytes: out.into(), entries: self.entries }
+        Batch {
+            bytes: out.into(),
+            entries: self.entries,
+        }
     }
 }
 
@@ -106,7 +131,11 @@ impl Batch {
             let value = varint::take_bytes(&mut input)?;
             let parts = key::KeyParts::parse(key)?;
             let aggregate = parts.kind == CellKind::Merge || parts.kind == CellKind::DeleteRange;
-            let value_ok = if aggregate { value.len() == 8 } else { value.len() <= limits::VALUE_BYTES_MAX };
+            let value_ok = if aggregate {
+                value.len() == 8
+            } else {
+                value.len() <= limits::VALUE_BYTES_MAX
+            };
             if parts.seq.0 >= u64::from(entries) || !value_ok {
                 return None;
             }
@@ -168,7 +197,10 @@ mod tests {
             value: Bytes::from_static(v),
         };
         let mutations = vec![Mutation::DeleteRow { up_to: Timestamp::MAX }, put(b"x"), put(b"y")];
-        builder.push_row(&RowMutation { row: Bytes::from_static(b"r"), mutations });
+        builder.push_row(&RowMutation {
+            row: Bytes::from_static(b"r"),
+            mutations,
+        });
         let batch = builder.finish();
         assert_eq!(Batch::decode(batch.bytes().clone()), Some(batch.clone()));
         let mut seen = Vec::new();
@@ -177,7 +209,11 @@ mod tests {
             let key = CellKey::decode(key).expect("what was encoded decodes");
             seen.push((key.seq.counter(), key.kind, value.to_vec()));
         });
-        let expected = [(100, CellKind::DeleteRow, vec![]), (101, CellKind::Put, b"x".to_vec()), (102, CellKind::Put, b"y".to_vec())];
+        let expected = [
+            (100, CellKind::DeleteRow, vec![]),
+            (101, CellKind::Put, b"x".to_vec()),
+            (102, CellKind::Put, b"y".to_vec()),
+        ];
         assert_eq!(seen, expected);
         for cut in 0..batch.bytes().len() {
             assert_eq!(Batch::decode(batch.bytes().slice(..cut)), None);
@@ -188,12 +224,21 @@ mod tests {
     fn a_record_has_one_number_for_each_mutation() {
         let mut builder = BatchBuilder::default();
         let mutations = vec![Mutation::DeleteRow { up_to: Timestamp::MAX }; 2];
-        builder.push_row(&RowMutation { row: Bytes::from_static(b"r"), mutations });
+        builder.push_row(&RowMutation {
+            row: Bytes::from_static(b"r"),
+            mutations,
+        });
         let batch = builder.finish();
         let decode = |first, last| Batch::decode_record(batch.bytes().clone(), SeqNo(first), SeqNo(last));
         assert_eq!(decode(5, 6), Some(batch.clone()));
         let last_of_epoch = SeqNo::COUNTER_MAX;
-        for (first, last) in [(5, 5), (5, 7), (6, 5), (u64::MAX, u64::MAX), (last_of_epoch, last_of_epoch + 1)] {
+        for (first, last) in [
+            (5, 5),
+            (5, 7),
+            (6, 5),
+            (u64::MAX, u64::MAX),
+            (last_of_epoch, last_of_epoch + 1),
+        ] {
             assert_eq!(decode(first, last), None, "{first}..={last}");
         }
         let empty = BatchBuilder::default().finish();

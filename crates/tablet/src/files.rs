@@ -38,7 +38,13 @@ struct Entry {
 impl FileRegistry {
     /// A registry that names new files under a server epoch no earlier process used.
     pub fn new(storage: Arc<dyn Storage>, cache: Arc<Cache>, epoch: u32) -> Self {
-        FileRegistry { storage, cache, epoch, next: AtomicU32::new(1), inner: Mutex::default() }
+        FileRegistry {
+            storage,
+            cache,
+            epoch,
+            next: AtomicU32::new(1),
+            inner: Mutex::default(),
+        }
     }
 
     /// A new file id.
@@ -69,7 +75,9 @@ impl FileRegistry {
     /// Gives one reference back; the last one makes the file obsolete.
     pub fn release(&self, file: FileId) {
         let mut inner = self.inner.lock();
-        let Some(entry) = inner.files.get_mut(&file) else { return };
+        let Some(entry) = inner.files.get_mut(&file) else {
+            return;
+        };
         entry.references -= 1;
         if entry.references == 0
             && let Some(entry) = inner.files.remove(&file)
@@ -88,7 +96,9 @@ impl FileRegistry {
         let held = |sstable: &Option<Arc<Sstable>>| sstable.as_ref().is_some_and(|s| Arc::strong_count(s) > 1);
         let unheld: Vec<(FileId, Option<Arc<Sstable>>)> = {
             let mut inner = self.inner.lock();
-            let (held, unheld) = std::mem::take(&mut inner.obsolete).into_iter().partition(|(_, s)| held(s));
+            let (held, unheld) = std::mem::take(&mut inner.obsolete)
+                .into_iter()
+                .partition(|(_, s)| held(s));
             inner.obsolete = held;
             unheld
         };
@@ -113,7 +123,9 @@ impl FileRegistry {
     pub async fn sweep(&self, referenced: &BTreeSet<FileId>) -> Result<usize> {
         let mut deleted = 0;
         for info in self.storage.list("sst/").await? {
-            let Some(id) = FileRef::parse_path(&info.path) else { continue };
+            let Some(id) = FileRef::parse_path(&info.path) else {
+                continue;
+            };
             if !referenced.contains(&id) {
                 self.storage.delete(&info.path).await.map_err(TabletError::from)?;
                 deleted += 1;
@@ -125,7 +137,10 @@ impl FileRegistry {
     /// Number of open files, and the bytes their indexes and filters pin.
     pub fn open_files(&self) -> (usize, usize) {
         let inner = self.inner.lock();
-        (inner.files.len(), inner.files.values().map(|e| e.sstable.pinned_bytes()).sum())
+        (
+            inner.files.len(),
+            inner.files.values().map(|e| e.sstable.pinned_bytes()).sum(),
+        )
     }
 }
 
@@ -137,12 +152,22 @@ mod tests {
     #[tokio::test]
     async fn the_sweep_takes_only_files_we_named() {
         let storage = MemoryStorage::new();
-        let kept = [FileRef::path(FileId(0xa)), "sst/000000000000000B.sst".to_owned(), "sst/b.sst".to_owned()];
+        let kept = [
+            FileRef::path(FileId(0xa)),
+            "sst/000000000000000B.sst".to_owned(),
+            "sst/b.sst".to_owned(),
+        ];
         for path in kept.iter().chain([&FileRef::path(FileId(0xb))]) {
-            storage.put_if_absent(path, bytes::Bytes::new()).await.expect("a new medium");
+            storage
+                .put_if_absent(path, bytes::Bytes::new())
+                .await
+                .expect("a new medium");
         }
         let registry = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
-        let deleted = registry.sweep(&BTreeSet::from([FileId(0xa)])).await.expect("memory does not fail");
+        let deleted = registry
+            .sweep(&BTreeSet::from([FileId(0xa)]))
+            .await
+            .expect("memory does not fail");
         assert_eq!(deleted, 1);
         let left = storage.list("sst/").await.expect("memory does not fail");
         let mut left: Vec<String> = left.into_iter().map(|info| info.path).collect();

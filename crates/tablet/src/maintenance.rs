@@ -32,12 +32,20 @@ pub struct Committer {
 
 impl Committer {
     pub(crate) fn new(log: ManifestLog, manifest: Manifest) -> Self {
-        Committer { log, manifest, limbo: Vec::new(), released: false }
+        Committer {
+            log,
+            manifest,
+            limbo: Vec::new(),
+            released: false,
+        }
     }
 }
 
 /// How compactions and flushes read: every block once.
-const READ: ReadOptions = ReadOptions { fill_cache: false, readahead_bytes: 1 << 20 };
+const READ: ReadOptions = ReadOptions {
+    fill_cache: false,
+    readahead_bytes: 1 << 20,
+};
 
 impl Tablet {
     /// Writes everything applied so far to files; whether there was anything.
@@ -45,7 +53,9 @@ impl Tablet {
         let _flushing = self.flushing.lock().await;
         self.freeze();
         let state = self.state();
-        let Some(newest) = state.frozen.last().map(|f| f.newest) else { return Ok(false) };
+        let Some(newest) = state.frozen.last().map(|f| f.newest) else {
+            return Ok(false);
+        };
         self.settle().await?;
         let start = self.env().now();
         let mut written = Vec::new();
@@ -53,7 +63,9 @@ impl Tablet {
             match self.flush_group(&state, group.id).await {
                 Ok(file) => written.extend(file.map(|file| (group.id, file))),
                 Err(error) => {
-                    written.iter().for_each(|(_, file)| self.context.files.discard(file.id()));
+                    written
+                        .iter()
+                        .for_each(|(_, file)| self.context.files.discard(file.id()));
                     return Err(error);
                 }
             }
@@ -71,7 +83,8 @@ impl Tablet {
                 manifest.set_files(group, files);
             }
         };
-        self.commit(&made, change, |state| drop(state.frozen.drain(..flushed))).await?;
+        self.commit(&made, change, |state| drop(state.frozen.drain(..flushed)))
+            .await?;
         self.set_flushed(newest);
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
@@ -82,7 +95,12 @@ impl Tablet {
         let mut tables: Vec<_> = state
             .frozen
             .iter()
-            .flat_map(|f| f.memtables.iter().filter(|(id, _)| *id == group).map(|(_, table)| table.clone()))
+            .flat_map(|f| {
+                f.memtables
+                    .iter()
+                    .filter(|(id, _)| *id == group)
+                    .map(|(_, table)| table.clone())
+            })
             .collect();
         if self.env().planted(PlantedBug::DropMemtable) && self.env().random_below(10) == 0 {
             tables.pop();
@@ -98,7 +116,9 @@ impl Tablet {
 
     /// Runs the compaction that is most due; whether one was.
     pub async fn compact_if_due(&self) -> Result<bool> {
-        let Ok(_compacting) = self.compacting.try_lock() else { return Ok(false) };
+        let Ok(_compacting) = self.compacting.try_lock() else {
+            return Ok(false);
+        };
         let state = self.state();
         for group in &state.groups {
             let summaries: Vec<FileSummary> = group.files.iter().map(summary).collect();
@@ -117,7 +137,10 @@ impl Tablet {
         let state = self.state();
         for group in &state.groups {
             if !group.files.is_empty() {
-                let pick = Pick { files: 0..group.files.len(), major: true };
+                let pick = Pick {
+                    files: 0..group.files.len(),
+                    major: true,
+                };
                 self.compact_files(group.id, &group.files, pick).await?;
             }
         }
@@ -127,7 +150,10 @@ impl Tablet {
     /// Whether a compaction is due.
     pub fn compaction_due(&self) -> bool {
         let state = self.state();
-        state.groups.iter().any(|g| picker::pick(&g.files.iter().map(summary).collect::<Vec<_>>()).is_some())
+        state
+            .groups
+            .iter()
+            .any(|g| picker::pick(&g.files.iter().map(summary).collect::<Vec<_>>()).is_some())
     }
 
     async fn compact_files(&self, group: GroupId, files: &[HeldFile], pick: Pick) -> Result<()> {
@@ -137,8 +163,12 @@ impl Tablet {
         let sources = inputs.iter().map(|f| f.source(READ)).collect();
         let report = self.run_job(group, sources, pick.files.start == 0, pick.major).await?;
         let metrics = &self.context.metrics;
-        metrics.compaction_read_bytes.inc_by(inputs.iter().map(HeldFile::bytes).sum());
-        metrics.compaction_written_bytes.inc_by(report.file.as_ref().map_or(0, |f| f.len));
+        metrics
+            .compaction_read_bytes
+            .inc_by(inputs.iter().map(HeldFile::bytes).sum());
+        metrics
+            .compaction_written_bytes
+            .inc_by(report.file.as_ref().map_or(0, |f| f.len));
         let replaced: Vec<FileRef> = inputs.iter().map(|f| f.reference.clone()).collect();
         let output = report.file;
         let made: Vec<FileId> = output.iter().map(FileRef::id).collect();
@@ -152,7 +182,9 @@ impl Tablet {
         };
         self.commit(&made, change, |_| {}).await?;
         metrics.compactions.inc();
-        metrics.compaction_seconds.observe((self.env().now() - start).as_secs_f64());
+        metrics
+            .compaction_seconds
+            .observe((self.env().now() - start).as_secs_f64());
         Ok(())
     }
 
@@ -164,7 +196,14 @@ impl Tablet {
         if let Some(group) = schema.groups.iter().find(|g| g.id == group) {
             write.compression = group.compression;
         }
-        let job = Job { schema, sources, bottom, major, output, write };
+        let job = Job {
+            schema,
+            sources,
+            bottom,
+            major,
+            output,
+            write,
+        };
         let result = compaction::run(job, self.env(), &self.context.storage).await;
         if result.is_err() {
             self.context.files.discard(output);
@@ -187,7 +226,9 @@ impl Tablet {
             made.iter().for_each(|file| files.discard(*file));
             return Err(TabletError::Closed { tablet: self.id() });
         }
-        let Committer { log, manifest, limbo, .. } = &mut *committer;
+        let Committer {
+            log, manifest, limbo, ..
+        } = &mut *committer;
         let mut next = manifest.clone();
         change(&mut next);
         next.written_micros = self.wall_micros();
@@ -221,7 +262,11 @@ impl Tablet {
             publish(state);
         });
         let replaced = std::mem::replace(manifest, next);
-        replaced.all_files().map(FileRef::id).chain(limbo.drain(..)).for_each(|file| files.release(file));
+        replaced
+            .all_files()
+            .map(FileRef::id)
+            .chain(limbo.drain(..))
+            .for_each(|file| files.release(file));
         Ok(())
     }
 
@@ -229,7 +274,12 @@ impl Tablet {
     /// made, or a medium that fails for long would fill up with files that must be kept.
     async fn settle(&self) -> Result<()> {
         let mut committer = self.committer.lock().await;
-        let Committer { log, manifest, limbo, released } = &mut *committer;
+        let Committer {
+            log,
+            manifest,
+            limbo,
+            released,
+        } = &mut *committer;
         if limbo.is_empty() || *released {
             return Ok(());
         }
@@ -251,7 +301,9 @@ impl Tablet {
         let largest = state.groups.iter().flat_map(|g| &g.files).max_by_key(|f| f.bytes());
         let Some(file) = largest else { return Ok(None) };
         let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
-        let Some(prefix) = file.sstable.split_row(lower, upper).await? else { return Ok(None) };
+        let Some(prefix) = file.sstable.split_row(lower, upper).await? else {
+            return Ok(None);
+        };
         let row = key::decode_row(&prefix).map(|row| Bytes::copy_from_slice(&row));
         Ok(row.filter(|row| self.range().contains(row) && *row != self.range().start))
     }
@@ -261,8 +313,14 @@ impl Tablet {
     pub async fn divide(&self, row: &Bytes, left: TabletId, right: TabletId) -> Result<(Manifest, Manifest)> {
         let range = self.range();
         let at = Bytes::from(key::row_prefix(row));
-        let below = RowRange { start: range.start.clone(), end: Some(row.clone()) };
-        let above = RowRange { start: row.clone(), end: range.end.clone() };
+        let below = RowRange {
+            start: range.start.clone(),
+            end: Some(row.clone()),
+        };
+        let above = RowRange {
+            start: row.clone(),
+            end: range.end.clone(),
+        };
         let left = self.part(left, below, None, Some(&at)).await?;
         let right = self.part(right, above, Some(&at), None).await?;
         Ok((left, right))
@@ -309,7 +367,8 @@ impl Tablet {
             left.push((group.id, files));
         }
         let change = |manifest: &mut Manifest| {
-            left.into_iter().for_each(|(group, files)| manifest.set_files(group, files));
+            left.into_iter()
+                .for_each(|(group, files)| manifest.set_files(group, files));
         };
         self.commit(&[], change, |_| {}).await
     }
@@ -317,11 +376,19 @@ impl Tablet {
     /// Gives up all files; for a tablet that is no more, after the catalog has forgotten it.
     pub async fn release_files(&self) {
         let mut committer = self.committer.lock().await;
-        let Committer { manifest, limbo, released, .. } = &mut *committer;
+        let Committer {
+            manifest,
+            limbo,
+            released,
+            ..
+        } = &mut *committer;
         *released = true;
         let files = manifest.all_files().map(FileRef::id).collect::<Vec<_>>();
         manifest.groups.clear();
-        files.into_iter().chain(limbo.drain(..)).for_each(|file| self.context.files.release(file));
+        files
+            .into_iter()
+            .chain(limbo.drain(..))
+            .for_each(|file| self.context.files.release(file));
     }
 
     /// The newest committed manifest.
@@ -335,7 +402,10 @@ impl Tablet {
         let mut bytes = 0;
         for file in self.state().groups.iter().flat_map(|g| &g.files) {
             let upper = file.reference.upper.as_deref().map_or(&end[..], |u| u.min(&end));
-            bytes += file.sstable.approximate_bytes(file.reference.lower.as_deref(), Some(upper)).await?;
+            bytes += file
+                .sstable
+                .approximate_bytes(file.reference.lower.as_deref(), Some(upper))
+                .await?;
         }
         Ok(bytes)
     }
@@ -347,7 +417,9 @@ impl Tablet {
         let Some(file) = largest else { return Ok(Vec::new()) };
         let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
         let samples = file.sstable.row_samples(every, lower, upper).await?;
-        let rows = samples.iter().filter_map(|(prefix, _)| key::decode_row(prefix).map(|r| Bytes::copy_from_slice(&r)));
+        let rows = samples
+            .iter()
+            .filter_map(|(prefix, _)| key::decode_row(prefix).map(|r| Bytes::copy_from_slice(&r)));
         Ok(rows.filter(|row| self.range().contains(row)).collect())
     }
 }

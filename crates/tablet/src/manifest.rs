@@ -118,7 +118,10 @@ impl FileRef {
 impl Manifest {
     /// The rows.
     pub fn range(&self) -> RowRange {
-        RowRange { start: self.start.clone(), end: self.end.clone() }
+        RowRange {
+            start: self.start.clone(),
+            end: self.end.clone(),
+        }
     }
 
     /// Which tablet.
@@ -138,7 +141,10 @@ impl Manifest {
 
     /// The files of a group, oldest first.
     pub fn files(&self, group: GroupId) -> &[FileRef] {
-        self.groups.iter().find(|g| g.group == group.0).map_or(&[], |g| &g.files)
+        self.groups
+            .iter()
+            .find(|g| g.group == group.0)
+            .map_or(&[], |g| &g.files)
     }
 
     /// Replaces the files of a group.
@@ -170,18 +176,28 @@ impl Manifest {
 
     /// Decodes a whole file; `path` is for errors.
     pub fn decode_file(path: &str, bytes: &[u8]) -> Result<Manifest> {
-        let corruption =
-            |detail: &str| TabletError::Corruption { path: Arc::from(path), detail: detail.to_owned() };
-        let (header, payload) =
-            bytes.split_at_checked(HEADER_BYTES).ok_or_else(|| corruption("shorter than its header"))?;
+        let corruption = |detail: &str| TabletError::Corruption {
+            path: Arc::from(path),
+            detail: detail.to_owned(),
+        };
+        let (header, payload) = bytes
+            .split_at_checked(HEADER_BYTES)
+            .ok_or_else(|| corruption("shorter than its header"))?;
         let field = |at: usize| -> u32 {
-            header.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+            header
+                .get(at..at + 4)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, u32::from_le_bytes)
         };
         if header.get(..8) != Some(&MAGIC) {
             return Err(corruption("not a manifest: wrong magic"));
         }
         if field(8) > VERSION {
-            return Err(TabletError::TooNew { path: Arc::from(path), found: field(8), supported: VERSION });
+            return Err(TabletError::TooNew {
+                path: Arc::from(path),
+                found: field(8),
+                supported: VERSION,
+            });
         }
         if field(12) as usize != payload.len() || payload.len() > BYTES_MAX {
             return Err(corruption("the length in the header is not the length of the payload"));
@@ -230,7 +246,12 @@ const ATTEMPTS: usize = 3;
 impl ManifestLog {
     /// Makes the first version of a new tablet.
     pub async fn create(storage: Arc<dyn Storage>, manifest: &Manifest) -> Result<ManifestLog> {
-        let mut log = ManifestLog { storage, tablet: manifest.tablet(), number: 0, stale: Vec::new() };
+        let mut log = ManifestLog {
+            storage,
+            tablet: manifest.tablet(),
+            number: 0,
+            stale: Vec::new(),
+        };
         log.commit(manifest).await?;
         Ok(log)
     }
@@ -238,7 +259,11 @@ impl ManifestLog {
     /// Reads the newest version.
     pub async fn open(storage: Arc<dyn Storage>, tablet: TabletId) -> Result<(ManifestLog, Manifest)> {
         let files = storage.list(&directory(tablet)).await?;
-        let mut numbers: Vec<u64> = files.iter().filter_map(|f| parse_path(&f.path)).map(|(_, n)| n).collect();
+        let mut numbers: Vec<u64> = files
+            .iter()
+            .filter_map(|f| parse_path(&f.path))
+            .map(|(_, n)| n)
+            .collect();
         numbers.sort_unstable();
         let Some(number) = numbers.pop() else {
             return Err(StorageError::NotFound { path: path(tablet, 1) }.into());
@@ -247,9 +272,20 @@ impl ManifestLog {
         let manifest = Manifest::decode_file(&newest, &storage.read_all(&newest).await?)?;
         if manifest.tablet() != tablet {
             let detail = format!("describes tablet {}", manifest.tablet());
-            return Err(TabletError::Corruption { path: Arc::from(newest), detail });
+            return Err(TabletError::Corruption {
+                path: Arc::from(newest),
+                detail,
+            });
         }
-        Ok((ManifestLog { storage, tablet, number, stale: numbers }, manifest))
+        Ok((
+            ManifestLog {
+                storage,
+                tablet,
+                number,
+                stale: numbers,
+            },
+            manifest,
+        ))
     }
 
     /// Takes the tablet over: reads the newest version and makes one like it under a new epoch right after it. What the
@@ -274,7 +310,10 @@ impl ManifestLog {
             manifest.epoch = epoch.0;
             manifest.written_micros = now_micros;
             let number = log.number + 1;
-            match storage.put_if_absent(&path(tablet, number), manifest.encode_file()).await {
+            match storage
+                .put_if_absent(&path(tablet, number), manifest.encode_file())
+                .await
+            {
                 Ok(()) => {
                     log.advance(number);
                     log.delete_stale().await;
@@ -301,7 +340,11 @@ impl ManifestLog {
         let mut attempts = 0;
         while attempts < ATTEMPTS {
             let number = self.number + 1;
-            match self.storage.put_if_absent(&path(self.tablet, number), content.clone()).await {
+            match self
+                .storage
+                .put_if_absent(&path(self.tablet, number), content.clone())
+                .await
+            {
                 Ok(()) => {
                     self.stale.push(self.number);
                     self.number = number;
@@ -368,7 +411,13 @@ mod tests {
         assert_eq!(parse_path(&manifest), Some((TabletId(0xab), 0xcd)));
         let sstable = FileRef::path(FileId(0xab));
         assert_eq!(FileRef::parse_path(&sstable), Some(FileId(0xab)));
-        for (digits, other) in [("ab", "AB"), ("00ab", "+0ab"), ("00ab", "0ab"), ("00ab", "000ab"), ("00cd", "+0cd")] {
+        for (digits, other) in [
+            ("ab", "AB"),
+            ("00ab", "+0ab"),
+            ("00ab", "0ab"),
+            ("00ab", "000ab"),
+            ("00cd", "+0cd"),
+        ] {
             let (manifest, sstable) = (manifest.replace(digits, other), sstable.replace(digits, other));
             assert_eq!(parse_path(&manifest), None, "{manifest}");
             assert!(digits == "00cd" || FileRef::parse_path(&sstable).is_none(), "{sstable}");

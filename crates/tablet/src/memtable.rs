@@ -111,7 +111,10 @@ pub struct MemtableCursor {
 impl MemtableCursor {
     /// An unpositioned cursor.
     pub fn new(table: Arc<Memtable>) -> Self {
-        MemtableCursor { table, at: skiplist::Position::none() }
+        MemtableCursor {
+            table,
+            at: skiplist::Position::none(),
+        }
     }
 
     /// Moves to the first entry at or after `target`; whether there is one.

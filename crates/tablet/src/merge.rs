@@ -41,7 +41,13 @@ impl Source {
     }
 
     fn new(cursor: Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
-        Source { cursor, lower, upper, step: Step::End, backward: false }
+        Source {
+            cursor,
+            lower,
+            upper,
+            step: Step::End,
+            backward: false,
+        }
     }
 
     fn seek(&mut self, target: &[u8]) -> Result<Step> {
@@ -124,7 +130,11 @@ pub struct Merge {
 impl Merge {
     /// A view over these sources, not yet positioned.
     pub fn new(sources: Vec<Source>) -> Self {
-        Merge { sources, heap: Vec::new(), waiting: false }
+        Merge {
+            sources,
+            heap: Vec::new(),
+            waiting: false,
+        }
     }
 
     /// Moves to the first key at or after `target`.
@@ -137,7 +147,9 @@ impl Merge {
 
     /// Moves to the next key. The merge must be on one.
     pub fn advance(&mut self) -> Result<Step> {
-        let Some(&top) = self.heap.first() else { return Ok(Step::End) };
+        let Some(&top) = self.heap.first() else {
+            return Ok(Step::End);
+        };
         match self.sources[top].advance()? {
             Step::Ready => self.sift_down(0),
             Step::End => {
@@ -170,12 +182,20 @@ impl Merge {
         }
         self.heap.clear();
         self.waiting = self.sources.iter().any(|s| s.step == Step::Pending);
-        Ok(if self.waiting { Step::Pending } else { self.backward_status() })
+        Ok(if self.waiting {
+            Step::Pending
+        } else {
+            self.backward_status()
+        })
     }
 
     /// After a completed [`Merge::seek_before`]: the key it found.
     pub fn backward_key(&self) -> Option<&[u8]> {
-        self.sources.iter().filter(|s| s.step == Step::Ready).map(Source::key).max()
+        self.sources
+            .iter()
+            .filter(|s| s.step == Step::Ready)
+            .map(Source::key)
+            .max()
     }
 
     fn backward_status(&self) -> Step {
@@ -184,7 +204,11 @@ impl Merge {
 
     /// Fetches what the waiting sources need and completes the interrupted move.
     pub async fn load(&mut self) -> Result<Step> {
-        let waiting = self.sources.iter_mut().filter(|s| s.step == Step::Pending).map(Source::load);
+        let waiting = self
+            .sources
+            .iter_mut()
+            .filter(|s| s.step == Step::Pending)
+            .map(Source::load);
         futures::future::try_join_all(waiting).await?;
         if self.sources.first().is_some_and(|s| s.backward) {
             self.waiting = false;
@@ -195,7 +219,11 @@ impl Merge {
 
     /// Where the merge is.
     pub fn status(&self) -> Step {
-        if self.waiting { Step::Pending } else { found(!self.heap.is_empty()) }
+        if self.waiting {
+            Step::Pending
+        } else {
+            found(!self.heap.is_empty())
+        }
     }
 
     /// The current key; empty when the merge is on none.
@@ -205,7 +233,9 @@ impl Merge {
 
     /// The current value; a slice of a cached block where it comes from one.
     pub fn value(&self) -> Bytes {
-        self.heap.first().map_or_else(Bytes::new, |&top| self.sources[top].value())
+        self.heap
+            .first()
+            .map_or_else(Bytes::new, |&top| self.sources[top].value())
     }
 
     /// Rebuilds the heap after several sources moved.
@@ -215,7 +245,8 @@ impl Merge {
         if self.waiting {
             return Step::Pending;
         }
-        self.heap.extend((0..self.sources.len()).filter(|&i| self.sources[i].step == Step::Ready));
+        self.heap
+            .extend((0..self.sources.len()).filter(|&i| self.sources[i].step == Step::Ready));
         for at in (0..self.heap.len() / 2).rev() {
             self.sift_down(at);
         }

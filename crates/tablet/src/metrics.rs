@@ -29,11 +29,20 @@ impl TabletMetrics {
         TabletMetrics {
             open_tablets: m.gauge("stele_tablets", "Tablets being served."),
             flushes: m.counter("stele_tablet_flushes_total", "Memtable flushes."),
-            flush_bytes: m.counter("stele_tablet_flush_bytes_total", "Bytes of sstables written by flushes."),
+            flush_bytes: m.counter(
+                "stele_tablet_flush_bytes_total",
+                "Bytes of sstables written by flushes.",
+            ),
             flush_seconds: m.latency("stele_tablet_flush_seconds", "Duration of a flush."),
             compactions: m.counter("stele_tablet_compactions_total", "Merging and major compactions."),
-            compaction_read_bytes: m.counter("stele_tablet_compaction_read_bytes_total", "Bytes of sstables read by compactions."),
-            compaction_written_bytes: m.counter("stele_tablet_compaction_written_bytes_total", "Bytes of sstables written by compactions."),
+            compaction_read_bytes: m.counter(
+                "stele_tablet_compaction_read_bytes_total",
+                "Bytes of sstables read by compactions.",
+            ),
+            compaction_written_bytes: m.counter(
+                "stele_tablet_compaction_written_bytes_total",
+                "Bytes of sstables written by compactions.",
+            ),
             compaction_seconds: m.latency("stele_tablet_compaction_seconds", "Duration of a compaction."),
         }
     }

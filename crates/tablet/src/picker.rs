@@ -55,7 +55,10 @@ pub fn pick(files: &[FileSummary]) -> Option<Pick> {
     let (bytes, file_bytes) = files.iter().fold((0, 0), |(a, b), f| (a + f.bytes, b + f.file_bytes));
     let foreign = bytes * FOREIGN_RATIO < file_bytes;
     if (garbage || foreign) && files.len() <= FILES_MAX {
-        return Some(Pick { files: 0..files.len(), major: true });
+        return Some(Pick {
+            files: 0..files.len(),
+            major: true,
+        });
     }
     pick_tier(files)
 }
@@ -71,7 +74,10 @@ fn pick_tier(files: &[FileSummary]) -> Option<Pick> {
             bytes += files[start].bytes;
         }
         if end - start >= TIER_FILES {
-            return Some(Pick { files: start..end, major: start == 0 && end == files.len() });
+            return Some(Pick {
+                files: start..end,
+                major: start == 0 && end == files.len(),
+            });
         }
         end = start;
     }
@@ -88,7 +94,12 @@ mod tests {
             let (word, whole) = word.split_once(':').unwrap_or((word, ""));
             let (bytes, deletes) = word.split_once('/').unwrap_or((word, "0"));
             let bytes = bytes.parse().unwrap();
-            FileSummary { bytes, cells: 100, deletes: deletes.parse().unwrap(), file_bytes: whole.parse().unwrap_or(bytes) }
+            FileSummary {
+                bytes,
+                cells: 100,
+                deletes: deletes.parse().unwrap(),
+                file_bytes: whole.parse().unwrap_or(bytes),
+            }
         };
         let files: Vec<FileSummary> = files.split_whitespace().map(parse).collect();
         let picked = match pick(&files) {

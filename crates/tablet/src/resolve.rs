@@ -132,13 +132,7 @@ impl Resolver {
     }
 
     /// Takes the next entry of the row. `value` is called only when the value matters.
-    pub fn push(
-        &mut self,
-        key: &[u8],
-        parts: &KeyParts,
-        value: impl FnOnce() -> Bytes,
-        sink: &mut impl Sink,
-    ) -> Skip {
+    pub fn push(&mut self, key: &[u8], parts: &KeyParts, value: impl FnOnce() -> Bytes, sink: &mut impl Sink) -> Skip {
         if self.skip == Skip::Row {
             return self.skip;
         }
@@ -147,7 +141,8 @@ impl Resolver {
             return Skip::Nothing;
         }
         if parts.family.0 == 0 {
-            self.row.add(Marker::new(parts, Timestamp::MIN), self.schema.delete_rule);
+            self.row
+                .add(Marker::new(parts, Timestamp::MIN), self.schema.delete_rule);
             sink.marker(key, parts, &Bytes::new());
             return Skip::Nothing;
         }
@@ -158,7 +153,8 @@ impl Resolver {
             return Skip::Family;
         }
         if parts.qualifier_start == parts.qualifier_end {
-            self.family_markers.add(Marker::new(parts, family_marker_start(parts)), self.schema.delete_rule);
+            self.family_markers
+                .add(Marker::new(parts, family_marker_start(parts)), self.schema.delete_rule);
             sink.marker(key, parts, &Bytes::new());
             return Skip::Nothing;
         }
@@ -180,7 +176,10 @@ impl Resolver {
         if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
             let value = value();
             let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
-            self.column_markers.add(Marker::new(parts, start.unwrap_or(Timestamp::MIN)), self.schema.delete_rule);
+            self.column_markers.add(
+                Marker::new(parts, start.unwrap_or(Timestamp::MIN)),
+                self.schema.delete_rule,
+            );
             sink.marker(key, parts, &value);
             return Skip::Nothing;
         }
@@ -211,7 +210,11 @@ impl Resolver {
         sink: &mut impl Sink,
     ) -> Skip {
         let same = self.version.active
-            && self.version.parts.as_ref().is_some_and(|newest| newest.timestamp == parts.timestamp);
+            && self
+                .version
+                .parts
+                .as_ref()
+                .is_some_and(|newest| newest.timestamp == parts.timestamp);
         if !same {
             self.skip = self.end_version(sink);
             if self.skip != Skip::Nothing {
@@ -251,7 +254,11 @@ impl Resolver {
         let (Some(parts), Some(outcome)) = (pending.parts.take(), pending.outcome(self.schema.delete_rule)) else {
             return Skip::Nothing;
         };
-        sink.version(Version { key: &pending.key, parts, outcome })
+        sink.version(Version {
+            key: &pending.key,
+            parts,
+            outcome,
+        })
     }
 }
 

@@ -90,7 +90,11 @@ impl TabletScanner {
         }
         if !pushdown.row_prefix.is_empty() {
             let prefix = RowRange::prefix(&pushdown.row_prefix);
-            ranges = ranges.iter().map(|r| r.intersect(&prefix)).filter(|r| !r.is_empty()).collect();
+            ranges = ranges
+                .iter()
+                .map(|r| r.intersect(&prefix))
+                .filter(|r| !r.is_empty())
+                .collect();
         }
         if spec.reversed {
             ranges.make_contiguous().reverse();
@@ -182,25 +186,45 @@ impl TabletScanner {
         let single = range.as_single().is_some();
         let families = self.pushdown.families();
         let wanted = |group| {
-            families.as_ref().is_none_or(|f| f.iter().any(|f| self.schema.group_of(*f) == group)) || self.spec.raw
+            families
+                .as_ref()
+                .is_none_or(|f| f.iter().any(|f| self.schema.group_of(*f) == group))
+                || self.spec.raw
         };
-        let options = ReadOptions { fill_cache: true, readahead_bytes: if single { 0 } else { READAHEAD_BYTES } };
+        let options = ReadOptions {
+            fill_cache: true,
+            readahead_bytes: if single { 0 } else { READAHEAD_BYTES },
+        };
         // An empty start bounds nothing: the first row's prefix is `00 01`, and no key sorts below it.
         let row = single.then_some(&lower[..]);
         let mut merge = Merge::new(state.sources(wanted, &lower, upper.as_deref(), row, options));
-        let step = if self.spec.reversed { Step::Ready } else { merge.seek(&lower)? };
-        self.position = Some(Position { state, snapshot, merge, lower, upper });
+        let step = if self.spec.reversed {
+            Step::Ready
+        } else {
+            merge.seek(&lower)?
+        };
+        self.position = Some(Position {
+            state,
+            snapshot,
+            merge,
+            lower,
+            upper,
+        });
         Ok(step)
     }
 
     /// The next row of the front range that has entries, the merge standing on its first one. `None` when the range is
     /// finished (and taken off).
     async fn next_row_key(&mut self) -> Result<Option<Bytes>> {
-        let Some(range) = self.ranges.front().cloned() else { return Ok(None) };
+        let Some(range) = self.ranges.front().cloned() else {
+            return Ok(None);
+        };
         if self.position.is_none() {
             self.open(&range)?;
         }
-        let Some(position) = &mut self.position else { return Ok(None) };
+        let Some(position) = &mut self.position else {
+            return Ok(None);
+        };
         if self.spec.reversed && !position.seek_last_row().await? {
             return Ok(self.finish_range());
         }
@@ -246,7 +270,9 @@ impl TabletScanner {
     async fn read_row(&mut self, row: &Bytes, batch: &mut RowBatch) -> Result<usize> {
         let env = self.tablet.env().clone();
         let mut chance = move || (env.random_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let Some(position) = &mut self.position else { return Ok(0) };
+        let Some(position) = &mut self.position else {
+            return Ok(0);
+        };
         let prefix = key::row_prefix(row);
         let admitted = self.spec.filter.as_ref().is_none_or(|f| f.admits_row(row, &mut chance));
         if !admitted {
@@ -259,7 +285,9 @@ impl TabletScanner {
             raw.into_cells()
         } else {
             self.sink.begin_row();
-            position.read_resolved(&prefix, &mut self.resolver, &mut self.sink).await?;
+            position
+                .read_resolved(&prefix, &mut self.resolver, &mut self.sink)
+                .await?;
             self.sink.take_cells()
         };
         if cells.is_empty() {
@@ -294,7 +322,9 @@ impl Position {
         while step == Step::Pending {
             step = self.merge.load().await?;
         }
-        let Some(key) = self.merge.backward_key().filter(|key| *key >= &self.lower[..]) else { return Ok(false) };
+        let Some(key) = self.merge.backward_key().filter(|key| *key >= &self.lower[..]) else {
+            return Ok(false);
+        };
         let row = key[..key::row_prefix_len(key).unwrap_or(key.len())].to_vec();
         let mut step = self.merge.seek(&row)?;
         while step == Step::Pending {
@@ -320,11 +350,17 @@ impl Position {
             if step == Step::End || !key.starts_with(prefix) {
                 break;
             }
-            let Some(parts) = KeyParts::parse_after_row(key, prefix.len()) else { break };
+            let Some(parts) = KeyParts::parse_after_row(key, prefix.len()) else {
+                break;
+            };
             let skip = resolver.push(key, &parts, || self.merge.value(), sink);
             sink.check_size(prefix)?;
             steps = if skip == Skip::Nothing { 0 } else { steps + 1 };
-            let target = if steps > STEPS_BEFORE_SEEK { skip_target(key, &parts, skip) } else { None };
+            let target = if steps > STEPS_BEFORE_SEEK {
+                skip_target(key, &parts, skip)
+            } else {
+                None
+            };
             step = match target {
                 Some(target) => {
                     steps = 0;
@@ -371,6 +407,3 @@ fn skip_target(key: &[u8], parts: &KeyParts, skip: Skip) -> Option<Vec<u8>> {
     target.push(0x02);
     Some(target)
 }
-
-
-

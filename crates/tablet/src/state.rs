@@ -3,10 +3,10 @@
 //! A [`State`] is immutable but for the active memtables, which only grow; a change makes a new one. A reader holds the
 //! state it began with, so flushes and compactions never disturb it.
 
-use crate::files::FileRegistry;
 use crate::error::Result;
+use crate::files::FileRegistry;
 use crate::manifest::{FileRef, Manifest};
-use crate::memtable::{Memtable, MemoryAccount};
+use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -79,9 +79,17 @@ impl State {
                     return Err(error);
                 }
             };
-            loaded.push(GroupState { id, active: Arc::new(Memtable::new(account.clone())), files: held });
+            loaded.push(GroupState {
+                id,
+                active: Arc::new(Memtable::new(account.clone())),
+                files: held,
+            });
         }
-        Ok(State { groups: loaded, frozen: Vec::new(), generation: 1 })
+        Ok(State {
+            groups: loaded,
+            frozen: Vec::new(),
+            generation: 1,
+        })
     }
 
     /// The group, if the tablet has it.
@@ -103,7 +111,11 @@ impl State {
         for group in self.groups.iter().filter(|g| wanted(g.id)) {
             // Also when it is empty: a write that comes later to several groups must not be seen in some only.
             sources.push(Source::memtable(group.active.clone()));
-            let frozen = self.frozen.iter().flat_map(|f| &f.memtables).filter(|(id, _)| *id == group.id);
+            let frozen = self
+                .frozen
+                .iter()
+                .flat_map(|f| &f.memtables)
+                .filter(|(id, _)| *id == group.id);
             sources.extend(frozen.map(|(_, table)| Source::memtable(table.clone())));
             for file in &group.files {
                 if file.may_contain(lower, upper) && row.is_none_or(|row| file.sstable.may_contain_row(row)) {
@@ -122,7 +134,11 @@ impl State {
 
     /// Bytes in frozen memtables.
     pub fn frozen_bytes(&self) -> u64 {
-        self.frozen.iter().flat_map(|f| &f.memtables).map(|(_, m)| m.bytes()).sum()
+        self.frozen
+            .iter()
+            .flat_map(|f| &f.memtables)
+            .map(|(_, m)| m.bytes())
+            .sum()
     }
 
     /// About how many bytes of files are referenced.
@@ -152,13 +168,20 @@ impl HeldFile {
         let may = self.may_contain(lower.map_or(&[], |l| &l[..]), upper.map(|u| &u[..]));
         let cut = self.reference.narrowed(lower.cloned(), upper.cloned()).filter(|_| may);
         let Some(mut cut) = cut else { return Ok(None) };
-        cut.referenced = self.sstable.approximate_bytes(cut.lower.as_deref(), cut.upper.as_deref()).await?;
+        cut.referenced = self
+            .sstable
+            .approximate_bytes(cut.lower.as_deref(), cut.upper.as_deref())
+            .await?;
         Ok(Some(cut))
     }
 
     fn may_contain(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
         let properties = self.sstable.properties();
-        let first: &[u8] = self.reference.lower.as_deref().map_or(&properties.smallest_key, |l| l.max(&properties.smallest_key));
+        let first: &[u8] = self
+            .reference
+            .lower
+            .as_deref()
+            .map_or(&properties.smallest_key, |l| l.max(&properties.smallest_key));
         let below: Option<&Bytes> = self.reference.upper.as_ref();
         upper.is_none_or(|upper| first < upper)
             && below.is_none_or(|below| lower < &below[..])
@@ -171,7 +194,10 @@ pub async fn hold(references: &[FileRef], files: &FileRegistry) -> Result<Vec<He
     let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
     for reference in references {
         match files.acquire(reference.id()).await {
-            Ok(sstable) => held.push(HeldFile { reference: reference.clone(), sstable }),
+            Ok(sstable) => held.push(HeldFile {
+                reference: reference.clone(),
+                sstable,
+            }),
             Err(error) => {
                 held.iter().for_each(|file| files.release(file.reference.id()));
                 return Err(error);

@@ -18,7 +18,7 @@ use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
 use crate::maintenance::Committer;
 use crate::manifest::{Manifest, ManifestLog};
-use crate::memtable::{Memtable, MemoryAccount};
+use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
 use crate::scan::Parked;
 use crate::state::{Frozen, GroupState, State};
@@ -73,7 +73,9 @@ impl Tablet {
     /// Makes a tablet that does not exist yet, empty or over files a manifest names.
     pub async fn create(context: TabletContext, schema: Arc<TableSchema>, manifest: Manifest) -> Result<Arc<Tablet>> {
         let log = ManifestLog::create(context.storage.clone(), &manifest).await?;
-        let first = SeqNo(manifest.flushed_through).max(SeqNo::new(Epoch(manifest.epoch), 0)).plus(1);
+        let first = SeqNo(manifest.flushed_through)
+            .max(SeqNo::new(Epoch(manifest.epoch), 0))
+            .plus(1);
         Self::assemble(context, schema, manifest, log, first).await
     }
 
@@ -181,7 +183,11 @@ impl Tablet {
 
     /// Fails when the tablet has been closed.
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) { Err(TabletError::Closed { tablet: self.id }) } else { Ok(()) }
+        if self.closed.load(Ordering::Acquire) {
+            Err(TabletError::Closed { tablet: self.id })
+        } else {
+            Ok(())
+        }
     }
 
     /// Gives a batch of `count` mutations its place in the commit order. `queue(first)` runs under the tablet's sequencer
@@ -246,7 +252,10 @@ impl Tablet {
             return false;
         }
         let mut next = State::clone(&state);
-        let mut frozen = Frozen { memtables: Vec::new(), newest: SeqNo::ZERO };
+        let mut frozen = Frozen {
+            memtables: Vec::new(),
+            newest: SeqNo::ZERO,
+        };
         for group in &mut next.groups {
             if group.active.is_empty() {
                 continue;

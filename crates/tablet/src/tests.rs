@@ -14,8 +14,8 @@ use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, Mutation,
-    RowMutation, RowSet, TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, Mutation, RowMutation, RowSet, TableId,
+    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
 fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> {
@@ -113,21 +113,11 @@ async fn deleting_a_row_hides_all_of_it() {
     for rule in [DeleteRule::BySequence, DeleteRule::ByTimestamp] {
         let tablet = tablet(schema(rule, None)).await;
         write(&tablet, vec![put(1, "a"), put(2, "b"), put(3, "c")]);
-        write(
-            &tablet,
-            vec![Mutation::DeleteRow {
-                up_to: Timestamp(2),
-            }],
-        );
+        write(&tablet, vec![Mutation::DeleteRow { up_to: Timestamp(2) }]);
         assert_eq!(read(&tablet).await, "3=c", "{rule:?}");
         tablet.compact_all().await.unwrap();
         assert_eq!(read(&tablet).await, "3=c", "{rule:?} after a compaction");
-        write(
-            &tablet,
-            vec![Mutation::DeleteRow {
-                up_to: Timestamp::MAX,
-            }],
-        );
+        write(&tablet, vec![Mutation::DeleteRow { up_to: Timestamp::MAX }]);
         assert_eq!(read(&tablet).await, "", "{rule:?}");
     }
 }

@@ -42,12 +42,7 @@ pub struct Admission {
 
 impl Admission {
     /// Admission under the server's options.
-    pub fn new(
-        env: Env,
-        memory: MemoryAccount,
-        options: &ServerOptions,
-        metrics: ServerMetrics,
-    ) -> Self {
+    pub fn new(env: Env, memory: MemoryAccount, options: &ServerOptions, metrics: ServerMetrics) -> Self {
         Admission {
             env,
             memory,
@@ -76,10 +71,7 @@ impl Admission {
             while self.memory.bytes() > self.memtable_bytes_max {
                 let notified = self.freed.notified();
                 // Memtables that readers held are freed without a flush ending, hence the look now and then.
-                let _ = self
-                    .env
-                    .timeout(Duration::from_millis(50), notified)
-                    .await;
+                let _ = self.env.timeout(Duration::from_millis(50), notified).await;
             }
         };
         self.env.timeout(self.wait_max, freed).await.map_err(|_| {

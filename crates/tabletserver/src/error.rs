@@ -8,10 +8,7 @@ use stele_types::{ErrorKind, TabletId};
 
 /// The tablet is not served here: nothing has happened, look it up again.
 pub fn not_here(tablet: TabletId) -> ServiceError {
-    ServiceError::new(
-        ErrorKind::Unavailable,
-        format!("tablet {tablet} is not served here"),
-    )
+    ServiceError::new(ErrorKind::Unavailable, format!("tablet {tablet} is not served here"))
 }
 
 /// A tablet's error.

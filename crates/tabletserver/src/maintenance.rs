@@ -55,12 +55,9 @@ pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Opt
     };
     let pressed = pressure.memory_bytes > pressure.memory_bytes_max / 2;
     pick(&|c| c.frozen_bytes > 0)
+        .or_else(|| pick(&|c| c.active_bytes > 0 && (pressed || c.active_bytes > pressure.tablet_bytes)))
         .or_else(|| {
-            pick(&|c| c.active_bytes > 0 && (pressed || c.active_bytes > pressure.tablet_bytes))
-        })
-        .or_else(|| {
-            pick(&|c| c.holds_log && c.active_bytes > 0)
-                .filter(|_| pressure.log_bytes > pressure.log_bytes_max)
+            pick(&|c| c.holds_log && c.active_bytes > 0).filter(|_| pressure.log_bytes > pressure.log_bytes_max)
         })
 }
 
@@ -76,10 +73,8 @@ impl TabletServer {
                 .spawn_background("compact", async move { server.compact_loop().await });
         }
         let server = self.clone();
-        self.env.spawn_background(
-            "housekeeping",
-            async move { server.housekeeping_loop().await },
-        );
+        self.env
+            .spawn_background("housekeeping", async move { server.housekeeping_loop().await });
     }
 
     async fn flush_loop(self: Arc<Self>) {
@@ -183,9 +178,7 @@ impl TabletServer {
         let cache = self.cache.stats();
         let (open_files, pinned) = self.context.files.open_files();
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        self.metrics
-            .memtable_bytes
-            .set(gauge(self.context.memory.bytes()));
+        self.metrics.memtable_bytes.set(gauge(self.context.memory.bytes()));
         self.metrics.cache_bytes.set(gauge(cache.used_bytes));
         self.metrics.cache_hits.set(gauge(cache.hits));
         self.metrics.cache_misses.set(gauge(cache.misses));
@@ -213,14 +206,12 @@ mod tests {
         let candidates: Vec<FlushCandidate> = candidates
             .iter()
             .enumerate()
-            .map(
-                |(i, &(active_bytes, frozen_bytes, holds_log))| FlushCandidate {
-                    tablet: TabletId(i as u64),
-                    active_bytes,
-                    frozen_bytes,
-                    holds_log,
-                },
-            )
+            .map(|(i, &(active_bytes, frozen_bytes, holds_log))| FlushCandidate {
+                tablet: TabletId(i as u64),
+                active_bytes,
+                frozen_bytes,
+                holds_log,
+            })
             .collect();
         let pressure = FlushPressure {
             memory_bytes: memory,
@@ -238,10 +229,7 @@ mod tests {
         assert_eq!(check(&[(200, 0, false), (300, 0, false)], 500, 0), Some(1));
         assert_eq!(check(&[(200, 0, false), (100, 0, false)], 501, 0), Some(0));
         assert_eq!(check(&[(200, 0, false), (0, 10, false)], 900, 0), Some(1));
-        assert_eq!(
-            check(&[(200, 0, false), (100, 0, true)], 300, 2001),
-            Some(1)
-        );
+        assert_eq!(check(&[(200, 0, false), (100, 0, true)], 300, 2001), Some(1));
         assert_eq!(check(&[(200, 0, false), (0, 0, true)], 200, 2001), None);
     }
 }

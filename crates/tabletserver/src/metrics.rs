@@ -41,24 +41,15 @@ impl ServerMetrics {
         ServerMetrics {
             memtable_bytes: m.gauge("stele_memtable_bytes", "Bytes of memtables."),
             cache_bytes: m.gauge("stele_block_cache_bytes", "Bytes of cached blocks."),
-            cache_hits: m.gauge(
-                "stele_block_cache_hits",
-                "Block lookups that found their block.",
-            ),
+            cache_hits: m.gauge("stele_block_cache_hits", "Block lookups that found their block."),
             cache_misses: m.gauge("stele_block_cache_misses", "Block lookups that did not."),
-            pinned_bytes: m.gauge(
-                "stele_pinned_bytes",
-                "Bytes of indexes and filters of open sstables.",
-            ),
+            pinned_bytes: m.gauge("stele_pinned_bytes", "Bytes of indexes and filters of open sstables."),
             open_files: m.gauge("stele_open_sstables", "Open sstables."),
             free_bytes: m.gauge(
                 "stele_storage_free_bytes",
                 "Bytes that can still be written to the data root.",
             ),
-            recovery_millis: m.gauge(
-                "stele_recovery_milliseconds",
-                "Duration of the recovery at start.",
-            ),
+            recovery_millis: m.gauge("stele_recovery_milliseconds", "Duration of the recovery at start."),
             refused_disk: m.counter(
                 "stele_writes_refused_disk_total",
                 "Writes refused because the disk is full.",

@@ -14,11 +14,7 @@ const SAMPLE_ROWS_MAX: usize = 4096;
 
 impl TabletServer {
     /// Starts a read.
-    pub(crate) fn open_read(
-        &self,
-        tablet: TabletId,
-        request: TabletRead,
-    ) -> ServiceResult<Box<dyn RowStream>> {
+    pub(crate) fn open_read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
         let served = self.served(tablet)?;
         served.tablet.check_open().map_err(from_tablet)?;
         let filter = compile(request.filter.as_deref(), &served.tablet.schema())?;
@@ -34,27 +30,14 @@ impl TabletServer {
     }
 
     /// How a tablet's bytes are distributed.
-    pub(crate) async fn sample_tablet(
-        &self,
-        tablet: TabletId,
-        every: u64,
-    ) -> ServiceResult<TabletSample> {
+    pub(crate) async fn sample_tablet(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
         let served = self.served(tablet)?;
         let state = served.tablet.state();
         let bytes = state.file_bytes() + state.memtable_bytes();
         let mut rows = Vec::new();
         if bytes > every {
-            for row in served
-                .tablet
-                .sample_rows(every)
-                .await
-                .map_err(from_tablet)?
-            {
-                let before = served
-                    .tablet
-                    .bytes_before(&row)
-                    .await
-                    .map_err(from_tablet)?;
+            for row in served.tablet.sample_rows(every).await.map_err(from_tablet)? {
+                let before = served.tablet.bytes_before(&row).await.map_err(from_tablet)?;
                 rows.push((row, before.min(bytes)));
                 if rows.len() >= SAMPLE_ROWS_MAX {
                     break;
@@ -91,10 +74,7 @@ pub(crate) async fn read_row(
 }
 
 /// Compiles a filter against a schema.
-pub(crate) fn compile(
-    filter: Option<&Filter>,
-    schema: &TableSchema,
-) -> ServiceResult<Option<Arc<CompiledFilter>>> {
+pub(crate) fn compile(filter: Option<&Filter>, schema: &TableSchema) -> ServiceResult<Option<Arc<CompiledFilter>>> {
     let compiled = filter.map(|f| f.compile(schema)).transpose();
     Ok(compiled
         .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?

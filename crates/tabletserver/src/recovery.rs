@@ -24,9 +24,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_tablet::{
-    Batch, FileRef, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletMetrics, manifest,
-};
+use stele_tablet::{Batch, FileRef, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletMetrics, manifest};
 use stele_types::{Epoch, FileId, TableSchema, TabletId};
 use tokio::sync::Notify;
 
@@ -84,20 +82,8 @@ impl TabletServer {
             orphans,
             duration: Duration::ZERO,
         };
-        let streams = start_streams(
-            &env,
-            &storage,
-            epoch,
-            &options,
-            replayed,
-            LogMetrics::new(metrics),
-        );
-        let admission = Admission::new(
-            env.clone(),
-            context.memory.clone(),
-            &options,
-            server_metrics.clone(),
-        );
+        let streams = start_streams(&env, &storage, epoch, &options, replayed, LogMetrics::new(metrics));
+        let admission = Admission::new(env.clone(), context.memory.clone(), &options, server_metrics.clone());
         admission.check_disk(&storage).await;
         let server = Arc::new(TabletServer {
             admission,
@@ -115,14 +101,9 @@ impl TabletServer {
             work: Notify::new(),
             stopping: AtomicBool::new(false),
         });
-        tablets
-            .into_values()
-            .for_each(|tablet| server.serve(tablet));
+        tablets.into_values().for_each(|tablet| server.serve(tablet));
         report.duration = env.now() - start;
-        server
-            .metrics
-            .recovery_millis
-            .set(report.duration.as_millis() as i64);
+        server.metrics.recovery_millis.set(report.duration.as_millis() as i64);
         server.start_maintenance();
         Ok((server, report))
     }
@@ -162,15 +143,13 @@ async fn replay_log(
             return Ok(());
         };
         let (payload, first, last) = (record.payload.bytes(), record.first, record.last);
-        let batch = Batch::decode_record(payload.clone(), first, last).ok_or_else(|| {
-            LogError::Corruption {
-                path: Arc::from("log"),
-                offset: 0,
-                detail: format!(
-                    "record {first}..={last} of tablet {}: checksum right, batch not decodable or of another length",
-                    record.tablet
-                ),
-            }
+        let batch = Batch::decode_record(payload.clone(), first, last).ok_or_else(|| LogError::Corruption {
+            path: Arc::from("log"),
+            offset: 0,
+            detail: format!(
+                "record {first}..={last} of tablet {}: checksum right, batch not decodable or of another length",
+                record.tablet
+            ),
         })?;
         tablet.replay(&batch, record.first, record.last);
         Ok(())
@@ -179,10 +158,7 @@ async fn replay_log(
 }
 
 /// Deletes sstables and manifests that belong to no tablet.
-async fn sweep(
-    context: &TabletContext,
-    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
-) -> Result<usize, ServerError> {
+async fn sweep(context: &TabletContext, tablets: &BTreeMap<TabletId, Arc<Tablet>>) -> Result<usize, ServerError> {
     let mut referenced: BTreeSet<FileId> = BTreeSet::new();
     for tablet in tablets.values() {
         referenced.extend(tablet.manifest().await.all_files().map(FileRef::id));

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
-use stele_types::{
-    Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits,
-};
+use stele_types::{Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits};
 use tokio::sync::OwnedRwLockReadGuard;
 
 impl TabletServer {
@@ -23,22 +21,11 @@ impl TabletServer {
     ) -> ServiceResult<bool> {
         let (served, gate, latch) = self.own_row(tablet, &request.row).await?;
         let filter = compile(request.predicate.as_deref(), &served.tablet.schema())?;
-        let matched = !read_row(&served.tablet, &request.row, filter)
-            .await?
-            .is_empty();
-        let mutation = if matched {
-            request.on_match
-        } else {
-            request.otherwise
-        };
+        let matched = !read_row(&served.tablet, &request.row, filter).await?.is_empty();
+        let mutation = if matched { request.on_match } else { request.otherwise };
         if let Some(mutation) = mutation {
-            self.commit(
-                &served,
-                &[mutation],
-                request.durability,
-                Self::hold(gate, latch),
-            )
-            .await?;
+            self.commit(&served, &[mutation], request.durability, Self::hold(gate, latch))
+                .await?;
         }
         Ok(matched)
     }
@@ -110,9 +97,7 @@ fn apply_rules(
     let mut written = BTreeMap::new();
     for rule in rules {
         let Some(family) = schema.families.get(&rule.family) else {
-            return Err(ServiceError::not_found(
-                "Requested column family not found.",
-            ));
+            return Err(ServiceError::not_found("Requested column family not found."));
         };
         let column = (rule.family, rule.qualifier.clone());
         let current = columns.get(&column);
@@ -126,17 +111,11 @@ fn apply_rules(
         written.insert(column.clone(), (timestamp, value.clone()));
         columns.insert(column, (timestamp, value));
     }
-    let cell =
-        |((family, qualifier), (timestamp, value))| Cell::put(family, qualifier, timestamp, value);
+    let cell = |((family, qualifier), (timestamp, value))| Cell::put(family, qualifier, timestamp, value);
     Ok(written.into_iter().map(cell).collect())
 }
 
-fn operate(
-    operation: &RmwOperation,
-    current: Option<&Bytes>,
-    family: &str,
-    qualifier: &Bytes,
-) -> ServiceResult<Bytes> {
+fn operate(operation: &RmwOperation, current: Option<&Bytes>, family: &str, qualifier: &Bytes) -> ServiceResult<Bytes> {
     match operation {
         RmwOperation::Append(suffix) => {
             let current = current.map_or(&[][..], |c| &c[..]);
@@ -163,9 +142,7 @@ fn operate(
                     ))
                 })?),
             };
-            Ok(Bytes::copy_from_slice(
-                &current.wrapping_add(*amount).to_be_bytes(),
-            ))
+            Ok(Bytes::copy_from_slice(&current.wrapping_add(*amount).to_be_bytes()))
         }
     }
 }

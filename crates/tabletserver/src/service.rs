@@ -5,18 +5,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{
-    RmwRule, RowStream, ServiceResult, TabletCheckAndMutate, TabletControl, TabletRead,
-    TabletSample, TabletService,
+    RmwRule, RowStream, ServiceResult, TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService,
 };
 use stele_types::{Cell, Durability, RowMutation, RowRange, TableSchema, TabletId};
 
 #[async_trait]
 impl TabletService for TabletServer {
-    async fn read(
-        &self,
-        tablet: TabletId,
-        request: TabletRead,
-    ) -> ServiceResult<Box<dyn RowStream>> {
+    async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
         self.open_read(tablet, request)
     }
 
@@ -29,11 +24,7 @@ impl TabletService for TabletServer {
         self.write_rows(tablet, rows, durability).await
     }
 
-    async fn check_and_mutate(
-        &self,
-        tablet: TabletId,
-        request: TabletCheckAndMutate,
-    ) -> ServiceResult<bool> {
+    async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool> {
         self.check_and_mutate_row(tablet, request).await
     }
 
@@ -44,8 +35,7 @@ impl TabletService for TabletServer {
         rules: Vec<RmwRule>,
         durability: Option<Durability>,
     ) -> ServiceResult<Vec<Cell>> {
-        self.read_modify_write_row(tablet, row, rules, durability)
-            .await
+        self.read_modify_write_row(tablet, row, rules, durability).await
     }
 
     async fn sample(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
@@ -55,11 +45,7 @@ impl TabletService for TabletServer {
 
 #[async_trait]
 impl TabletControl for TabletServer {
-    async fn create_tablets(
-        &self,
-        schema: Arc<TableSchema>,
-        tablets: Vec<(TabletId, RowRange)>,
-    ) -> ServiceResult<()> {
+    async fn create_tablets(&self, schema: Arc<TableSchema>, tablets: Vec<(TabletId, RowRange)>) -> ServiceResult<()> {
         self.create_empty(schema, tablets).await
     }
 
@@ -79,12 +65,7 @@ impl TabletControl for TabletServer {
         self.tablets_to_split()
     }
 
-    async fn prepare_split(
-        &self,
-        tablet: TabletId,
-        left: TabletId,
-        right: TabletId,
-    ) -> ServiceResult<Option<Bytes>> {
+    async fn prepare_split(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
         self.prepare(tablet, left, right).await
     }
 

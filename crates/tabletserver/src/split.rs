@@ -60,11 +60,7 @@ impl TabletServer {
         }
     }
 
-    pub(crate) async fn drop_tablet_rows(
-        &self,
-        tablet: TabletId,
-        range: RowRange,
-    ) -> ServiceResult<()> {
+    pub(crate) async fn drop_tablet_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
         let served = self.served(tablet)?;
         let _gate = served.gate.clone().write_owned().await;
         served.tablet.check_open().map_err(from_tablet)?;
@@ -81,11 +77,7 @@ impl TabletServer {
         for served in self.all_served() {
             let bytes = served.tablet.state().file_bytes();
             let own = served.tablet.schema().tablet_bytes_max;
-            let most = if own == 0 {
-                self.options.tablet_bytes_max
-            } else {
-                own
-            };
+            let most = if own == 0 { self.options.tablet_bytes_max } else { own };
             let grown = indivisible
                 .get(&served.tablet.id())
                 .is_none_or(|tried| bytes > tried * 2);
@@ -119,13 +111,7 @@ impl TabletServer {
             .make_halves(&served, &row, left, right)
             .await
             .map_err(from_tablet)?;
-        self.splits.lock().insert(
-            tablet,
-            PreparedSplit {
-                halves,
-                _gate: gate,
-            },
-        );
+        self.splits.lock().insert(tablet, PreparedSplit { halves, _gate: gate });
         Ok(Some(row))
     }
 

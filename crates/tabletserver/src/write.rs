@@ -64,13 +64,8 @@ impl TabletServer {
     /// Passes the tablet's gate: no split happens until the guard is dropped.
     pub(crate) async fn enter(&self, served: &Served) -> ServiceResult<OwnedRwLockReadGuard<()>> {
         let waiting = served.gate.clone().read_owned();
-        let gate = self
-            .env
-            .timeout(self.options.admission_wait_max, waiting)
-            .await;
-        let gate = gate.map_err(|_| {
-            ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later")
-        })?;
+        let gate = self.env.timeout(self.options.admission_wait_max, waiting).await;
+        let gate = gate.map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later"))?;
         served.tablet.check_open().map_err(from_tablet)?;
         Ok(gate)
     }
@@ -92,17 +87,10 @@ impl TabletServer {
         let payload = Payload::new(batch.bytes().clone());
         let count = batch.len();
         let tablet = served.tablet.clone();
-        let default = tablet
-            .schema()
-            .durability
-            .unwrap_or(self.options.durability);
+        let default = tablet.schema().durability.unwrap_or(self.options.durability);
         let durability = durability.unwrap_or(default);
         let (acknowledge, acknowledged) = oneshot::channel();
-        let slot = served
-            .stream
-            .slot(batch.bytes().len())
-            .await
-            .map_err(from_log)?;
+        let slot = served.stream.slot(batch.bytes().len()).await.map_err(from_log)?;
         tablet
             .sequence(count, |first| {
                 let record = Record {
@@ -162,10 +150,7 @@ impl TabletServer {
 }
 
 /// Every row must be the tablet's: the caller's view of the catalog may be old.
-pub(crate) fn check_rows<'a>(
-    served: &Served,
-    mut rows: impl Iterator<Item = &'a RowMutation>,
-) -> ServiceResult<()> {
+pub(crate) fn check_rows<'a>(served: &Served, mut rows: impl Iterator<Item = &'a RowMutation>) -> ServiceResult<()> {
     let range = served.tablet.range();
     if rows.all(|row| range.contains(&row.row)) {
         Ok(())

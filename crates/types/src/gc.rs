@@ -44,9 +44,7 @@ impl GcRule {
                 cell.unit.to_micros_saturating(cell.timestamp) < oldest
             }
             GcRule::Union(rules) => rules.iter().any(|r| r.is_garbage(cell)),
-            GcRule::Intersection(rules) => {
-                !rules.is_empty() && rules.iter().all(|r| r.is_garbage(cell))
-            }
+            GcRule::Intersection(rules) => !rules.is_empty() && rules.iter().all(|r| r.is_garbage(cell)),
         }
     }
 

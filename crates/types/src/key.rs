@@ -129,14 +129,7 @@ impl KeyBuf {
         self.push_after_row(family, qualifier, timestamp, seq, kind);
     }
 
-    fn push_after_row(
-        &mut self,
-        family: FamilyId,
-        qualifier: &[u8],
-        timestamp: Timestamp,
-        seq: SeqNo,
-        kind: CellKind,
-    ) {
+    fn push_after_row(&mut self, family: FamilyId, qualifier: &[u8], timestamp: Timestamp, seq: SeqNo, kind: CellKind) {
         let level = kind.level();
         let out = &mut self.bytes;
         if level == Level::Row {
@@ -340,9 +333,7 @@ impl<'a> CellKey<'a> {
 /// The sequence number of an encoded key of valid length.
 pub fn seq_of(key: &[u8]) -> Option<SeqNo> {
     let start = key.len().checked_sub(9)?;
-    Some(SeqNo(!u64::from_be_bytes(
-        key.get(start..start + 8)?.try_into().ok()?,
-    )))
+    Some(SeqNo(!u64::from_be_bytes(key.get(start..start + 8)?.try_into().ok()?)))
 }
 
 /// The lower timestamp bound (inclusive) a [`CellKind::DeleteRange`] carries in its value.

@@ -21,6 +21,4 @@ pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
 pub use row::{Cell, RowBatch};
-pub use schema::{
-    Compression, DeleteRule, Durability, Family, LocalityGroup, TableSchema, TimeUnit, ValueType,
-};
+pub use schema::{Compression, DeleteRule, Durability, Family, LocalityGroup, TableSchema, TimeUnit, ValueType};

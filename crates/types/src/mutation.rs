@@ -107,10 +107,7 @@ pub struct RowMutation {
 impl RowMutation {
     /// Bytes of user data, for budgets and limits.
     pub fn weight(&self) -> usize {
-        self.mutations
-            .iter()
-            .map(|m| self.row.len() + m.weight())
-            .sum()
+        self.mutations.iter().map(|m| self.row.len() + m.weight()).sum()
     }
 }
 
@@ -130,14 +127,11 @@ impl Mutation {
 
     fn weight(&self) -> usize {
         match self {
-            Mutation::Put {
-                qualifier, value, ..
-            } => 32 + qualifier.len() + value.len(),
-            Mutation::Merge {
-                qualifier, operand, ..
-            } => 32 + qualifier.len() + operand.len(),
-            Mutation::DeleteColumn { qualifier, .. }
-            | Mutation::DeleteVersion { qualifier, .. } => 32 + qualifier.len(),
+            Mutation::Put { qualifier, value, .. } => 32 + qualifier.len() + value.len(),
+            Mutation::Merge { qualifier, operand, .. } => 32 + qualifier.len() + operand.len(),
+            Mutation::DeleteColumn { qualifier, .. } | Mutation::DeleteVersion { qualifier, .. } => {
+                32 + qualifier.len()
+            }
             _ => 32,
         }
     }

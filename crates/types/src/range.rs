@@ -81,10 +81,8 @@ impl RowRange {
     /// Whether exactly one row can be inside, and which.
     pub fn as_single(&self) -> Option<&Bytes> {
         let end = self.end.as_ref()?;
-        (end.len() == self.start.len() + 1
-            && end.last() == Some(&0)
-            && end.starts_with(&self.start))
-        .then_some(&self.start)
+        (end.len() == self.start.len() + 1 && end.last() == Some(&0) && end.starts_with(&self.start))
+            .then_some(&self.start)
     }
 }
 
@@ -166,10 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn range() -> impl Strategy<Value = RowRange> {
-        let row = || {
-            prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..4)
-                .prop_map(Bytes::from)
-        };
+        let row = || prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..4).prop_map(Bytes::from);
         (row(), prop::option::of(row())).prop_map(|(start, end)| RowRange { start, end })
     }
 
@@ -198,14 +193,9 @@ mod tests {
         assert_eq!(prefix_end(b"\xff\xff"), None);
         assert_eq!(prefix_end(b""), None);
         assert_eq!(
-            RowRange::single(&Bytes::from_static(b"k"))
-                .as_single()
-                .map(|r| &r[..]),
+            RowRange::single(&Bytes::from_static(b"k")).as_single().map(|r| &r[..]),
             Some(&b"k"[..])
         );
-        assert_eq!(
-            RowRange::prefix(&Bytes::from_static(b"k")).as_single(),
-            None
-        );
+        assert_eq!(RowRange::prefix(&Bytes::from_static(b"k")).as_single(), None);
     }
 }

@@ -83,9 +83,7 @@ impl RowBatch {
 
     /// The rows with their cells.
     pub fn rows(&self) -> impl Iterator<Item = (&Bytes, &[Cell])> {
-        self.rows
-            .iter()
-            .map(|(row, range)| (row, &self.cells[range.clone()]))
+        self.rows.iter().map(|(row, range)| (row, &self.cells[range.clone()]))
     }
 
     /// Drops all rows past the first `n`.

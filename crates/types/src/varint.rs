@@ -67,16 +67,7 @@ mod tests {
 
     #[test]
     fn round_trips_and_refuses_overlong() {
-        for value in [
-            0,
-            1,
-            127,
-            128,
-            300,
-            u64::from(u32::MAX),
-            u64::MAX - 1,
-            u64::MAX,
-        ] {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut out = Vec::new();
             put_u64(&mut out, value);
             let mut input = out.as_slice();

@@ -65,14 +65,7 @@ pub fn python_suite() -> Result<Tally> {
     with_server("python", |address| {
         let mut tally = Tally::default();
         let success = Run::new(&python)
-            .args([
-                "-B",
-                "-m",
-                "pytest",
-                "-q",
-                "--disable-warnings",
-                "--tb=short",
-            ])
+            .args(["-B", "-m", "pytest", "-q", "--disable-warnings", "--tb=short"])
             .dir(root().join("tests/clients/python"))
             .env("STELE_ADDRESS", address)
             .lines(|line| {

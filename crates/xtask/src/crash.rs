@@ -34,18 +34,8 @@ pub fn run(rounds: u32) -> Result<bool> {
     Ok(true)
 }
 
-fn one_round(
-    round: u32,
-    delay: Duration,
-    crashload: &Path,
-    scratch: &Scratch,
-    seed: u64,
-) -> Result<bool> {
-    let (data, log, state) = (
-        scratch.join("data"),
-        scratch.join("server.log"),
-        scratch.join("state"),
-    );
+fn one_round(round: u32, delay: Duration, crashload: &Path, scratch: &Scratch, seed: u64) -> Result<bool> {
+    let (data, log, state) = (scratch.join("data"), scratch.join("server.log"), scratch.join("state"));
     let start = Start {
         data: &data,
         log: &log,
@@ -55,14 +45,7 @@ fn one_round(
     let seed = seed.to_string();
     let mut writer = Process::new(
         Run::new(crashload)
-            .args([
-                "write",
-                "-address",
-                server.address(),
-                "-seed",
-                &seed,
-                "-state",
-            ])
+            .args(["write", "-address", server.address(), "-seed", &seed, "-state"])
             .args([&state])
             .into_command()
             .stdin(Stdio::piped())

@@ -25,9 +25,7 @@ pub fn run() -> Result<bool> {
     let passed = Run::new(&python)
         .args([
             "-B".into(),
-            root()
-                .join("tests/clients/debian/compare.py")
-                .into_os_string(),
+            root().join("tests/clients/debian/compare.py").into_os_string(),
         ])
         .args(["--address", server.address(), "--stele"])
         .args([server::stele()])
@@ -51,8 +49,6 @@ fn package_list() -> Result<PathBuf> {
         }
     }
     lists.sort();
-    let (_, path) = lists
-        .pop()
-        .context("no package lists; run apt-get update")?;
+    let (_, path) = lists.pop().context("no package lists; run apt-get update")?;
     Ok(path)
 }

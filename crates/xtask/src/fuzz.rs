@@ -52,10 +52,7 @@ fn corpora(target: &str) -> Result<Vec<PathBuf>> {
     let found = root().join("fuzz/corpus").join(target);
     std::fs::create_dir_all(&found).with_context(|| format!("making {}", found.display()))?;
     let seeds = root().join("fuzz/seeds").join(target);
-    Ok([found, seeds]
-        .into_iter()
-        .filter(|dir| dir.is_dir())
-        .collect())
+    Ok([found, seeds].into_iter().filter(|dir| dir.is_dir()).collect())
 }
 
 /// The names in `fuzz/fuzz_targets`.
@@ -63,9 +60,7 @@ fn targets() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(root().join("fuzz/fuzz_targets"))? {
         let path = entry?.path();
-        if let (Some(stem), Some("rs")) =
-            (path.file_stem(), path.extension().and_then(|e| e.to_str()))
-        {
+        if let (Some(stem), Some("rs")) = (path.file_stem(), path.extension().and_then(|e| e.to_str())) {
             names.push(stem.to_string_lossy().into_owned());
         }
     }

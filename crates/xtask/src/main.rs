@@ -113,10 +113,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
-        Task::Soak {
-            megabytes,
-            memory_mib,
-        } => soak::run(megabytes, memory_mib),
+        Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
         Task::Debian => debian::run(),
     }

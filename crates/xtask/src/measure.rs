@@ -80,9 +80,8 @@ fn measure_server(
     for operation in ["write", "read"] {
         let before = process.cpu_seconds()?;
         let start = Instant::now();
-        let mut result = json_line(Run::new(load).args([
-            operation, "-address", address, "-rows", ROWS, "-seconds", &seconds,
-        ]))?;
+        let mut result =
+            json_line(Run::new(load).args([operation, "-address", address, "-rows", ROWS, "-seconds", &seconds]))?;
         // The warm-up costs CPU and is not among the operations, so the rate uses the CPU share of the whole run.
         let cpu_share = (process.cpu_seconds()? - before) / start.elapsed().as_secs_f64();
         let rate = result

@@ -84,9 +84,7 @@ pub fn full() -> Result<bool> {
         one(cargo(["build", "--release", "--package", "stele"]))
     });
     if built {
-        report.step("kill -9", || {
-            Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?))
-        });
+        report.step("kill -9", || Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?)));
         report.step("Go client", clients::go_suite);
         report.step("Python client", clients::python_suite);
     }
@@ -111,16 +109,7 @@ fn cargo_test() -> Result<Tally> {
 
 /// The simulator with these arguments.
 pub fn sim_command(arguments: &[String]) -> Run {
-    cargo([
-        "run",
-        "--quiet",
-        "--profile",
-        "sim",
-        "--package",
-        "stele-sim",
-        "--",
-    ])
-    .args(arguments)
+    cargo(["run", "--quiet", "--profile", "sim", "--package", "stele-sim", "--"]).args(arguments)
 }
 
 fn sim_smoke() -> Result<Tally> {

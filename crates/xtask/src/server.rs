@@ -49,8 +49,7 @@ impl Process {
         // The second field is the name in parentheses, which may hold spaces; utime and stime are fields 14 and 15.
         let (_, after_name) = stat.rsplit_once(')').context("no name in /proc stat")?;
         let mut fields = after_name.split_whitespace().skip(11);
-        let mut ticks =
-            || -> Result<f64> { Ok(fields.next().context("short /proc stat")?.parse()?) };
+        let mut ticks = || -> Result<f64> { Ok(fields.next().context("short /proc stat")?.parse()?) };
         Ok((ticks()? + ticks()?) / TICKS_PER_SECOND)
     }
 
@@ -111,10 +110,7 @@ impl Server {
         if let Err(error) = server.wait_ready() {
             let log = fs::read_to_string(start.log).unwrap_or_default();
             let tail: Vec<&str> = log.lines().rev().take(20).collect();
-            bail!(
-                "{error:#}\n{}",
-                tail.into_iter().rev().collect::<Vec<_>>().join("\n")
-            );
+            bail!("{error:#}\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
         }
         Ok(server)
     }
@@ -125,9 +121,7 @@ impl Server {
             if let Some(status) = self.process.ended()? {
                 bail!("the server ended at start: {status}");
             }
-            if http_get(&self.http, "/readyz")
-                .is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
-            {
+            if http_get(&self.http, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));

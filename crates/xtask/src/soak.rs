@@ -35,13 +35,7 @@ pub fn run(megabytes: u64, memory_mib: u64) -> Result<bool> {
 
     let mut server = Server::start(&start)?;
     let rows_text = rows.to_string();
-    let filled = json_line(Run::new(&load).args([
-        "fill",
-        "-address",
-        server.address(),
-        "-rows",
-        &rows_text,
-    ]))?;
+    let filled = json_line(Run::new(&load).args(["fill", "-address", server.address(), "-rows", &rows_text]))?;
     let cpu = server.process().cpu_seconds()?;
     println!("fill: {filled}, server CPU {cpu:.1} s");
     let counted = json_line(Run::new(&load).args(["count", "-address", server.address()]))?;
@@ -56,23 +50,14 @@ pub fn run(megabytes: u64, memory_mib: u64) -> Result<bool> {
 
     let rows_of = |value: &serde_json::Value| value.get("rows").and_then(|v| v.as_u64());
     let checks = [
-        (
-            format!("{rows} rows before the kill"),
-            rows_of(&counted) == Some(rows),
-        ),
-        (
-            format!("{rows} rows after recovery"),
-            rows_of(&recounted) == Some(rows),
-        ),
+        (format!("{rows} rows before the kill"), rows_of(&counted) == Some(rows)),
+        (format!("{rows} rows after recovery"), rows_of(&recounted) == Some(rows)),
         (
             format!("peak memory {} MiB, budget {memory_mib} MiB", rss >> 20),
             rss <= (memory_mib << 20) + RSS_CONSTANT_BYTES,
         ),
         (
-            format!(
-                "{} MB of files for {megabytes} MB of values",
-                disk / 1_000_000
-            ),
+            format!("{} MB of files for {megabytes} MB of values", disk / 1_000_000),
             disk as f64 <= DISK_FACTOR * (megabytes * 1_000_000) as f64,
         ),
         (format!("ready again in {} ms", recovery.as_millis()), true),

@@ -84,11 +84,7 @@ impl GoEvents {
         let text = |name: &str| event.get(name).and_then(|v| v.as_str()).unwrap_or_default();
         let test = text("Test").to_owned();
         match text("Action") {
-            "output" | "build-output" => self
-                .output
-                .entry(test)
-                .or_default()
-                .push_str(text("Output")),
+            "output" | "build-output" => self.output.entry(test).or_default().push_str(text("Output")),
             "pass" if !test.is_empty() => {
                 self.results.insert(test, true);
             }
@@ -117,9 +113,7 @@ impl GoEvents {
             if !passed {
                 let output = self.output.get(test).map_or("", String::as_str);
                 // `=== RUN`, `=== PAUSE` and the like say nothing once it is over.
-                let telling = output
-                    .split_inclusive('\n')
-                    .filter(|l| !l.starts_with("=== "));
+                let telling = output.split_inclusive('\n').filter(|l| !l.starts_with("=== "));
                 report.extend(telling);
             }
         }
@@ -138,53 +132,25 @@ mod tests {
     fn cargo_results_add_up() {
         let mut tally = Tally::default();
         tally.cargo_line("running 3 tests");
-        tally.cargo_line(
-            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-        );
+        tally.cargo_line("test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
         tally.cargo_line("test result: FAILED. 1 passed; 2 failed; 0 ignored");
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 6,
-                failed: 2
-            }
-        );
+        assert_eq!(tally, Tally { passed: 6, failed: 2 });
     }
 
     #[test]
     fn the_last_summary_counts() {
         let mut tally = Tally::default();
         tally.summary_line("===== 2 failed, 10 passed, 1 warning, 3 errors in 0.52s =====");
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 10,
-                failed: 5
-            }
-        );
+        assert_eq!(tally, Tally { passed: 10, failed: 5 });
         tally.summary_line("nothing to see");
         tally.summary_line("60 passed, 0 failed");
-        assert_eq!(
-            tally,
-            Tally {
-                passed: 60,
-                failed: 0
-            }
-        );
+        assert_eq!(tally, Tally { passed: 60, failed: 0 });
     }
 
     #[test]
     fn a_silent_failure_counts_once() {
         assert_eq!(Tally::default().with_exit(false).failed, 1);
-        assert_eq!(
-            Tally {
-                passed: 1,
-                failed: 3
-            }
-            .with_exit(false)
-            .failed,
-            3
-        );
+        assert_eq!(Tally { passed: 1, failed: 3 }.with_exit(false).failed, 3);
         assert_eq!(Tally::default().with_exit(true), Tally::default());
     }
 
@@ -209,15 +175,6 @@ mod tests {
             ));
         }
         assert_eq!(events.line("# not json"), Some("# not json"));
-        assert_eq!(
-            events.finish(),
-            (
-                Tally {
-                    passed: 2,
-                    failed: 1
-                },
-                "why\n".to_owned()
-            )
-        );
+        assert_eq!(events.finish(), (Tally { passed: 2, failed: 1 }, "why\n".to_owned()));
     }
 }

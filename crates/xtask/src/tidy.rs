@@ -102,10 +102,7 @@ fn collect(dir: &Path, prefix: &str, files: &mut Vec<SourceFile>) -> Result<()> 
         if entry.file_type()?.is_dir() {
             let skipped = name.starts_with('.')
                 || matches!(name.as_str(), "target" | "__pycache__" | "stele-data")
-                || matches!(
-                    path.as_str(),
-                    "fuzz/corpus" | "fuzz/artifacts" | "fuzz/coverage"
-                );
+                || matches!(path.as_str(), "fuzz/corpus" | "fuzz/artifacts" | "fuzz/coverage");
             if !skipped {
                 collect(&entry.path(), &format!("{path}/"), files)?;
             }

@@ -34,10 +34,7 @@ pub fn cbt() -> Result<PathBuf> {
     let dir = tools_dir()?;
     let program = dir.join("cbt");
     if !stamped("cbt", CBT)? || !program.exists() {
-        Run::new("go")
-            .args(["install", CBT])
-            .env("GOBIN", &dir)
-            .check()?;
+        Run::new("go").args(["install", CBT]).env("GOBIN", &dir).check()?;
         stamp("cbt", CBT)?;
     }
     Ok(program)
@@ -46,8 +43,7 @@ pub fn cbt() -> Result<PathBuf> {
 /// A Python with the packages of `tests/clients/python/requirements.txt`.
 pub fn python() -> Result<PathBuf> {
     let requirements = root().join("tests/clients/python/requirements.txt");
-    let wanted = fs::read_to_string(&requirements)
-        .with_context(|| format!("reading {}", requirements.display()))?;
+    let wanted = fs::read_to_string(&requirements).with_context(|| format!("reading {}", requirements.display()))?;
     let venv = tools_dir()?.join("venv");
     let python = venv.join("bin/python");
     if !stamped("venv", &wanted)? || !python.exists() {

@@ -7,16 +7,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use stele_client::{
-    CheckAndMutate, FamilyChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
-    RmwOperation, RowSample, RowStream, ServiceError, ServiceResult, TableAdmin, TableService,
-    TableUpdate, TabletInfo,
+    CheckAndMutate, FamilyChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RowSample,
+    RowStream, ServiceError, ServiceResult, TableAdmin, TableService, TableUpdate, TabletInfo,
 };
 use stele_filter::Filter;
 use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
-    Cell, ErrorKind, FamilyId, GroupId, Mutation, RowBatch, RowMutation, RowRange, RowSet, TableId,
-    TableName, TableSchema, Timestamp, ValueType,
+    Cell, ErrorKind, FamilyId, GroupId, Mutation, RowBatch, RowMutation, RowRange, RowSet, TableId, TableName,
+    TableSchema, Timestamp, ValueType,
 };
 
 type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
@@ -50,11 +49,7 @@ impl Fake {
         self.state.lock().failure = Some(ServiceError::new(kind, "planted"));
     }
 
-    fn with_table<T>(
-        &self,
-        name: &TableName,
-        f: impl FnOnce(&mut FakeTable) -> ServiceResult<T>,
-    ) -> ServiceResult<T> {
+    fn with_table<T>(&self, name: &TableName, f: impl FnOnce(&mut FakeTable) -> ServiceResult<T>) -> ServiceResult<T> {
         let mut state = self.state.lock();
         if let Some(failure) = state.failure.take() {
             return Err(failure);
@@ -77,10 +72,7 @@ impl FakeTable {
                     timestamp,
                     value,
                 } => {
-                    row.insert(
-                        (*family, qualifier.clone(), Reverse(*timestamp)),
-                        value.clone(),
-                    );
+                    row.insert((*family, qualifier.clone(), Reverse(*timestamp)), value.clone());
                 }
                 Mutation::Merge {
                     family,
@@ -106,9 +98,7 @@ impl FakeTable {
                     from,
                     to,
                 } => {
-                    row.retain(|(f, q, Reverse(t)), _| {
-                        f != family || q != qualifier || t < from || t > to
-                    });
+                    row.retain(|(f, q, Reverse(t)), _| f != family || q != qualifier || t < from || t > to);
                 }
                 Mutation::DeleteVersion { .. } | Mutation::DeleteFamilyVersion { .. } => {
                     return Err(ServiceError::invalid("not made by this front end"));
@@ -123,9 +113,7 @@ impl FakeTable {
         let row = self.rows.get(key).cloned().unwrap_or_default();
         let cells: Vec<Cell> = row
             .into_iter()
-            .map(|((family, qualifier, Reverse(timestamp)), value)| {
-                Cell::put(family, qualifier, timestamp, value)
-            })
+            .map(|((family, qualifier, Reverse(timestamp)), value)| Cell::put(family, qualifier, timestamp, value))
             .collect();
         let Some(filter) = filter else {
             return Ok(cells);
@@ -144,13 +132,8 @@ impl FakeTable {
                 .compile(&self.schema)
                 .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
         }
-        let inside =
-            |rows: &RowSet, key: &[u8]| rows.ranges().iter().any(|range| range.contains(key));
-        let mut keys: Vec<&Bytes> = self
-            .rows
-            .keys()
-            .filter(|key| inside(&request.rows, key))
-            .collect();
+        let inside = |rows: &RowSet, key: &[u8]| rows.ranges().iter().any(|range| range.contains(key));
+        let mut keys: Vec<&Bytes> = self.rows.keys().filter(|key| inside(&request.rows, key)).collect();
         if request.reversed {
             keys.reverse();
         }
@@ -208,14 +191,8 @@ impl TableService for Fake {
 
     async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
         self.with_table(&request.table, |table| {
-            let matched = !table
-                .filtered(&request.row, request.predicate.as_deref())?
-                .is_empty();
-            let branch = if matched {
-                &request.on_match
-            } else {
-                &request.otherwise
-            };
+            let matched = !table.filtered(&request.row, request.predicate.as_deref())?.is_empty();
+            let branch = if matched { &request.on_match } else { &request.otherwise };
             branch.iter().try_for_each(|change| table.apply(change))?;
             Ok(matched)
         })
@@ -229,9 +206,7 @@ impl TableService for Fake {
                 let newest = row
                     .iter()
                     .find(|((f, q, _), _)| *f == rule.family && *q == rule.qualifier);
-                let (at, old) = newest.map_or((1_000, Bytes::new()), |(key, value)| {
-                    (key.2.0.0, value.clone())
-                });
+                let (at, old) = newest.map_or((1_000, Bytes::new()), |(key, value)| (key.2.0.0, value.clone()));
                 let new: Bytes = match &rule.operation {
                     RmwOperation::Append(more) => [&old[..], &more[..]].concat().into(),
                     RmwOperation::Increment(by) => {
@@ -240,12 +215,10 @@ impl TableService for Fake {
                         } else {
                             old
                         };
-                        let old: [u8; 8] = old[..].try_into().map_err(|_| {
-                            ServiceError::invalid("increment of a value that is not 8 bytes")
-                        })?;
-                        Bytes::copy_from_slice(
-                            &i64::from_be_bytes(old).wrapping_add(*by).to_be_bytes(),
-                        )
+                        let old: [u8; 8] = old[..]
+                            .try_into()
+                            .map_err(|_| ServiceError::invalid("increment of a value that is not 8 bytes"))?;
+                        Bytes::copy_from_slice(&i64::from_be_bytes(old).wrapping_add(*by).to_be_bytes())
                     }
                 };
                 row.insert(
@@ -259,23 +232,10 @@ impl TableService for Fake {
         })
     }
 
-    async fn sample_row_keys(
-        &self,
-        table: &TableName,
-        range: RowRange,
-    ) -> ServiceResult<Vec<RowSample>> {
+    async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         self.with_table(table, |table| {
-            let inside = table
-                .splits
-                .iter()
-                .filter(|split| range.contains(split))
-                .cloned();
-            let mut samples: Vec<_> = inside
-                .map(|row| RowSample {
-                    row,
-                    offset_bytes: 0,
-                })
-                .collect();
+            let inside = table.splits.iter().filter(|split| range.contains(split)).cloned();
+            let mut samples: Vec<_> = inside.map(|row| RowSample { row, offset_bytes: 0 }).collect();
             samples.push(RowSample {
                 row: Bytes::new(),
                 offset_bytes: 100,
@@ -327,10 +287,7 @@ impl TableAdmin for Fake {
                 format!("table {} already exists", table.name),
             ));
         }
-        state
-            .namespaces
-            .entry(table.name.namespace.clone())
-            .or_default();
+        state.namespaces.entry(table.name.namespace.clone()).or_default();
         let mut schema = TableSchema {
             id: TableId(state.tables.len() as u64),
             name: table.name.clone(),
@@ -366,26 +323,16 @@ impl TableAdmin for Fake {
         Ok(())
     }
 
-    async fn update_table(
-        &self,
-        name: &TableName,
-        update: TableUpdate,
-    ) -> ServiceResult<Arc<TableSchema>> {
+    async fn update_table(&self, name: &TableName, update: TableUpdate) -> ServiceResult<Arc<TableSchema>> {
         self.with_table(name, |table| {
             let mut schema = TableSchema::clone(&table.schema);
-            schema.deletion_protection = update
-                .deletion_protection
-                .unwrap_or(schema.deletion_protection);
+            schema.deletion_protection = update.deletion_protection.unwrap_or(schema.deletion_protection);
             table.schema = Arc::new(schema);
             Ok(Arc::clone(&table.schema))
         })
     }
 
-    async fn modify_families(
-        &self,
-        name: &TableName,
-        changes: Vec<FamilyChange>,
-    ) -> ServiceResult<Arc<TableSchema>> {
+    async fn modify_families(&self, name: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>> {
         self.with_table(name, |table| {
             let mut schema = TableSchema::clone(&table.schema);
             let id_of = |schema: &TableSchema, name: &str| {
@@ -442,10 +389,7 @@ impl TableAdmin for Fake {
         let mut state = self.state.lock();
         let slot = state.namespaces.entry(namespace.to_owned()).or_default();
         if slot.is_some() {
-            return Err(ServiceError::new(
-                ErrorKind::AlreadyExists,
-                "the namespace exists",
-            ));
+            return Err(ServiceError::new(ErrorKind::AlreadyExists, "the namespace exists"));
         }
         *slot = Some(data.into());
         Ok(())

@@ -7,10 +7,7 @@ async fn call_raw(routes: Routes, path: &'static str) -> Result<(), Status> {
     client.ready().await.unwrap();
     let codec = tonic_prost::ProstCodec::<(), ()>::default();
     let path = http::uri::PathAndQuery::from_static(path);
-    client
-        .unary(Request::new(()), path, codec)
-        .await
-        .map(|_| ())
+    client.unary(Request::new(()), path, codec).await.map(|_| ())
 }
 
 #[tokio::test]
@@ -25,10 +22,7 @@ async fn calls_without_implementation_are_named() {
         let error = call_raw(harness.routes.clone(), path).await.unwrap_err();
         assert_eq!(error.code(), Code::Unimplemented, "{path}");
         let (service, method) = path[1..].split_once('/').unwrap();
-        assert_eq!(
-            error.message(),
-            format!("{method} of {service} is not implemented")
-        );
+        assert_eq!(error.message(), format!("{method} of {service} is not implemented"));
     }
     let metrics = harness.metrics.render();
     let line = r#"stele_bigtable_requests_total{code="UNIMPLEMENTED",method="unimplemented"} 4"#;
@@ -43,19 +37,11 @@ async fn calls_are_counted_by_outcome() {
         table_name: format!("{INSTANCE}/tables/{table}"),
         ..Default::default()
     };
-    let mut stream = harness
-        .data()
-        .read_rows(read("t"))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut stream = harness.data().read_rows(read("t")).await.unwrap().into_inner();
     while stream.message().await.unwrap().is_some() {}
     drop(stream);
     drop(harness.data().read_rows(read("t")).await.unwrap());
-    assert_eq!(
-        code(harness.data().read_rows(read("none")).await),
-        Code::NotFound
-    );
+    assert_eq!(code(harness.data().read_rows(read("none")).await), Code::NotFound);
     let metrics = harness.metrics.render();
     for line in [
         r#"stele_bigtable_requests_total{code="OK",method="MutateRow"} 1"#,
@@ -75,20 +61,13 @@ async fn overload_is_unavailable_and_passes() {
         calls_max: 1,
         request_bytes_max: 1_000,
     });
-    harness
-        .tables()
-        .create_table(table_request("t"))
-        .await
-        .unwrap();
+    harness.tables().create_table(table_request("t")).await.unwrap();
     let read = v2::ReadRowsRequest {
         table_name: TABLE.into(),
         ..Default::default()
     };
     let held = harness.data().read_rows(read.clone()).await.unwrap();
-    assert_eq!(
-        code(harness.data().read_rows(read.clone()).await),
-        Code::Unavailable
-    );
+    assert_eq!(code(harness.data().read_rows(read.clone()).await), Code::Unavailable);
     drop(held);
     assert_eq!(code(harness.data().read_rows(read).await), Code::Ok);
 
@@ -98,10 +77,7 @@ async fn overload_is_unavailable_and_passes() {
         mutations: vec![set("f", "q", 0, vec![0; bytes])],
         ..Default::default()
     };
-    assert_eq!(
-        code(harness.data().mutate_row(write(2_000)).await),
-        Code::Unavailable
-    );
+    assert_eq!(code(harness.data().mutate_row(write(2_000)).await), Code::Unavailable);
     assert_eq!(code(harness.data().mutate_row(write(500)).await), Code::Ok);
     assert_eq!(code(harness.data().mutate_row(write(500)).await), Code::Ok);
 }
@@ -113,10 +89,7 @@ async fn warming_is_answered() {
         name: name.into(),
         ..Default::default()
     };
-    assert_eq!(
-        code(harness.data().ping_and_warm(ping(INSTANCE)).await),
-        Code::Ok
-    );
+    assert_eq!(code(harness.data().ping_and_warm(ping(INSTANCE)).await), Code::Ok);
     assert_eq!(
         code(harness.data().ping_and_warm(ping("x")).await),
         Code::InvalidArgument
@@ -126,13 +99,10 @@ async fn warming_is_answered() {
 #[tokio::test]
 async fn a_real_connection_serves_large_messages() {
     let harness = Harness::with_table().await;
-    let incoming =
-        tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let incoming = tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let mut server = crate::configure(tonic::transport::Server::builder());
-    let serving = server
-        .add_routes(harness.routes.clone())
-        .serve_with_incoming(incoming);
+    let serving = server.add_routes(harness.routes.clone()).serve_with_incoming(incoming);
     let client = async {
         let channel = tonic::transport::Endpoint::new(format!("http://{address}"))
             .unwrap()

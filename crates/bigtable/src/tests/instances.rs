@@ -12,10 +12,7 @@ fn instance_request(id: &str, clusters: &[&str]) -> admin::CreateInstanceRequest
             display_name: "shown".into(),
             ..Default::default()
         }),
-        clusters: clusters
-            .iter()
-            .map(|id| ((*id).to_owned(), cluster.clone()))
-            .collect(),
+        clusters: clusters.iter().map(|id| ((*id).to_owned(), cluster.clone())).collect(),
     }
 }
 
@@ -32,36 +29,19 @@ async fn instances_live_and_die() {
     let made: admin::Instance = unpack(&operation, "Instance", "CreateInstanceMetadata");
     assert_eq!((made.name, made.state), (name("made"), 1));
     assert_eq!(
-        code(
-            client
-                .create_instance(instance_request("made", &["c1"]))
-                .await
-        ),
+        code(client.create_instance(instance_request("made", &["c1"])).await),
         Code::AlreadyExists
     );
     assert_eq!(
-        code(
-            client
-                .create_instance(instance_request("a b", &["c1"]))
-                .await
-        ),
+        code(client.create_instance(instance_request("a b", &["c1"])).await),
         Code::InvalidArgument
     );
-    harness
-        .tables()
-        .create_table(table_request("t"))
-        .await
-        .unwrap();
+    harness.tables().create_table(table_request("t")).await.unwrap();
     let list = admin::ListInstancesRequest {
         parent: "projects/p".into(),
         ..Default::default()
     };
-    let listed = client
-        .list_instances(list)
-        .await
-        .unwrap()
-        .into_inner()
-        .instances;
+    let listed = client.list_instances(list).await.unwrap().into_inner().instances;
     let names: Vec<_> = listed
         .iter()
         .map(|i| (i.name.clone(), i.display_name.as_str()))
@@ -104,16 +84,10 @@ async fn instances_live_and_die() {
 
     let delete = |name: String| admin::DeleteInstanceRequest { name };
     client.delete_instance(delete(name("made"))).await.unwrap();
-    let error = client
-        .delete_instance(delete(name("made")))
-        .await
-        .unwrap_err();
+    let error = client.delete_instance(delete(name("made"))).await.unwrap_err();
     assert_eq!(
         (error.code(), error.message()),
-        (
-            Code::NotFound,
-            "instance \"projects/p/instances/made\" not found"
-        )
+        (Code::NotFound, "instance \"projects/p/instances/made\" not found")
     );
     assert_eq!(
         code(
@@ -133,40 +107,23 @@ async fn instances_live_and_die() {
 async fn clusters_are_records() {
     let harness = Harness::new();
     let mut client = harness.instances();
-    client
-        .create_instance(instance_request("i", &["c1"]))
-        .await
-        .unwrap();
+    client.create_instance(instance_request("i", &["c1"])).await.unwrap();
     let name = |id: &str| format!("{INSTANCE}/clusters/{id}");
     let create = |id: &str| admin::CreateClusterRequest {
         parent: INSTANCE.into(),
         cluster_id: id.into(),
         cluster: Some(admin::Cluster::default()),
     };
-    let operation = client
-        .create_cluster(create("c2"))
-        .await
-        .unwrap()
-        .into_inner();
+    let operation = client.create_cluster(create("c2")).await.unwrap().into_inner();
     let made: admin::Cluster = unpack(&operation, "Cluster", "CreateClusterMetadata");
-    assert_eq!(
-        (made.name, made.serve_nodes, made.state),
-        (name("c2"), 1, 1)
-    );
-    assert_eq!(
-        code(client.create_cluster(create("c2")).await),
-        Code::AlreadyExists
-    );
+    assert_eq!((made.name, made.serve_nodes, made.state), (name("c2"), 1, 1));
+    assert_eq!(code(client.create_cluster(create("c2")).await), Code::AlreadyExists);
     let update = admin::Cluster {
         name: name("c2"),
         serve_nodes: 5,
         ..Default::default()
     };
-    let operation = client
-        .update_cluster(update.clone())
-        .await
-        .unwrap()
-        .into_inner();
+    let operation = client.update_cluster(update.clone()).await.unwrap().into_inner();
     assert_eq!(
         unpack::<admin::Cluster>(&operation, "Cluster", "UpdateClusterMetadata").serve_nodes,
         5
@@ -175,11 +132,7 @@ async fn clusters_are_records() {
         cluster: Some(update),
         update_mask: mask(&["serve_nodes"]),
     };
-    let operation = client
-        .partial_update_cluster(partial)
-        .await
-        .unwrap()
-        .into_inner();
+    let operation = client.partial_update_cluster(partial).await.unwrap().into_inner();
     unpack::<admin::Cluster>(&operation, "Cluster", "PartialUpdateClusterMetadata");
     let list = |parent: &str| admin::ListClustersRequest {
         parent: parent.into(),
@@ -198,21 +151,10 @@ async fn clusters_are_records() {
         );
     }
     let get = admin::GetClusterRequest { name: name("c1") };
-    assert_eq!(
-        client
-            .get_cluster(get)
-            .await
-            .unwrap()
-            .into_inner()
-            .serve_nodes,
-        3
-    );
+    assert_eq!(client.get_cluster(get).await.unwrap().into_inner().serve_nodes, 3);
     let delete = |id: &str| admin::DeleteClusterRequest { name: name(id) };
     assert_eq!(code(client.delete_cluster(delete("c1")).await), Code::Ok);
-    assert_eq!(
-        code(client.delete_cluster(delete("c1")).await),
-        Code::NotFound
-    );
+    assert_eq!(code(client.delete_cluster(delete("c1")).await), Code::NotFound);
     assert_eq!(
         code(client.delete_cluster(delete("c2")).await),
         Code::FailedPrecondition
@@ -236,11 +178,7 @@ async fn app_profiles_are_records() {
         }),
         ignore_warnings: false,
     };
-    let routing = || {
-        Some(RoutingPolicy::SingleClusterRouting(
-            SingleClusterRouting::default(),
-        ))
-    };
+    let routing = || Some(RoutingPolicy::SingleClusterRouting(SingleClusterRouting::default()));
     assert_eq!(
         code(client.create_app_profile(profile(None)).await),
         Code::InvalidArgument
@@ -270,14 +208,8 @@ async fn app_profiles_are_records() {
         .unwrap()
         .into_inner();
     let updated: admin::AppProfile = unpack(&operation, "AppProfile", "UpdateAppProfileMetadata");
-    assert_eq!(
-        (updated.description.as_str(), updated.routing_policy),
-        ("d", routing())
-    );
-    assert_eq!(
-        code(client.update_app_profile(update(&made.etag)).await),
-        Code::Aborted
-    );
+    assert_eq!((updated.description.as_str(), updated.routing_policy), ("d", routing()));
+    assert_eq!(code(client.update_app_profile(update(&made.etag)).await), Code::Aborted);
     let list = admin::ListAppProfilesRequest {
         parent: INSTANCE.into(),
         ..Default::default()
@@ -296,14 +228,8 @@ async fn app_profiles_are_records() {
         name: name(id),
         ignore_warnings: true,
     };
-    assert_eq!(
-        code(client.delete_app_profile(delete("batch")).await),
-        Code::Ok
-    );
-    assert_eq!(
-        code(client.delete_app_profile(delete("batch")).await),
-        Code::NotFound
-    );
+    assert_eq!(code(client.delete_app_profile(delete("batch")).await), Code::Ok);
+    assert_eq!(code(client.delete_app_profile(delete("batch")).await), Code::NotFound);
     assert_eq!(
         code(client.delete_app_profile(delete("default")).await),
         Code::FailedPrecondition

@@ -12,9 +12,7 @@ fn read() -> v2::ReadRowsRequest {
 
 fn filtered(filter: Filter) -> v2::ReadRowsRequest {
     v2::ReadRowsRequest {
-        filter: Some(v2::RowFilter {
-            filter: Some(filter),
-        }),
+        filter: Some(v2::RowFilter { filter: Some(filter) }),
         ..read()
     }
 }
@@ -26,10 +24,7 @@ struct Facts {
 }
 
 /// Runs a read through the client's state machine.
-async fn merged(
-    harness: &Harness,
-    request: Request<v2::ReadRowsRequest>,
-) -> Result<(Vec<MergedRow>, Facts), Status> {
+async fn merged(harness: &Harness, request: Request<v2::ReadRowsRequest>) -> Result<(Vec<MergedRow>, Facts), Status> {
     let reversed = request.get_ref().reversed;
     let mut stream = harness.data().read_rows(request).await?.into_inner();
     let mut merger = RowMerger::new(reversed);
@@ -129,10 +124,7 @@ async fn the_go_library_gets_whole_rows() {
     let mut client = harness.data().max_decoding_message_size(256 << 20);
     let mut stream = client.read_rows(request).await.unwrap().into_inner();
     let message = stream.message().await.unwrap().unwrap();
-    assert_eq!(
-        (message.chunks.len(), message.chunks[0].value.len()),
-        (1, 5 << 20)
-    );
+    assert_eq!((message.chunks.len(), message.chunks[0].value.len()), (1, 5 << 20));
 }
 
 #[tokio::test]
@@ -196,14 +188,8 @@ async fn bad_reads_have_their_codes() {
             },
             Code::Unimplemented,
         ),
-        (
-            filtered(Filter::PassAllFilter(false)),
-            Code::InvalidArgument,
-        ),
-        (
-            filtered(Filter::Chain(Default::default())),
-            Code::InvalidArgument,
-        ),
+        (filtered(Filter::PassAllFilter(false)), Code::InvalidArgument),
+        (filtered(Filter::Chain(Default::default())), Code::InvalidArgument),
     ];
     for (request, expected) in cases {
         assert_eq!(
@@ -217,10 +203,7 @@ async fn bad_reads_have_their_codes() {
         ..read()
     };
     let error = harness.data().read_rows(missing).await.unwrap_err();
-    assert_eq!(
-        error.message(),
-        format!("table \"{INSTANCE}/tables/x\" not found")
-    );
+    assert_eq!(error.message(), format!("table \"{INSTANCE}/tables/x\" not found"));
 }
 
 #[tokio::test]
@@ -236,17 +219,12 @@ async fn progress_and_statistics_only_when_asked_for() {
     let (rows, facts) = merged(&harness, featured(block())).await.unwrap();
     assert!(rows.is_empty());
     assert_eq!(facts.scanned, ["a", "b"]);
-    let Some(v2::request_stats::StatsView::FullReadStatsView(view)) =
-        facts.stats.unwrap().stats_view
-    else {
+    let Some(v2::request_stats::StatsView::FullReadStatsView(view)) = facts.stats.unwrap().stats_view else {
         unreachable!("full statistics were asked for")
     };
     let stats = view.read_iteration_stats.unwrap();
     assert_eq!((stats.rows_seen_count, stats.cells_seen_count), (2, 2));
-    assert_eq!(
-        (stats.rows_returned_count, stats.cells_returned_count),
-        (0, 0)
-    );
+    assert_eq!((stats.rows_returned_count, stats.cells_returned_count), (0, 0));
 
     let (_, facts) = merged(&harness, Request::new(block())).await.unwrap();
     assert!(facts.scanned.is_empty());
@@ -265,14 +243,7 @@ async fn progress_and_statistics_only_when_asked_for() {
         })
         .await
         .unwrap();
-    assert!(
-        merged(&harness, featured(empty))
-            .await
-            .unwrap()
-            .1
-            .stats
-            .is_some()
-    );
+    assert!(merged(&harness, featured(empty)).await.unwrap().1.stats.is_some());
 }
 
 #[tokio::test]
@@ -297,8 +268,5 @@ async fn samples_end_with_the_end() {
         table_name: format!("{INSTANCE}/tables/x"),
         ..request
     };
-    assert_eq!(
-        code(harness.data().sample_row_keys(missing).await),
-        Code::NotFound
-    );
+    assert_eq!(code(harness.data().sample_row_keys(missing).await), Code::NotFound);
 }

@@ -35,12 +35,7 @@ async fn tables_are_made_shown_and_dropped() {
         .into_inner();
     assert_eq!(shown, made);
     let other_project = get("projects/other/instances/i/tables/t", View::NameOnly);
-    let named = harness
-        .tables()
-        .get_table(other_project)
-        .await
-        .unwrap()
-        .into_inner();
+    let named = harness.tables().get_table(other_project).await.unwrap().into_inner();
     assert_eq!(
         named,
         admin::Table {
@@ -123,11 +118,7 @@ async fn bad_tables_are_refused() {
 async fn lists_come_in_pages() {
     let harness = Harness::new();
     for id in ["c", "a", "b"] {
-        harness
-            .tables()
-            .create_table(table_request(id))
-            .await
-            .unwrap();
+        harness.tables().create_table(table_request(id)).await.unwrap();
     }
     let mut request = admin::ListTablesRequest {
         parent: INSTANCE.into(),
@@ -143,12 +134,7 @@ async fn lists_come_in_pages() {
     assert_eq!((page.tables.len(), page.next_page_token.as_str()), (2, "b"));
     assert!(page.tables[0].column_families.is_empty(), "names only");
     request.page_token = page.next_page_token;
-    let page = harness
-        .tables()
-        .list_tables(request)
-        .await
-        .unwrap()
-        .into_inner();
+    let page = harness.tables().list_tables(request).await.unwrap().into_inner();
     assert_eq!(
         (page.tables[0].name.as_str(), page.next_page_token.as_str()),
         ("projects/p/instances/i/tables/c", "")
@@ -192,9 +178,7 @@ async fn families_change_all_or_nothing() {
     ])
     .await
     .unwrap();
-    assert!(
-        table.column_families.contains_key("h") && table.column_families["f"].gc_rule.is_some()
-    );
+    assert!(table.column_families.contains_key("h") && table.column_families["f"].gc_rule.is_some());
     let text = || admin::ColumnFamily {
         value_type: Some(admin::Type {
             kind: Some(admin::r#type::Kind::StringType(Default::default())),
@@ -211,10 +195,7 @@ async fn families_change_all_or_nothing() {
     );
     assert_eq!(table.column_families["f"].value_type, text().value_type);
     for (change, expected) in [
-        (
-            ("h", None, Mod::Create(Default::default())),
-            Code::AlreadyExists,
-        ),
+        (("h", None, Mod::Create(Default::default())), Code::AlreadyExists),
         (("x", None, Mod::Update(versions())), Code::NotFound),
         (("x", None, Mod::Drop(true)), Code::NotFound),
         (("h", None, Mod::Drop(false)), Code::InvalidArgument),
@@ -260,20 +241,12 @@ async fn protection_is_an_operation_and_protects() {
     let get = longrunning::GetOperationRequest {
         name: operation.name.clone(),
     };
-    let again = harness
-        .operations()
-        .get_operation(get)
-        .await
-        .unwrap()
-        .into_inner();
+    let again = harness.operations().get_operation(get).await.unwrap().into_inner();
     assert_eq!(again, operation);
     let unknown = longrunning::GetOperationRequest {
         name: "operations/x".into(),
     };
-    assert_eq!(
-        code(harness.operations().get_operation(unknown).await),
-        Code::NotFound
-    );
+    assert_eq!(code(harness.operations().get_operation(unknown).await), Code::NotFound);
     let listed = longrunning::ListOperationsRequest {
         name: "operations/projects/p".into(),
         ..Default::default()
@@ -299,10 +272,7 @@ async fn protection_is_an_operation_and_protects() {
         (&["nonsense"], Code::InvalidArgument),
         (&["*"], Code::InvalidArgument),
         (&["column_families"], Code::Unimplemented),
-        (
-            &["change_stream_config.retention_period"],
-            Code::Unimplemented,
-        ),
+        (&["change_stream_config.retention_period"], Code::Unimplemented),
     ] {
         assert_eq!(
             code(harness.tables().update_table(update(false, paths)).await),
@@ -321,24 +291,12 @@ async fn row_ranges_drop_and_tokens_are_checked() {
         target,
     };
     for (target, expected) in [
-        (
-            Some(Target::RowKeyPrefix(Bytes::new())),
-            Code::InvalidArgument,
-        ),
-        (
-            Some(Target::DeleteAllDataFromTable(false)),
-            Code::InvalidArgument,
-        ),
+        (Some(Target::RowKeyPrefix(Bytes::new())), Code::InvalidArgument),
+        (Some(Target::DeleteAllDataFromTable(false)), Code::InvalidArgument),
         (None, Code::InvalidArgument),
-        (
-            Some(Target::RowKeyPrefix(Bytes::from_static(b"\xff"))),
-            Code::Ok,
-        ),
+        (Some(Target::RowKeyPrefix(Bytes::from_static(b"\xff"))), Code::Ok),
     ] {
-        assert_eq!(
-            code(harness.tables().drop_row_range(drop(target)).await),
-            expected
-        );
+        assert_eq!(code(harness.tables().drop_row_range(drop(target)).await), expected);
     }
     let generate = |name: &str| admin::GenerateConsistencyTokenRequest { name: name.into() };
     let token = harness

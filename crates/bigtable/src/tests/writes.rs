@@ -53,23 +53,12 @@ async fn a_bad_mutation_applies_nothing() {
     let half_bad = mutate("r", vec![set("f", "q", 0, "v"), set("none", "q", 0, "v")]);
     let error = harness.data().mutate_row(half_bad).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
-    assert!(
-        error
-            .message()
-            .contains("Requested column family not found"),
-        "{error}"
-    );
+    assert!(error.message().contains("Requested column family not found"), "{error}");
     assert!(!matches(&harness, "r").await);
     for (request, expected) in [
         (mutate("r", vec![]), Code::InvalidArgument),
-        (
-            mutate("", vec![set("f", "q", 0, "v")]),
-            Code::InvalidArgument,
-        ),
-        (
-            mutate("r", vec![set("f", "q", 1, "v")]),
-            Code::InvalidArgument,
-        ),
+        (mutate("", vec![set("f", "q", 0, "v")]), Code::InvalidArgument),
+        (mutate("r", vec![set("f", "q", 1, "v")]), Code::InvalidArgument),
         (mutate("r", vec![set("f", "q", -1, "v")]), Code::Ok),
     ] {
         assert_eq!(code(harness.data().mutate_row(request).await), expected);
@@ -91,38 +80,21 @@ async fn entries_fail_one_by_one() {
         entry("c", vec![]),
         entry("d", vec![set("f", "q", 0, "v")]),
     ];
-    let (ok, invalid, not_found) = (
-        Code::Ok as i32,
-        Code::InvalidArgument as i32,
-        Code::NotFound as i32,
-    );
+    let (ok, invalid, not_found) = (Code::Ok as i32, Code::InvalidArgument as i32, Code::NotFound as i32);
     assert_eq!(
         entry_codes(&harness, entries).await.unwrap(),
         [(0, ok), (1, not_found), (2, invalid), (3, invalid), (4, ok)]
     );
-    assert!(
-        matches(&harness, "a").await
-            && !matches(&harness, "b").await
-            && matches(&harness, "d").await
-    );
-    assert_eq!(
-        code(entry_codes(&harness, vec![]).await),
-        Code::InvalidArgument
-    );
+    assert!(matches(&harness, "a").await && !matches(&harness, "b").await && matches(&harness, "d").await);
+    assert_eq!(code(entry_codes(&harness, vec![]).await), Code::InvalidArgument);
     assert_eq!(
         code(entry_codes(&harness, vec![entry("a", vec![])]).await),
         Code::InvalidArgument
     );
     let many = vec![entry("a", vec![set("f", "q", 0, "v"); 100_001])];
-    assert_eq!(
-        code(entry_codes(&harness, many).await),
-        Code::InvalidArgument
-    );
+    assert_eq!(code(entry_codes(&harness, many).await), Code::InvalidArgument);
     let all_bad = vec![entry("", vec![set("f", "q", 0, "v")])];
-    assert_eq!(
-        entry_codes(&harness, all_bad).await.unwrap(),
-        [(0, invalid)]
-    );
+    assert_eq!(entry_codes(&harness, all_bad).await.unwrap(), [(0, invalid)]);
 }
 
 #[tokio::test]
@@ -152,12 +124,7 @@ async fn conditions_choose_the_branch() {
     };
     let write = || vec![set("f", "q", 0, "")];
     assert_eq!(
-        code(
-            harness
-                .data()
-                .check_and_mutate_row(check(vec![], vec![]))
-                .await
-        ),
+        code(harness.data().check_and_mutate_row(check(vec![], vec![])).await),
         Code::InvalidArgument
     );
     let answer = harness
@@ -173,10 +140,7 @@ async fn conditions_choose_the_branch() {
         .await
         .unwrap()
         .into_inner();
-    assert!(
-        answer.predicate_matched,
-        "a cell with an empty value is a cell"
-    );
+    assert!(answer.predicate_matched, "a cell with an empty value is a cell");
     let keyless = v2::CheckAndMutateRowRequest {
         row_key: Bytes::new(),
         ..check(write(), vec![])
@@ -255,11 +219,7 @@ async fn sums_add_up() {
         let add = v2::Mutation {
             mutation: Some(Kind::AddToCell(add)),
         };
-        harness
-            .data()
-            .mutate_row(mutate("r", vec![add]))
-            .await
-            .unwrap();
+        harness.data().mutate_row(mutate("r", vec![add])).await.unwrap();
     }
     let read = v2::ReadRowsRequest {
         table_name: TABLE.into(),

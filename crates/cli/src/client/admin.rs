@@ -74,11 +74,7 @@ impl Client {
                 Err(status) if status.code() == Code::Unimplemented => return Ok(None),
                 Err(status) => return Err(describe(&status)).context("cannot list instances"),
             };
-            names.extend(
-                page.instances
-                    .iter()
-                    .map(|instance| last_component(&instance.name)),
-            );
+            names.extend(page.instances.iter().map(|instance| last_component(&instance.name)));
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 return Ok(Some(names));
@@ -150,12 +146,7 @@ impl Client {
     }
 
     /// Creates a table, and its instance if that is missing. False if the table exists.
-    pub async fn create_table(
-        &self,
-        table: &TableRef,
-        families: &[NewFamily],
-        splits: &[Bytes],
-    ) -> Result<bool> {
+    pub async fn create_table(&self, table: &TableRef, families: &[NewFamily], splits: &[Bytes]) -> Result<bool> {
         let request = admin_v2::CreateTableRequest {
             parent: self.instance_name(&table.instance),
             table_id: table.table.clone(),
@@ -178,10 +169,7 @@ impl Client {
             let mut retry = Retry::default();
             while let Err(status) = &outcome
                 && status.code() == Code::NotFound
-                && retry
-                    .after(Status::unavailable(status.message()))
-                    .await
-                    .is_ok()
+                && retry.after(Status::unavailable(status.message())).await.is_ok()
             {
                 outcome = call!(self.tables, create_table, request.clone());
             }
@@ -210,9 +198,7 @@ impl Client {
         match call!(self.instances, create_instance, request) {
             Ok(_) => Ok(()),
             Err(status) if status.code() == Code::AlreadyExists => Ok(()),
-            Err(status) => {
-                Err(describe(&status)).with_context(|| format!("cannot create instance {instance}"))
-            }
+            Err(status) => Err(describe(&status)).with_context(|| format!("cannot create instance {instance}")),
         }
     }
 
@@ -233,9 +219,8 @@ impl Client {
                 Ok(_) => {}
                 Err(status) if status.code() == Code::AlreadyExists => {}
                 Err(status) => {
-                    return Err(describe(&status)).with_context(|| {
-                        format!("cannot create family {} of {table}", family.name)
-                    });
+                    return Err(describe(&status))
+                        .with_context(|| format!("cannot create family {} of {table}", family.name));
                 }
             }
         }

@@ -46,10 +46,7 @@ impl RowAssembler {
             return Ok(());
         }
         if self.row.is_some() || key < self.last_key {
-            return Err(format!(
-                "the server reports scanned key {} out of order",
-                escape(&key)
-            ));
+            return Err(format!("the server reports scanned key {} out of order", escape(&key)));
         }
         self.last_key = key;
         Ok(())
@@ -162,11 +159,7 @@ impl RowAssembler {
     }
 
     fn complain(&self, what: &str) -> String {
-        let key = self
-            .row
-            .as_ref()
-            .map(|row| escape(&row.key))
-            .unwrap_or_default();
+        let key = self.row.as_ref().map(|row| escape(&row.key)).unwrap_or_default();
         format!("row {key} {what}")
     }
 }
@@ -206,14 +199,10 @@ mod tests {
         let mut run = || -> Result<(), String> {
             for line in stream {
                 if let Some(row) = assembler.push(chunk(line))? {
-                    let cells = row.cells.iter().map(|cell| {
-                        format!(
-                            " {}:{}={}",
-                            cell.family,
-                            escape(&cell.qualifier),
-                            escape(&cell.value)
-                        )
-                    });
+                    let cells = row
+                        .cells
+                        .iter()
+                        .map(|cell| format!(" {}:{}={}", cell.family, escape(&cell.qualifier), escape(&cell.value)));
                     out.push(escape(&row.key) + &cells.collect::<String>());
                 }
             }
@@ -228,18 +217,12 @@ mod tests {
 
     #[test]
     fn rows_are_assembled() {
-        check(
-            &["a f:q v commit", "b f:q v commit"],
-            Ok("a f:q=v; b f:q=v"),
-        );
+        check(&["a f:q v commit", "b f:q v commit"], Ok("a f:q=v; b f:q=v"));
         check(
             &["a f:q 1", ". . 2", ". ~:r 3", ". g:q 4 commit"],
             Ok("a f:q=1 f:q=2 f:r=3 g:q=4"),
         );
-        check(
-            &["a f:q 1 more", ". . 2 more", ". . 3 commit"],
-            Ok("a f:q=123"),
-        );
+        check(&["a f:q 1 more", ". . 2 more", ". . 3 commit"], Ok("a f:q=123"));
         check(&["a f:q 1", ". . . reset", "a f:q 2 commit"], Ok("a f:q=2"));
         check(&["a f:q . commit"], Ok("a f:q="));
         check(&["a f: v commit"], Ok("a f:=v"));
@@ -250,10 +233,7 @@ mod tests {
         check(&[". f:q v commit"], Err("without a key"));
         check(&["a ~:q v commit"], Err("without family"));
         check(&["a . v commit"], Err("without family"));
-        check(
-            &["b f:q v commit", "a f:q v commit"],
-            Err("row a arrives after row b"),
-        );
+        check(&["b f:q v commit", "a f:q v commit"], Err("row a arrives after row b"));
         check(&["a f:q v commit", "a f:q v commit"], Err("arrives after"));
         check(&["a f:q v", "b f:q v commit"], Err("without a commit"));
         check(&["a f:q v"], Err("not committed"));
@@ -269,10 +249,7 @@ mod tests {
         assembler.push(chunk("b f:q half more")).unwrap();
         assembler.restart();
         assert_eq!(assembler.last_key(), "a");
-        let row = assembler
-            .push(chunk("b f:q whole commit"))
-            .unwrap()
-            .unwrap();
+        let row = assembler.push(chunk("b f:q whole commit")).unwrap().unwrap();
         assert_eq!(row.cells[0].value, "whole");
     }
 

@@ -74,10 +74,7 @@ impl RowStream {
                 Err(status) => {
                     self.stream = None;
                     self.assembler.restart();
-                    self.retry
-                        .after(status)
-                        .await
-                        .map_err(|status| describe(&status))?;
+                    self.retry.after(status).await.map_err(|status| describe(&status))?;
                 }
             }
         }
@@ -88,8 +85,7 @@ impl RowStream {
             Some(stream) => stream,
             None => {
                 let request = routed(&self.table_name, self.request());
-                self.stream
-                    .insert(self.client.read_rows(request).await?.into_inner())
+                self.stream.insert(self.client.read_rows(request).await?.into_inner())
             }
         };
         stream.message().await
@@ -111,8 +107,7 @@ impl RowStream {
     fn is_exhausted(&self) -> bool {
         let limit = self.query.limit;
         let last = self.assembler.last_key();
-        (limit > 0 && self.returned >= limit)
-            || (self.stream.is_none() && is_empty_range(last, &self.query.end))
+        (limit > 0 && self.returned >= limit) || (self.stream.is_none() && is_empty_range(last, &self.query.end))
     }
 
     fn request(&self) -> v2::ReadRowsRequest {
@@ -146,10 +141,7 @@ fn is_empty_range(last: &Bytes, end: &Bytes) -> bool {
     // The successor of a key is the key followed by a zero byte.
     !last.is_empty()
         && !end.is_empty()
-        && (end <= last
-            || end
-                .strip_prefix(&last[..])
-                .is_some_and(|rest| rest == b"\0"))
+        && (end <= last || end.strip_prefix(&last[..]).is_some_and(|rest| rest == b"\0"))
 }
 
 fn protocol_error(why: String) -> anyhow::Error {

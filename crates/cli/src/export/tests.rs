@@ -28,8 +28,7 @@ fn open(path: &Path, compression: Compression, options: &str, restart: bool) -> 
 fn text(path: &Path) -> String {
     let bytes = fs::read(path).unwrap();
     let mut text = String::new();
-    let mut input =
-        compression::decompress(Box::new(Cursor::new(bytes)), Compression::Auto).unwrap();
+    let mut input = compression::decompress(Box::new(Cursor::new(bytes)), Compression::Auto).unwrap();
     input.read_to_string(&mut text).unwrap();
     text
 }
@@ -53,16 +52,8 @@ fn an_interrupted_export_goes_on() {
         assert_eq!((output.state.rows, output.state.cells), (2, 2));
         output.push(&row(3)).unwrap();
         output.finish().unwrap();
-        assert_eq!(
-            text(&path),
-            "row,f:q\n0001,1\n0002,2\n0003,3\n",
-            "{compression:?}"
-        );
-        assert_eq!(
-            fs::read_dir(dir.path()).unwrap().count(),
-            1,
-            "part and state are gone"
-        );
+        assert_eq!(text(&path), "row,f:q\n0001,1\n0002,2\n0003,3\n", "{compression:?}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "part and state are gone");
     }
 }
 
@@ -77,11 +68,7 @@ fn other_options_and_lost_parts_are_refused() {
         format!("{error:#}"),
         "stopped after 1 row; run the same command again to continue: connection lost"
     );
-    let refusal = |options: &str| {
-        open(&path, Compression::None, options, false)
-            .err()
-            .unwrap()
-    };
+    let refusal = |options: &str| open(&path, Compression::None, options, false).err().unwrap();
     assert!(refusal("other").to_string().contains("other options"));
     assert!(open(&path, Compression::None, "o", false).is_ok());
     fs::write(part_path(&path), "").unwrap();
@@ -94,10 +81,7 @@ fn other_options_and_lost_parts_are_refused() {
 fn an_empty_table_makes_a_valid_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.csv.gz");
-    open(&path, Compression::Gzip, "o", false)
-        .unwrap()
-        .finish()
-        .unwrap();
+    open(&path, Compression::Gzip, "o", false).unwrap().finish().unwrap();
     assert_eq!(text(&path), "row,f:q\n");
 }
 

@@ -50,9 +50,7 @@ impl<R: Read> DelimitedReader<R> {
         csv.read_byte_record(&mut record).map_err(io_error)?;
         let header: Vec<Bytes> = record.iter().map(Bytes::copy_from_slice).collect();
         if header.is_empty() {
-            return Err(invalid(
-                "the input is empty; a header line with column names is needed",
-            ));
+            return Err(invalid("the input is empty; a header line with column names is needed"));
         }
         for (at, name) in header.iter().enumerate() {
             if header.iter().take(at).any(|earlier| earlier == name) {
@@ -101,27 +99,13 @@ impl<R: Read + Send> RecordReader for DelimitedReader<R> {
         let tee = self.csv.get_mut();
         tee.discard_before(position.byte());
         tee.record_line = position.line();
-        if !self
-            .csv
-            .read_byte_record(&mut self.record)
-            .map_err(io_error)?
-        {
+        if !self.csv.read_byte_record(&mut self.record).map_err(io_error)? {
             return Ok(None);
         }
         // The parser skips blank lines as part of the record that follows them; its own text begins after them.
-        let raw = self
-            .csv
-            .get_ref()
-            .slice(&(position.byte()..self.csv.position().byte()));
-        let blank = raw
-            .iter()
-            .take_while(|byte| matches!(byte, b'\n' | b'\r'))
-            .count();
-        let lines = raw
-            .iter()
-            .take(blank)
-            .filter(|byte| **byte == b'\n')
-            .count();
+        let raw = self.csv.get_ref().slice(&(position.byte()..self.csv.position().byte()));
+        let blank = raw.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+        let lines = raw.iter().take(blank).filter(|byte| **byte == b'\n').count();
         self.raw = position.byte() + blank as u64..self.csv.position().byte();
         Ok(Some(Parsed {
             line: position.line() + lines as u64,
@@ -166,9 +150,7 @@ impl<R> Tee<R> {
 
     fn slice(&self, range: &std::ops::Range<u64>) -> &[u8] {
         let at = |offset: u64| offset.saturating_sub(self.start) as usize;
-        self.buffer
-            .get(at(range.start)..at(range.end))
-            .unwrap_or_default()
+        self.buffer.get(at(range.start)..at(range.end)).unwrap_or_default()
     }
 }
 
@@ -189,8 +171,7 @@ impl<R: Read> Read for Tee<R> {
                 Err(error) => return Err(error),
             }
         }
-        self.buffer
-            .extend_from_slice(into.get(..count).unwrap_or_default());
+        self.buffer.extend_from_slice(into.get(..count).unwrap_or_default());
         Ok(count)
     }
 }
@@ -227,9 +208,7 @@ impl DelimitedWriter {
     }
 
     fn csv<W: Write>(&self, out: W) -> csv::Writer<W> {
-        csv::WriterBuilder::new()
-            .delimiter(self.delimiter)
-            .from_writer(out)
+        csv::WriterBuilder::new().delimiter(self.delimiter).from_writer(out)
     }
 
     /// Writes the header line.
@@ -272,9 +251,7 @@ impl DelimitedWriter {
                         .cells
                         .iter()
                         .find(|cell| cell.family == *family && cell.qualifier == *qualifier);
-                    csv.write_field(
-                        newest.map_or(Default::default(), |cell| escape::to_field(&cell.value)),
-                    )?;
+                    csv.write_field(newest.map_or(Default::default(), |cell| escape::to_field(&cell.value)))?;
                 }
                 csv.write_record(None::<&[u8]>)?;
             }

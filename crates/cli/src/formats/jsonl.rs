@@ -27,10 +27,7 @@ pub fn parse_object(line: &[u8]) -> Result<Vec<Column>, String> {
     let mut columns = Vec::with_capacity(members.len());
     for (name, raw) in &members {
         if !names.insert(name) {
-            return Err(format!(
-                "member `{}` occurs twice",
-                escape::escape(name.as_bytes())
-            ));
+            return Err(format!("member `{}` occurs twice", escape::escape(name.as_bytes())));
         }
         if let Some(value) = parse_value(raw.get())? {
             columns.push(Column {
@@ -97,9 +94,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
         let mut members = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
-            let value = map
-                .next_value::<Box<RawValue>>()
-                .map_err(A::Error::custom)?;
+            let value = map.next_value::<Box<RawValue>>().map_err(A::Error::custom)?;
             members.push((name, value));
         }
         Ok(Members(members))
@@ -161,20 +156,11 @@ mod tests {
     #[test]
     fn bytes_only_in_the_exact_form() {
         let read = |line: &str| parse_object(line.as_bytes()).map(|mut all| all.remove(0).value);
-        assert_eq!(
-            read(r#"{"a":{"b64":"/w=="}}"#),
-            Ok(Bytes::from_static(b"\xff"))
-        );
-        assert_eq!(
-            read(r#"{"a":{"b64":1}}"#),
-            Ok(Bytes::from_static(br#"{"b64":1}"#))
-        );
+        assert_eq!(read(r#"{"a":{"b64":"/w=="}}"#), Ok(Bytes::from_static(b"\xff")));
+        assert_eq!(read(r#"{"a":{"b64":1}}"#), Ok(Bytes::from_static(br#"{"b64":1}"#)));
         assert!(read(r#"{"a":{"b64":"!"}}"#).is_err());
         let other = r#"{"b64":"/w==","c":1}"#;
-        assert_eq!(
-            read(&format!(r#"{{"a":{other}}}"#)),
-            Ok(Bytes::from(other.to_owned()))
-        );
+        assert_eq!(read(&format!(r#"{{"a":{other}}}"#)), Ok(Bytes::from(other.to_owned())));
     }
 
     #[test]

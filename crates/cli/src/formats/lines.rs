@@ -64,7 +64,10 @@ pub struct RecordLines<R> {
 impl<R: BufRead> RecordLines<R> {
     /// Starts before the first line; `parse` makes a record of a line, or says why not.
     pub fn new(input: R, parse: fn(&[u8]) -> Result<Record, String>) -> Self {
-        RecordLines { lines: Lines::new(input), parse }
+        RecordLines {
+            lines: Lines::new(input),
+            parse,
+        }
     }
 }
 
@@ -73,7 +76,10 @@ impl<R: BufRead + Send> RecordReader for RecordLines<R> {
         while self.lines.advance()? {
             if !self.lines.line().trim_ascii().is_empty() {
                 let record = (self.parse)(self.lines.line());
-                return Ok(Some(Parsed { line: self.lines.number(), record }));
+                return Ok(Some(Parsed {
+                    line: self.lines.number(),
+                    record,
+                }));
             }
         }
         Ok(None)

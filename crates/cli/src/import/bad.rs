@@ -104,11 +104,7 @@ impl BadList {
             Some(file) => file,
             None => {
                 let mut options = OpenOptions::new();
-                let mut file = options
-                    .write(true)
-                    .create(true)
-                    .truncate(false)
-                    .open(&self.path)?;
+                let mut file = options.write(true).create(true).truncate(false).open(&self.path)?;
                 file.set_len(self.bytes)?;
                 file.seek(SeekFrom::End(0))?;
                 self.file.insert(file)

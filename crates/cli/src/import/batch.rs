@@ -99,12 +99,7 @@ impl BatchBuilder {
     }
 
     /// Adds the next record; `emit` receives the batches that become full, and returns whether to go on.
-    pub fn add_row(
-        &mut self,
-        line: u64,
-        row: RowCells,
-        emit: &mut dyn FnMut(Batch) -> bool,
-    ) -> bool {
+    pub fn add_row(&mut self, line: u64, row: RowCells, emit: &mut dyn FnMut(Batch) -> bool) -> bool {
         let record = self.next_record();
         if row.cells.is_empty() {
             self.batch.without_cells += 1;
@@ -112,16 +107,14 @@ impl BatchBuilder {
             return self.take_if_full().is_none_or(emit);
         }
         let bytes: usize = row.cells.iter().map(cell_bytes).sum();
-        let overflows = self.bytes + bytes > BATCH_BYTES_MAX
-            || self.mutations + row.cells.len() > BATCH_MUTATIONS_MAX;
+        let overflows = self.bytes + bytes > BATCH_BYTES_MAX || self.mutations + row.cells.len() > BATCH_MUTATIONS_MAX;
         if overflows && !self.batch.entries.is_empty() && !emit(self.take()) {
             return false;
         }
         let mut piece_bytes = 0;
         for cell in row.cells {
             piece_bytes += cell_bytes(&cell);
-            let is_full =
-                piece_bytes > ROW_PIECE_BYTES_MAX || self.mutations >= BATCH_MUTATIONS_MAX;
+            let is_full = piece_bytes > ROW_PIECE_BYTES_MAX || self.mutations >= BATCH_MUTATIONS_MAX;
             if is_full && self.mutations > 0 {
                 piece_bytes = cell_bytes(&cell);
                 if !emit(self.take()) {
@@ -230,10 +223,7 @@ mod tests {
         all.extend(builder.finish());
         let mut next = 10;
         for batch in &all {
-            assert_eq!(
-                batch.records.start, next,
-                "batches cover the input without gaps"
-            );
+            assert_eq!(batch.records.start, next, "batches cover the input without gaps");
             next = batch.records.end;
         }
         all
@@ -249,14 +239,8 @@ mod tests {
         let all = batches(2, ["a", "b", "c"].map(|key| row(key, &[1])).to_vec());
         assert_eq!(shape(&all), [(10..12, 2, 2), (12..13, 1, 1)]);
         assert_eq!(all[1].origins, [(12, 4)]);
-        let big = batches(
-            100,
-            ["a", "b", "c"].map(|key| row(key, &[1 << 20])).to_vec(),
-        );
-        assert_eq!(
-            shape(&big),
-            [(10..11, 1, 1), (11..12, 1, 1), (12..13, 1, 1)]
-        );
+        let big = batches(100, ["a", "b", "c"].map(|key| row(key, &[1 << 20])).to_vec());
+        assert_eq!(shape(&big), [(10..11, 1, 1), (11..12, 1, 1), (12..13, 1, 1)]);
     }
 
     #[test]
@@ -276,10 +260,7 @@ mod tests {
 
     #[test]
     fn a_wide_row_is_spread() {
-        let all = batches(
-            100,
-            vec![row("a", &[1]), row("b", &vec![0; 120_000]), row("c", &[1])],
-        );
+        let all = batches(100, vec![row("a", &[1]), row("b", &vec![0; 120_000]), row("c", &[1])]);
         let expected = [
             (10..11, 1, 1),
             (11..11, 1, 50_000),
@@ -301,14 +282,7 @@ mod tests {
         assert!(builder.add_bad(bad(2)).is_none());
         let batch = builder.add_bad(bad(3)).unwrap();
         assert_eq!((batch.records.clone(), batch.without_cells), (0..3, 1));
-        assert_eq!(
-            batch
-                .bad
-                .iter()
-                .map(|(record, _)| *record)
-                .collect::<Vec<_>>(),
-            [1, 2]
-        );
+        assert_eq!(batch.bad.iter().map(|(record, _)| *record).collect::<Vec<_>>(), [1, 2]);
         assert!(builder.finish().is_none());
     }
 }

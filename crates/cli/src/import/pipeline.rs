@@ -160,15 +160,9 @@ impl Pipeline {
     }
 
     /// Counts a batch that came back.
-    fn settle(
-        &mut self,
-        batch: Batch,
-        outcome: Result<Vec<(usize, Status)>, Status>,
-    ) -> Result<()> {
+    fn settle(&mut self, batch: Batch, outcome: Result<Vec<(usize, Status)>, Status>) -> Result<()> {
         let writing = || format!("cannot write to {}", self.table);
-        let refused = outcome
-            .map_err(|status| describe(&status))
-            .with_context(writing)?;
+        let refused = outcome.map_err(|status| describe(&status)).with_context(writing)?;
         for (at, status) in &refused {
             let (record, line) = batch.origins.get(*at).copied().unwrap_or_default();
             let key = batch.entries.get(*at).map(|entry| escape(&entry.row_key));
@@ -203,9 +197,7 @@ impl Pipeline {
         if self.bad.count() > self.bad_max {
             let (found, max) = (self.bad.count(), self.bad_max);
             let path = self.bad.path().display();
-            return Err(anyhow!(
-                "{found} bad records, --max-bad allows {max}; see {path}"
-            ));
+            return Err(anyhow!("{found} bad records, --max-bad allows {max}; see {path}"));
         }
         Ok(())
     }
@@ -239,10 +231,7 @@ impl Pipeline {
         let Some(resumable) = &mut self.resumable else {
             return Ok(());
         };
-        (
-            resumable.checkpoint.bad_records,
-            resumable.checkpoint.bad_bytes,
-        ) = self.bad.written();
+        (resumable.checkpoint.bad_records, resumable.checkpoint.bad_bytes) = self.bad.written();
         if resumable.checkpoint.records == records {
             return Ok(());
         }
@@ -261,11 +250,7 @@ fn is_fault_of_the_row(status: &Status) -> bool {
 }
 
 /// The error about families the table lacks.
-pub fn missing_families(
-    table: &TableRef,
-    missing: &[String],
-    known: &BTreeSet<String>,
-) -> anyhow::Error {
+pub fn missing_families(table: &TableRef, missing: &[String], known: &BTreeSet<String>) -> anyhow::Error {
     let known = match known.is_empty() {
         true => "none".to_owned(),
         false => known.iter().cloned().collect::<Vec<_>>().join(", "),

@@ -43,10 +43,7 @@ pub type BytesRead = Arc<AtomicU64>;
 pub fn identify(path: &Path) -> Result<InputIdentity> {
     let identify = || -> io::Result<InputIdentity> {
         let metadata = std::fs::metadata(path)?;
-        let modified = metadata
-            .modified()?
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let modified = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(InputIdentity {
             path: escape(path.canonicalize()?.as_os_str().as_encoded_bytes()),
             bytes: metadata.len(),
@@ -57,10 +54,7 @@ pub fn identify(path: &Path) -> Result<InputIdentity> {
 }
 
 /// Opens the input; standard input without a path.
-pub fn open(
-    path: Option<&Path>,
-    options: SourceOptions,
-) -> Result<(Box<dyn RecordReader>, BytesRead)> {
+pub fn open(path: Option<&Path>, options: SourceOptions) -> Result<(Box<dyn RecordReader>, BytesRead)> {
     let bytes = BytesRead::default();
     let input: Box<dyn Read + Send> = match path {
         None => Box::new(Counting {
@@ -125,9 +119,7 @@ pub fn produce(
             Ok(row) => builder.add_row(line, row, &mut emit),
             Err(reason) => {
                 let raw = reader.raw().to_vec();
-                builder
-                    .add_bad(BadRecord { line, reason, raw })
-                    .is_none_or(&mut emit)
+                builder.add_bad(BadRecord { line, reason, raw }).is_none_or(&mut emit)
             }
         };
         if !goes_on {

@@ -48,13 +48,8 @@ fn the_same_command_continues() {
 fn another_command_or_input_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let (input, path) = interrupted(dir.path());
-    let why = start(&args(&input, &["--keep-empty"]))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        why.contains("other options") && why.contains("--restart"),
-        "{why}"
-    );
+    let why = start(&args(&input, &["--keep-empty"])).unwrap_err().to_string();
+    assert!(why.contains("other options") && why.contains("--restart"), "{why}");
     std::fs::write(&input, "id\n1\n2\n").unwrap();
     assert!(
         start(&args(&input, &[]))

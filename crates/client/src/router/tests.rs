@@ -9,8 +9,7 @@ use stele_coord::EmbeddedCoord;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, TimeUnit,
-    Timestamp,
+    Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, TimeUnit, Timestamp,
 };
 
 fn range(start: &'static str, end: &'static str) -> RowRange {
@@ -29,10 +28,7 @@ fn what_is_left_of_a_scan() {
     );
     assert_eq!(without(&set, &RowRange::all()), RowSet::new(vec![]));
     let last = Bytes::from_static(b"g");
-    assert_eq!(
-        remaining(&set, &last, false),
-        RowSet::new(vec![range("g\0", "k")])
-    );
+    assert_eq!(remaining(&set, &last, false), RowSet::new(vec![range("g\0", "k")]));
     assert_eq!(
         remaining(&set, &last, true),
         RowSet::new(vec![range("a", "c"), range("f", "g")])
@@ -62,12 +58,7 @@ impl TabletService for Replaces {
         self.refuse().await
     }
 
-    async fn mutate(
-        &self,
-        _: TabletId,
-        _: Vec<RowMutation>,
-        _: Option<Durability>,
-    ) -> ServiceResult<()> {
+    async fn mutate(&self, _: TabletId, _: Vec<RowMutation>, _: Option<Durability>) -> ServiceResult<()> {
         self.refuse().await
     }
 
@@ -132,9 +123,7 @@ async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
         calls: AtomicU64::new(0),
     });
     let router = Router::new(env, catalog, server.clone());
-    let delete = Mutation::DeleteRow {
-        up_to: Timestamp::MAX,
-    };
+    let delete = Mutation::DeleteRow { up_to: Timestamp::MAX };
     let row = RowMutation {
         row: Bytes::from_static(b"r"),
         mutations: vec![delete],
@@ -147,9 +136,6 @@ async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
         })
         .await
         .unwrap();
-    assert_eq!(
-        results[0].as_ref().map_err(|e| e.kind),
-        Err(ErrorKind::NotFound)
-    );
+    assert_eq!(results[0].as_ref().map_err(|e| e.kind), Err(ErrorKind::NotFound));
     assert_eq!(server.calls.load(Ordering::Relaxed), 1);
 }

@@ -9,12 +9,7 @@ async fn three_groups() -> (String, Vec<u8>, Vec<usize>) {
     let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
     let mut begins = Vec::new();
     for group in 0..3 {
-        let len = storage
-            .list("log/")
-            .await
-            .unwrap()
-            .first()
-            .map_or(56, |file| file.len);
+        let len = storage.list("log/").await.unwrap().first().map_or(56, |file| file.len);
         begins.push(len as usize);
         let answers = [
             log.submit(2 * group, Durability::Sync).await,
@@ -50,11 +45,7 @@ async fn a_segment_cut_anywhere_gives_its_whole_groups() {
     let (path, content, begins) = three_groups().await;
     for len in 0..=content.len() {
         let found = replay_of(&path, &content[..len]).await.unwrap();
-        assert_eq!(
-            found,
-            good_before(len, &begins, content.len()),
-            "cut at {len}"
-        );
+        assert_eq!(found, good_before(len, &begins, content.len()), "cut at {len}");
     }
 }
 
@@ -67,11 +58,7 @@ async fn a_last_group_torn_anywhere_is_dropped() {
             let mut torn = content.clone();
             torn[from..].fill(garbage);
             if torn != content {
-                assert_eq!(
-                    replay_of(&path, &torn).await.unwrap(),
-                    [0, 1, 2, 3],
-                    "torn from {from}"
-                );
+                assert_eq!(replay_of(&path, &torn).await.unwrap(), [0, 1, 2, 3], "torn from {from}");
             }
         }
     }
@@ -89,12 +76,7 @@ async fn a_flipped_bit_in_what_was_synced_is_an_error() {
             assert_eq!(found.unwrap(), [0, 1, 2, 3], "at {at}");
             continue;
         }
-        let group = begins
-            .iter()
-            .rev()
-            .find(|begin| **begin <= at)
-            .copied()
-            .unwrap_or(0);
+        let group = begins.iter().rev().find(|begin| **begin <= at).copied().unwrap_or(0);
         let named = |error: &LogError| match error {
             LogError::Corruption { path, offset, .. } => Some((path.to_string(), *offset)),
             _ => None,

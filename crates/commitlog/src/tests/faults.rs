@@ -32,18 +32,10 @@ async fn refuse_under(plans: Vec<FaultPlan>) {
         }
         faulty.set_plan(FaultPlan::default());
         log.write(100, Durability::Sync).await.unwrap();
-        assert_eq!(
-            replayed(&storage).await.unwrap(),
-            [0, 1, 100],
-            "as the process sees it"
-        );
+        assert_eq!(replayed(&storage).await.unwrap(), [0, 1, 100], "as the process sees it");
         faulty.crash();
         let storage: Arc<dyn Storage> = faulty.reopen();
-        assert_eq!(
-            replayed(&storage).await.unwrap(),
-            [0, 1, 100],
-            "after a power loss"
-        );
+        assert_eq!(replayed(&storage).await.unwrap(), [0, 1, 100], "after a power loss");
     }
 }
 
@@ -79,11 +71,7 @@ async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
         faulty.set_plan(syncs_fail());
         log.write(1, Durability::Sync).await.unwrap_err();
         faulty.set_plan(FaultPlan::default());
-        log.submit_for(2, 2, Durability::Sync)
-            .await
-            .await
-            .unwrap()
-            .unwrap();
+        log.submit_for(2, 2, Durability::Sync).await.await.unwrap().unwrap();
         log.stream.rotate().await;
         log.stream
             .delete_unneeded(|tablet, _| tablet == TabletId(2))
@@ -101,11 +89,7 @@ async fn a_failed_deletion_does_not_bring_back_what_was_refused() {
     let storage: Arc<dyn Storage> = faulty.clone();
     let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
     for n in 0..41 {
-        faulty.set_plan(if n % 2 == 1 {
-            syncs_fail()
-        } else {
-            FaultPlan::default()
-        });
+        faulty.set_plan(if n % 2 == 1 { syncs_fail() } else { FaultPlan::default() });
         assert_eq!(log.write(n, Durability::Sync).await.is_err(), n % 2 == 1);
     }
     faulty.set_plan(FaultPlan {
@@ -129,13 +113,7 @@ async fn a_full_disk_refuses_until_there_is_space() {
     let storage: Arc<dyn Storage> = faulty.clone();
     let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
     log.write(0, Durability::Sync).await.unwrap();
-    let used: u64 = storage
-        .list("")
-        .await
-        .unwrap()
-        .iter()
-        .map(|file| file.len)
-        .sum();
+    let used: u64 = storage.list("").await.unwrap().iter().map(|file| file.len).sum();
     faulty.set_plan(FaultPlan {
         space_limit: Some(used + 100),
         ..FaultPlan::default()

@@ -16,10 +16,7 @@ fn segment() -> Vec<u8> {
         previous_synced: 4000,
     };
     let mut out = header.encode().to_vec();
-    for (records, unsynced) in [
-        (vec![record(1, 0), record(9, 1)], 56),
-        (vec![record(1, 2)], 0),
-    ] {
+    for (records, unsynced) in [(vec![record(1, 0), record(9, 1)], 56), (vec![record(1, 2)], 0)] {
         let records_len: usize = records.iter().map(Record::frame_len).sum();
         let group = GroupHeader {
             records_len: records_len as u32,
@@ -45,10 +42,7 @@ fn segments_are_written_as_ever() {
 async fn segments_are_read_as_ever() {
     let storage: Arc<dyn Storage> = stele_storage::memory::MemoryStorage::new();
     let path = crate::format::segment_path(2, 0x0300);
-    storage
-        .put_if_absent(&path, Bytes::from_static(GOLDEN))
-        .await
-        .unwrap();
+    storage.put_if_absent(&path, Bytes::from_static(GOLDEN)).await.unwrap();
     assert_eq!(replayed(&storage).await.unwrap(), [0, 1, 2]);
     let file = storage.open(&path).await.unwrap();
     let shown = crate::inspect(file, |_| String::new()).await.unwrap();

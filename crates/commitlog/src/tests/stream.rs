@@ -19,11 +19,7 @@ async fn records_complete_and_come_back_in_order() {
     }
     let expected: Vec<u64> = (0..200).collect();
     assert_eq!(
-        log.completed
-            .lock()
-            .iter()
-            .map(|(n, _)| *n)
-            .collect::<Vec<_>>(),
+        log.completed.lock().iter().map(|(n, _)| *n).collect::<Vec<_>>(),
         expected
     );
     assert_eq!(replayed(&storage).await.unwrap(), expected);
@@ -77,26 +73,14 @@ async fn segments_rotate_and_go_when_flushed() {
     }
     let before = segments(&storage).await;
     assert!(before.len() > 5, "{before:?}");
-    let on_medium: u64 = storage
-        .list("log/")
-        .await
-        .unwrap()
-        .iter()
-        .map(|file| file.len)
-        .sum();
+    let on_medium: u64 = storage.list("log/").await.unwrap().iter().map(|file| file.len).sum();
     assert_eq!(log.stream.retained_bytes(), on_medium);
 
     // Only tablet 1 has flushed: every segment holds records of tablet 2, too, but for those of one record.
     let holders = log.stream.oldest_holders(|tablet, _| tablet == TabletId(1));
-    assert!(
-        holders.is_empty() || holders == [TabletId(2)],
-        "{holders:?}"
-    );
+    assert!(holders.is_empty() || holders == [TabletId(2)], "{holders:?}");
     let through = record(1, 9).last;
-    log.stream
-        .delete_unneeded(|_, seq| seq <= through)
-        .await
-        .unwrap();
+    log.stream.delete_unneeded(|_, seq| seq <= through).await.unwrap();
     let left = replayed(&storage).await.unwrap();
     assert!(
         left.contains(&10) && left.last() == Some(&29) && !left.contains(&0),
@@ -120,9 +104,7 @@ async fn replayed_segments_are_kept_until_flushed() {
         log.write(n, Durability::Sync).await.unwrap();
     }
     drop(log);
-    let report = crate::replay(&*storage, |_| Ok::<(), LogError>(()))
-        .await
-        .unwrap();
+    let report = crate::replay(&*storage, |_| Ok::<(), LogError>(())).await.unwrap();
     let old = report
         .segments
         .into_iter()
@@ -130,15 +112,9 @@ async fn replayed_segments_are_kept_until_flushed() {
         .collect();
     let log = Log::start(&storage, &numbers, 200, old);
     log.write(10, Durability::Sync).await.unwrap();
-    assert_eq!(
-        replayed(&storage).await.unwrap(),
-        (0..=10).collect::<Vec<_>>()
-    );
+    assert_eq!(replayed(&storage).await.unwrap(), (0..=10).collect::<Vec<_>>());
     let through = record(1, 9).last;
-    log.stream
-        .delete_unneeded(|_, seq| seq <= through)
-        .await
-        .unwrap();
+    log.stream.delete_unneeded(|_, seq| seq <= through).await.unwrap();
     assert_eq!(replayed(&storage).await.unwrap(), [10]);
 }
 

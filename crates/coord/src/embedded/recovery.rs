@@ -84,12 +84,7 @@ async fn load(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> 
     let damaged = |error| corruption(&path, error);
     let snapshot = decode_snapshot(&storage.read_all(&path).await?).map_err(damaged)?;
     if snapshot.generation != generation {
-        return Err(damaged(mismatch(
-            16,
-            "generation",
-            generation,
-            snapshot.generation,
-        )));
+        return Err(damaged(mismatch(16, "generation", generation, snapshot.generation)));
     }
     let path = log_path(generation);
     let log = match storage.read_all(&path).await {
@@ -102,20 +97,13 @@ async fn load(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> 
     };
     // The codec checked that records follow each other; the first must follow the snapshot.
     let follows = snapshot.revision.saturating_add(1);
-    if let Some(first) = log
-        .records
-        .first()
-        .filter(|first| first.revision != follows)
-    {
+    if let Some(first) = log.records.first().filter(|first| first.revision != follows) {
         return Err(corruption(
             &path,
             mismatch(first.offset, "revision", follows, first.revision),
         ));
     }
-    let revision = log
-        .records
-        .last()
-        .map_or(snapshot.revision, |last| last.revision);
+    let revision = log.records.last().map_or(snapshot.revision, |last| last.revision);
     if revision > NUMBER_MAX {
         return Err(corruption(
             &path,
@@ -142,14 +130,7 @@ async fn load(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> 
 fn replay(entries: &mut BTreeMap<String, SnapshotEntry>, version: u64, write: Write) {
     match write {
         Write::Put { key, value } => {
-            entries.insert(
-                key.clone(),
-                SnapshotEntry {
-                    key,
-                    version,
-                    value,
-                },
-            );
+            entries.insert(key.clone(), SnapshotEntry { key, version, value });
         }
         // The session has ended with its process, and the key with the session.
         Write::PutBound { key, .. } | Write::Delete { key } => {

@@ -40,13 +40,7 @@ impl State {
                 value: e.value,
                 version: e.version,
             };
-            (
-                e.key,
-                Entry {
-                    current,
-                    session: None,
-                },
-            )
+            (e.key, Entry { current, session: None })
         };
         State {
             revision,
@@ -84,26 +78,14 @@ impl State {
 
     /// What recovery shall find: everything but bound keys.
     pub(super) fn snapshot(&self, generation: u64) -> Bytes {
-        let unbound = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.session.is_none());
-        let parts = unbound.map(|(key, entry)| {
-            (
-                key.as_str(),
-                entry.current.version,
-                entry.current.value.as_ref(),
-            )
-        });
+        let unbound = self.entries.iter().filter(|(_, entry)| entry.session.is_none());
+        let parts = unbound.map(|(key, entry)| (key.as_str(), entry.current.version, entry.current.value.as_ref()));
         encode_snapshot(generation, self.revision, parts)
     }
 
     pub(super) fn first_conflict(&self, conditions: &[Condition]) -> Option<String> {
         let holds = |condition: &Condition| {
-            let version = self
-                .entries
-                .get(&condition.key)
-                .map(|entry| entry.current.version);
+            let version = self.entries.get(&condition.key).map(|entry| entry.current.version);
             match condition.expected {
                 Expected::Absent => version.is_none(),
                 Expected::Present => version.is_some(),
@@ -131,10 +113,7 @@ impl State {
     pub(super) fn bytes_after(&self, writes: &[Write]) -> usize {
         writes.iter().fold(self.bytes, |bytes, write| {
             let key = write.key();
-            let before = self
-                .entries
-                .get(key)
-                .map_or(0, |e| key.len() + e.current.value.len());
+            let before = self.entries.get(key).map_or(0, |e| key.len() + e.current.value.len());
             let after = match write {
                 Write::Put { value, .. } | Write::PutBound { value, .. } => key.len() + value.len(),
                 Write::Delete { .. } => 0,
@@ -154,11 +133,7 @@ impl State {
         for write in writes {
             match write {
                 Write::Put { key, value } => self.put(key, value, None),
-                Write::PutBound {
-                    key,
-                    value,
-                    session,
-                } => self.put(key, value, Some(session)),
+                Write::PutBound { key, value, session } => self.put(key, value, Some(session)),
                 Write::Delete { key } => self.remove(&key),
             }
         }
@@ -240,10 +215,7 @@ impl State {
 
     /// Sessions whose time is up.
     pub(super) fn expired(&self, now: Duration) -> Vec<SessionId> {
-        let expired = self
-            .sessions
-            .iter()
-            .filter(|(_, lease)| lease.deadline <= now);
+        let expired = self.sessions.iter().filter(|(_, lease)| lease.deadline <= now);
         expired.map(|(id, _)| *id).collect()
     }
 

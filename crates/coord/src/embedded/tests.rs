@@ -17,11 +17,7 @@ use tempfile::TempDir;
 mod faults;
 
 async fn open(storage: &Arc<MemoryStorage>) -> Result<Arc<EmbeddedCoord>> {
-    EmbeddedCoord::open(
-        Arc::clone(storage) as Arc<dyn Storage>,
-        TokioRuntime::current(),
-    )
-    .await
+    EmbeddedCoord::open(Arc::clone(storage) as Arc<dyn Storage>, TokioRuntime::current()).await
 }
 
 async fn paths(storage: &dyn Storage) -> Vec<String> {
@@ -120,10 +116,7 @@ async fn long_logs_become_snapshots() {
     }
     let expected = coord.list("").await.unwrap();
     drop(coord);
-    assert_eq!(
-        open(&storage).await.unwrap().list("").await.unwrap(),
-        expected
-    );
+    assert_eq!(open(&storage).await.unwrap().list("").await.unwrap(), expected);
 }
 
 #[tokio::test]
@@ -153,9 +146,7 @@ async fn a_torn_end_is_dropped_and_other_damage_is_named() {
     let error = open(&storage).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(
-        error
-            .to_string()
-            .starts_with(&format!("{log} at byte 40: expected")),
+        error.to_string().starts_with(&format!("{log} at byte 40: expected")),
         "{error}"
     );
 
@@ -186,10 +177,7 @@ async fn a_log_without_snapshot_and_a_snapshot_by_a_wrong_name_are_corruption() 
         .await
         .unwrap();
     let error = open(&storage).await.err().unwrap();
-    assert!(
-        error.to_string().contains("expected generation 2, found 1"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("expected generation 2, found 1"), "{error}");
 }
 
 #[tokio::test]
@@ -202,19 +190,13 @@ async fn files_of_others_are_left_alone() {
         "other/log-1",
     ];
     for path in strange {
-        storage
-            .put_if_absent(path, Bytes::from_static(b"?"))
-            .await
-            .unwrap();
+        storage.put_if_absent(path, Bytes::from_static(b"?")).await.unwrap();
     }
     commit(&*open(&storage).await.unwrap(), put("k", "v")).await;
     let coord = open(&storage).await.unwrap();
     assert!(coord.get("k").await.unwrap().is_some());
     let left = paths(&*storage).await;
-    assert!(
-        strange.iter().all(|path| left.iter().any(|l| l == path)),
-        "{left:?}"
-    );
+    assert!(strange.iter().all(|path| left.iter().any(|l| l == path)), "{left:?}");
 }
 
 #[tokio::test]
@@ -230,9 +212,6 @@ async fn a_second_owner_fences_the_first() {
     }
     let error = outcome.unwrap_err();
     assert!(matches!(error, CoordError::Fenced { .. }), "{error}");
-    assert!(matches!(
-        first.txn(put("k", "v")).await,
-        Err(CoordError::Fenced { .. })
-    ));
+    assert!(matches!(first.txn(put("k", "v")).await, Err(CoordError::Fenced { .. })));
     commit(&*second, put("k", "v")).await;
 }

@@ -1,8 +1,6 @@
 //! Prints the files for people.
 
-use super::{
-    FormatError, LOG_MAGIC, SNAPSHOT_MAGIC, decode_log, decode_log_header, decode_snapshot,
-};
+use super::{FormatError, LOG_MAGIC, SNAPSHOT_MAGIC, decode_log, decode_log_header, decode_snapshot};
 use crate::Write;
 use bytes::Bytes;
 use std::fmt::Write as _;
@@ -36,16 +34,8 @@ fn inspect_log(bytes: &Bytes) -> Result<String, FormatError> {
             let _ = match write {
                 Write::Put { key, value } => writeln!(out, "          put {key} = {}", show(value)),
                 Write::Delete { key } => writeln!(out, "          delete {key}"),
-                Write::PutBound {
-                    key,
-                    value,
-                    session,
-                } => {
-                    writeln!(
-                        out,
-                        "          put {key} = {} while session {session}",
-                        show(value)
-                    )
+                Write::PutBound { key, value, session } => {
+                    writeln!(out, "          put {key} = {} while session {session}", show(value))
                 }
             };
         }
@@ -65,13 +55,7 @@ fn inspect_snapshot(bytes: &Bytes) -> Result<String, FormatError> {
         snapshot.entries.len()
     );
     for entry in &snapshot.entries {
-        let _ = writeln!(
-            out,
-            "{:>8}  {} = {}",
-            entry.version,
-            entry.key,
-            show(&entry.value)
-        );
+        let _ = writeln!(out, "{:>8}  {} = {}", entry.version, entry.key, show(&entry.value));
     }
     Ok(out)
 }

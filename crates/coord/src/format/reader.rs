@@ -25,11 +25,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What `take` takes, or an error that the field is not there.
-    fn field<T>(
-        &mut self,
-        what: &str,
-        take: impl FnOnce(&mut &'a [u8]) -> Option<T>,
-    ) -> Result<T, FormatError> {
+    fn field<T>(&mut self, what: &str, take: impl FnOnce(&mut &'a [u8]) -> Option<T>) -> Result<T, FormatError> {
         let (offset, mut rest) = (self.offset(), self.rest);
         match take(&mut rest) {
             Some(value) => {
@@ -111,20 +107,13 @@ impl<'a> Reader<'a> {
         self.magic(magic)?;
         let version_at = self.offset();
         let version = self.u32("format version")?;
-        let covered = self
-            .whole
-            .get(..self.offset() - self.base)
-            .unwrap_or_default();
+        let covered = self.whole.get(..self.offset() - self.base).unwrap_or_default();
         let crc_at = self.offset();
         let expected = self.u32("checksum")?;
         let actual = crc(covered, self.rest);
         if actual != expected {
             let expected = format!("a file with CRC-32 {expected:08x}");
-            return Err(FormatError::new(
-                crc_at,
-                expected,
-                format!("CRC-32 {actual:08x}"),
-            ));
+            return Err(FormatError::new(crc_at, expected, format!("CRC-32 {actual:08x}")));
         }
         if version != FORMAT_VERSION {
             let expected = format!("format version {FORMAT_VERSION}");
@@ -136,11 +125,7 @@ impl<'a> Reader<'a> {
     pub(super) fn end(&self) -> Result<(), FormatError> {
         match self.rest.len() {
             0 => Ok(()),
-            n => Err(FormatError::new(
-                self.offset(),
-                "the end",
-                format!("{n} more bytes"),
-            )),
+            n => Err(FormatError::new(self.offset(), "the end", format!("{n} more bytes"))),
         }
     }
 }

@@ -88,11 +88,7 @@ pub fn decode_snapshot(bytes: &Bytes) -> Result<Snapshot, FormatError> {
             return Err(FormatError::new(version_at, expected, version.to_string()));
         }
         let value = bytes.slice_ref(reader.bytes("value")?);
-        entries.push(SnapshotEntry {
-            key,
-            version,
-            value,
-        });
+        entries.push(SnapshotEntry { key, version, value });
     }
     reader.end()?;
     Ok(Snapshot {

@@ -58,19 +58,13 @@ fn decode(bytes: &[u8]) -> Result<Log, FormatError> {
 
 /// Everything a log can say but where it is torn.
 fn writes_of(log: &Log) -> Vec<Vec<Write>> {
-    log.records
-        .iter()
-        .map(|record| record.writes.clone())
-        .collect()
+    log.records.iter().map(|record| record.writes.clone()).collect()
 }
 
 #[test]
 fn golden_files() {
     assert!(log().0 == GOLDEN_LOG, "the encoding of logs has changed");
-    assert!(
-        snapshot() == GOLDEN_SNAPSHOT,
-        "the encoding of snapshots has changed"
-    );
+    assert!(snapshot() == GOLDEN_SNAPSHOT, "the encoding of snapshots has changed");
     let log = decode(GOLDEN_LOG).unwrap();
     assert_eq!(writes_of(&log), transactions());
     assert_eq!(log.torn_at, None);
@@ -78,11 +72,7 @@ fn golden_files() {
     assert_eq!(revisions, [100, 101, 102]);
     let snapshot = decode_snapshot(&Bytes::from_static(GOLDEN_SNAPSHOT)).unwrap();
     assert_eq!((snapshot.generation, snapshot.revision), (GENERATION, 99));
-    let keys: Vec<(&str, u64)> = snapshot
-        .entries
-        .iter()
-        .map(|e| (e.key.as_str(), e.version))
-        .collect();
+    let keys: Vec<(&str, u64)> = snapshot.entries.iter().map(|e| (e.key.as_str(), e.version)).collect();
     assert_eq!(keys, [("epoch/log", 12), ("long", 1), ("table/ä", 99)]);
 }
 
@@ -127,11 +117,7 @@ fn a_log_cut_anywhere_is_a_prefix_with_a_torn_end() {
         let ends = offsets.iter().skip(1).copied().chain([bytes.len()]);
         let whole = ends.filter(|end| *end <= len).count();
         assert_eq!(writes_of(&log), transactions()[..whole], "cut at {len}");
-        let at = if len < LOG_HEADER_BYTES {
-            0
-        } else {
-            offsets[whole]
-        };
+        let at = if len < LOG_HEADER_BYTES { 0 } else { offsets[whole] };
         let expected = (len != offsets[whole]).then_some(at as u64);
         assert_eq!(log.torn_at, expected, "cut at {len}");
     }
@@ -176,11 +162,7 @@ fn damage_before_the_last_record_is_an_error() {
             let error = decode(&damaged).unwrap_err();
             // It is found where it is, within the same header or record.
             let part = |offset: usize| offsets.iter().filter(|o| **o <= offset).count();
-            assert_eq!(
-                part(error.offset as usize),
-                part(at),
-                "bit {bit} of byte {at}: {error}"
-            );
+            assert_eq!(part(error.offset as usize), part(at), "bit {bit} of byte {at}: {error}");
         }
     }
 }
@@ -200,14 +182,8 @@ fn a_record_of_another_generation_or_revision_is_an_error() {
     }
     // A stale block: not a record of this log, hence a torn end.
     let stale = more(GENERATION - 1, 103).unwrap();
-    assert_eq!(
-        (stale.records.len(), stale.torn_at),
-        (3, Some(bytes.len() as u64))
-    );
-    assert_eq!(
-        decode_log(&Bytes::from(bytes), 8).unwrap_err().expected,
-        "generation 8"
-    );
+    assert_eq!((stale.records.len(), stale.torn_at), (3, Some(bytes.len() as u64)));
+    assert_eq!(decode_log(&Bytes::from(bytes), 8).unwrap_err().expected, "generation 8");
 }
 
 #[test]
@@ -229,10 +205,7 @@ fn a_future_version_is_not_a_torn_end() {
     header.extend_from_slice(&checksum.to_le_bytes());
     header.extend_from_slice(&GENERATION.to_le_bytes());
     let error = decode(&header).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "byte 8: expected format version 1, found 2"
-    );
+    assert_eq!(error.to_string(), "byte 8: expected format version 1, found 2");
 }
 
 #[test]

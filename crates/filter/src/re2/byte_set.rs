@@ -10,9 +10,7 @@ impl ByteSet {
     /// The bytes of some inclusive ranges.
     pub(crate) fn of(ranges: &[(u8, u8)]) -> Self {
         let mut set = ByteSet::default();
-        ranges
-            .iter()
-            .for_each(|(first, last)| set.insert_range(*first, *last));
+        ranges.iter().for_each(|(first, last)| set.insert_range(*first, *last));
         set
     }
 
@@ -79,9 +77,7 @@ impl ByteSet {
 /// elsewhere, where no byte can be.)
 pub(crate) fn other_case(byte: u8) -> Option<u8> {
     match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | 0xC0..=0xD6 | 0xD8..=0xDE | 0xE0..=0xF6 | 0xF8..=0xFE => {
-            Some(byte ^ 0x20)
-        }
+        b'a'..=b'z' | b'A'..=b'Z' | 0xC0..=0xD6 | 0xD8..=0xDE | 0xE0..=0xF6 | 0xF8..=0xFE => Some(byte ^ 0x20),
         _ => None,
     }
 }

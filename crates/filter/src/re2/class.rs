@@ -23,11 +23,7 @@ fn next(input: &mut &[u8]) -> Option<u8> {
 }
 
 /// Parses an escape, the backslash included, that means the same inside and outside of brackets.
-pub(super) fn escape(
-    input: &mut &[u8],
-    fold_case: bool,
-    classes: &mut UnicodeClasses,
-) -> Result<Escape, &'static str> {
+pub(super) fn escape(input: &mut &[u8], fold_case: bool, classes: &mut UnicodeClasses) -> Result<Escape, &'static str> {
     let letter = *input.get(1).ok_or("trailing \\")?;
     let base = match letter {
         b'p' | b'P' => {
@@ -67,9 +63,7 @@ fn unicode(
         negated = !negated;
     }
     let name = String::from_utf8(name).map_err(|_| BAD_RANGE)?;
-    let class = classes
-        .entry(name)
-        .or_insert_with_key(|name| unicode_class(name));
+    let class = classes.entry(name).or_insert_with_key(|name| unicode_class(name));
     let set = class.ok_or(BAD_RANGE)?;
     let set = if fold_case { set.folded() } else { set };
     Ok(if negated { set.negated() } else { set })
@@ -122,11 +116,7 @@ fn hexadecimal(input: &mut &[u8]) -> Result<u8, &'static str> {
 }
 
 /// Parses a class, both brackets included.
-pub(super) fn parse(
-    input: &mut &[u8],
-    fold_case: bool,
-    classes: &mut UnicodeClasses,
-) -> Result<ByteSet, &'static str> {
+pub(super) fn parse(input: &mut &[u8], fold_case: bool, classes: &mut UnicodeClasses) -> Result<ByteSet, &'static str> {
     next(input);
     let negated = input.first() == Some(&b'^');
     if negated {
@@ -181,10 +171,7 @@ fn range_end(input: &mut &[u8]) -> Result<u8, &'static str> {
 }
 
 /// Parses `[:name:]` or `[:^name:]` if the input begins with one.
-fn posix(
-    input: &mut &[u8],
-    fold: &impl Fn(ByteSet) -> ByteSet,
-) -> Result<Option<ByteSet>, &'static str> {
+fn posix(input: &mut &[u8], fold: &impl Fn(ByteSet) -> ByteSet) -> Result<Option<ByteSet>, &'static str> {
     let Some(named) = input.strip_prefix(b"[:") else {
         return Ok(None);
     };

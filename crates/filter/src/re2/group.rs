@@ -21,9 +21,7 @@ impl<'a> Parser<'a> {
     pub(super) fn open(&mut self) -> Result<(), &'static str> {
         let flags = self.flags;
         if let Some(after) = self.input.strip_prefix(b"(?") {
-            let name = after
-                .strip_prefix(b"P<")
-                .or_else(|| after.strip_prefix(b"<"));
+            let name = after.strip_prefix(b"P<").or_else(|| after.strip_prefix(b"<"));
             match name {
                 Some([b'=' | b'!', ..]) => return Err("invalid perl operator"),
                 Some(name) => self.name(name)?,

@@ -51,11 +51,7 @@ impl Pattern {
             Tail::AnyButNewline => Rest::AnyButNewline,
             Tail::Other => Rest::Automaton(build(&regex)?),
         };
-        Ok(Pattern {
-            prefix,
-            rest,
-            weight,
-        })
+        Ok(Pattern { prefix, rest, weight })
     }
 
     /// Whether the whole subject matches.

@@ -15,10 +15,7 @@ pub(super) fn repetition(input: &[u8]) -> Result<Option<Repetition>, &'static st
         [_, counts @ ..] => counts,
         [] => return Ok(None),
     };
-    let length = counts
-        .iter()
-        .take_while(|b| b.is_ascii_digit() || **b == b',')
-        .count();
+    let length = counts.iter().take_while(|b| b.is_ascii_digit() || **b == b',').count();
     if counts.get(length) != Some(&b'}') {
         return Ok(None);
     }
@@ -50,7 +47,9 @@ fn count(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || leading_zero || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(digits.iter().fold(0u32, |n, d| {
-        n.saturating_mul(10).saturating_add(u32::from(d - b'0'))
-    }))
+    Some(
+        digits
+            .iter()
+            .fold(0u32, |n, d| n.saturating_mul(10).saturating_add(u32::from(d - b'0'))),
+    )
 }

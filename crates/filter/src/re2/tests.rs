@@ -57,11 +57,7 @@ fn bytes_not_characters() {
     check(b"\\C*", &[b"", b"\n", b"\xFF\0"], &[]);
     check(b"(?s).", &[b"\n", b"\x80"], &["§".as_bytes()]);
     check(b"[^a]", &[b"\n", b"\x80", b"\xFF"], &[b"a"]);
-    check(
-        b"\xC2\xA7*",
-        &[b"\xC2", b"\xC2\xA7\xA7"],
-        &[b"", b"\xC2\xA7\xC2"],
-    );
+    check(b"\xC2\xA7*", &[b"\xC2", b"\xC2\xA7\xA7"], &[b"", b"\xC2\xA7\xC2"]);
     check(b"[\x80-\xFE]", &[b"\x80", b"\xFE"], &[b"\x7F", b"\xFF"]);
     check(b"a\0b", &[b"a\0b"], &[b"ab"]);
     check(b"\\w", &[b"_", b"9"], &[b"\xE9", b"-"]);
@@ -151,11 +147,7 @@ fn flags() {
     check(b"(?i)[b-d]\xE9[^x]", &[b"C\xC9y"], &[b"c\xE9X", b"c\xE9x"]);
     check(b"(?i)[[:upper:]]", &[b"a"], &[b"1"]);
     check(b"(?i)\\Qk.\\E", &[b"K."], &[b"Kx"]);
-    check(
-        b"(?i)\xD7\xDF\xFF\xB5",
-        &[b"\xD7\xDF\xFF\xB5"],
-        &[b"\xF7\xDF\xFF\xB5"],
-    );
+    check(b"(?i)\xD7\xDF\xFF\xB5", &[b"\xD7\xDF\xFF\xB5"], &[b"\xF7\xDF\xFF\xB5"]);
     check(b"(?U)a+?", &[b"a", b"aaa"], &[b""]);
     check(b"(?)a(?:b)", &[b"ab"], &[]);
     check(b"(?P<n>a)(?<m>b)", &[b"ab"], &[]);
@@ -196,12 +188,7 @@ fn repetition_operators() {
     for bad in [&b"*"[..], b"+a", b"(*a)", b"a|*", b"{2}", b"?"] {
         refuse(bad, "no argument for repetition operator");
     }
-    for bad in [
-        &b"a{1001}"[..],
-        b"a{2,1}",
-        b"a{1,99999999999}",
-        b"(a{32}){32}",
-    ] {
+    for bad in [&b"a{1001}"[..], b"a{2,1}", b"a{1,99999999999}", b"(a{32}){32}"] {
         refuse(bad, "invalid repetition size");
     }
     check(b"(a{31}){32}", &[&[b'a'; 992]], &[]);
@@ -210,10 +197,7 @@ fn repetition_operators() {
 #[test]
 fn limits() {
     refuse(&vec![b'a'; PATTERN_BYTES_MAX + 1], "pattern too large");
-    refuse(
-        &b"[ab]{1000}".repeat(40),
-        "pattern too large - compile failed",
-    );
+    refuse(&b"[ab]{1000}".repeat(40), "pattern too large - compile failed");
     refuse(
         &[b"(".repeat(33), b")".repeat(33)].concat(),
         "expression nests too deeply",
@@ -271,16 +255,7 @@ fn total_on_any_bytes() {
                 .build();
             let built = built.expect("what the translator writes must compile");
             let compiled = Pattern::compile(&pattern).unwrap();
-            for subject in [
-                &b""[..],
-                b"a",
-                b"ab",
-                b"aab",
-                b"b\n",
-                b"(a)",
-                b"a\xE9",
-                &pattern,
-            ] {
+            for subject in [&b""[..], b"a", b"ab", b"aab", b"b\n", b"(a)", b"a\xE9", &pattern] {
                 assert_eq!(
                     compiled.is_match(subject),
                     built.is_match(subject),

@@ -1,9 +1,6 @@
 //! Ranges of new tables, and changes whose callers go away.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the test drops a caller by the real clock"
-)]
+#![allow(clippy::disallowed_methods, reason = "the test drops a caller by the real clock")]
 
 use super::*;
 use std::time::Duration;
@@ -17,11 +14,7 @@ struct Idle;
 
 #[async_trait]
 impl TabletControl for Idle {
-    async fn create_tablets(
-        &self,
-        _: Arc<TableSchema>,
-        _: Vec<(TabletId, RowRange)>,
-    ) -> ServiceResult<()> {
+    async fn create_tablets(&self, _: Arc<TableSchema>, _: Vec<(TabletId, RowRange)>) -> ServiceResult<()> {
         Ok(())
     }
 
@@ -37,12 +30,7 @@ impl TabletControl for Idle {
         Vec::new()
     }
 
-    async fn prepare_split(
-        &self,
-        _: TabletId,
-        _: TabletId,
-        _: TabletId,
-    ) -> ServiceResult<Option<Bytes>> {
+    async fn prepare_split(&self, _: TabletId, _: TabletId, _: TabletId) -> ServiceResult<Option<Bytes>> {
         Ok(None)
     }
 
@@ -85,11 +73,7 @@ async fn a_change_survives_its_caller() {
         ..FaultPlan::default()
     });
     // The caller goes away while the medium works.
-    assert!(
-        env.timeout(pause / 2, master.delete_table(&name))
-            .await
-            .is_err()
-    );
+    assert!(env.timeout(pause / 2, master.delete_table(&name)).await.is_err());
     env.sleep(pause * 20).await;
     let in_memory = catalog.view().table(&name).is_some();
     storage.kill();

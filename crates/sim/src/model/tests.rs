@@ -13,10 +13,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
     };
     let families = [
         (FamilyId(1), family(ValueType::Bytes)),
-        (
-            FamilyId(2),
-            family(ValueType::Aggregate(AggregateKind::Sum)),
-        ),
+        (FamilyId(2), family(ValueType::Aggregate(AggregateKind::Sum))),
     ];
     let group = LocalityGroup {
         id: GroupId(0),
@@ -89,9 +86,7 @@ fn check(model: &Model, expected: &str) {
 }
 
 fn accepts(model: &Model, cells: &[(i64, &'static [u8])]) -> bool {
-    let cell = |(t, v): &(i64, &'static [u8])| {
-        Cell::put(FamilyId(1), q(), Timestamp(*t), Bytes::from_static(v))
-    };
+    let cell = |(t, v): &(i64, &'static [u8])| Cell::put(FamilyId(1), q(), Timestamp(*t), Bytes::from_static(v));
     model
         .check_row(b"r", &cells.iter().map(cell).collect::<Vec<_>>(), 0)
         .is_ok()
@@ -115,15 +110,7 @@ fn deletes_by_sequence_hide_only_the_past() {
         ],
     );
     check(&m, "2=c");
-    write(
-        &mut m,
-        vec![
-            Mutation::DeleteRow {
-                up_to: Timestamp(1),
-            },
-            put(1, b"d"),
-        ],
-    );
+    write(&mut m, vec![Mutation::DeleteRow { up_to: Timestamp(1) }, put(1, b"d")]);
     check(&m, "2=c 1=d");
 }
 
@@ -148,10 +135,7 @@ fn deletes_by_timestamp_hide_the_future_until_a_major_compaction() {
 fn operands_add_to_what_is_there() {
     let mut m = model(DeleteRule::BySequence, None);
     write(&mut m, vec![add(3), add(4)]);
-    assert_eq!(
-        m.cells(b"r", 0),
-        [(2, b"q".to_vec(), 1, 7i64.to_be_bytes().to_vec())]
-    );
+    assert_eq!(m.cells(b"r", 0), [(2, b"q".to_vec(), 1, 7i64.to_be_bytes().to_vec())]);
 }
 
 #[test]
@@ -167,10 +151,7 @@ fn what_was_garbage_once_may_be_gone() {
     );
     write(&mut m, vec![delete(2)]);
     assert!(accepts(&m, &[]) && accepts(&m, &[(1, b"a")]));
-    assert!(
-        !accepts(&m, &[(1, b"old")]),
-        "an overwritten value never comes back"
-    );
+    assert!(!accepts(&m, &[(1, b"old")]), "an overwritten value never comes back");
     write(&mut m, vec![put(1, b"c")]);
     assert!(accepts(&m, &[(1, b"c")]) && !accepts(&m, &[]));
 }

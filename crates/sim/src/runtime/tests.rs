@@ -13,8 +13,7 @@ fn conversation(seed: u64) -> (Vec<u64>, u64) {
             let (say, env2) = (say.clone(), env.clone());
             env.spawn("speaker", async move {
                 for _ in 0..5 {
-                    env2.sleep(Duration::from_micros(env2.random_below(3)))
-                        .await;
+                    env2.sleep(Duration::from_micros(env2.random_below(3))).await;
                     let _ = say.send(speaker).await;
                 }
             });
@@ -38,11 +37,7 @@ fn a_seed_gives_one_history_and_seeds_give_many() {
         assert_eq!(first.0.len(), 15);
         histories.insert(first.0);
     }
-    assert!(
-        histories.len() > 15,
-        "only {} different schedules",
-        histories.len()
-    );
+    assert!(histories.len() > 15, "only {} different schedules", histories.len());
 }
 
 #[test]
@@ -68,10 +63,7 @@ fn time_jumps_over_idleness() {
 fn timeouts_end_what_hangs() {
     let sim = Sim::new(1, 1_000);
     let env = sim.process().env();
-    let outcome = sim.run(async move {
-        env.timeout(Duration::from_secs(1), std::future::pending::<()>())
-            .await
-    });
+    let outcome = sim.run(async move { env.timeout(Duration::from_secs(1), std::future::pending::<()>()).await });
     assert_eq!(outcome, Ok(Err(stele_env::Elapsed)));
     assert!(
         sim.scheduler.inner.lock().timers.is_empty(),

@@ -9,13 +9,10 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    FamilyChange, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult,
-    TableAdmin, TableService,
+    FamilyChange, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult, TableAdmin, TableService,
 };
 use stele_master::Master;
-use stele_types::{
-    ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType,
-};
+use stele_types::{ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType};
 
 /// Attempts at one step. With a pause of some milliseconds each that is longer than any fault lasts.
 const ATTEMPTS_MAX: u32 = 2_000;
@@ -40,8 +37,7 @@ impl Workload {
             let new = new.clone();
             async move { master.create_table(new).await.map(drop) }
         };
-        self.until_done("create", Some(ErrorKind::AlreadyExists), make)
-            .await?;
+        self.until_done("create", Some(ErrorKind::AlreadyExists), make).await?;
         for row in ["a", "z"] {
             self.put_until_done(name, row).await?;
         }
@@ -55,8 +51,7 @@ impl Workload {
             let name = name.clone();
             async move { master.delete_table(&name).await }
         };
-        self.until_done("delete", Some(ErrorKind::NotFound), drop_table)
-            .await?;
+        self.until_done("delete", Some(ErrorKind::NotFound), drop_table).await?;
         self.expect(name, None).await
     }
 
@@ -64,9 +59,7 @@ impl Workload {
     async fn replace_family(&self, name: &TableName) -> Result<(), String> {
         let drop_it = |master: Arc<Master>| {
             let name = name.clone();
-            let change = FamilyChange::Drop {
-                name: "v".to_owned(),
-            };
+            let change = FamilyChange::Drop { name: "v".to_owned() };
             async move { master.modify_families(&name, vec![change]).await.map(drop) }
         };
         self.until_done("drop family", Some(ErrorKind::NotFound), drop_it)
@@ -112,9 +105,7 @@ impl Workload {
         let mut last = String::new();
         for attempt in 0..ATTEMPTS_MAX {
             let node = self.node_after_a_pause().await;
-            let answer = node
-                .call(self.cluster.env(), change(node.master.clone()))
-                .await;
+            let answer = node.call(self.cluster.env(), change(node.master.clone())).await;
             self.cluster.sim().note(&format!("{what}: {answer:?}"));
             match answer {
                 Ok(Ok(())) => return Ok(()),
@@ -127,9 +118,7 @@ impl Workload {
                 Err(_) => {}
             }
         }
-        Err(format!(
-            "{what}: still not done after {ATTEMPTS_MAX} attempts: {last}"
-        ))
+        Err(format!("{what}: still not done after {ATTEMPTS_MAX} attempts: {last}"))
     }
 
     async fn put_until_done(&self, name: &TableName, row: &'static str) -> Result<(), String> {
@@ -152,9 +141,7 @@ impl Workload {
             };
             let router = node.router.clone();
             let answer = node
-                .call(self.cluster.env(), async move {
-                    router.mutate_rows(request).await
-                })
+                .call(self.cluster.env(), async move { router.mutate_rows(request).await })
                 .await;
             match answer {
                 Ok(Ok(results)) if results.iter().all(Result::is_ok) => return Ok(()),
@@ -196,11 +183,7 @@ impl Workload {
     }
 }
 
-async fn read_keys(
-    workload: &Workload,
-    node: &Node,
-    name: &TableName,
-) -> Option<ServiceResult<Vec<String>>> {
+async fn read_keys(workload: &Workload, node: &Node, name: &TableName) -> Option<ServiceResult<Vec<String>>> {
     let router = node.router.clone();
     let request = ReadRows::new(name.clone(), RowSet::all());
     let read = async move {

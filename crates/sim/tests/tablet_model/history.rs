@@ -9,8 +9,8 @@ use std::fmt;
 use stele_filter::Filter;
 use stele_sim::runtime::WALL_ORIGIN_MICROS;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup,
-    RowRange, TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, RowRange, TableId,
+    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
 /// The table and its medium.
@@ -29,11 +29,7 @@ impl fmt::Debug for Setup {
             read_miss,
             cache_bytes,
         } = self;
-        let rules: Vec<_> = schema
-            .families
-            .values()
-            .map(|family| &family.gc_rule)
-            .collect();
+        let rules: Vec<_> = schema.families.values().map(|family| &family.gc_rule).collect();
         let groups = schema.groups.len();
         write!(
             f,
@@ -49,9 +45,7 @@ pub struct Steps(pub Vec<Step>);
 
 impl fmt::Debug for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .try_for_each(|step| write!(f, "\n    {step:?}"))
+        self.0.iter().try_for_each(|step| write!(f, "\n    {step:?}"))
     }
 }
 
@@ -107,11 +101,7 @@ const TICK: i64 = 100_000_000;
 pub fn setup(delete_rule: DeleteRule) -> impl Strategy<Value = Setup> {
     // Under the by-timestamp rule a row's marker hides cells for as long as any group that is read still has it, so what
     // a read gives would depend on the families it asks for. One group, then.
-    let groups_max = if delete_rule == DeleteRule::ByTimestamp {
-        1
-    } else {
-        2
-    };
+    let groups_max = if delete_rule == DeleteRule::ByTimestamp { 1 } else { 2 };
     let rules = (rule(), rule(), rule());
     let media = prop_oneof![Just(0.0), Just(0.3), Just(1.0)];
     (

@@ -14,12 +14,11 @@ use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_tablet::picker::{self, FileSummary};
 use stele_tablet::{
-    Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext,
-    TabletMetrics, TabletScanner,
+    Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics,
+    TabletScanner,
 };
 use stele_types::{
-    Cell, Epoch, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowSet, SeqNo, TableSchema,
-    TabletId,
+    Cell, Epoch, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowSet, SeqNo, TableSchema, TabletId,
 };
 
 type Outcome<T> = Result<T, String>;
@@ -55,12 +54,7 @@ impl Served {
     }
 }
 
-fn context(
-    env: &Env,
-    storage: &Arc<FaultyStorage>,
-    cache: &Arc<Cache>,
-    epoch: u32,
-) -> TabletContext {
+fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u32) -> TabletContext {
     let storage: Arc<dyn Storage> = storage.clone();
     TabletContext {
         env: env.clone(),
@@ -87,9 +81,7 @@ impl Table {
             ..Manifest::default()
         };
         let schema = Arc::new(setup.schema.clone());
-        let tablet = Tablet::create(context.clone(), schema, manifest)
-            .await
-            .map_err(text)?;
+        let tablet = Tablet::create(context.clone(), schema, manifest).await.map_err(text)?;
         let tablets = vec![Served::new(tablet, 0)];
         let model = Model::new(setup.schema);
         Ok(Table {
@@ -161,10 +153,7 @@ impl Table {
             if decoded.as_ref() != Some(&batch) {
                 return Err("an encoded batch does not decode to itself".to_owned());
             }
-            let first = served
-                .tablet
-                .sequence(batch.len(), |first| first)
-                .map_err(text)?;
+            let first = served.tablet.sequence(batch.len(), |first| first).map_err(text)?;
             served.tablet.apply(&batch, first);
             served.log.push((first, first.plus(batch.len() - 1), batch));
             self.model.apply(&own);
@@ -227,9 +216,7 @@ impl Table {
             }
             Change::DeleteRow(up_to) => Mutation::DeleteRow { up_to },
             Change::DeleteFamily(family, up_to) => Mutation::DeleteFamily { family, up_to },
-            Change::DeleteFamilyVersion(family, timestamp) => {
-                Mutation::DeleteFamilyVersion { family, timestamp }
-            }
+            Change::DeleteFamilyVersion(family, timestamp) => Mutation::DeleteFamilyVersion { family, timestamp },
             Change::DeleteColumn(family, qualifier, from, to) => Mutation::DeleteColumn {
                 family,
                 qualifier,
@@ -263,8 +250,7 @@ impl Table {
                 return Err("the picker and the tablet do not agree".to_owned());
             }
             if let Some((group, true)) = due {
-                self.model
-                    .compact_major(served.tablet.range(), group, served.flushed);
+                self.model.compact_major(served.tablet.range(), group, served.flushed);
             }
         }
         self.context.files.delete_obsolete().await.map_err(text)?;
@@ -277,8 +263,7 @@ impl Table {
             served.flushed = self.model.newest();
             let groups: Vec<GroupId> = self.model.schema().groups.iter().map(|g| g.id).collect();
             for group in groups {
-                self.model
-                    .compact_major(served.tablet.range(), group, served.flushed);
+                self.model.compact_major(served.tablet.range(), group, served.flushed);
             }
         }
         Ok(())
@@ -310,17 +295,12 @@ impl Table {
         parent.tablet.flush().await.map_err(text)?;
         let ids = [TabletId(self.next_tablet), TabletId(self.next_tablet + 1)];
         self.next_tablet += 2;
-        let (left, right) = parent
-            .tablet
-            .divide(row, ids[0], ids[1])
-            .await
-            .map_err(text)?;
+        let (left, right) = parent.tablet.divide(row, ids[0], ids[1]).await.map_err(text)?;
         for manifest in [right, left] {
             let child = Tablet::create(self.context.clone(), parent.tablet.schema(), manifest)
                 .await
                 .map_err(text)?;
-            self.tablets
-                .insert(at, Served::new(child, self.model.newest()));
+            self.tablets.insert(at, Served::new(child, self.model.newest()));
         }
         parent.tablet.close();
         parent.tablet.release_files().await;
@@ -389,11 +369,7 @@ impl Table {
             };
             let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
             while let Some(batch) = scanner.next_batch().await.map_err(text)? {
-                rows.extend(
-                    batch
-                        .rows()
-                        .map(|(row, cells)| (row.clone(), cells.to_vec())),
-                );
+                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
             }
         }
         let ordered = |a: &Bytes, b: &Bytes| if reversed { a > b } else { a < b };
@@ -405,36 +381,19 @@ impl Table {
 
     async fn check_scan(&self, range: &RowRange, reversed: bool) -> Outcome<()> {
         let now = self.env.wall_micros();
-        let mut rows: BTreeMap<Bytes, Vec<Cell>> = self
-            .scan(range, reversed, false, None)
-            .await?
-            .into_iter()
-            .collect();
-        for row in self
-            .model
-            .rows()
-            .into_iter()
-            .filter(|row| range.contains(row))
-        {
+        let mut rows: BTreeMap<Bytes, Vec<Cell>> = self.scan(range, reversed, false, None).await?.into_iter().collect();
+        for row in self.model.rows().into_iter().filter(|row| range.contains(row)) {
             let cells = rows.remove(&row).unwrap_or_default();
             self.model.check_row(&row, &cells, now)?;
         }
         match rows.pop_first() {
-            Some((row, cells)) => Err(format!(
-                "row {} was never written: {cells:?}",
-                row.escape_ascii()
-            )),
+            Some((row, cells)) => Err(format!("row {} was never written: {cells:?}", row.escape_ascii())),
             None => Ok(()),
         }
     }
 
     /// A filtered scan gives what the filter makes of the rows of an unfiltered one.
-    async fn check_filtered(
-        &self,
-        range: &RowRange,
-        reversed: bool,
-        filter: &Filter,
-    ) -> Outcome<()> {
+    async fn check_filtered(&self, range: &RowRange, reversed: bool, filter: &Filter) -> Outcome<()> {
         let compiled = filter.compile(self.model.schema()).map_err(text)?;
         let mut expected = Vec::new();
         for (row, cells) in self.scan(range, reversed, false, None).await? {
@@ -445,20 +404,14 @@ impl Table {
         }
         let found = self.scan(range, reversed, false, Some(filter)).await?;
         if found != expected {
-            return Err(format!(
-                "filtered scan gave {found:?}\nexpected {expected:?}"
-            ));
+            return Err(format!("filtered scan gave {found:?}\nexpected {expected:?}"));
         }
         Ok(())
     }
 
     /// A raw scan shows nothing that was not written, and all that a plain one shows.
     async fn check_raw(&self, range: &RowRange) -> Outcome<()> {
-        let raw: BTreeMap<Bytes, Vec<Cell>> = self
-            .scan(range, false, true, None)
-            .await?
-            .into_iter()
-            .collect();
+        let raw: BTreeMap<Bytes, Vec<Cell>> = self.scan(range, false, true, None).await?.into_iter().collect();
         for (row, cells) in &raw {
             if let Some(cell) = cells.iter().find(|cell| !self.model.was_written(row, cell)) {
                 return Err(format!("raw read of {} shows {cell:?}", row.escape_ascii()));
@@ -467,16 +420,12 @@ impl Table {
         for (row, cells) in self.scan(range, false, false, None).await? {
             let stored = raw.get(&row).map_or(&[][..], Vec::as_slice);
             let is_stored = |cell: &&Cell| {
-                stored.iter().any(|s| {
-                    (s.family, &s.qualifier, s.timestamp)
-                        == (cell.family, &cell.qualifier, cell.timestamp)
-                })
+                stored
+                    .iter()
+                    .any(|s| (s.family, &s.qualifier, s.timestamp) == (cell.family, &cell.qualifier, cell.timestamp))
             };
             if !cells.iter().all(|cell| is_stored(&cell)) {
-                return Err(format!(
-                    "raw read of {} lacks a cell of {cells:?}",
-                    row.escape_ascii()
-                ));
+                return Err(format!("raw read of {} lacks a cell of {cells:?}", row.escape_ascii()));
             }
         }
         Ok(())

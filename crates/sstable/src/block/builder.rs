@@ -34,10 +34,7 @@ impl BlockBuilder {
         put_u64(out, suffix.len() as u64);
         put_u64(out, value.len() as u64);
         out.push(trailer.kind as u8);
-        put_u64(
-            out,
-            zigzag(trailer.timestamp.0.wrapping_sub(self.timestamp)),
-        );
+        put_u64(out, zigzag(trailer.timestamp.0.wrapping_sub(self.timestamp)));
         put_u64(out, zigzag(trailer.seq.wrapping_sub(self.seq_base) as i64));
         out.extend_from_slice(suffix);
         out.extend_from_slice(value);

@@ -72,10 +72,7 @@ impl BlockCursor {
     /// The current value; meaningful while `is_valid`.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.block
-            .content
-            .get(self.value_at..self.next)
-            .unwrap_or(&[])
+        self.block.content.get(self.value_at..self.next).unwrap_or(&[])
     }
 
     /// The current value, sharing the block's memory; empty unless `is_valid`.
@@ -191,8 +188,7 @@ impl BlockCursor {
         self.is_valid = false;
         let start = self.block.restart(n);
         let end = self.block.restart(n + 1).unwrap_or(self.block.entries_end);
-        let Some(start) = start.filter(|&start| start < end && end <= self.block.entries_end)
-        else {
+        let Some(start) = start.filter(|&start| start < end && end <= self.block.entries_end) else {
             return Err(DecodeError::new(
                 self.block.entries_end + 4 * n,
                 "restarts out of order",
@@ -264,9 +260,7 @@ impl BlockCursor {
             // `target` is shorter than the body; equal so far means the longer key is greater.
             return Ok(body.cmp(target));
         };
-        Ok(body
-            .cmp(head)
-            .then_with(|| trailer.encode().as_slice().cmp(rest)))
+        Ok(body.cmp(head).then_with(|| trailer.encode().as_slice().cmp(rest)))
     }
 
     fn save(&mut self) -> Result<(), DecodeError> {

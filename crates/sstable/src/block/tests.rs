@@ -32,12 +32,7 @@ fn build(cells: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
     let mut previous: &[u8] = &[];
     for (key, value) in cells {
         let (body, trailer) = Trailer::split(key).expect("has a trailer");
-        builder.add(
-            crate::index::common_prefix(previous, body),
-            body,
-            trailer,
-            value,
-        );
+        builder.add(crate::index::common_prefix(previous, body), body, trailer, value);
         previous = body;
     }
     let len = builder.len();
@@ -125,11 +120,7 @@ fn exercise(content: Bytes, target: &[u8]) -> Result<(), TestCaseError> {
         more = cursor.retreat();
     }
     let _ = (cursor.seek(target), cursor.value_bytes(), cursor.value());
-    let _ = (
-        cursor.seek_before(target),
-        cursor.value_bytes(),
-        cursor.value(),
-    );
+    let _ = (cursor.seek_before(target), cursor.value_bytes(), cursor.value());
     Ok(())
 }
 
@@ -153,12 +144,7 @@ fn small_cells_have_small_headers() {
         );
         let key = key.into_vec();
         let (body, trailer) = Trailer::split(&key).expect("has a trailer");
-        builder.add(
-            crate::index::common_prefix(&previous, body),
-            body,
-            trailer,
-            &[7; 10],
-        );
+        builder.add(crate::index::common_prefix(&previous, body), body, trailer, &[7; 10]);
         previous = body.to_vec();
     }
     let per_cell = builder.len() as f64 / count as f64;

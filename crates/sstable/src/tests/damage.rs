@@ -38,10 +38,7 @@ fn every_flipped_bit_is_detected() {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let error = read_whole(damaged).expect_err("every byte is covered by a checksum");
-            let known = matches!(
-                error,
-                SstableError::Corruption { .. } | SstableError::TooNew { .. }
-            );
+            let known = matches!(error, SstableError::Corruption { .. } | SstableError::TooNew { .. });
             assert!(known, "bit {bit}: {error}");
         }
     }

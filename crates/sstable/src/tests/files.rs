@@ -1,8 +1,6 @@
 //! Files in memory and cells for tests.
 
-use crate::{
-    Cache, Cursor, Properties, Result, Sstable, SstableMeta, SstableWriter, Step, WriteOptions,
-};
+use crate::{Cache, Cursor, Properties, Result, Sstable, SstableMeta, SstableWriter, Step, WriteOptions};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::executor::block_on;
@@ -144,13 +142,7 @@ pub(super) fn read_all(cursor: &mut Cursor) -> Result<Cells> {
     Ok(cells)
 }
 
-pub(super) fn key(
-    row: &[u8],
-    qualifier: &[u8],
-    timestamp: i64,
-    seq: u64,
-    kind: CellKind,
-) -> Vec<u8> {
+pub(super) fn key(row: &[u8], qualifier: &[u8], timestamp: i64, seq: u64, kind: CellKind) -> Vec<u8> {
     let family = FamilyId(if kind == CellKind::DeleteRow { 0 } else { 3 });
     let (timestamp, seq) = (Timestamp(timestamp), SeqNo(seq));
     CellKey {
@@ -205,11 +197,7 @@ pub(super) fn check_properties(properties: &Properties, cells: &Cells) {
         cells.values().map(Vec::len).sum::<usize>()
     );
     let decoded = || cells.keys().filter_map(|key| CellKey::decode(key));
-    let holding = || {
-        decoded()
-            .filter(|c| !c.kind.is_delete())
-            .map(|c| c.timestamp.0)
-    };
+    let holding = || decoded().filter(|c| !c.kind.is_delete()).map(|c| c.timestamp.0);
     assert_eq!(properties.timestamp_min, holding().min());
     assert_eq!(properties.timestamp_max, holding().max());
     assert_eq!(Some(properties.seq_min), decoded().map(|c| c.seq.0).min());

@@ -16,18 +16,9 @@ const PLAIN: &[u8] = include_bytes!("../../testdata/v1.sst");
 const PLAIN_TEXT: &str = include_str!("../../testdata/v1.txt");
 /// The same cells. Codecs may learn to compress better, so these must only be readable.
 const COMPRESSED: [(Compression, &[u8]); 3] = [
-    (
-        Compression::Lz4,
-        include_bytes!("../../testdata/v1-lz4.sst"),
-    ),
-    (
-        Compression::Snappy,
-        include_bytes!("../../testdata/v1-snappy.sst"),
-    ),
-    (
-        Compression::Zstd,
-        include_bytes!("../../testdata/v1-zstd.sst"),
-    ),
+    (Compression::Lz4, include_bytes!("../../testdata/v1-lz4.sst")),
+    (Compression::Snappy, include_bytes!("../../testdata/v1-snappy.sst")),
+    (Compression::Zstd, include_bytes!("../../testdata/v1-zstd.sst")),
 ];
 
 /// All kinds, an empty row, escapes, negative timestamps, the largest sequence.
@@ -50,28 +41,16 @@ fn cells() -> Cells {
             CellKind::Put | CellKind::Merge => b"12345678".to_vec(),
             _ => Vec::new(),
         };
-        cells.insert(
-            key(row, qualifier, 1_000 + i as i64, 1 << 40 | i as u64, kind),
-            value,
-        );
+        cells.insert(key(row, qualifier, 1_000 + i as i64, 1 << 40 | i as u64, kind), value);
     }
     for i in 0..40u64 {
         let row = format!("row{i:03}");
         cells.insert(
-            key(
-                row.as_bytes(),
-                b"q",
-                -(i as i64),
-                2 << 40 | i,
-                CellKind::Put,
-            ),
+            key(row.as_bytes(), b"q", -(i as i64), 2 << 40 | i, CellKind::Put),
             b"abc".repeat(9),
         );
     }
-    cells.insert(
-        key(b"z", b"large", i64::MAX, u64::MAX, CellKind::Put),
-        vec![b'x'; 100],
-    );
+    cells.insert(key(b"z", b"large", i64::MAX, u64::MAX, CellKind::Put), vec![b'x'; 100]);
     cells
 }
 
@@ -102,8 +81,7 @@ fn todays_writer_writes_version_1() {
         std::fs::write(format!("{dir}/v1.txt"), text(&bytes)).expect("writable checkout");
         for (compression, _) in COMPRESSED {
             let name = format!("{compression:?}").to_lowercase();
-            std::fs::write(format!("{dir}/v1-{name}.sst"), write_golden(compression))
-                .expect("writable checkout");
+            std::fs::write(format!("{dir}/v1-{name}.sst"), write_golden(compression)).expect("writable checkout");
         }
         return;
     }
@@ -122,13 +100,7 @@ fn version_1_is_read() {
         assert_eq!(block_on(table.verify()), Ok(()));
         assert_eq!(table.properties().compression, compression as u32);
         assert_eq!(table.properties().deletes(), 6);
-        assert_eq!(
-            bytes.len() < PLAIN.len() * 7 / 8,
-            compression != Compression::None
-        );
-        assert_eq!(
-            read_all(&mut Cursor::new(table, CursorOptions::default())),
-            Ok(cells())
-        );
+        assert_eq!(bytes.len() < PLAIN.len() * 7 / 8, compression != Compression::None);
+        assert_eq!(read_all(&mut Cursor::new(table, CursorOptions::default())), Ok(cells()));
     }
 }

@@ -29,28 +29,24 @@ fn cells() -> impl Strategy<Value = Cells> {
         };
         key(&r, &q, t, s, k)
     });
-    let large = prop::collection::vec(any::<u8>(), 3)
-        .prop_map(|b| b.repeat(VALUE_INLINE_BYTES_MAX / 3 + 1));
+    let large = prop::collection::vec(any::<u8>(), 3).prop_map(|b| b.repeat(VALUE_INLINE_BYTES_MAX / 3 + 1));
     let value = prop_oneof![60 => prop::collection::vec(any::<u8>(), 0..40), 1 => large];
     prop::collection::btree_map(key, value, 1..300)
 }
 
 fn write_options() -> impl Strategy<Value = WriteOptions> {
-    let compression =
-        (0u8..4).prop_map(|c| Compression::from_byte(c).expect("0..4 are compressions"));
+    let compression = (0u8..4).prop_map(|c| Compression::from_byte(c).expect("0..4 are compressions"));
     (
         compression,
         prop_oneof![Just(64usize), 64usize..2_000, Just(32 << 10)],
         0u32..12,
     )
-        .prop_map(
-            |(compression, block_bytes, filter_bits_per_row)| WriteOptions {
-                compression,
-                block_bytes,
-                filter_bits_per_row,
-                ..options()
-            },
-        )
+        .prop_map(|(compression, block_bytes, filter_bits_per_row)| WriteOptions {
+            compression,
+            block_bytes,
+            filter_bits_per_row,
+            ..options()
+        })
 }
 
 #[derive(Clone, Debug)]
@@ -145,15 +141,9 @@ fn check(
     list: &[(&Vec<u8>, &Vec<u8>)],
     resident: bool,
 ) -> Result<(), TestCaseError> {
-    prop_assert!(
-        !resident || step != Ok(Step::Pending),
-        "resident data never blocks"
-    );
+    prop_assert!(!resident || step != Ok(Step::Pending), "resident data never blocks");
     let step = complete(cursor, step);
-    prop_assert_eq!(
-        step.as_ref(),
-        Ok(&if at.is_some() { Step::Ready } else { Step::End })
-    );
+    prop_assert_eq!(step.as_ref(), Ok(&if at.is_some() { Step::Ready } else { Step::End }));
     prop_assert_eq!(cursor.status(), step.expect("just compared"));
     if let Some(i) = at {
         prop_assert_eq!(cursor.key(), list[i].0.as_slice());
@@ -214,11 +204,7 @@ fn a_sequential_scan_reads_ahead_in_both_directions() {
         let mut seen = 0;
         while complete(&mut cursor, step) == Ok(Step::Ready) {
             seen += 1;
-            step = if forward {
-                cursor.advance()
-            } else {
-                cursor.retreat()
-            };
+            step = if forward { cursor.advance() } else { cursor.retreat() };
         }
         assert_eq!(seen, cells.len());
         let reads = file.reads.lock().expect("one thread");
@@ -289,10 +275,7 @@ fn a_distant_seek_ends_read_ahead_and_a_near_one_does_not() {
         (blocks.iter().map(|&(_, len)| len).max(), blocks.len())
     };
     let (near, near_reads) = reads(40);
-    assert!(
-        near > Some(256 << 10) && near_reads < 16,
-        "{near:?} {near_reads}"
-    );
+    assert!(near > Some(256 << 10) && near_reads < 16, "{near:?} {near_reads}");
     let (far, _) = reads(400);
     assert!(far < Some(80 << 10), "{far:?}");
 }
@@ -325,21 +308,14 @@ fn many_index_blocks() {
             ..options()
         },
     );
-    assert!(
-        meta.properties.index_blocks > 5,
-        "{}",
-        meta.properties.index_blocks
-    );
+    assert!(meta.properties.index_blocks > 5, "{}", meta.properties.index_blocks);
     let table = open(Memory::new(bytes, false), 1 << 20).expect("just written");
     assert_eq!(block_on(table.verify()), Ok(()));
     let mut cursor = Cursor::new(table, CursorOptions::default());
     for (key, value) in cells.iter().step_by(97) {
         let step = cursor.seek(key);
         assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
-        assert_eq!(
-            (cursor.key(), cursor.value()),
-            (key.as_slice(), value.as_slice())
-        );
+        assert_eq!((cursor.key(), cursor.value()), (key.as_slice(), value.as_slice()));
     }
     let mut step = cursor.seek_last();
     for key in cells.keys().rev() {
@@ -388,20 +364,14 @@ fn a_failed_write_cannot_be_followed_by_a_good_one() {
 #[test]
 fn the_writer_refuses_what_it_cannot_read_back() {
     let (mut writer, _) = new_writer(options());
-    let (low, high) = (
-        key(b"a", b"", 1, 1, CellKind::Put),
-        key(b"b", b"", 1, 1, CellKind::Put),
-    );
+    let (low, high) = (key(b"a", b"", 1, 1, CellKind::Put), key(b"b", b"", 1, 1, CellKind::Put));
     assert!(matches!(
         writer.add(b"short", b""),
         Err(SstableError::InvalidCell { .. })
     ));
     assert_eq!(writer.add(&high, b""), Ok(()));
     for key in [&low, &high] {
-        assert!(matches!(
-            writer.add(key, b""),
-            Err(SstableError::OutOfOrder { .. })
-        ));
+        assert!(matches!(writer.add(key, b""), Err(SstableError::OutOfOrder { .. })));
     }
     assert_eq!(writer.cells(), 1, "refused cells leave no trace");
     let (empty, _) = new_writer(options());
@@ -412,10 +382,6 @@ fn the_writer_refuses_what_it_cannot_read_back() {
 fn a_file_opened_under_another_id_is_refused() {
     let (bytes, _) = write(&grid(10, 1, 10), options());
     let cache = std::sync::Arc::new(crate::Cache::new(0));
-    let other = block_on(crate::Sstable::open(
-        Memory::new(bytes, true),
-        FileId(1),
-        cache,
-    ));
+    let other = block_on(crate::Sstable::open(Memory::new(bytes, true), FileId(1), cache));
     assert!(matches!(other, Err(SstableError::Corruption { .. })));
 }

@@ -99,9 +99,7 @@ impl ReadFile for FaultyRead {
             Err(error) => return Some(Err(error)),
         };
         let FaultPlan {
-            read_miss,
-            read_error,
-            ..
+            read_miss, read_error, ..
         } = medium.plan;
         if chance(self.mount.env(), read_miss) {
             return None;

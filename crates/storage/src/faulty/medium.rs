@@ -55,17 +55,13 @@ impl Medium {
     }
 
     pub(super) fn file(&self, path: &str) -> Result<SharedFile> {
-        let not_found = || StorageError::NotFound {
-            path: path.to_owned(),
-        };
+        let not_found = || StorageError::NotFound { path: path.to_owned() };
         self.files.get(path).cloned().ok_or_else(not_found)
     }
 
     fn insert(&mut self, path: &str, state: FileState) -> Result<SharedFile> {
         if self.files.contains_key(path) {
-            return Err(StorageError::AlreadyExists {
-                path: path.to_owned(),
-            });
+            return Err(StorageError::AlreadyExists { path: path.to_owned() });
         }
         let file = Arc::new(Mutex::new(state));
         self.files.insert(path.to_owned(), Arc::clone(&file));
@@ -88,15 +84,9 @@ impl Medium {
     pub(super) fn put(&mut self, path: &str, content: Bytes) -> Result<()> {
         self.counts.puts += 1;
         self.counts.written_bytes += content.len() as u64;
-        if self
-            .free_bytes()
-            .is_some_and(|free| free < content.len() as u64)
-            && !self.files.contains_key(path)
-        {
+        if self.free_bytes().is_some_and(|free| free < content.len() as u64) && !self.files.contains_key(path) {
             self.counts.faults += 1;
-            return Err(StorageError::NoSpace {
-                path: path.to_owned(),
-            });
+            return Err(StorageError::NoSpace { path: path.to_owned() });
         }
         let synced = content.len();
         self.insert(
@@ -127,42 +117,21 @@ impl Medium {
     }
 
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        let used = || {
-            self.files
-                .values()
-                .map(|f| f.lock().content.len() as u64)
-                .sum()
-        };
-        self.plan
-            .space_limit
-            .map(|limit| limit.saturating_sub(used()))
+        let used = || self.files.values().map(|f| f.lock().content.len() as u64).sum();
+        self.plan.space_limit.map(|limit| limit.saturating_sub(used()))
     }
 
     /// Appends, or appends some of it and says why not all.
-    pub(super) fn append(
-        &mut self,
-        env: &Env,
-        path: &str,
-        file: &SharedFile,
-        slices: &[Bytes],
-    ) -> Result<()> {
+    pub(super) fn append(&mut self, env: &Env, path: &str, file: &SharedFile, slices: &[Bytes]) -> Result<()> {
         let total: usize = slices.iter().map(Bytes::len).sum();
         self.counts.appends += 1;
         self.counts.written_bytes += total as u64;
         let room = self.free_bytes().unwrap_or(u64::MAX);
         let (most, error) = if self.draw_fault(env, self.plan.append_error) {
-            (
-                total.min(room as usize),
-                Some(super::injected(path, "append")),
-            )
+            (total.min(room as usize), Some(super::injected(path, "append")))
         } else if total as u64 > room {
             self.counts.faults += 1;
-            (
-                room as usize,
-                Some(StorageError::NoSpace {
-                    path: path.to_owned(),
-                }),
-            )
+            (room as usize, Some(StorageError::NoSpace { path: path.to_owned() }))
         } else {
             (total, None)
         };

@@ -36,14 +36,10 @@ fn env(seed: u64) -> Env {
 async fn write(storage: &FaultyStorage, path: &str, synced: &[u8], unsynced: &[u8]) {
     let mut file = storage.create(path).await.unwrap();
     if !synced.is_empty() {
-        file.append(&[Bytes::copy_from_slice(synced)])
-            .await
-            .unwrap();
+        file.append(&[Bytes::copy_from_slice(synced)]).await.unwrap();
         file.sync().await.unwrap();
     }
-    file.append(&[Bytes::copy_from_slice(unsynced)])
-        .await
-        .unwrap();
+    file.append(&[Bytes::copy_from_slice(unsynced)]).await.unwrap();
 }
 
 #[tokio::test]
@@ -83,10 +79,7 @@ async fn a_crash_keeps_synced_bytes_and_any_part_of_the_rest() {
         assert_eq!(storage.read_all("put").await.unwrap(), "whole");
         vanished += usize::from(storage.open("never").await.is_err());
         let found = storage.read_all("f").await.unwrap();
-        assert!(
-            found.starts_with(b"synced") && found.len() <= 14,
-            "{found:?}"
-        );
+        assert!(found.starts_with(b"synced") && found.len() <= 14, "{found:?}");
         lost += usize::from(found.len() == 6);
         kept += usize::from(found == "syncedunsynced");
         let whole = b"syncedunsynced".starts_with(&found);
@@ -123,10 +116,7 @@ async fn handles_of_a_dead_process_change_nothing() {
         let storage = FaultyStorage::new(env(3));
         let mut writer = storage.create("w").await.unwrap();
         writer.sync().await.unwrap();
-        storage
-            .put_if_absent("r", Bytes::from_static(b"r"))
-            .await
-            .unwrap();
+        storage.put_if_absent("r", Bytes::from_static(b"r")).await.unwrap();
         let reader = storage.open("r").await.unwrap();
         end(&storage);
         assert!(writer.append(&[Bytes::from_static(b"x")]).await.is_err());
@@ -138,13 +128,7 @@ async fn handles_of_a_dead_process_change_nothing() {
         assert!(storage.delete("r").await.is_err());
         assert!(storage.list("").await.is_err());
         let next = storage.reopen();
-        let listed: Vec<String> = next
-            .list("")
-            .await
-            .unwrap()
-            .into_iter()
-            .map(|f| f.path)
-            .collect();
+        let listed: Vec<String> = next.list("").await.unwrap().into_iter().map(|f| f.path).collect();
         assert_eq!(listed, ["r", "w"]);
         assert_eq!(next.read_all("w").await.unwrap(), "");
     }
@@ -191,9 +175,7 @@ async fn a_failed_sync_leaves_any_of_four_fates() {
         let mut file = storage.create("f").await.unwrap();
         file.append(&[Bytes::from_static(b"synced")]).await.unwrap();
         file.sync().await.unwrap();
-        file.append(&[Bytes::from_static(b"doubtful")])
-            .await
-            .unwrap();
+        file.append(&[Bytes::from_static(b"doubtful")]).await.unwrap();
         storage.set_plan(FaultPlan {
             sync_error: 1.0,
             ..FaultPlan::default()
@@ -222,29 +204,14 @@ async fn a_full_medium_takes_part_of_an_append_and_nothing_of_a_put() {
         space_limit: Some(10),
         ..FaultPlan::default()
     });
-    storage
-        .put_if_absent("a", Bytes::from_static(b"12345"))
-        .await
-        .unwrap();
+    storage.put_if_absent("a", Bytes::from_static(b"12345")).await.unwrap();
     assert_eq!(storage.free_bytes().await.unwrap(), Some(5));
-    let put = storage
-        .put_if_absent("b", Bytes::from_static(b"123456"))
-        .await;
-    assert_eq!(
-        put,
-        Err(StorageError::NoSpace {
-            path: "b".to_owned()
-        })
-    );
+    let put = storage.put_if_absent("b", Bytes::from_static(b"123456")).await;
+    assert_eq!(put, Err(StorageError::NoSpace { path: "b".to_owned() }));
     let mut file = storage.create("c").await.unwrap();
     file.append(&[Bytes::from_static(b"123")]).await.unwrap();
     let append = file.append(&[Bytes::from_static(b"456")]).await;
-    assert_eq!(
-        append,
-        Err(StorageError::NoSpace {
-            path: "c".to_owned()
-        })
-    );
+    assert_eq!(append, Err(StorageError::NoSpace { path: "c".to_owned() }));
     file.sync().await.unwrap();
     assert!(storage.read_all("c").await.unwrap().starts_with(b"123"));
     assert!(storage.free_bytes().await.unwrap() <= Some(2));
@@ -255,10 +222,7 @@ async fn a_full_medium_takes_part_of_an_append_and_nothing_of_a_put() {
 #[tokio::test]
 async fn errors_come_as_often_as_asked() {
     let storage = FaultyStorage::new(env(6));
-    storage
-        .put_if_absent("f", Bytes::from_static(b"x"))
-        .await
-        .unwrap();
+    storage.put_if_absent("f", Bytes::from_static(b"x")).await.unwrap();
     let file = storage.open("f").await.unwrap();
     storage.set_plan(FaultPlan {
         read_error: 0.25,
@@ -278,12 +242,7 @@ async fn errors_come_as_often_as_asked() {
         ..FaultPlan::default()
     });
     for i in 0..50 {
-        assert!(
-            storage
-                .put_if_absent(&format!("p/{i}"), Bytes::new())
-                .await
-                .is_err()
-        );
+        assert!(storage.put_if_absent(&format!("p/{i}"), Bytes::new()).await.is_err());
     }
     storage.set_plan(FaultPlan::default());
     assert!((10..40).contains(&storage.list("p/").await.unwrap().len()));
@@ -292,10 +251,7 @@ async fn errors_come_as_often_as_asked() {
 #[tokio::test]
 async fn corruption_reaches_open_readers() {
     let storage = FaultyStorage::new(env(7));
-    storage
-        .put_if_absent("f", Bytes::from_static(b"\0\0\0"))
-        .await
-        .unwrap();
+    storage.put_if_absent("f", Bytes::from_static(b"\0\0\0")).await.unwrap();
     let file = storage.open("f").await.unwrap();
     storage.corrupt("f", 1).unwrap();
     assert_eq!(file.read_at(0, 3).await.unwrap(), &[0u8, 2, 0][..]);

@@ -79,8 +79,7 @@ impl AppendFile for LocalAppend {
                 if linked {
                     return Ok(());
                 }
-                root.sync_parent(&path)
-                    .map_err(|e| fail(&path, "sync directory", &e))
+                root.sync_parent(&path).map_err(|e| fail(&path, "sync directory", &e))
             })
             .await?;
             self.dirty = false;

@@ -103,15 +103,11 @@ impl Root {
         };
         let (file, metadata) = open().map_err(|e: io::Error| match e.kind() {
             // A file where a directory would have to be: then there is no file below it either.
-            io::ErrorKind::NotADirectory => StorageError::NotFound {
-                path: path.to_owned(),
-            },
+            io::ErrorKind::NotADirectory => StorageError::NotFound { path: path.to_owned() },
             _ => fail(path, "open", &e),
         })?;
         if !metadata.is_file() {
-            return Err(StorageError::NotFound {
-                path: path.to_owned(),
-            });
+            return Err(StorageError::NotFound { path: path.to_owned() });
         }
         Ok((file, metadata.len()))
     }
@@ -119,17 +115,12 @@ impl Root {
     pub(super) fn put_if_absent(&self, path: &str, content: &[u8]) -> Result<()> {
         let target = self.directory.join(path);
         if fs::symlink_metadata(&target).is_ok() {
-            return Err(StorageError::AlreadyExists {
-                path: path.to_owned(),
-            });
+            return Err(StorageError::AlreadyExists { path: path.to_owned() });
         }
         let number = self.put_counter.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.directory.join(RESERVED_TMP).join(number.to_string());
         let put = || {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(&unfinished)?;
+            let mut file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
             file.write_all(content)?;
             file.sync_data()?;
             self.make_parents(path)?;
@@ -150,9 +141,7 @@ impl Root {
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         let mut found = Vec::new();
         // Paths of directories to visit; only those that can hold a match.
-        let start = prefix
-            .rsplit_once('/')
-            .map_or("", |(directory, _)| directory);
+        let start = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         if !start.is_empty() && check_path(start).is_err() {
             return Ok(found);
         }
@@ -173,12 +162,7 @@ impl Root {
         found: &mut Vec<FileInfo>,
     ) -> io::Result<()> {
         let entries = match fs::read_dir(self.directory.join(directory)) {
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(());
             }
             other => other?,
@@ -215,14 +199,7 @@ impl Root {
     pub(super) fn delete(&self, path: &str) -> Result<()> {
         let delete = || match fs::remove_file(self.directory.join(path)) {
             Ok(()) => self.sync_parent(path),
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                Ok(())
-            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
             Err(e) => Err(e),
         };
         delete().map_err(|e| fail(path, "delete", &e))

@@ -28,10 +28,7 @@ async fn one_owner_at_a_time() {
     let error = open(&directory).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::FailedPrecondition);
     let message = error.to_string();
-    assert!(
-        message.contains(&directory.path().display().to_string()),
-        "{message}"
-    );
+    assert!(message.contains(&directory.path().display().to_string()), "{message}");
     assert!(
         message.contains(&format!("process {}", std::process::id())),
         "{message}"
@@ -52,14 +49,8 @@ async fn one_owner_at_a_time() {
 async fn opening_cleans_up() {
     let directory = TempDir::new().unwrap();
     let storage = open(&directory).unwrap();
-    storage
-        .put_if_absent("keep/f", Bytes::from_static(b"x"))
-        .await
-        .unwrap();
-    storage
-        .put_if_absent("a/b/c", Bytes::from_static(b"x"))
-        .await
-        .unwrap();
+    storage.put_if_absent("keep/f", Bytes::from_static(b"x")).await.unwrap();
+    storage.put_if_absent("a/b/c", Bytes::from_static(b"x")).await.unwrap();
     storage.delete("a/b/c").await.unwrap();
     drop(storage);
     let root = directory.path();
@@ -70,19 +61,10 @@ async fn opening_cleans_up() {
     assert!(!root.join("tmp/7").exists());
     assert!(!root.join("a").exists());
     assert!(root.join("lost+found").exists());
-    let listed: Vec<String> = storage
-        .list("")
-        .await
-        .unwrap()
-        .into_iter()
-        .map(|f| f.path)
-        .collect();
+    let listed: Vec<String> = storage.list("").await.unwrap().into_iter().map(|f| f.path).collect();
     assert_eq!(listed, ["keep/f"]);
     // A directory that was removed at open is made again when needed.
-    storage
-        .put_if_absent("a/b/c", Bytes::from_static(b"y"))
-        .await
-        .unwrap();
+    storage.put_if_absent("a/b/c", Bytes::from_static(b"y")).await.unwrap();
     assert_eq!(storage.read_all("a/b/c").await.unwrap(), "y");
     assert_eq!(std::fs::read_dir(root.join("tmp")).unwrap().count(), 0);
 }
@@ -102,13 +84,11 @@ async fn the_reserve_is_not_free() {
     let options = LocalOptions {
         reserve_bytes: u64::MAX,
     };
-    let storage =
-        LocalStorage::open_with(directory.path(), TokioRuntime::current(), options).unwrap();
+    let storage = LocalStorage::open_with(directory.path(), TokioRuntime::current(), options).unwrap();
     assert_eq!(storage.free_bytes().await.unwrap(), Some(0));
     drop(storage);
     let options = LocalOptions { reserve_bytes: 0 };
-    let storage =
-        LocalStorage::open_with(directory.path(), TokioRuntime::current(), options).unwrap();
+    let storage = LocalStorage::open_with(directory.path(), TokioRuntime::current(), options).unwrap();
     assert!(storage.free_bytes().await.unwrap() > Some(0));
 }
 
@@ -116,10 +96,7 @@ async fn the_reserve_is_not_free() {
 async fn a_file_cut_under_a_reader_is_out_of_bounds() {
     let directory = TempDir::new().unwrap();
     let storage = open(&directory).unwrap();
-    storage
-        .put_if_absent("f", Bytes::from(vec![1; 1000]))
-        .await
-        .unwrap();
+    storage.put_if_absent("f", Bytes::from(vec![1; 1000])).await.unwrap();
     let file = storage.open("f").await.unwrap();
     OpenOptions::new()
         .write(true)
@@ -151,9 +128,7 @@ async fn a_file_in_place_of_a_directory_is_an_error_not_a_surprise() {
     assert!(storage.put_if_absent("a/b", Bytes::new()).await.is_err());
     assert_eq!(
         storage.open("a/b").await.err(),
-        Some(StorageError::NotFound {
-            path: "a/b".to_owned()
-        })
+        Some(StorageError::NotFound { path: "a/b".to_owned() })
     );
     storage.delete("a/b").await.unwrap();
 }

@@ -70,7 +70,11 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Bench {
-        let storage = Arc::new(NoPuts { medium: MemoryStorage::new(), failure: Mutex::default(), faster: Mutex::default() });
+        let storage = Arc::new(NoPuts {
+            medium: MemoryStorage::new(),
+            failure: Mutex::default(),
+            faster: Mutex::default(),
+        });
         let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(1 << 20)), 1);
         let context = TabletContext {
             env: TokioRuntime::current(),
@@ -79,9 +83,18 @@ impl Bench {
             memory: MemoryAccount::default(),
             metrics: TabletMetrics::new(&Metrics::new()),
         };
-        let manifest = Manifest { tablet: 1, table: 1, epoch: 1, ..Manifest::default() };
+        let manifest = Manifest {
+            tablet: 1,
+            table: 1,
+            epoch: 1,
+            ..Manifest::default()
+        };
         let tablet = Tablet::create(context, Arc::new(schema()), manifest).await.unwrap();
-        Bench { storage, tablet, rows: 0 }
+        Bench {
+            storage,
+            tablet,
+            rows: 0,
+        }
     }
 
     fn write(&mut self) {
@@ -92,7 +105,10 @@ impl Bench {
             timestamp: Timestamp(1),
             value: Bytes::from_static(b"v"),
         };
-        builder.push_row(&RowMutation { row: self.rows.to_string().into(), mutations: vec![put] });
+        builder.push_row(&RowMutation {
+            row: self.rows.to_string().into(),
+            mutations: vec![put],
+        });
         self.rows += 1;
         let batch = builder.finish();
         let first = self.tablet.sequence(batch.len(), |first| first).unwrap();
@@ -129,14 +145,22 @@ fn schema() -> TableSchema {
         deletion_protection: false,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup { id: GroupId(0), name: "default".to_owned(), compression: Compression::None }],
+        groups: vec![LocalityGroup {
+            id: GroupId(0),
+            name: "default".to_owned(),
+            compression: Compression::None,
+        }],
         tablet_bytes_max: 0,
         front_end_data: Vec::new(),
     }
 }
 
 fn io() -> StorageError {
-    StorageError::Io { path: "manifest".to_owned(), operation: "put", message: "broken".to_owned() }
+    StorageError::Io {
+        path: "manifest".to_owned(),
+        operation: "put",
+        message: "broken".to_owned(),
+    }
 }
 
 #[tokio::test]
@@ -148,7 +172,11 @@ async fn commits_that_fail_for_long_leave_one_file_at_most() {
     bench.fail(Some(io()));
     for _ in 0..5 {
         bench.tablet.flush().await.unwrap_err();
-        assert_eq!(bench.sstables().await, 2, "the file that the failed manifest may refer to stays");
+        assert_eq!(
+            bench.sstables().await,
+            2,
+            "the file that the failed manifest may refer to stays"
+        );
     }
     bench.fail(None);
     bench.tablet.flush().await.unwrap();
@@ -159,7 +187,9 @@ async fn commits_that_fail_for_long_leave_one_file_at_most() {
 async fn a_commit_without_space_gives_its_files_back() {
     let mut bench = Bench::new().await;
     bench.write();
-    bench.fail(Some(StorageError::NoSpace { path: "manifest".to_owned() }));
+    bench.fail(Some(StorageError::NoSpace {
+        path: "manifest".to_owned(),
+    }));
     bench.tablet.flush().await.unwrap_err();
     assert_eq!(bench.sstables().await, 0);
     bench.fail(None);
@@ -191,7 +221,12 @@ async fn a_reader_that_does_not_come_back_holds_no_memtable() {
         bench.write();
     }
     let rows = RowSet::new(vec![RowRange::all()]);
-    let spec = ScanSpec { rows, filter: None, reversed: false, raw: false };
+    let spec = ScanSpec {
+        rows,
+        filter: None,
+        reversed: false,
+        raw: false,
+    };
     let mut scanner = TabletScanner::new(bench.tablet.clone(), spec);
     let mut seen = 0;
     for _ in 0..2 {
@@ -217,7 +252,9 @@ async fn a_new_owner_keeps_what_the_old_one_commits_until_then() {
     committed.flushed_through += 1;
     *bench.storage.faster.lock() = Some(committed.encode_file());
     let (context, schema) = (bench.tablet.context.clone(), bench.tablet.schema());
-    let owner = Tablet::open(context, schema, bench.tablet.id(), Epoch(2)).await.unwrap();
+    let owner = Tablet::open(context, schema, bench.tablet.id(), Epoch(2))
+        .await
+        .unwrap();
     assert_eq!(owner.flushed_through(), committed.flushed_through());
 }
 
@@ -225,7 +262,9 @@ async fn a_new_owner_keeps_what_the_old_one_commits_until_then() {
 async fn an_owner_learns_that_it_was_replaced() {
     let mut bench = Bench::new().await;
     let (context, schema) = (bench.tablet.context.clone(), bench.tablet.schema());
-    Tablet::open(context, schema, bench.tablet.id(), Epoch(2)).await.unwrap();
+    Tablet::open(context, schema, bench.tablet.id(), Epoch(2))
+        .await
+        .unwrap();
     bench.write();
     let fenced = bench.tablet.flush().await.unwrap_err();
     assert!(matches!(fenced, TabletError::Fenced { .. }), "{fenced}");

@@ -5,7 +5,10 @@
 //! stores; a reader follows links with acquire loads, so it sees either no node or a complete one.
 //!
 //! This is the one module of the crate with unsafe code; its tests run under Miri.
-#![allow(unsafe_code, reason = "arena nodes of variable size cannot be expressed in safe Rust")]
+#![allow(
+    unsafe_code,
+    reason = "arena nodes of variable size cannot be expressed in safe Rust"
+)]
 
 use parking_lot::{Mutex, MutexGuard};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -138,7 +141,11 @@ impl SkipList {
     pub fn seek_before(&self, target: &[u8]) -> Position {
         let mut before = [self.head.as_ptr().cast_const(); HEIGHT_MAX];
         self.find(target, Some(&mut before));
-        if before[0] == self.head.as_ptr().cast_const() { Position::none() } else { Position(before[0]) }
+        if before[0] == self.head.as_ptr().cast_const() {
+            Position::none()
+        } else {
+            Position(before[0])
+        }
     }
 
     /// The entry after `at`; none after the last and after none.
@@ -250,7 +257,11 @@ impl Arena {
         let node = bytes.cast::<Node>();
         // SAFETY: `bytes` points to enough fresh memory, aligned for nodes and links; each field is written once.
         unsafe {
-            node.write(Node { key_len: key.len() as u32, value_len: value.len() as u32, height: height as u32 });
+            node.write(Node {
+                key_len: key.len() as u32,
+                value_len: value.len() as u32,
+                height: height as u32,
+            });
             for level in 0..height {
                 let links = bytes.add(offset - height * size_of::<Link>()).cast::<Link>();
                 links.add(level).write(AtomicPtr::new(ptr::null_mut()));
@@ -284,9 +295,12 @@ impl Arena {
     }
 
     fn chunk(&mut self, len: usize) -> NonNull<u8> {
-        let layout = Layout::from_size_align(len, ALIGN.max(align_of::<Link>())).expect("sizes are bounded by the format");
+        let layout =
+            Layout::from_size_align(len, ALIGN.max(align_of::<Link>())).expect("sizes are bounded by the format");
         // SAFETY: `len` is at least a node's header, hence not zero.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
         self.chunks.push((chunk, layout));
         self.allocated += len;
         chunk

@@ -13,7 +13,11 @@ pub(super) struct Marker {
 
 impl Marker {
     pub(super) fn new(parts: &KeyParts, from: Timestamp) -> Self {
-        Marker { from, to: parts.timestamp, seq: parts.seq }
+        Marker {
+            from,
+            to: parts.timestamp,
+            seq: parts.seq,
+        }
     }
 
     fn hides(&self, timestamp: Timestamp, seq: SeqNo, rule: DeleteRule) -> bool {

@@ -5,7 +5,11 @@ use stele_types::key::KeyBuf;
 use stele_types::{GroupId, LocalityGroup, TableId, TableName, TimeUnit};
 
 fn schema() -> Arc<TableSchema> {
-    let group = LocalityGroup { id: GroupId(0), name: "default".to_owned(), compression: stele_types::Compression::None };
+    let group = LocalityGroup {
+        id: GroupId(0),
+        name: "default".to_owned(),
+        compression: stele_types::Compression::None,
+    };
     Arc::new(TableSchema {
         id: TableId(1),
         name: TableName::new("n", "t"),
@@ -53,7 +57,14 @@ fn an_entry_behind_the_snapshot_skips_nothing_of_the_next_column() {
     resolver.begin_row();
     let mut push = |family, qualifier: &[u8], timestamp, seq| {
         let mut key = KeyBuf::new();
-        key.set(b"row", FamilyId(family), qualifier, Timestamp(timestamp), SeqNo(seq), CellKind::Put);
+        key.set(
+            b"row",
+            FamilyId(family),
+            qualifier,
+            Timestamp(timestamp),
+            SeqNo(seq),
+            CellKind::Put,
+        );
         let key = key.as_slice();
         let parts = KeyParts::parse(key).unwrap();
         resolver.push(key, &parts, || Bytes::copy_from_slice(qualifier), &mut sink)
@@ -68,5 +79,8 @@ fn an_entry_behind_the_snapshot_skips_nothing_of_the_next_column() {
     assert_eq!(push(2, b"c", 1, 4), Skip::Nothing);
     resolver.end_row(&mut sink);
     let expected = [(1, &b"a"[..]), (1, b"b"), (2, b"c")];
-    assert_eq!(sink.0, expected.map(|(family, value)| (family, Bytes::from_static(value))));
+    assert_eq!(
+        sink.0,
+        expected.map(|(family, value)| (family, Bytes::from_static(value)))
+    );
 }

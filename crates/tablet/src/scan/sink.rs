@@ -107,7 +107,11 @@ impl Sink for ReadSink {
         if self.pushdown.cells.is_some_and(|most| self.cells.len() >= most) {
             return Skip::Row;
         }
-        if self.pushdown.versions.is_some_and(|most| self.taken >= most) { Skip::Column } else { Skip::Nothing }
+        if self.pushdown.versions.is_some_and(|most| self.taken >= most) {
+            Skip::Column
+        } else {
+            Skip::Nothing
+        }
     }
 }
 
@@ -120,7 +124,11 @@ pub(super) struct RawRow {
 
 impl RawRow {
     pub(super) fn new(pushdown: Arc<Pushdown>) -> Self {
-        RawRow { pushdown, cells: Vec::new(), bytes: 0 }
+        RawRow {
+            pushdown,
+            cells: Vec::new(),
+            bytes: 0,
+        }
     }
 
     pub(super) fn push(&mut self, key: &[u8], parts: &KeyParts, value: Bytes) {
@@ -158,5 +166,8 @@ fn check_row_bytes(bytes: usize, row_prefix: &[u8]) -> Result<()> {
         return Ok(());
     }
     let start = &row_prefix[..row_prefix.len().min(64)];
-    Err(TabletError::RowTooLarge { row_start: start.escape_ascii().to_string(), limit: limits::ROW_BYTES_MAX })
+    Err(TabletError::RowTooLarge {
+        row_start: start.escape_ascii().to_string(),
+        limit: limits::ROW_BYTES_MAX,
+    })
 }

@@ -56,9 +56,7 @@ fn batch() -> Batch {
             timestamp,
             operand: Bytes::copy_from_slice(&5i64.to_be_bytes()),
         },
-        Mutation::DeleteRow {
-            up_to: Timestamp::MAX,
-        },
+        Mutation::DeleteRow { up_to: Timestamp::MAX },
         Mutation::DeleteFamily {
             family,
             up_to: timestamp,
@@ -96,18 +94,12 @@ fn manifests_are_written_and_read_as_ever() {
         manifest().encode_file() == MANIFEST,
         "the bytes of a manifest have changed"
     );
-    assert_eq!(
-        Manifest::decode_file("v1.manifest", MANIFEST).unwrap(),
-        manifest()
-    );
+    assert_eq!(Manifest::decode_file("v1.manifest", MANIFEST).unwrap(), manifest());
 }
 
 #[test]
 fn batches_are_written_and_read_as_ever() {
-    assert!(
-        batch().bytes() == BATCH,
-        "the bytes of a mutation batch have changed"
-    );
+    assert!(batch().bytes() == BATCH, "the bytes of a mutation batch have changed");
     assert_eq!(Batch::decode(Bytes::from_static(BATCH)), Some(batch()));
 }
 
@@ -116,9 +108,7 @@ fn a_flipped_bit_of_a_manifest_is_an_error_naming_the_file() {
     for at in 0..MANIFEST.len() {
         let mut rotten = MANIFEST.to_vec();
         rotten[at] ^= 1 << (at % 8);
-        let error = manifest::inspect("the-path", &rotten)
-            .unwrap_err()
-            .to_string();
+        let error = manifest::inspect("the-path", &rotten).unwrap_err().to_string();
         assert!(error.starts_with("the-path"), "bit flip at {at}: {error}");
     }
     for len in 0..MANIFEST.len() {

@@ -58,13 +58,7 @@ fn later_rules_see_earlier_ones_and_each_column_is_written_once() {
 fn a_written_cell_is_never_older_than_the_one_before() {
     let column = (FamilyId(1), Bytes::from_static(b"a"));
     let columns = Columns::from([(column, (Timestamp(9_000), Bytes::from_static(b"old")))]);
-    let written = apply_rules(
-        &schema(),
-        columns,
-        &[rule("a", append("er"))],
-        Timestamp(5_000),
-    )
-    .unwrap();
+    let written = apply_rules(&schema(), columns, &[rule("a", append("er"))], Timestamp(5_000)).unwrap();
     assert_eq!(
         (written[0].timestamp, &written[0].value[..]),
         (Timestamp(9_000), &b"older"[..])
@@ -81,8 +75,5 @@ fn an_increment_of_something_else_than_eight_bytes_is_refused() {
         &[rule("a", RmwOperation::Increment(1))],
         Timestamp(2),
     );
-    assert_eq!(
-        refused.unwrap_err().kind,
-        stele_types::ErrorKind::InvalidArgument
-    );
+    assert_eq!(refused.unwrap_err().kind, stele_types::ErrorKind::InvalidArgument);
 }

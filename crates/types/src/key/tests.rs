@@ -5,14 +5,7 @@ use proptest::prelude::*;
 
 fn small_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(
-        prop_oneof![
-            Just(0u8),
-            Just(1),
-            Just(2),
-            Just(0xfe),
-            Just(0xff),
-            any::<u8>()
-        ],
+        prop_oneof![Just(0u8), Just(1), Just(2), Just(0xfe), Just(0xff), any::<u8>()],
         0..6,
     )
 }
@@ -43,11 +36,7 @@ fn sort_key(c: &CellKey<'_>) -> impl Ord + use<> {
         Level::Column => (1, 1, 0),
         Level::Cell => (1, 1, 1),
     };
-    let newest_first = (
-        std::cmp::Reverse(c.timestamp),
-        std::cmp::Reverse(c.seq),
-        c.kind as u8,
-    );
+    let newest_first = (std::cmp::Reverse(c.timestamp), std::cmp::Reverse(c.seq), c.kind as u8);
     (
         c.row.to_vec(),
         in_family,

@@ -43,11 +43,7 @@ pub fn manifest(file: &SourceFile) -> Vec<Problem> {
     }
     let own = rank(name);
     if own.is_none() && name != "xtask" {
-        problems.push(Problem::new(
-            &file.path,
-            0,
-            "the crate has no place in the layers",
-        ));
+        problems.push(Problem::new(&file.path, 0, "the crate has no place in the layers"));
     }
     for (index, line) in file.text.lines().enumerate() {
         let Some(dependency) = line
@@ -88,10 +84,7 @@ pub fn workspace_comments(file: &SourceFile) -> Vec<Problem> {
             let family = name.split(['-', '_']).next().unwrap_or(name).to_owned();
             if after_comment {
                 explained = Some(family);
-            } else if name != "stele"
-                && !name.starts_with("stele-")
-                && explained.as_ref() != Some(&family)
-            {
+            } else if name != "stele" && !name.starts_with("stele-") && explained.as_ref() != Some(&family) {
                 let what = format!("a sentence above `{name}` says why it is needed");
                 problems.push(Problem::new(&file.path, index + 1, what));
             }
@@ -129,13 +122,7 @@ mod tests {
             manifest(&file("crates/stranger/Cargo.toml", "[dependencies]\n")).len(),
             2
         );
-        assert!(
-            manifest(&file(
-                "crates/xtask/Cargo.toml",
-                "[lints]\nworkspace = true\n"
-            ))
-            .is_empty()
-        );
+        assert!(manifest(&file("crates/xtask/Cargo.toml", "[lints]\nworkspace = true\n")).is_empty());
     }
 
     #[test]

@@ -55,13 +55,8 @@ impl Documents {
             }
             for word in line.split(['`', ' ', '(', ')', ',', ';']) {
                 let path = word.trim_end_matches(['.', ':']);
-                if path.starts_with("docs/") && path.ends_with(".md") && !self.paths.contains(path)
-                {
-                    problems.push(Problem::new(
-                        &file.path,
-                        index + 1,
-                        format!("there is no `{path}`"),
-                    ));
+                if path.starts_with("docs/") && path.ends_with(".md") && !self.paths.contains(path) {
+                    problems.push(Problem::new(&file.path, index + 1, format!("there is no `{path}`")));
                 }
             }
         }
@@ -78,10 +73,7 @@ impl Documents {
         if !self.paths.contains(resolved.trim_end_matches('/')) {
             return Err(format!("link to `{target}`: there is no `{resolved}`"));
         }
-        let known = self
-            .anchors
-            .get(&resolved)
-            .is_none_or(|set| set.contains(anchor));
+        let known = self.anchors.get(&resolved).is_none_or(|set| set.contains(anchor));
         if !anchor.is_empty() && !known {
             return Err(format!("link to `{target}`: no such heading"));
         }
@@ -125,10 +117,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
 /// Anchors as GitHub and rustdoc make them: lower case, punctuation dropped, spaces to dashes.
 fn headings(text: &str) -> BTreeSet<String> {
     outside_code(text)
-        .filter_map(|(_, line)| {
-            line.strip_prefix('#')
-                .map(|l| l.trim_start_matches('#').trim())
-        })
+        .filter_map(|(_, line)| line.strip_prefix('#').map(|l| l.trim_start_matches('#').trim()))
         .map(|heading| {
             heading
                 .to_lowercase()
@@ -175,10 +164,7 @@ mod tests {
 
     #[test]
     fn broken_links_are_named() {
-        let broken = file(
-            "docs/a.md",
-            "# A\n[x](b.md)\n[y](#nope)\n[z](../docs/a.md#a)",
-        );
+        let broken = file("docs/a.md", "# A\n[x](b.md)\n[y](#nope)\n[z](../docs/a.md#a)");
         let lines: Vec<usize> = Documents::new(&[file("docs/a.md", &broken.text)])
             .links_in(&broken)
             .iter()

@@ -32,11 +32,7 @@ pub fn rust(file: &SourceFile) -> Vec<Problem> {
     problems.extend(long_functions(file));
     problems.extend(module_name(file));
     if is_crate_source(&file.path) && !file.text.starts_with("//!") {
-        problems.push(Problem::new(
-            &file.path,
-            1,
-            "a file begins with `//!` and its purpose",
-        ));
+        problems.push(Problem::new(&file.path, 1, "a file begins with `//!` and its purpose"));
     }
     problems
 }
@@ -47,11 +43,7 @@ pub fn words(file: &SourceFile) -> Vec<Problem> {
     for (index, line) in file.text.lines().enumerate() {
         for word in FORBIDDEN {
             if line.contains(word) {
-                problems.push(Problem::new(
-                    &file.path,
-                    index + 1,
-                    format!("contains `{word}`"),
-                ));
+                problems.push(Problem::new(&file.path, index + 1, format!("contains `{word}`")));
             }
         }
     }
@@ -60,20 +52,13 @@ pub fn words(file: &SourceFile) -> Vec<Problem> {
 
 /// Test modules in files of their own carry their purpose in their name.
 fn is_crate_source(path: &str) -> bool {
-    path.starts_with("crates/")
-        && path.contains("/src/")
-        && !path.ends_with("/tests.rs")
-        && !path.contains("/tests/")
+    path.starts_with("crates/") && path.contains("/src/") && !path.ends_with("/tests.rs") && !path.contains("/tests/")
 }
 
 fn module_name(file: &SourceFile) -> Option<Problem> {
     let name = file.path.rsplit('/').next()?.strip_suffix(".rs")?;
     if name == "mod" {
-        return Some(Problem::new(
-            &file.path,
-            0,
-            "`foo.rs` beside `foo/`, never `mod.rs`",
-        ));
+        return Some(Problem::new(&file.path, 0, "`foo.rs` beside `foo/`, never `mod.rs`"));
     }
     let in_empty_directory = file.path.split('/').any(|part| EMPTY_NAMES.contains(&part));
     (EMPTY_NAMES.contains(&name) || in_empty_directory)

@@ -16,10 +16,7 @@ fn read_all(input: &[u8], dialect: Dialect) -> Vec<Read> {
     let mut all = Vec::new();
     while let Some(parsed) = reader.read().unwrap() {
         let values = parsed.record.map(|record| match record {
-            Record::Columns(columns) => columns
-                .into_iter()
-                .map(|column| column.value.to_vec())
-                .collect(),
+            Record::Columns(columns) => columns.into_iter().map(|column| column.value.to_vec()).collect(),
             Record::Row(_) => unreachable!("delimited text has columns"),
         });
         all.push((parsed.line, values, reader.raw().to_vec()));
@@ -53,8 +50,7 @@ impl io::Read for Pieces<'_> {
 #[test]
 fn a_byte_order_mark_may_arrive_in_pieces() {
     for bytes in 1..8 {
-        let mut reader =
-            DelimitedReader::new(Pieces(b"\xef\xbb\xbfa,b\n1,2\n", bytes), CSV).unwrap();
+        let mut reader = DelimitedReader::new(Pieces(b"\xef\xbb\xbfa,b\n1,2\n", bytes), CSV).unwrap();
         assert_eq!(reader.header().unwrap(), [&b"a"[..], b"b"]);
         assert_eq!(reader.read().unwrap().unwrap().line, 2);
         assert_eq!(reader.raw(), b"1,2");
@@ -64,20 +60,14 @@ fn a_byte_order_mark_may_arrive_in_pieces() {
 
 #[test]
 fn bytes_are_data() {
-    assert_eq!(
-        read_all(b"a\n\xfe\xff\n", CSV)[0].1,
-        Ok(vec![b"\xfe\xff".to_vec()])
-    );
+    assert_eq!(read_all(b"a\n\xfe\xff\n", CSV)[0].1, Ok(vec![b"\xfe\xff".to_vec()]));
 }
 
 #[test]
 fn base64_only_when_asked() {
     let input = b"a\nbase64:/w==\n";
     assert_eq!(read_all(input, CSV)[0].1, Ok(vec![b"base64:/w==".to_vec()]));
-    let decoding = Dialect {
-        base64: true,
-        ..CSV
-    };
+    let decoding = Dialect { base64: true, ..CSV };
     assert_eq!(read_all(input, decoding)[0].1, Ok(vec![b"\xff".to_vec()]));
     assert!(read_all(b"a\nbase64:!\n", decoding)[0].1.is_err());
 }
@@ -108,23 +98,18 @@ fn raw_text_survives_many_buffers() {
         input.extend_from_slice(format!("{at},{at},bad\n").as_bytes());
     }
     for (at, (line, record, raw)) in read_all(&input, CSV).into_iter().enumerate() {
-        assert_eq!(
-            (line, raw),
-            (at as u64 + 2, format!("{at},{at},bad").into_bytes())
-        );
+        assert_eq!((line, raw), (at as u64 + 2, format!("{at},{at},bad").into_bytes()));
         assert!(record.is_err());
     }
 }
 
 fn row(key: &[u8], cells: &[(&str, &[u8], i64, &[u8])]) -> RowCells {
-    let cells = cells
-        .iter()
-        .map(|(family, qualifier, timestamp, value)| CellValue {
-            family: (*family).to_owned(),
-            qualifier: Bytes::copy_from_slice(qualifier),
-            timestamp: *timestamp,
-            value: Bytes::copy_from_slice(value),
-        });
+    let cells = cells.iter().map(|(family, qualifier, timestamp, value)| CellValue {
+        family: (*family).to_owned(),
+        qualifier: Bytes::copy_from_slice(qualifier),
+        timestamp: *timestamp,
+        value: Bytes::copy_from_slice(value),
+    });
     RowCells {
         key: Bytes::copy_from_slice(key),
         cells: cells.collect(),
@@ -150,10 +135,7 @@ fn both_layouts() {
         "row,family,qualifier,timestamp,value\n\"r,1\",f,a,2000,new\n\"r,1\",f,a,1000,old\n\
          \"r,1\",g,b,1000,base64:/w==\n"
     );
-    let columns = vec![
-        ("g".to_owned(), b"b"[..].into()),
-        ("f".to_owned(), b"a"[..].into()),
-    ];
+    let columns = vec![("g".to_owned(), b"b"[..].into()), ("f".to_owned(), b"a"[..].into())];
     let wide = DelimitedWriter::new(b'\t', Layout::Wide(columns));
     let mut out = Vec::new();
     wide.header(&mut out).unwrap();

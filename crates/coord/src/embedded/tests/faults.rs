@@ -39,11 +39,7 @@ fn random_txn(env: &Env, number: u64) -> Txn {
     let mut writes = BTreeMap::new();
     for _ in 0..=env.random_below(3) {
         let key = format!("k/{}", env.random_below(6));
-        let padding = if env.random_below(10) == 0 {
-            200_000
-        } else {
-            0
-        };
+        let padding = if env.random_below(10) == 0 { 200_000 } else { 0 };
         let value = Bytes::from(format!("{number}{}", "x".repeat(padding)));
         let write = match env.random_below(4) {
             0 => Write::Delete { key: key.clone() },
@@ -72,9 +68,7 @@ fn apply(model: &mut Model, txn: &Txn) {
 
 async fn contents(coord: &EmbeddedCoord) -> Model {
     let list = coord.list("").await.unwrap();
-    list.into_iter()
-        .map(|(key, current)| (key, current.value))
-        .collect()
+    list.into_iter().map(|(key, current)| (key, current.value)).collect()
 }
 
 /// Opens through injected errors, as a supervisor that restarts the process would.
@@ -187,10 +181,7 @@ async fn acknowledged_transactions_survive_and_others_are_whole_or_absent() {
         total.iter_mut().zip(tally).for_each(|(t, n)| *t += n);
     }
     // The test means something only if all of it happens.
-    assert!(
-        total[0] > 1000 && total[1] > 500 && total[2] > 10,
-        "{total:?}"
-    );
+    assert!(total[0] > 1000 && total[1] > 500 && total[2] > 10, "{total:?}");
 }
 
 #[tokio::test]
@@ -199,9 +190,7 @@ async fn a_failed_record_does_not_come_back_after_a_later_success() {
     for seed in 0..50 {
         let env = seeded(seed);
         let disk = FaultyStorage::new(env.clone());
-        let coord = EmbeddedCoord::open(disk.reopen(), env.clone())
-            .await
-            .unwrap();
+        let coord = EmbeddedCoord::open(disk.reopen(), env.clone()).await.unwrap();
         commit(&*coord, put("k", "old")).await;
         disk.set_plan(FaultPlan {
             sync_error: 1.0,
@@ -215,11 +204,7 @@ async fn a_failed_record_does_not_come_back_after_a_later_success() {
         superseded += usize::from(disk.reopen().list("coord/").await.unwrap().len() == 2);
         disk.crash();
         let coord = EmbeddedCoord::open(disk.reopen(), env).await.unwrap();
-        assert_eq!(
-            coord.get("k").await.unwrap().unwrap().value,
-            "old",
-            "seed {seed}"
-        );
+        assert_eq!(coord.get("k").await.unwrap().unwrap().value, "old", "seed {seed}");
         assert!(coord.get("other").await.unwrap().is_some());
     }
     assert_eq!(superseded, 50, "the abandoned generation was deleted");
@@ -229,9 +214,7 @@ async fn a_failed_record_does_not_come_back_after_a_later_success() {
 async fn a_full_medium_fails_transactions_until_there_is_room() {
     let env = seeded(1);
     let disk = FaultyStorage::new(env.clone());
-    let coord = EmbeddedCoord::open(disk.reopen(), env.clone())
-        .await
-        .unwrap();
+    let coord = EmbeddedCoord::open(disk.reopen(), env.clone()).await.unwrap();
     commit(&*coord, put("k", "before")).await;
     disk.set_plan(FaultPlan {
         space_limit: Some(500),
@@ -254,28 +237,17 @@ async fn a_full_medium_fails_transactions_until_there_is_room() {
 async fn no_room_for_a_snapshot_is_no_reason_to_stop() {
     let env = seeded(2);
     let disk = FaultyStorage::new(env.clone());
-    let coord = EmbeddedCoord::open(disk.reopen(), env.clone())
-        .await
-        .unwrap();
+    let coord = EmbeddedCoord::open(disk.reopen(), env.clone()).await.unwrap();
     for _ in 0..3 {
         commit(&*coord, put("k", &"x".repeat(500_000))).await;
     }
-    let used: u64 = disk
-        .reopen()
-        .list("")
-        .await
-        .unwrap()
-        .iter()
-        .map(|f| f.len)
-        .sum();
+    let used: u64 = disk.reopen().list("").await.unwrap().iter().map(|f| f.len).sum();
     assert!(used > COMPACT_LOG_BYTES);
     disk.set_plan(FaultPlan {
         space_limit: Some(used + 1000),
         ..FaultPlan::default()
     });
-    let delete = Write::Delete {
-        key: "k".to_owned(),
-    };
+    let delete = Write::Delete { key: "k".to_owned() };
     commit(
         &*coord,
         Txn {
@@ -298,9 +270,7 @@ async fn a_failed_snapshot_ends_the_log_before_it() {
     for seed in 0..20 {
         let env = seeded(seed);
         let disk = FaultyStorage::new(env.clone());
-        let coord = EmbeddedCoord::open(disk.reopen(), env.clone())
-            .await
-            .unwrap();
+        let coord = EmbeddedCoord::open(disk.reopen(), env.clone()).await.unwrap();
         for _ in 0..3 {
             commit(&*coord, put("large", &"x".repeat(500_000))).await;
         }
@@ -317,11 +287,7 @@ async fn a_failed_snapshot_ends_the_log_before_it() {
         }
         disk.crash();
         let coord = EmbeddedCoord::open(disk.reopen(), env).await.unwrap();
-        assert_eq!(
-            coord.get("k").await.unwrap().is_some(),
-            acknowledged,
-            "seed {seed}"
-        );
+        assert_eq!(coord.get("k").await.unwrap().is_some(), acknowledged, "seed {seed}");
     }
     assert_eq!(refused, 20);
 }
