@@ -11,7 +11,8 @@ pub fn start(filter: &str, json: bool) -> anyhow::Result<()> {
         .with_context(|| format!("log: {filter:?} is not a filter"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     if json {
         builder.json().init();
     } else {

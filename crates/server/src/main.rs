@@ -10,6 +10,7 @@ mod sizes;
 mod start;
 
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -78,18 +79,17 @@ fn one_line(error: &anyhow::Error) -> String {
 fn run(command: Top) -> anyhow::Result<ExitCode> {
     match command {
         Top::Start(args) => start::run(&config::load(&args)?).map(|()| ExitCode::SUCCESS),
-        Top::Config(_) => {
-            print!("{}", config::describe());
-            Ok(ExitCode::SUCCESS)
-        }
-        Top::Inspect(args) => {
-            print!(
-                "{}",
-                tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?
-            );
-            Ok(ExitCode::SUCCESS)
-        }
+        Top::Config(_) => print(&config::describe()),
+        Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
+    }
+}
+
+/// Prints to standard output. A reader that has seen enough (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<ExitCode> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::http::{Pages, Stage};
 use crate::node::Node;
 use crate::{data_dir, logging, sizes};
 use anyhow::Context;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use stele_bigtable::{BigtableFrontEnd, CallLimits};
@@ -136,22 +137,22 @@ impl Signals {
     }
 }
 
+/// Says what is served where. Whoever started the server may no longer listen; that is no reason to fail.
 fn announce(config: &Config, node: &Node, bigtable: SocketAddr, http: SocketAddr) {
     let report = &node.recovery;
-    let memory = sizes::show_bytes(config.memory);
-    println!("Stele {} is ready.", env!("CARGO_PKG_VERSION"));
-    println!(
-        "  data       {} ({} tablets, recovered in {:?})",
+    let banner = format!(
+        "Stele {} is ready.\n  data       {} ({} tablets, recovered in {:?})\n  memory     {}, durability {:?}\n  Bigtable   \
+         {bigtable}\n  health     http://{http}/readyz   metrics http://{http}/metrics\nConnect with any Bigtable \
+         client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
+         families=g\n",
+        env!("CARGO_PKG_VERSION"),
         config.data.display(),
         report.tablets,
-        report.duration
+        report.duration,
+        sizes::show_bytes(config.memory),
+        config.durability,
     );
-    println!("  memory     {memory}, durability {:?}", config.durability);
-    println!("  Bigtable   {bigtable}");
-    println!("  health     http://{http}/readyz   metrics http://{http}/metrics");
-    println!("Connect with any Bigtable client:");
-    println!("  export BIGTABLE_EMULATOR_HOST={bigtable}");
-    println!("  cbt -project stele -instance main createtable greetings families=g");
+    let _ = std::io::stdout().write_all(banner.as_bytes());
     tracing::info!(
         tablets = report.tablets,
         log_bytes = report.log_bytes,
