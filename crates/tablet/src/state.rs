@@ -128,8 +128,12 @@ impl State {
 
     /// Bytes in memtables.
     pub fn memtable_bytes(&self) -> u64 {
-        let active: u64 = self.groups.iter().map(|g| g.active.bytes()).sum();
-        active + self.frozen_bytes()
+        self.active_bytes() + self.frozen_bytes()
+    }
+
+    /// Bytes in memtables that take writes.
+    pub fn active_bytes(&self) -> u64 {
+        self.groups.iter().map(|g| g.active.bytes()).sum()
     }
 
     /// Bytes in frozen memtables.

@@ -133,8 +133,7 @@ impl TabletServer {
     }
 
     fn after_write(&self, tablet: &stele_tablet::Tablet) {
-        let state = tablet.state();
-        let active: u64 = state.groups.iter().map(|g| g.active.bytes()).sum();
+        let active = tablet.state().active_bytes();
         let full = self.context.memory.bytes() > self.options.memtable_bytes_max / 2;
         if active > self.options.tablet_memtable_bytes || full {
             self.work.notify_one();
