@@ -1,0 +1,1 @@
+//! Dispatcher, workers, loops and clocks.

@@ -1,0 +1,3 @@
+//! The program `stele-bench`.
+
+fn main() {}

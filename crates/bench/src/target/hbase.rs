@@ -1,0 +1,12 @@
+//! Driver for the HBase native RPC.
+
+use super::{Result, Target, TargetError, TargetUrl};
+use std::sync::Arc;
+
+/// A target at this address.
+///
+/// # Errors
+/// A parameter that it does not have.
+pub fn open(_url: &TargetUrl) -> Result<Arc<dyn Target>> {
+    Err(TargetError::Unsupported("hbase".into()))
+}

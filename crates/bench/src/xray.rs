@@ -1,0 +1,94 @@
+//! What processes, disks and the network did while a run was under way.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A process to be watched.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Name in tables: `regionserver`, `stele`, `generator`.
+    pub name: String,
+    /// Its id on this machine.
+    pub pid: u32,
+    /// Its GC log, if it is a JVM.
+    pub gc_log: Option<String>,
+}
+
+/// One process at one moment; counters since its start.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessSample {
+    /// Seconds since the suite's start.
+    pub at: f64,
+    /// [`Watched::name`].
+    pub process: String,
+    /// CPU seconds in user mode.
+    pub user_seconds: f64,
+    /// CPU seconds in the kernel.
+    pub system_seconds: f64,
+    /// Resident bytes.
+    pub resident_bytes: u64,
+    /// Page faults that needed no I/O.
+    pub minor_faults: u64,
+    /// Page faults that did.
+    pub major_faults: u64,
+    /// Bytes read from the medium.
+    pub read_bytes: u64,
+    /// Bytes written to the medium.
+    pub written_bytes: u64,
+}
+
+/// The machine at one moment; counters since boot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostSample {
+    /// Seconds since the suite's start.
+    pub at: f64,
+    /// CPU seconds by state: `user`, `system`, `iowait`, `idle`, `steal`.
+    pub cpu_seconds: BTreeMap<String, f64>,
+    /// Bytes received by interface.
+    pub received_bytes: BTreeMap<String, u64>,
+    /// Bytes sent by interface.
+    pub sent_bytes: BTreeMap<String, u64>,
+    /// By disk: operations, bytes read, bytes written, busy ms, queue ms, in flight.
+    pub disks: BTreeMap<String, DiskSample>,
+}
+
+/// One disk at one moment; counters since boot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskSample {
+    /// Reads and writes completed.
+    pub operations: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// ms during which at least one operation was under way.
+    pub busy_millis: u64,
+    /// Sum of ms that operations spent waiting and being served.
+    pub wait_millis: u64,
+    /// Operations under way.
+    pub in_flight: u64,
+}
+
+/// A pause of a JVM.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GcPause {
+    /// [`Watched::name`].
+    pub process: String,
+    /// Seconds since the suite's start.
+    pub at: f64,
+    /// Its length.
+    pub millis: f64,
+    /// What the log calls it.
+    pub cause: String,
+}
+
+/// Everything that was seen.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Xray {
+    /// Processes, once a second.
+    pub processes: Vec<ProcessSample>,
+    /// The machine, once a second.
+    pub hosts: Vec<HostSample>,
+    /// Pauses of JVMs.
+    pub pauses: Vec<GcPause>,
+}
