@@ -49,8 +49,12 @@ pub trait Actor: Send {
 pub struct Step {
     /// Kind of operation, an index into [`kinds`].
     pub kind: u8,
-    /// Operations that this step stands for: one, or zero for a flush at the end, or the rows of a scanned range.
+    /// Operations that this step stands for: one, or zero for a flush at the end, or the keys of a scanned range. The
+    /// engine goes on with operation `index + max(1, operations)`.
     pub operations: u32,
+    /// Operations that the server has acknowledged with this step, where that is not `operations`: a write buffer
+    /// acknowledges none while it fills and all when it is flushed. Rates count what is acknowledged.
+    pub acknowledged: Option<u32>,
     /// Rows read or written.
     pub rows: u32,
     /// Key and value bytes moved.
