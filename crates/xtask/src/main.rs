@@ -2,6 +2,7 @@
 //!
 //! * `test` is the one command before a commit; `ci` is the same and ends with `N passed, N failed`.
 //! * Long runs (`crash`, `soak`, `fuzz`, `measure`, `debian`) are commands of their own.
+//! * `rival` leaves servers running on purpose; nothing else does.
 //! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
 //!
 //! This program is not part of the database: it uses processes, files and the clock directly.
@@ -17,6 +18,7 @@ mod debian;
 mod fuzz;
 mod measure;
 mod pipeline;
+mod rival;
 mod server;
 mod shell;
 mod soak;
@@ -88,6 +90,11 @@ enum Task {
         #[arg(long, default_value_t = 3)]
         repeats: u32,
     },
+    /// Starts and stops servers to measure Stele against: HBase, Google's emulator; and Stele in the same way.
+    Rival {
+        #[command(subcommand)]
+        task: rival::RivalTask,
+    },
     /// Imports Debian's package list and compares `cbt` with a plain script over the same file.
     Debian,
 }
@@ -115,6 +122,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Crash { rounds } => crash::run(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
+        Task::Rival { task } => rival::run(task),
         Task::Debian => debian::run(),
     }
 }

@@ -1,5 +1,6 @@
 //! A real `stele` process on free ports with a data directory of its own; killed when dropped.
 
+use crate::rival::ProcStat;
 use crate::shell::{Run, target_dir};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
@@ -11,9 +12,6 @@ use std::time::{Duration, Instant};
 
 /// Recovery of the largest log we test takes seconds; a minute means that something hangs.
 const READY_WAIT: Duration = Duration::from_secs(60);
-
-/// Clock ticks of `/proc/<pid>/stat`; Linux fixes USER_HZ at 100 on every architecture we run on.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A child process that does not outlive this value.
 pub struct Process {
@@ -45,12 +43,7 @@ impl Process {
 
     /// CPU seconds used so far, user and system.
     pub fn cpu_seconds(&self) -> Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The second field is the name in parentheses, which may hold spaces; utime and stime are fields 14 and 15.
-        let (_, after_name) = stat.rsplit_once(')').context("no name in /proc stat")?;
-        let mut fields = after_name.split_whitespace().skip(11);
-        let mut ticks = || -> Result<f64> { Ok(fields.next().context("short /proc stat")?.parse()?) };
-        Ok((ticks()? + ticks()?) / TICKS_PER_SECOND)
+        Ok(ProcStat::read(&self.child.id().to_string())?.cpu_seconds())
     }
 
     /// The largest resident set so far, in bytes.
