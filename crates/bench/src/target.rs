@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub mod bigtable;
 pub mod hbase;
 pub mod lying;
+pub mod memory;
 pub mod null;
 pub mod open;
 

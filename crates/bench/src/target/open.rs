@@ -1,12 +1,16 @@
 //! Target addresses, and opening what they name.
 //!
-//! `bigtable://host:port/INSTANCE`, `hbase://host:port`, `null://hbase`, `null://bigtable`; parameters after `?`:
+//! `bigtable://host:port/INSTANCE` ([`super::bigtable`]), `hbase://host:port`, `null://hbase`, `null://bigtable`, and
+//! `memory://NAME` ([`super::memory`]); parameters after `?`:
 //! * `party=FILE`: what is known of the server (`docs/rivals.md`): name, version, processes, configuration.
 //! * `name=NAME`: name in tables and charts; the party file's, else the scheme, when absent.
-//! * `connections=N`: sockets of each generator thread (Bigtable; default 4 for each thread).
 //! * `lie=KIND:N`: makes the driver lie about every N-th row ([`super::lying`]), to prove that the bench notices.
+//!
+//! Drivers have parameters of their own besides. One that nobody knows is an error: a misspelt parameter would otherwise
+//! measure something else than the command says.
 
 use super::{Result, Target, TargetError};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// A target's address, taken apart.
@@ -14,9 +18,9 @@ use std::sync::Arc;
 pub struct TargetUrl {
     /// As given.
     pub text: String,
-    /// `bigtable`, `hbase`, `null`.
+    /// `bigtable`, `hbase`, `null`, `memory`.
     pub scheme: String,
-    /// Host, or what a `null` target imitates.
+    /// Host, or what a `null` target imitates, or the name of a `memory` store.
     pub host: String,
     /// Port, if given.
     pub port: Option<u16>,
@@ -52,7 +56,64 @@ impl TargetUrl {
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
+
+    /// The name in tables and charts.
+    ///
+    /// # Errors
+    /// A party file that cannot be read.
+    pub fn name_or(&self, default: &str) -> Result<String> {
+        if let Some(name) = self.parameter("name") {
+            return Ok(name.to_owned());
+        }
+        let Some(path) = self.parameter("party") else {
+            return Ok(default.to_owned());
+        };
+        let bad = |why: String| TargetError::Unsupported(format!("party file {path}: {why}"));
+        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+        let party: PartyName = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+        Ok(party.name.unwrap_or_else(|| default.to_owned()))
+    }
+
+    /// A parameter that is a number within `range`, or its default.
+    ///
+    /// # Errors
+    /// Something else.
+    pub fn number(&self, name: &str, range: RangeInclusive<u64>, default: u64) -> Result<u64> {
+        let Some(text) = self.parameter(name) else {
+            return Ok(default);
+        };
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let (low, high) = (range.start(), range.end());
+        number.ok_or_else(|| {
+            let text = format!("{}: {name}={text} is not a number from {low} to {high}", self.text);
+            TargetError::Unsupported(text)
+        })
+    }
+
+    /// Refuses parameters that are neither common to all targets nor among `own`.
+    ///
+    /// # Errors
+    /// The first such parameter.
+    pub fn allow_parameters(&self, own: &[&str]) -> Result<()> {
+        let known = |name: &str| COMMON_PARAMETERS.contains(&name) || own.contains(&name);
+        match self.parameters.iter().find(|(name, _)| !known(name)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let text = format!("{}: a {} target has no parameter {name}", self.text, self.scheme);
+                Err(TargetError::Unsupported(text))
+            }
+        }
+    }
 }
+
+/// The one thing that a target wants to know of a party file.
+#[derive(serde::Deserialize)]
+struct PartyName {
+    name: Option<String>,
+}
+
+/// Parameters of every target.
+const COMMON_PARAMETERS: [&str; 3] = ["party", "name", "lie"];
 
 /// Opens a target. Sockets are opened by [`Target::connect`] only.
 ///
@@ -63,11 +124,53 @@ pub async fn open(text: &str) -> Result<Arc<dyn Target>> {
     let target: Arc<dyn Target> = match url.scheme.as_str() {
         "bigtable" => super::bigtable::open(&url)?,
         "hbase" => super::hbase::open(&url)?,
+        "memory" => super::memory::open(&url)?,
         "null" => super::null::open(&url).await?,
         other => return Err(TargetError::Unsupported(format!("no such kind of target: {other}"))),
     };
     match url.parameter("lie") {
         Some(lie) => super::lying::wrap(target, lie),
         None => Ok(target),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        let url = TargetUrl::parse("bigtable://[::1]:8086/inst?name=a%20b&connections=3").unwrap();
+        assert_eq!(
+            (url.scheme.as_str(), url.host.as_str(), url.port, url.path.as_str()),
+            ("bigtable", "[::1]", Some(8086), "inst")
+        );
+        assert_eq!(url.name_or("bigtable").unwrap(), "a b");
+        assert_eq!(url.number("connections", 1..=8, 4).unwrap(), 3);
+        assert_eq!(url.number("threads", 1..=8, 4).unwrap(), 4);
+        assert!(url.number("connections", 1..=2, 1).is_err());
+        assert!(url.allow_parameters(&["connections"]).is_ok());
+        assert!(url.allow_parameters(&["connection"]).is_err());
+        assert!(TargetUrl::parse("localhost").is_err());
+    }
+
+    #[test]
+    fn a_target_is_named_by_its_party_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, r#"{"name": "stele", "version": "0.1"}"#).unwrap();
+        let party = format!("hbase://h:1?party={}", file.path().display());
+        let name = |text: &str| TargetUrl::parse(text).unwrap().name_or("hbase");
+        assert_eq!(name("hbase://h:1").unwrap(), "hbase");
+        assert_eq!(name(&party).unwrap(), "stele");
+        assert_eq!(name(&format!("{party}&name=mine")).unwrap(), "mine");
+        assert!(name(&format!("{party}.gone")).is_err());
+    }
+
+    #[tokio::test]
+    async fn unknown_targets_and_lies_are_errors() {
+        assert!(open("cassandra://localhost:9042").await.is_err());
+        assert!(open("memory://open-tests?lie=sometimes:3").await.is_err());
+        assert!(open("memory://open-tests?lie=drop:0").await.is_err());
+        assert!(open("memory://open-tests").await.is_ok());
     }
 }
