@@ -1,10 +1,91 @@
 //! The bundle: a folder that holds all that another person needs to check a report.
+//!
+//! Layout and fields: `docs/formats/bench-bundle.md`. [`write_partial`] keeps the folder up to date while the bench is at
+//! work, so that an interrupted one leaves what it had; [`write`] completes it. [`read`] believes nothing it finds, and
+//! [`verify`] says what does not fit: bytes against their sums, and figures against one another.
 
 use crate::outcome::RunOutcome;
 use crate::plan::Suite;
 use crate::xray::{Watched, Xray};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+mod consistency;
+pub mod differences;
+mod layout;
+mod read;
+mod tables;
+mod verify;
+mod write;
+
+pub use read::read;
+pub use verify::{Problem, verify};
+pub use write::{write, write_partial};
+
+#[cfg(test)]
+use crate as bench;
+#[cfg(test)]
+pub(crate) mod fabricated;
+#[cfg(test)]
+mod tests;
+
+/// Version of the format that is written and read.
+pub const FORMAT: u32 = 1;
+
+/// Why a bundle could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// The file system refused.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// Its reason.
+        source: std::io::Error,
+    },
+    /// A bundle is written into a new or an empty folder only.
+    #[error("{}: the folder is not empty, and not an unfinished bundle; name another one", .0.display())]
+    NotEmpty(PathBuf),
+    /// The bundle is of another version.
+    #[error("{path}: format {found}, this program reads {FORMAT}", path = path.display())]
+    Format {
+        /// Its `bundle.json`.
+        path: PathBuf,
+        /// What it says.
+        found: u32,
+    },
+    /// A file is not what the format asks for.
+    #[error("{path}: {what}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Expected and found.
+        what: String,
+    },
+    /// Something cannot be put into a file, such as a number that is not finite.
+    #[error("cannot write {path}: {what}", path = path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        what: String,
+    },
+}
+
+impl BundleError {
+    fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        |source| Self::Io { path, source }
+    }
+
+    fn damaged(path: &Path, what: impl ToString) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            what: what.to_string(),
+        }
+    }
+}
 
 /// Everything known about one execution of a suite.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,199 @@
+//! Checks a bundle's figures against one another, so that a changed figure is found even if sums were made anew.
+//!
+//! What must agree is listed in `docs/formats/bench-bundle.md`. Pure.
+
+use super::{Bundle, Problem};
+use crate::outcome::histogram::{DIGITS, merge_kinds};
+use crate::outcome::{Ending, KindOutcome, RunOutcome};
+use crate::plan::Stage;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Adds every disagreement within `bundle` to `problems`.
+pub(super) fn check(bundle: &Bundle, problems: &mut Vec<Problem>) {
+    for run in &bundle.runs {
+        let place = place(bundle, run);
+        let mut problem = |what: String| problems.push(Problem::new(place.clone(), what));
+        if run.party >= bundle.parties.len() {
+            problem(format!("party {}, and there are {}", run.party, bundle.parties.len()));
+        }
+        if !(run.seconds.is_finite() && run.seconds >= 0.0) {
+            problem(format!("took {} seconds", run.seconds));
+        }
+        check_ending(run, &mut problem);
+        for kind in run
+            .kinds
+            .iter()
+            .chain(run.workers.iter().flat_map(|worker| &worker.kinds))
+        {
+            check_kind(kind, &mut problem);
+        }
+        check_sums(run, &mut problem);
+    }
+    check_coverage(bundle, problems);
+}
+
+fn place(bundle: &Bundle, run: &RunOutcome) -> String {
+    let party = bundle
+        .parties
+        .get(run.party)
+        .map_or("unknown party", |party| &party.name);
+    format!("{} {} on {party}, repeat {}", run.experiment, run.label, run.repeat)
+}
+
+/// A run that passed has nothing against it.
+fn check_ending(run: &RunOutcome, problem: &mut impl FnMut(String)) {
+    match &run.ending {
+        Ending::Skipped(_) => {}
+        Ending::Failed(causes) if causes.is_empty() => problem("failed without a cause".into()),
+        Ending::Failed(_) => {}
+        Ending::Passed => {
+            let failures = run.kinds.iter().map(failures).fold(0, u64::saturating_add);
+            if failures > 0 {
+                problem(format!("passed with {failures} failed operations"));
+            }
+            if !run.verdict.is_right() {
+                problem(format!("passed with wrong answers: {:?}", run.verdict));
+            }
+            if run.expected_rows != run.returned_rows && run.expected_rows.is_some() {
+                problem(format!(
+                    "passed with {:?} rows of {:?}",
+                    run.returned_rows, run.expected_rows
+                ));
+            }
+        }
+    }
+}
+
+fn failures(kind: &KindOutcome) -> u64 {
+    kind.failures.values().copied().fold(0, u64::saturating_add)
+}
+
+/// A kind's histogram is that of its steps.
+fn check_kind(kind: &KindOutcome, problem: &mut impl FnMut(String)) {
+    let histogram = match kind.histogram.decode() {
+        Ok(histogram) => histogram,
+        Err(error) => return problem(format!("{}: {error}", kind.name)),
+    };
+    if histogram.len() != kind.steps {
+        return problem(format!(
+            "{}: histogram of {} values, {} steps",
+            kind.name,
+            histogram.len(),
+            kind.steps
+        ));
+    }
+    if kind.steps == 0 {
+        return;
+    }
+    // A bucket is 10⁻³ of its value wide, and latencies below 1 µs are counted as 1 µs.
+    let near = |a: f64, b: f64| (a - b).abs() <= 1.0 + a.abs().max(b.abs()) * 2.0 * 10f64.powi(-i32::from(DIGITS));
+    let steps = kind.steps as f64;
+    let mean = kind.micros_sum / steps;
+    if !near(mean, histogram.mean()) {
+        problem(format!(
+            "{}: mean {mean:.1} µs, histogram's {:.1} µs",
+            kind.name,
+            histogram.mean()
+        ));
+    }
+    if !near(kind.micros_max as f64, histogram.max() as f64) {
+        problem(format!(
+            "{}: largest {} µs, histogram's {} µs",
+            kind.name,
+            kind.micros_max,
+            histogram.max()
+        ));
+    }
+    if kind.micros_square_sum * (1.0 + 1e-9) < kind.micros_sum * mean {
+        problem(format!(
+            "{}: sum of squares {} is too small",
+            kind.name, kind.micros_square_sum
+        ));
+    }
+}
+
+/// A run's kinds are the sums of its workers'.
+fn check_sums(run: &RunOutcome, problem: &mut impl FnMut(String)) {
+    let Ok(mut sums) = merge_kinds(run.workers.iter().map(|worker| worker.kinds.as_slice())) else {
+        return; // Reported with the kind whose histogram cannot be read.
+    };
+    let mut kinds = run.kinds.clone();
+    for side in [&mut sums, &mut kinds] {
+        side.retain(|kind| {
+            *kind
+                != KindOutcome {
+                    name: kind.name.clone(),
+                    ..KindOutcome::default()
+                }
+        });
+        side.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    let names = |kinds: &[KindOutcome]| kinds.iter().map(|kind| kind.name.clone()).collect::<Vec<_>>();
+    if names(&sums) != names(&kinds) {
+        return problem(format!("kinds {:?}, workers' {:?}", names(&kinds), names(&sums)));
+    }
+    for (kind, sum) in kinds.iter().zip(&sums) {
+        let mut counts = |field: &str, found: u64, expected: u64| {
+            if found != expected {
+                problem(format!("{}: {found} {field}, workers' sum is {expected}", kind.name));
+            }
+        };
+        counts("operations", kind.operations, sum.operations);
+        counts("steps", kind.steps, sum.steps);
+        counts("rows", kind.rows, sum.rows);
+        counts("bytes", kind.bytes, sum.bytes);
+        counts("µs at most", kind.micros_max, sum.micros_max);
+        counts("failures", failures(kind), failures(sum));
+        let near = |a: f64, b: f64| (a - b).abs() <= 1.0 + a.abs() * 1e-9;
+        if !near(kind.micros_sum, sum.micros_sum) || !near(kind.micros_square_sum, sum.micros_square_sum) {
+            problem(format!(
+                "{}: {} µs in all, workers' sum is {}",
+                kind.name, kind.micros_sum, sum.micros_sum
+            ));
+        }
+        let same = matches!((kind.histogram.decode(), sum.histogram.decode()), (Ok(a), Ok(b)) if a == b);
+        if !same {
+            problem(format!("{}: histogram is not the sum of the workers'", kind.name));
+        }
+    }
+}
+
+/// Every run of the suite has an outcome for every party, once in each repeat, and no other run has.
+fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
+    let mut outcomes: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for run in &bundle.runs {
+        outcomes
+            .entry((&run.experiment, &run.label))
+            .or_default()
+            .insert(run.party);
+        if !seen.insert((&run.experiment, &run.label, run.party, run.repeat)) {
+            problems.push(Problem::new(place(bundle, run), "there twice"));
+        }
+    }
+    for experiment in bundle
+        .suite
+        .experiments
+        .iter()
+        .filter(|experiment| experiment.unavailable.is_none())
+    {
+        for stage in &experiment.stages {
+            let Stage::Run(run) = stage else { continue };
+            let parties = outcomes
+                .remove(&(experiment.id.as_str(), run.label.as_str()))
+                .unwrap_or_default();
+            for (index, party) in bundle
+                .parties
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| !parties.contains(index))
+            {
+                let place = format!("{} {} on {}", experiment.id, run.label, party.name);
+                problems.push(Problem::new(place, format!("no outcome (party {index})")));
+            }
+        }
+    }
+    for (experiment, label) in outcomes.into_keys() {
+        problems.push(Problem::new(format!("{experiment} {label}"), "not in the suite"));
+    }
+}
