@@ -4,7 +4,7 @@ pub mod table;
 pub mod values;
 
 use crate::outcome::Skew;
-use crate::plan::{Run, Workload};
+use crate::plan::{Activity, Run, Workload};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -21,14 +21,20 @@ pub struct Written {
 
 /// State shared by the clients of one worker process, kept from run to run.
 #[derive(Default)]
-pub struct Shared {}
+pub struct Shared {
+    /// The social network, if there is one.
+    pub social: crate::social::State,
+}
 
 impl Shared {
     /// Told before the clients of a run are made. `written` is what the run's table holds.
     ///
     /// # Errors
     /// A corpus that cannot be read, a key space too large for this machine.
-    pub fn prepare(&self, _run: &Run, _worker: u32, _workers: u32, _written: &[Written]) -> anyhow::Result<()> {
+    pub fn prepare(&self, run: &Run, worker: u32, workers: u32, _written: &[Written]) -> anyhow::Result<()> {
+        if let Activity::Social(social) = &run.activity {
+            self.social.prepare(social, worker, workers)?;
+        }
         Ok(())
     }
 }

@@ -1,0 +1,460 @@
+//! Who is whose friend and who has invited whom: what reads must show, and who may be acted on.
+//!
+//! Terms: a *tie* is one column: friend or inviter `other` in the row of `user`. A *change* is one write of a tie. It is
+//! *settled* once it has been acknowledged, and in doubt until then; for ever if it failed.
+//!
+//! The rule, for each tie: a read must show what the last change made of it if that was acknowledged before the read was
+//! sent. If a change was under way or began later, either is right. BG's validation phase finds the same from logs, by
+//! looking for a count that any order of overlapping updates explains; here each tie is judged by itself, while the run
+//! goes on, so that two wrongs never make a right count.
+//!
+//! Invariants:
+//! * A tie has at most one change under way: whoever changes ties between two users has *reserved* both of them.
+//!   BG's clients likewise never emulate one member twice at a time. Reading needs no reservation.
+//! * Only users of this worker's block are changed, and with each other only; nobody else changes them.
+//! * `changed_at` is in ticks of `clock`, which ticks with every acknowledgement. A read that noted the clock at `t`
+//!   before it was sent was sent after every acknowledgement with a tick up to `t`.
+//! * No lock is held while another one is taken, or while anything is awaited.
+//!
+//! A change that begins after a read was answered and before it is judged lets the read pass unjudged in that tie: the
+//! ledger may miss an error in such a moment, and never sees one where there is none.
+
+use super::network::Network;
+use crate::activity::Verdict;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Parts with a lock each: more than the threads of any worker.
+const SHARDS: usize = 64;
+/// Users looked at before an update gives up on finding one to act on.
+const PROBES: u64 = 64;
+/// Users in the list of those who may have invitations; it is a hint, and older ones are forgotten.
+const INVITED_MAX: usize = 1 << 16;
+/// Ties of one user that are no more and remembered, only to call a read stale rather than unexpected.
+const PAST_TIES_MAX: usize = 4096;
+/// A change that is in doubt.
+const IN_DOUBT: u64 = u64::MAX;
+
+/// One of a user's two lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// Friends.
+    Confirmed,
+    /// Inviters.
+    Pending,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Tie {
+    other: u64,
+    /// What the last change makes of it.
+    present: bool,
+    /// Whether it has ever been there.
+    ever: bool,
+    /// Tick of the last change's acknowledgement; zero if it is as loaded, [`IN_DOUBT`] before and without it.
+    changed_at: u64,
+}
+
+impl Tie {
+    fn settled(&self) -> bool {
+        self.changed_at != IN_DOUBT
+    }
+}
+
+/// Both lists of a user, ascending by the other user.
+#[derive(Debug, Default)]
+struct Member {
+    confirmed: Vec<Tie>,
+    pending: Vec<Tie>,
+    /// Whether somebody has reserved this user.
+    reserved: bool,
+}
+
+impl Member {
+    fn list(&self, list: List) -> &Vec<Tie> {
+        match list {
+            List::Confirmed => &self.confirmed,
+            List::Pending => &self.pending,
+        }
+    }
+
+    fn list_mut(&mut self, list: List) -> &mut Vec<Tie> {
+        match list {
+            List::Confirmed => &mut self.confirmed,
+            List::Pending => &mut self.pending,
+        }
+    }
+
+    /// Whether this side knows for sure that there is nothing between the two.
+    fn is_stranger(&self, other: u64) -> bool {
+        [&self.confirmed, &self.pending]
+            .into_iter()
+            .all(|ties| match find(ties, other) {
+                Ok(at) => ties.get(at).is_some_and(|tie| tie.settled() && !tie.present),
+                Err(_) => true,
+            })
+    }
+}
+
+fn find(ties: &[Tie], other: u64) -> Result<usize, usize> {
+    ties.binary_search_by_key(&other, |tie| tie.other)
+}
+
+/// What this worker knows of its users.
+#[derive(Debug)]
+pub struct Ledger {
+    network: Arc<Network>,
+    /// Users that this worker acts for.
+    block: Range<u64>,
+    clock: AtomicU64,
+    /// Users that have ever been reserved; all others are as loaded.
+    shards: Vec<Mutex<HashMap<u64, Member>>>,
+    /// Users that have got an invitation, oldest first. Some will have answered it already.
+    invited: Mutex<VecDeque<u64>>,
+}
+
+/// A read's result in one list, and room to work. Kept from read to read.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Users that the read showed.
+    pub users: Vec<u64>,
+    ring: Vec<u64>,
+}
+
+impl Ledger {
+    /// The ledger of one worker of a network that is as loaded.
+    pub fn new(network: Arc<Network>, worker: u32, workers: u32) -> Self {
+        let edge = |of: u32| (u128::from(network.users) * u128::from(of) / u128::from(workers.max(1))) as u64;
+        let block = edge(worker)..edge(worker.saturating_add(1));
+        Self {
+            network,
+            block,
+            clock: AtomicU64::new(0),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            invited: Mutex::default(),
+        }
+    }
+
+    /// Users that this worker acts for.
+    pub fn block(&self) -> Range<u64> {
+        self.block.clone()
+    }
+
+    /// To be noted before a read is sent, and given to [`Self::judge`].
+    pub fn now(&self) -> u64 {
+        self.clock.load(Ordering::SeqCst)
+    }
+
+    fn shard(&self, user: u64) -> &Mutex<HashMap<u64, Member>> {
+        &self.shards[user as usize % SHARDS]
+    }
+
+    /// Judges what a read, sent at `sent`, showed of a user's list.
+    pub fn judge(&self, user: u64, list: List, sent: u64, shown: &mut Shown, verdict: &mut Verdict) {
+        shown.users.sort_unstable();
+        let shard = self.shard(user).lock();
+        if let Some(member) = shard.get(&user) {
+            return compare(user, member.list(list).iter().copied(), sent, &shown.users, verdict);
+        }
+        // Nobody had reserved the user when this lock was taken, so nothing of another change can be in the answer.
+        drop(shard);
+        match list {
+            List::Confirmed => self.network.ring(user, &mut shown.ring),
+            List::Pending => shown.ring.clear(),
+        }
+        compare(
+            user,
+            shown.ring.iter().copied().map(loaded),
+            sent,
+            &shown.users,
+            verdict,
+        );
+    }
+
+    fn reserve(&self, user: u64) -> Option<Reserved<'_>> {
+        let mut shard = self.shard(user).lock();
+        let member = shard.entry(user).or_insert_with(|| {
+            let mut ring = Vec::with_capacity(self.network.friends as usize);
+            self.network.ring(user, &mut ring);
+            Member {
+                confirmed: ring.into_iter().map(loaded).collect(),
+                ..Member::default()
+            }
+        });
+        if std::mem::replace(&mut member.reserved, true) {
+            return None;
+        }
+        Some(Reserved { ledger: self, user })
+    }
+
+    /// The block's users from one on, around its end, as many as may be looked at.
+    fn probe(&self, user: u64) -> impl Iterator<Item = u64> + use<> {
+        let Range { start, end } = self.block;
+        let users = end - start;
+        (0..users.min(PROBES)).map(move |step| start + (user.saturating_sub(start) + step) % users)
+    }
+
+    /// Reserves a pair of strangers: an inviter, `wanted` if possible, and whom to invite.
+    pub fn strangers(&self, wanted: u64, chance: u64) -> Option<Pair<'_>> {
+        let inviter = self.probe(wanted).find_map(|user| self.reserve(user))?;
+        let users = self.block.end - self.block.start;
+        let first = self.block.start + chance % users.max(1);
+        let invitee = self
+            .probe(first)
+            .filter(|&user| user != inviter.user)
+            .find_map(|user| {
+                let invitee = self.reserve(user)?;
+                let strangers = inviter.with(|m| m.is_stranger(user)) && invitee.with(|m| m.is_stranger(inviter.user));
+                strangers.then_some(invitee)
+            })?;
+        Some(Pair {
+            user: invitee,
+            other: inviter,
+        })
+    }
+
+    /// Reserves a user with an invitation, `wanted` if possible, and the inviter.
+    pub fn invited(&self, wanted: u64) -> Option<Pair<'_>> {
+        if let Some(pair) = self.tied(wanted, List::Pending, u64::MAX) {
+            return Some(pair);
+        }
+        for _ in 0..PROBES {
+            let user = self.invited.lock().pop_front()?;
+            match self.tied(user, List::Pending, u64::MAX) {
+                Some(pair) => return Some(pair),
+                // Somebody is busy with it, or it has been answered: the latter are dropped when they come up again.
+                None if self.may_have_invitation(user) => self.note_invited(user),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Reserves two friends, one of them `wanted` if possible.
+    pub fn friends(&self, wanted: u64, chance: u64) -> Option<Pair<'_>> {
+        self.probe(wanted)
+            .find_map(|user| self.tied(user, List::Confirmed, chance))
+    }
+
+    /// Reserves a user and somebody who is for sure in the list and belongs to this worker.
+    fn tied(&self, user: u64, list: List, chance: u64) -> Option<Pair<'_>> {
+        let user = self.reserve(user)?;
+        let mut others: Vec<u64> = user.with(|member| {
+            let ties = member.list(list).iter().filter(|tie| tie.present && tie.settled());
+            ties.map(|tie| tie.other)
+                .filter(|other| self.block.contains(other))
+                .take(PROBES as usize)
+                .collect()
+        });
+        if !others.is_empty() {
+            let turn = (chance % others.len() as u64) as usize;
+            others.rotate_left(turn);
+        }
+        let other = others.into_iter().find_map(|other| self.reserve(other))?;
+        Some(Pair { user, other })
+    }
+
+    fn may_have_invitation(&self, user: u64) -> bool {
+        let shard = self.shard(user).lock();
+        shard
+            .get(&user)
+            .is_some_and(|m| m.pending.iter().any(|tie| tie.present && tie.settled()))
+    }
+
+    /// Remembers that a user has an invitation to answer.
+    pub fn note_invited(&self, user: u64) {
+        let mut invited = self.invited.lock();
+        if invited.len() >= INVITED_MAX {
+            invited.pop_front();
+        }
+        invited.push_back(user);
+    }
+}
+
+fn loaded(other: u64) -> Tie {
+    Tie {
+        other,
+        present: true,
+        ever: true,
+        changed_at: 0,
+    }
+}
+
+/// Compares ties with what was shown, both ascending.
+fn compare(user: u64, ties: impl Iterator<Item = Tie>, sent: u64, shown: &[u64], verdict: &mut Verdict) {
+    let mut shown = shown.iter().copied().peekable();
+    let unexpected = |other: u64, verdict: &mut Verdict| {
+        verdict.unexpected += 1;
+        verdict.example(|| format!("user {user}: {other} is listed and has never been, or is listed twice"));
+    };
+    for tie in ties {
+        while let Some(stranger) = shown.next_if(|&other| other < tie.other) {
+            unexpected(stranger, verdict);
+        }
+        let is_shown = shown.next_if_eq(&tie.other).is_some();
+        while let Some(twice) = shown.next_if_eq(&tie.other) {
+            unexpected(twice, verdict);
+        }
+        if tie.changed_at <= sent && is_shown != tie.present {
+            judge_tie(user, tie, sent, verdict);
+        }
+    }
+    for stranger in shown {
+        unexpected(stranger, verdict);
+    }
+}
+
+/// Notes a settled tie that was shown as it should not be.
+fn judge_tie(user: u64, tie: Tie, sent: u64, verdict: &mut Verdict) {
+    let Tie {
+        other,
+        present,
+        ever,
+        changed_at,
+    } = tie;
+    if changed_at == 0 && present {
+        verdict.missing += 1;
+        verdict.example(|| format!("user {user}: {other}, there since the load, is not listed"));
+    } else if present || ever {
+        verdict.stale += 1;
+        let what = if present {
+            "is not listed, and was added"
+        } else {
+            "is listed, and was deleted"
+        };
+        verdict.example(|| format!("user {user}: {other} {what} at tick {changed_at}, before the read at {sent}"));
+    } else {
+        verdict.unexpected += 1;
+        verdict.example(|| format!("user {user}: {other} is listed and has never been"));
+    }
+}
+
+/// A user whom nobody else may change until this is dropped.
+#[derive(Debug)]
+struct Reserved<'a> {
+    ledger: &'a Ledger,
+    user: u64,
+}
+
+impl Reserved<'_> {
+    /// Looks at the user. Nothing must be awaited or locked meanwhile.
+    fn with<T>(&self, look: impl FnOnce(&Member) -> T) -> T {
+        let shard = self.ledger.shard(self.user).lock();
+        look(shard.get(&self.user).unwrap_or(&Member::default()))
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(member) = self.ledger.shard(self.user).lock().get_mut(&self.user) {
+            member.reserved = false;
+        }
+    }
+}
+
+/// Two users whose ties with each other may be changed until this is dropped.
+#[derive(Debug)]
+pub struct Pair<'a> {
+    user: Reserved<'a>,
+    other: Reserved<'a>,
+}
+
+impl<'a> Pair<'a> {
+    /// Who is invited, has been invited, or ends the friendship.
+    pub fn user(&self) -> u64 {
+        self.user.user
+    }
+
+    /// The inviter, or the other friend.
+    pub fn other(&self) -> u64 {
+        self.other.user
+    }
+
+    /// Notes that the user's list is about to be changed. From now on either state is right.
+    pub fn change_user(&self, list: List, present: bool) -> Change<'a> {
+        self.user.ledger.begin(self.user(), list, self.other(), present)
+    }
+
+    /// The same for the other one's list.
+    pub fn change_other(&self, list: List, present: bool) -> Change<'a> {
+        self.other.ledger.begin(self.other(), list, self.user(), present)
+    }
+}
+
+impl Ledger {
+    fn begin(&self, user: u64, list: List, other: u64, present: bool) -> Change<'_> {
+        if let Some(member) = self.shard(user).lock().get_mut(&user) {
+            let ties = member.list_mut(list);
+            let tie = Tie {
+                other,
+                present,
+                ever: present,
+                changed_at: IN_DOUBT,
+            };
+            match find(ties, other) {
+                Ok(at) => {
+                    if let Some(old) = ties.get_mut(at) {
+                        *old = Tie {
+                            ever: old.ever || present,
+                            ..tie
+                        };
+                    }
+                }
+                Err(at) => {
+                    ties.insert(at, tie);
+                    forget_one(ties);
+                }
+            }
+        }
+        Change {
+            ledger: self,
+            user,
+            list,
+            other,
+        }
+    }
+}
+
+/// Drops the tie that ended longest ago if too many are remembered.
+fn forget_one(ties: &mut Vec<Tie>) {
+    if ties.len() <= PAST_TIES_MAX {
+        return;
+    }
+    let past = ties.iter().enumerate().filter(|(_, tie)| !tie.present && tie.settled());
+    if let Some((at, _)) = past.min_by_key(|(_, tie)| tie.changed_at) {
+        ties.remove(at);
+    }
+}
+
+/// A change under way. If it is dropped without having been acknowledged, its outcome stays in doubt: reads of that tie
+/// are no longer judged, and nobody acts on it again.
+#[derive(Debug)]
+#[must_use = "an unacknowledged change stays in doubt"]
+pub struct Change<'a> {
+    ledger: &'a Ledger,
+    user: u64,
+    list: List,
+    other: u64,
+}
+
+impl Change<'_> {
+    /// Notes that the server has acknowledged the change: reads sent from now on must show it.
+    pub fn acknowledge(self) {
+        let mut shard = self.ledger.shard(self.user).lock();
+        let Some(member) = shard.get_mut(&self.user) else {
+            return;
+        };
+        let ties = member.list_mut(self.list);
+        if let Ok(at) = find(ties, self.other)
+            && let Some(tie) = ties.get_mut(at)
+        {
+            tie.changed_at = self.ledger.clock.fetch_add(1, Ordering::SeqCst) + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
