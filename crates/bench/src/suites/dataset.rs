@@ -1,0 +1,84 @@
+//! A table and what it is filled with.
+
+use crate::plan::{KeyFormat, KeyOrder, Keys, Operation, Values, Workload};
+use crate::target::{Compression, TableSpec};
+
+/// A table, its keys and its values: what several runs of an experiment have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Dataset {
+    /// The table as it is made.
+    pub table: TableSpec,
+    /// Size of the key space: keys are numbers below it.
+    pub records: u64,
+    /// Their form.
+    pub format: KeyFormat,
+    /// What is written under them.
+    pub values: Values,
+}
+
+impl Dataset {
+    /// A table of one version and no compression, named after `name`. Padded keys that are too narrow for so many records
+    /// (above the document's own size) are widened.
+    pub fn new(name: &str, records: u64, format: KeyFormat, values: Values) -> Self {
+        let table = TableSpec {
+            name: format!("bench-{name}"),
+            families: families(&values),
+            max_versions: 1,
+            splits: Vec::new(),
+            compression: Compression::None,
+            in_memory: false,
+            block_bytes: None,
+        };
+        let format = match format {
+            KeyFormat::Padded { digits } => KeyFormat::Padded {
+                digits: digits.max(digits_of(records)),
+            },
+            other => other,
+        };
+        Self {
+            table,
+            records,
+            format,
+            values,
+        }
+    }
+
+    /// With a compression.
+    pub fn compressed(mut self, compression: Compression) -> Self {
+        self.table.compression = compression;
+        self
+    }
+
+    /// One kind of operation on it.
+    pub fn only(&self, operation: Operation, order: KeyOrder) -> Workload {
+        self.mix(vec![(operation, 1.0)], order)
+    }
+
+    /// Several kinds of operation on it.
+    pub fn mix(&self, mix: Vec<(Operation, f64)>, order: KeyOrder) -> Workload {
+        Workload {
+            table: self.table.name.clone(),
+            mix,
+            keys: Keys {
+                records: self.records,
+                order,
+                format: self.format.clone(),
+            },
+            values: self.values.clone(),
+            verify: true,
+        }
+    }
+}
+
+/// Decimal digits of the largest key number.
+fn digits_of(records: u64) -> u8 {
+    records
+        .saturating_sub(1)
+        .checked_ilog10()
+        .map_or(1, |log| log as u8 + 1)
+}
+
+/// The families that a table of such values needs.
+fn families(values: &Values) -> Vec<String> {
+    (0..values.families.max(1)).map(|i| format!("f{i}")).collect()
+}

@@ -1,0 +1,176 @@
+//! How large an experiment is: the document's own size, a multiple of it, or quick.
+//!
+//! The document's size is multiplied in data volume and in the number of operations; client counts and value sizes stay,
+//! because they are what the experiment is about. Quick has counts of its own and ends runs by time.
+
+use super::SuiteOptions;
+use crate::plan::{Disruption, OpenLoop, Stop, ValueSource, Values};
+
+/// Client write buffer of the documents' loads: 12 MB for both systems.
+pub(super) const BUFFER_BYTES: u64 = 12_000_000;
+
+/// Buffer of quick loads. A run of one second would end before clients had filled 12 MB each: at 24 clients and 20 MB/s,
+/// the first full buffer would be sent after 14 s.
+const QUICK_BUFFER_BYTES: u64 = 256 * 1024;
+
+/// Clients of quick runs, unless their number is the experiment. More of them only queue on two cores.
+const QUICK_CLIENTS_MAX: u32 = 64;
+
+/// Operations due per second in quick open loops: well below what one server on two shared cores answers, because above
+/// it an open loop measures nothing but the length of the run.
+const QUICK_RATE: f64 = 2_000.0;
+
+/// Seconds of rest between runs, which the 2010 evaluation had as well.
+const PAUSE_SECONDS: f64 = 60.0;
+
+/// The chosen size, and what else the options say.
+pub(super) struct Sizing {
+    scale: f64,
+    /// Whether quick sizes are meant.
+    pub quick: bool,
+    corpus: Option<String>,
+    /// Seed that runs derive theirs from.
+    pub seed: u64,
+    kill_command: Option<String>,
+}
+
+impl Sizing {
+    pub fn new(options: &SuiteOptions) -> Self {
+        Self {
+            // Also turns NaN into a number; every count has a floor of its own.
+            scale: options.scale.max(1e-9),
+            quick: options.quick,
+            corpus: options.corpus.clone(),
+            seed: options.seed,
+            kill_command: options.kill_command.clone().filter(|c| !c.trim().is_empty()),
+        }
+    }
+
+    /// Rows or operations: the document's number to scale, or quick's.
+    pub fn count(&self, document: u64, quick: u64) -> u64 {
+        if self.quick {
+            return quick;
+        }
+        // Exact for the document's own size; f64 would round its larger counts.
+        if self.scale == 1.0 {
+            return document;
+        }
+        (document as f64 * self.scale).round().max(1_000.0) as u64
+    }
+
+    /// Clients of a run whose number is not the experiment.
+    pub fn clients(&self, document: u32) -> u32 {
+        if self.quick {
+            document.min(QUICK_CLIENTS_MAX)
+        } else {
+            document
+        }
+    }
+
+    /// End of a run: the document's number of operations to scale; quick runs end by time.
+    pub fn operations_or(&self, document: u64, quick_seconds: f64) -> Stop {
+        if self.quick {
+            Stop::Seconds(quick_seconds)
+        } else {
+            Stop::Operations(self.count(document, 0))
+        }
+    }
+
+    /// End of a run that is timed in the document too. Time is scaled down with the volume, but never below ten seconds,
+    /// and never up: longer runs say nothing new.
+    pub fn seconds(&self, document: f64, quick: f64) -> Stop {
+        if self.quick {
+            Stop::Seconds(quick)
+        } else {
+            Stop::Seconds((document * self.scale.min(1.0)).max(10.0_f64.min(document)))
+        }
+    }
+
+    /// Warm-up of a run that ends by time.
+    pub fn warmup(&self, stop: Stop) -> f64 {
+        match (stop, self.quick) {
+            (Stop::Operations(_), _) => 0.0,
+            (Stop::Seconds(_), true) => 0.3,
+            (Stop::Seconds(seconds), false) => (seconds * 0.1).clamp(1.0, 30.0),
+        }
+    }
+
+    /// Client write buffer.
+    pub fn buffer_bytes(&self) -> u64 {
+        if self.quick { QUICK_BUFFER_BYTES } else { BUFFER_BYTES }
+    }
+
+    /// Rest after a flush.
+    pub fn pause_seconds(&self) -> f64 {
+        if self.quick {
+            0.2
+        } else {
+            PAUSE_SECONDS * self.scale.clamp(0.05, 1.0)
+        }
+    }
+
+    /// Rate of an open loop. Away from quick it is the user's business to know what the servers bear; this is about half
+    /// of what one server of 2010 answered in the documents that give a figure.
+    pub fn open_loop(&self) -> OpenLoop {
+        OpenLoop {
+            per_second: if self.quick { QUICK_RATE } else { 10_000.0 },
+            poisson: true,
+        }
+    }
+
+    /// Pulls servers in the middle of a run. The command is told what to pull through its environment.
+    pub fn disruption(&self, at_seconds: f64, role: &str, servers: u32) -> Option<Disruption> {
+        let command = self.kill_command.as_ref()?;
+        Some(Disruption {
+            at_seconds,
+            command: format!("export STELE_BENCH_PULL={role} STELE_BENCH_PULL_COUNT={servers}; {command}"),
+        })
+    }
+
+    /// One value of so many random bytes in each row.
+    pub fn random(&self, bytes: u32) -> Values {
+        Values {
+            bytes,
+            bytes_max: None,
+            source: ValueSource::Incompressible,
+            columns: 1,
+            families: 0,
+        }
+    }
+
+    /// One value cut from the corpus; random bytes without one.
+    pub fn text(&self, bytes: u32) -> Values {
+        let source = match &self.corpus {
+            Some(path) => ValueSource::Corpus { path: path.clone() },
+            None => ValueSource::Incompressible,
+        };
+        Values {
+            source,
+            ..self.random(bytes)
+        }
+    }
+
+    /// What to say where the document's values were text.
+    pub fn text_difference(&self) -> &'static str {
+        match self.corpus {
+            Some(_) => "Values are cut from the corpus that was named, not from the document's 200 MB of Wikipedia.",
+            None => {
+                "Values are incompressible: no corpus was named. The document cut them from 200 MB of Wikipedia, so \
+                     its systems wrote and cached less than the stated volume."
+            }
+        }
+    }
+
+    /// What to say of the size, if it is not the document's.
+    pub fn size_difference(&self) -> Option<String> {
+        if self.quick {
+            return Some(format!(
+                "Quick size: runs of about a second on small tables, at most {QUICK_CLIENTS_MAX} clients unless their \
+                 number is the experiment, write buffers of {} KiB instead of 12 MB. All data fits in memory, so the \
+                 document's ratio of data to memory is not kept.",
+                QUICK_BUFFER_BYTES / 1024
+            ));
+        }
+        (self.scale != 1.0).then(|| format!("Volume and number of operations are {} of the document's.", self.scale))
+    }
+}
