@@ -1,0 +1,381 @@
+//! Cell blocks in the layout of HBase's `KeyValueCodec`: cells one after another, without count or trailer.
+//!
+//! | bytes | field, big-endian |
+//! |---|---|
+//! | 4 | bytes that follow: 8 + key + value |
+//! | 4 | bytes of the key: 12 + row + family + qualifier |
+//! | 4 | bytes of the value |
+//! | 2, n | row |
+//! | 1, n | family |
+//! | n | qualifier, what is left of the key |
+//! | 8 | timestamp |
+//! | 1 | type |
+//! | n | value |
+
+use crate::WireError;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// Timestamp that stands for the server's own time.
+pub const LATEST: i64 = i64::MAX;
+
+/// Bytes of a cell besides row, family, qualifier and value.
+pub const CELL_OVERHEAD_BYTES: usize = 4 + KEY_AND_VALUE_LENGTHS + KEY_OVERHEAD;
+
+/// Longest row, from its 16-bit length in Java.
+pub const ROW_BYTES_MAX: usize = i16::MAX as usize;
+
+/// Longest family, from its 8-bit length in Java.
+pub const FAMILY_BYTES_MAX: usize = i8::MAX as usize;
+
+/// Longest qualifier or value: far above HBase's own limit of 10 MiB for a cell, and no sum of lengths overflows.
+pub const PART_BYTES_MAX: usize = 1 << 29;
+
+const KEY_AND_VALUE_LENGTHS: usize = 8;
+/// Lengths of row and family, timestamp, type.
+const KEY_OVERHEAD: usize = 2 + 1 + 8 + 1;
+
+/// What a cell does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CellType {
+    /// Holds a value.
+    Put = 4,
+    /// Deletes one version of its column.
+    Delete = 8,
+    /// Deletes the cells of its family that have its timestamp.
+    DeleteFamilyVersion = 10,
+    /// Deletes all versions of its column up to its timestamp.
+    DeleteColumn = 12,
+    /// Deletes all cells of its family up to its timestamp.
+    DeleteFamily = 14,
+}
+
+impl CellType {
+    fn from_code(code: u8) -> Result<Self, WireError> {
+        Ok(match code {
+            4 => Self::Put,
+            8 => Self::Delete,
+            10 => Self::DeleteFamilyVersion,
+            12 => Self::DeleteColumn,
+            14 => Self::DeleteFamily,
+            other => {
+                let expected = "4, 8, 10, 12 or 14";
+                return Err(WireError::unexpected("type of a cell", expected, other.to_string()));
+            }
+        })
+    }
+}
+
+/// A cell; its parts are slices of the block it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// Row key.
+    pub row: Bytes,
+    /// Family.
+    pub family: Bytes,
+    /// Qualifier.
+    pub qualifier: Bytes,
+    /// In ms, unless the writer gave another one.
+    pub timestamp: i64,
+    /// What it does.
+    pub kind: CellType,
+    /// Value.
+    pub value: Bytes,
+}
+
+/// A cell to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct CellRef<'a> {
+    /// Row key, at most [`ROW_BYTES_MAX`].
+    pub row: &'a [u8],
+    /// Family, at most [`FAMILY_BYTES_MAX`].
+    pub family: &'a [u8],
+    /// Qualifier.
+    pub qualifier: &'a [u8],
+    /// [`LATEST`] for the server's time.
+    pub timestamp: i64,
+    /// What it does.
+    pub kind: CellType,
+    /// Value.
+    pub value: &'a [u8],
+}
+
+impl CellRef<'_> {
+    /// Bytes that it takes in a block.
+    pub fn encoded_len(&self) -> usize {
+        CELL_OVERHEAD_BYTES + self.row.len() + self.family.len() + self.qualifier.len() + self.value.len()
+    }
+
+    /// Appends it to a block.
+    ///
+    /// # Errors
+    /// A part longer than its length field can say. Nothing has been appended then.
+    pub fn encode(&self, out: &mut BytesMut) -> Result<(), WireError> {
+        at_most("row of a cell", self.row, ROW_BYTES_MAX)?;
+        at_most("family of a cell", self.family, FAMILY_BYTES_MAX)?;
+        at_most("qualifier of a cell", self.qualifier, PART_BYTES_MAX)?;
+        at_most("value of a cell", self.value, PART_BYTES_MAX)?;
+        let key = KEY_OVERHEAD + self.row.len() + self.family.len() + self.qualifier.len();
+        // One reservation, so that what follows does not check for room each time anew.
+        out.reserve(self.encoded_len());
+        out.put_u32((KEY_AND_VALUE_LENGTHS + key + self.value.len()) as u32);
+        out.put_u32(key as u32);
+        out.put_u32(self.value.len() as u32);
+        out.put_u16(self.row.len() as u16);
+        out.put_slice(self.row);
+        out.put_u8(self.family.len() as u8);
+        out.put_slice(self.family);
+        out.put_slice(self.qualifier);
+        out.put_i64(self.timestamp);
+        out.put_u8(self.kind as u8);
+        out.put_slice(self.value);
+        Ok(())
+    }
+}
+
+fn at_most(what: &'static str, bytes: &[u8], limit: usize) -> Result<(), WireError> {
+    if bytes.len() <= limit {
+        return Ok(());
+    }
+    let (limit, found) = (limit as u64, bytes.len() as u64);
+    Err(WireError::TooLong { what, limit, found })
+}
+
+/// Reads the cells of a block one after another. After an error it yields nothing more.
+#[derive(Debug, Clone, Default)]
+pub struct CellReader {
+    block: Bytes,
+}
+
+impl CellReader {
+    /// Of this block.
+    pub fn new(block: Bytes) -> Self {
+        Self { block }
+    }
+
+    /// Bytes that are left.
+    pub fn remaining(&self) -> usize {
+        self.block.len()
+    }
+
+    /// The next cell, which must be there.
+    ///
+    /// # Errors
+    /// Bytes that are not a cell, or none.
+    pub fn read(&mut self) -> Result<Cell, WireError> {
+        let result = self.decode();
+        if result.is_err() {
+            self.block.clear();
+        }
+        result
+    }
+
+    fn decode(&mut self) -> Result<Cell, WireError> {
+        let total = self.length("length of a cell")?;
+        let mut cell = take(&mut self.block, total, "cell")?;
+        let key_len = length(&mut cell, "length of a cell's key")?;
+        let value_len = length(&mut cell, "length of a cell's value")?;
+        let mut key = take(&mut cell, key_len, "key of a cell")?;
+        if cell.len() != value_len {
+            let (needed, found) = (value_len as u64, cell.len() as u64);
+            let what = "value of a cell";
+            return Err(if value_len > cell.len() {
+                WireError::Truncated { what, needed, found }
+            } else {
+                WireError::TooLong {
+                    what,
+                    limit: needed,
+                    found,
+                }
+            });
+        }
+        let row_len = number(&mut key, 2, "length of a row", Buf::get_u16)?;
+        let row = take(&mut key, usize::from(row_len), "row of a cell")?;
+        let family_len = number(&mut key, 1, "length of a family", Buf::get_u8)?;
+        let family = take(&mut key, usize::from(family_len), "family of a cell")?;
+        let qualifier_len = key.len().checked_sub(9).ok_or(WireError::Truncated {
+            what: "timestamp and type of a cell",
+            needed: 9,
+            found: key.len() as u64,
+        })?;
+        let qualifier = take(&mut key, qualifier_len, "qualifier of a cell")?;
+        let timestamp = number(&mut key, 8, "timestamp of a cell", Buf::get_i64)?;
+        let kind = CellType::from_code(number(&mut key, 1, "type of a cell", Buf::get_u8)?)?;
+        Ok(Cell {
+            row,
+            family,
+            qualifier,
+            timestamp,
+            kind,
+            value: cell,
+        })
+    }
+
+    fn length(&mut self, what: &'static str) -> Result<usize, WireError> {
+        length(&mut self.block, what)
+    }
+}
+
+impl Iterator for CellReader {
+    type Item = Result<Cell, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.block.is_empty()).then(|| self.read())
+    }
+}
+
+fn length(bytes: &mut Bytes, what: &'static str) -> Result<usize, WireError> {
+    Ok(number(bytes, 4, what, Buf::get_u32)? as usize)
+}
+
+fn number<T>(bytes: &mut Bytes, len: usize, what: &'static str, get: fn(&mut Bytes) -> T) -> Result<T, WireError> {
+    let (needed, found) = (len as u64, bytes.len() as u64);
+    if found < needed {
+        return Err(WireError::Truncated { what, needed, found });
+    }
+    Ok(get(bytes))
+}
+
+fn take(bytes: &mut Bytes, len: usize, what: &'static str) -> Result<Bytes, WireError> {
+    let (needed, found) = (len as u64, bytes.len() as u64);
+    if found < needed {
+        return Err(WireError::Truncated { what, needed, found });
+    }
+    Ok(bytes.split_to(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The bytes of one cell as HBase's own client sent them.
+    const SEEN: [u8; 33] = [
+        0, 0, 0, 29, 0, 0, 0, 19, 0, 0, 0, 2, 0, 1, b'a', 5, b'i', b'n', b'f', b'o', b'0', b'0', 0x7f, 0xff, 0xff,
+        0xff, 0xff, 0xff, 0xff, 0xff, 4, b'v', b'1',
+    ];
+
+    fn seen() -> CellRef<'static> {
+        CellRef {
+            row: b"a",
+            family: b"info0",
+            qualifier: b"0",
+            timestamp: LATEST,
+            kind: CellType::Put,
+            value: b"v1",
+        }
+    }
+
+    #[test]
+    fn a_cell_is_what_was_seen_on_the_wire() {
+        let mut out = BytesMut::new();
+        seen().encode(&mut out).unwrap();
+        assert_eq!(&out[..], &SEEN[..]);
+        assert_eq!(seen().encoded_len(), SEEN.len());
+        let mut reader = CellReader::new(Bytes::from_static(&SEEN));
+        let cell = reader.read().unwrap();
+        assert_eq!(
+            (&cell.row[..], &cell.qualifier[..], &cell.value[..]),
+            (&b"a"[..], &b"0"[..], &b"v1"[..])
+        );
+        assert_eq!(cell.timestamp, LATEST);
+        assert!(reader.next().is_none());
+    }
+
+    #[test]
+    fn every_shortened_cell_is_refused() {
+        for len in 1..SEEN.len() {
+            let mut reader = CellReader::new(Bytes::copy_from_slice(&SEEN[..len]));
+            assert!(reader.read().is_err(), "{len}");
+            assert!(reader.next().is_none());
+        }
+    }
+
+    #[test]
+    fn lengths_that_contradict_each_other_are_refused() {
+        for (at, value) in [
+            (3, 30),
+            (3, 28),
+            (7, 20),
+            (7, 18),
+            (11, 3),
+            (11, 1),
+            (13, 30),
+            (15, 40),
+            (30, 5),
+        ] {
+            let mut bytes = SEEN.to_vec();
+            bytes[at] = value;
+            bytes.push(0);
+            let first = CellReader::new(bytes.into()).next();
+            assert!(first.is_some_and(|c| c.is_err()), "byte {at} = {value}");
+        }
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_their_lengths_are_not_written() {
+        let long = vec![0; ROW_BYTES_MAX + 1];
+        let mut out = BytesMut::new();
+        assert!(CellRef { row: &long, ..seen() }.encode(&mut out).is_err());
+        assert!(
+            CellRef {
+                family: &long[..128],
+                ..seen()
+            }
+            .encode(&mut out)
+            .is_err()
+        );
+        assert!(out.is_empty());
+    }
+
+    fn any_kind() -> impl Strategy<Value = CellType> {
+        prop::sample::select(vec![
+            CellType::Put,
+            CellType::Delete,
+            CellType::DeleteFamilyVersion,
+            CellType::DeleteColumn,
+            CellType::DeleteFamily,
+        ])
+    }
+
+    fn any_cell() -> impl Strategy<Value = Cell> {
+        let bytes = |max| prop::collection::vec(any::<u8>(), 0..max).prop_map(Bytes::from);
+        (bytes(300), bytes(127), bytes(300), any::<i64>(), any_kind(), bytes(300)).prop_map(
+            |(row, family, qualifier, timestamp, kind, value)| Cell {
+                row,
+                family,
+                qualifier,
+                timestamp,
+                kind,
+                value,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn cells_survive_the_round_trip(cells in prop::collection::vec(any_cell(), 0..8)) {
+            let mut out = BytesMut::new();
+            for c in &cells {
+                let cell = CellRef {
+                    row: &c.row,
+                    family: &c.family,
+                    qualifier: &c.qualifier,
+                    timestamp: c.timestamp,
+                    kind: c.kind,
+                    value: &c.value,
+                };
+                cell.encode(&mut out).unwrap();
+            }
+            let read: Vec<Cell> = CellReader::new(out.freeze()).map(|c| c.unwrap()).collect();
+            prop_assert_eq!(read, cells);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for cell in CellReader::new(bytes.into()) {
+                if cell.is_err() { break; }
+            }
+        }
+    }
+}

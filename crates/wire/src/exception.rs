@@ -1,0 +1,78 @@
+//! Java classes of the exceptions that servers answer, as far as a client acts on them.
+//!
+//! The class decides what a client does: look the region up again, wait, open the scanner again, or give up. A class that
+//! a Java client cannot load is treated as [`DO_NOT_RETRY`], so only names of real classes make sense.
+
+/// The region is not (or no longer) served there.
+pub const NOT_SERVING_REGION: &str = "org.apache.hadoop.hbase.NotServingRegionException";
+/// The region has moved; the text says where to.
+pub const REGION_MOVED: &str = "org.apache.hadoop.hbase.exceptions.RegionMovedException";
+/// The region is being opened there.
+pub const REGION_OPENING: &str = "org.apache.hadoop.hbase.exceptions.RegionOpeningException";
+/// The region takes no writes until it has flushed or compacted.
+pub const REGION_TOO_BUSY: &str = "org.apache.hadoop.hbase.RegionTooBusyException";
+/// A quota is used up for the moment.
+pub const RPC_THROTTLING: &str = "org.apache.hadoop.hbase.quotas.RpcThrottlingException";
+/// The server's queue is full.
+pub const CALL_QUEUE_TOO_BIG: &str = "org.apache.hadoop.hbase.CallQueueTooBigException";
+/// The call waited in the server's queue for too long.
+pub const CALL_DROPPED: &str = "org.apache.hadoop.hbase.CallDroppedException";
+/// The row is not in the region that was named.
+pub const WRONG_REGION: &str = "org.apache.hadoop.hbase.regionserver.WrongRegionException";
+/// The server is going down.
+pub const SERVER_STOPPED: &str = "org.apache.hadoop.hbase.regionserver.RegionServerStoppedException";
+/// The server is going down at once.
+pub const SERVER_ABORTED: &str = "org.apache.hadoop.hbase.regionserver.RegionServerAbortedException";
+/// The server is coming up.
+pub const SERVER_NOT_RUNNING: &str = "org.apache.hadoop.hbase.ipc.ServerNotRunningYetException";
+/// The master is coming up.
+pub const PLEASE_HOLD: &str = "org.apache.hadoop.hbase.PleaseHoldException";
+/// It is not the master.
+pub const MASTER_NOT_RUNNING: &str = "org.apache.hadoop.hbase.MasterNotRunningException";
+/// Part of a batch was left out because its answer had become too large.
+pub const MULTI_TOO_LARGE: &str = "org.apache.hadoop.hbase.MultiActionResultTooLarge";
+/// To be sent again at once.
+pub const RETRY_IMMEDIATELY: &str = "org.apache.hadoop.hbase.RetryImmediatelyException";
+/// The scanner is not known: its lease has run out, or the server has restarted.
+pub const UNKNOWN_SCANNER: &str = "org.apache.hadoop.hbase.UnknownScannerException";
+/// A request to a scanner was lost or repeated.
+pub const OUT_OF_ORDER_SCANNER: &str = "org.apache.hadoop.hbase.exceptions.OutOfOrderScannerNextException";
+/// The scanner lost its files and must be opened again.
+pub const SCANNER_RESET: &str = "org.apache.hadoop.hbase.exceptions.ScannerResetException";
+/// The scanner's lease is gone.
+pub const LEASE: &str = "org.apache.hadoop.hbase.regionserver.LeaseException";
+/// Another try cannot help; the class that all such classes are derived from.
+pub const DO_NOT_RETRY: &str = "org.apache.hadoop.hbase.DoNotRetryIOException";
+/// The connection was opened wrongly.
+pub const FATAL_CONNECTION: &str = "org.apache.hadoop.hbase.ipc.FatalConnectionException";
+/// There is no such table.
+pub const TABLE_NOT_FOUND: &str = "org.apache.hadoop.hbase.TableNotFoundException";
+/// There is such a table.
+pub const TABLE_EXISTS: &str = "org.apache.hadoop.hbase.TableExistsException";
+/// The table is disabled.
+pub const TABLE_NOT_ENABLED: &str = "org.apache.hadoop.hbase.TableNotEnabledException";
+/// The table is not disabled.
+pub const TABLE_NOT_DISABLED: &str = "org.apache.hadoop.hbase.TableNotDisabledException";
+/// There is no such family.
+pub const NO_SUCH_FAMILY: &str = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException";
+
+/// Classes derived from [`DO_NOT_RETRY`] that are answered in places where nothing else says so: within a Multi.
+pub const DO_NOT_RETRY_CLASSES: [&str; 17] = [
+    DO_NOT_RETRY,
+    TABLE_NOT_FOUND,
+    TABLE_EXISTS,
+    TABLE_NOT_ENABLED,
+    TABLE_NOT_DISABLED,
+    NO_SUCH_FAMILY,
+    FATAL_CONNECTION,
+    "org.apache.hadoop.hbase.NamespaceNotFoundException",
+    "org.apache.hadoop.hbase.NamespaceExistException",
+    "org.apache.hadoop.hbase.InvalidFamilyOperationException",
+    "org.apache.hadoop.hbase.UnknownRegionException",
+    "org.apache.hadoop.hbase.exceptions.FailedSanityCheckException",
+    "org.apache.hadoop.hbase.exceptions.RequestTooBigException",
+    "org.apache.hadoop.hbase.exceptions.UnknownProtocolException",
+    "org.apache.hadoop.hbase.quotas.QuotaExceededException",
+    "org.apache.hadoop.hbase.quotas.SpaceLimitingException",
+    "org.apache.hadoop.hbase.security.AccessDeniedException",
+];

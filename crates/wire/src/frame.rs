@@ -1,0 +1,439 @@
+//! Frames: how requests and responses are cut out of a stream of bytes.
+//!
+//! ```text
+//! u32 length of what follows | varint length, header | varint length, message | cell block
+//! ```
+//!
+//! The message is missing when the header of a response has an exception; the cell block is as long as the header says.
+//! A client opens a connection with [`encode_preamble`], to which there is no answer.
+//!
+//! Invariant: a frame longer than the reader's limit is refused when its length has been read, before anything is
+//! allocated for it.
+
+use crate::WireError;
+use crate::messages::{CellBlockMeta, ConnectionHeader, RequestHeader, ResponseHeader};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message;
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
+
+/// First bytes of a connection for calls.
+pub const MAGIC: &[u8; 4] = b"HBas";
+
+/// Version that follows them.
+pub const VERSION: u8 = 0;
+
+/// Authentication "simple": the client says who it is, and is believed.
+pub const AUTH_SIMPLE: u8 = 80;
+
+/// Bytes before the connection header: magic, version, authentication, length.
+pub const PREAMBLE_BYTES: usize = 10;
+
+/// Largest connection header that is read: real ones have some 360 bytes, and attributes are small.
+pub const CONNECTION_HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// Largest request that HBase takes by default.
+pub const REQUEST_BYTES_MAX: usize = 256 << 20;
+
+/// Longest frame that can be written: lengths are signed in Java.
+pub const FRAME_BYTES_MAX: usize = i32::MAX as usize;
+
+const LENGTH_BYTES: usize = 4;
+
+/// A request taken apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// Its header.
+    pub header: RequestHeader,
+    /// Its message, of a type that the method decides.
+    pub message: Bytes,
+    /// Its cell block.
+    pub cells: Bytes,
+}
+
+/// A response taken apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response {
+    /// Its header.
+    pub header: ResponseHeader,
+    /// Its message, of a type that the method decides. Empty if the header has an exception.
+    pub message: Bytes,
+    /// Its cell block.
+    pub cells: Bytes,
+}
+
+/// Cells that are written behind a message.
+pub trait CellBlock {
+    /// Bytes that [`CellBlock::encode`] appends.
+    fn encoded_len(&self) -> usize;
+
+    /// Appends the cells.
+    ///
+    /// # Errors
+    /// Cells that cannot be written.
+    fn encode(&self, out: &mut BytesMut) -> Result<(), WireError>;
+}
+
+/// No cells.
+impl CellBlock for () {
+    fn encoded_len(&self) -> usize {
+        0
+    }
+
+    fn encode(&self, _out: &mut BytesMut) -> Result<(), WireError> {
+        Ok(())
+    }
+}
+
+/// Cells encoded before.
+impl CellBlock for Bytes {
+    fn encoded_len(&self) -> usize {
+        self.len()
+    }
+
+    fn encode(&self, out: &mut BytesMut) -> Result<(), WireError> {
+        out.put_slice(self);
+        Ok(())
+    }
+}
+
+/// Appends what a client sends first.
+pub fn encode_preamble(out: &mut BytesMut, header: &ConnectionHeader) {
+    out.put_slice(MAGIC);
+    out.put_u8(VERSION);
+    out.put_u8(AUTH_SIMPLE);
+    out.put_u32(header.encoded_len() as u32);
+    header.encode_raw(out);
+}
+
+/// Takes a preamble off the front of what a server has received; `None` if there is more to come.
+///
+/// # Errors
+/// Bytes that are not a preamble of this version with simple authentication.
+pub fn take_preamble(received: &mut BytesMut) -> Result<Option<ConnectionHeader>, WireError> {
+    let Some((opening, rest)) = received.split_at_checked(PREAMBLE_BYTES) else {
+        return Ok(None);
+    };
+    let expected = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], VERSION, AUTH_SIMPLE];
+    if !opening.starts_with(&expected) {
+        let found = opening.escape_ascii().to_string();
+        return Err(WireError::unexpected(
+            "preamble",
+            "HBas, version 0, simple authentication",
+            found,
+        ));
+    }
+    let mut length = opening.get(expected.len()..).unwrap_or_default();
+    let length = within(
+        "connection header",
+        u64::from(length.get_u32()),
+        CONNECTION_HEADER_BYTES_MAX,
+    )?;
+    if rest.len() < length {
+        return Ok(None);
+    }
+    received.advance(PREAMBLE_BYTES);
+    let header = received.split_to(length).freeze();
+    crate::messages::decode("ConnectionHeader", header).map(Some)
+}
+
+/// Appends a request with its cells. The header's `request_param` and `cell_block_meta` are set here.
+///
+/// # Errors
+/// Cells that cannot be written, or a frame that would be too long. `out` is as before then.
+pub fn encode_request(
+    out: &mut BytesMut,
+    mut header: RequestHeader,
+    message: &impl Message,
+    cells: &impl CellBlock,
+) -> Result<(), WireError> {
+    let cells_len = cells.encoded_len();
+    header.request_param = Some(true);
+    header.cell_block_meta = meta(cells_len);
+    encode(out, &header, Some(message), cells, cells_len)
+}
+
+/// Appends a response with its cells; `message` is absent if the header has an exception. The header's
+/// `cell_block_meta` is set here.
+///
+/// # Errors
+/// Cells that cannot be written, or a frame that would be too long. `out` is as before then.
+pub fn encode_response(
+    out: &mut BytesMut,
+    mut header: ResponseHeader,
+    message: Option<&impl Message>,
+    cells: &impl CellBlock,
+) -> Result<(), WireError> {
+    let cells_len = cells.encoded_len();
+    header.cell_block_meta = meta(cells_len);
+    encode(out, &header, message, cells, cells_len)
+}
+
+fn meta(cells_len: usize) -> Option<CellBlockMeta> {
+    (cells_len > 0).then_some(CellBlockMeta {
+        length: Some(cells_len as u32),
+    })
+}
+
+fn encode(
+    out: &mut BytesMut,
+    header: &impl Message,
+    message: Option<&impl Message>,
+    cells: &impl CellBlock,
+    cells_len: usize,
+) -> Result<(), WireError> {
+    let header_len = header.encoded_len();
+    let message_len = message.map(Message::encoded_len);
+    let delimited = |len: usize| encoded_len_varint(len as u64) + len;
+    let length = delimited(header_len) + message_len.map_or(0, delimited) + cells_len;
+    within("frame", length as u64, FRAME_BYTES_MAX)?;
+    let start = out.len();
+    out.reserve(LENGTH_BYTES + length);
+    out.put_u32(length as u32);
+    encode_varint(header_len as u64, out);
+    header.encode_raw(out);
+    if let Some(message) = message {
+        encode_varint(message_len.unwrap_or_default() as u64, out);
+        message.encode_raw(out);
+    }
+    if let Err(e) = cells.encode(out) {
+        out.truncate(start);
+        return Err(e);
+    }
+    debug_assert_eq!(
+        out.len() - start,
+        LENGTH_BYTES + length,
+        "a cell block is as long as it says"
+    );
+    Ok(())
+}
+
+/// Takes a whole frame off the front of what was received, without its length; `None` if there is more to come.
+///
+/// # Errors
+/// A frame of more than `limit` bytes. The stream cannot be read on.
+pub fn take_frame(received: &mut BytesMut, limit: usize) -> Result<Option<Bytes>, WireError> {
+    let Some(length) = frame_length(received, limit)? else {
+        return Ok(None);
+    };
+    if received.len() - LENGTH_BYTES < length {
+        return Ok(None);
+    }
+    received.advance(LENGTH_BYTES);
+    Ok(Some(received.split_to(length).freeze()))
+}
+
+/// Bytes that the frame at the front of what was received has in all, its length included; `None` if that is not known.
+///
+/// # Errors
+/// A frame of more than `limit` bytes.
+pub fn frame_bytes(received: &[u8], limit: usize) -> Result<Option<usize>, WireError> {
+    Ok(frame_length(received, limit)?.map(|length| LENGTH_BYTES + length))
+}
+
+fn frame_length(received: &[u8], limit: usize) -> Result<Option<usize>, WireError> {
+    let Some(length) = received.first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    within("frame", u64::from(u32::from_be_bytes(*length)), limit).map(Some)
+}
+
+/// Takes a frame from a client apart.
+///
+/// # Errors
+/// Bytes that are not a request.
+pub fn decode_request(mut frame: Bytes) -> Result<Request, WireError> {
+    let header = take_delimited("request header", &mut frame)?;
+    let header: RequestHeader = crate::messages::decode("RequestHeader", header)?;
+    let message = match header.request_param {
+        Some(true) => take_delimited("request message", &mut frame)?,
+        _ => Bytes::new(),
+    };
+    let cells = cell_block(&mut frame, header.cell_block_meta)?;
+    Ok(Request { header, message, cells })
+}
+
+/// Takes a frame from a server apart.
+///
+/// # Errors
+/// Bytes that are not a response.
+pub fn decode_response(mut frame: Bytes) -> Result<Response, WireError> {
+    let header = take_delimited("response header", &mut frame)?;
+    let header: ResponseHeader = crate::messages::decode("ResponseHeader", header)?;
+    let message = match header.exception {
+        Some(_) => Bytes::new(),
+        None => take_delimited("response message", &mut frame)?,
+    };
+    let cells = cell_block(&mut frame, header.cell_block_meta)?;
+    Ok(Response { header, message, cells })
+}
+
+fn take_delimited(what: &'static str, frame: &mut Bytes) -> Result<Bytes, WireError> {
+    let length = decode_varint(frame).map_err(|e| WireError::message(what, &e))?;
+    take(what, frame, length)
+}
+
+/// The cells that a header announces, which must be all that is left.
+fn cell_block(frame: &mut Bytes, meta: Option<CellBlockMeta>) -> Result<Bytes, WireError> {
+    let length = meta.and_then(|m| m.length).unwrap_or_default();
+    let cells = take("cell block", frame, u64::from(length))?;
+    within("what follows the cell block", frame.len() as u64, 0)?;
+    Ok(cells)
+}
+
+fn take(what: &'static str, frame: &mut Bytes, length: u64) -> Result<Bytes, WireError> {
+    let found = frame.len() as u64;
+    if found < length {
+        return Err(WireError::Truncated {
+            what,
+            needed: length,
+            found,
+        });
+    }
+    Ok(frame.split_to(length as usize))
+}
+
+fn within(what: &'static str, found: u64, limit: usize) -> Result<usize, WireError> {
+    let limit = limit as u64;
+    if found > limit {
+        return Err(WireError::TooLong { what, limit, found });
+    }
+    Ok(found as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{ExceptionResponse, GetProcedureResultRequest, UserInformation};
+    use proptest::prelude::*;
+
+    fn request(call_id: u32, cells: &'static [u8]) -> BytesMut {
+        let mut out = BytesMut::new();
+        let method_name = Some(Bytes::from_static(b"Get"));
+        let header = RequestHeader {
+            call_id: Some(call_id),
+            method_name,
+            ..RequestHeader::default()
+        };
+        let message = GetProcedureResultRequest { proc_id: 7 };
+        encode_request(&mut out, header, &message, &Bytes::from_static(cells)).unwrap();
+        out
+    }
+
+    #[test]
+    fn a_request_has_the_layout_of_the_documentation() {
+        let expected = [
+            &[0, 0, 0, 19, 13, 8, 5, 26, 3][..],
+            b"Get",
+            &[32, 1, 42, 2, 8, 2, 2, 8, 7],
+            b"zz",
+        ]
+        .concat();
+        assert_eq!(&request(5, b"zz")[..], &expected[..]);
+    }
+
+    #[test]
+    fn a_frame_is_taken_when_its_last_byte_is_there() {
+        let whole = request(5, b"cells");
+        for len in 0..whole.len() {
+            let mut part = BytesMut::from(&whole[..len]);
+            assert_eq!(take_frame(&mut part, 1000), Ok(None));
+            assert_eq!(part.len(), len);
+        }
+        let mut two = whole.clone();
+        two.extend_from_slice(&whole);
+        let first = take_frame(&mut two, 1000).unwrap().unwrap();
+        let request = decode_request(first).unwrap();
+        assert_eq!((request.header.call_id, &request.cells[..]), (Some(5), &b"cells"[..]));
+        assert_eq!(two, whole);
+    }
+
+    #[test]
+    fn a_frame_above_the_limit_is_refused_by_its_length() {
+        let mut received = BytesMut::from(&[0, 0, 1, 0][..]);
+        assert_eq!(frame_bytes(&received, 256), Ok(Some(260)));
+        assert_eq!(take_frame(&mut received, 256), Ok(None));
+        let refused = take_frame(&mut received, 255);
+        assert_eq!(
+            refused,
+            Err(WireError::TooLong {
+                what: "frame",
+                limit: 255,
+                found: 256
+            })
+        );
+    }
+
+    #[test]
+    fn a_response_with_an_exception_has_no_message() {
+        let exception = Some(ExceptionResponse {
+            exception_class_name: Some(crate::exception::NOT_SERVING_REGION.into()),
+            ..ExceptionResponse::default()
+        });
+        let header = ResponseHeader {
+            call_id: Some(9),
+            exception,
+            cell_block_meta: None,
+        };
+        let mut out = BytesMut::new();
+        encode_response(&mut out, header.clone(), None::<&GetProcedureResultRequest>, &()).unwrap();
+        let frame = take_frame(&mut out, 1000).unwrap().unwrap();
+        assert_eq!(decode_response(frame.clone()).unwrap().header, header);
+        let longer = [&frame[..], &[0]].concat();
+        assert!(decode_response(longer.into()).is_err(), "nothing may follow");
+    }
+
+    #[test]
+    fn a_preamble_survives_the_round_trip_and_others_are_refused() {
+        let header = ConnectionHeader {
+            user_info: Some(UserInformation {
+                effective_user: "u".into(),
+                real_user: None,
+            }),
+            service_name: Some("ClientService".into()),
+            ..ConnectionHeader::default()
+        };
+        let mut out = BytesMut::new();
+        encode_preamble(&mut out, &header);
+        for len in 0..out.len() {
+            assert_eq!(take_preamble(&mut BytesMut::from(&out[..len])), Ok(None));
+        }
+        let mut kerberos = out.clone();
+        kerberos[5] = 81;
+        assert!(take_preamble(&mut kerberos).is_err());
+        let mut long = out.clone();
+        long[6] = 1;
+        assert!(take_preamble(&mut long).is_err());
+        assert_eq!(take_preamble(&mut out), Ok(Some(header)));
+        assert!(out.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn requests_and_responses_survive_the_round_trip(
+            call_id: u32, cells in prop::collection::vec(any::<u8>(), 0..100), proc_id: u64,
+        ) {
+            let cells = Bytes::from(cells);
+            let message = GetProcedureResultRequest { proc_id };
+            let mut out = BytesMut::new();
+            let header = RequestHeader { call_id: Some(call_id), ..RequestHeader::default() };
+            encode_request(&mut out, header, &message, &cells).unwrap();
+            let header = ResponseHeader { call_id: Some(call_id), ..ResponseHeader::default() };
+            encode_response(&mut out, header, Some(&message), &cells).unwrap();
+            let request = decode_request(take_frame(&mut out, 1000).unwrap().unwrap()).unwrap();
+            let response = decode_response(take_frame(&mut out, 1000).unwrap().unwrap()).unwrap();
+            prop_assert_eq!(request.header.call_id, Some(call_id));
+            prop_assert_eq!(response.header.call_id, Some(call_id));
+            prop_assert_eq!((&request.message, &request.cells), (&response.message, &cells));
+            prop_assert_eq!(response.cells, cells);
+            prop_assert_eq!(GetProcedureResultRequest::decode(response.message).unwrap(), message);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode_request(bytes.clone().into());
+            let _ = decode_response(bytes.clone().into());
+            let _ = take_preamble(&mut BytesMut::from(&bytes[..]));
+            let _ = take_frame(&mut BytesMut::from(&bytes[..]), 1000);
+        }
+    }
+}

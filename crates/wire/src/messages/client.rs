@@ -1,0 +1,528 @@
+//! `ClientService`: reads and writes of rows.
+//!
+//! Where cells travel depends on the call: answers carry them in the cell block, a Mutate in the message, a Multi in the
+//! request's cell block. `associated_cell_count` says how many cells of the block belong to a result or mutation; the
+//! cells are taken in the order in which messages mention them.
+
+use super::basic::{NameBytesPair, RegionSpecifier, TimeRange};
+use bytes::Bytes;
+
+/// Service name in the connection header.
+pub const CLIENT_SERVICE: &str = "ClientService";
+
+/// Columns of one family.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Column {
+    /// The family.
+    #[prost(bytes = "bytes", required, tag = "1")]
+    pub family: Bytes,
+    /// Qualifiers; all when empty.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub qualifier: Vec<Bytes>,
+}
+
+/// A filter: the name of its Java class, and that class's own message.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Filter {
+    /// Class.
+    #[prost(bytes = "bytes", required, tag = "1")]
+    pub name: Bytes,
+    /// Message.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub serialized_filter: Option<Bytes>,
+}
+
+/// A comparator: the name of its Java class, and that class's own message.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Comparator {
+    /// Class.
+    #[prost(bytes = "bytes", required, tag = "1")]
+    pub name: Bytes,
+    /// Message.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub serialized_comparator: Option<Bytes>,
+}
+
+/// Class of the comparator that compares whole values.
+pub const BINARY_COMPARATOR: &str = "org.apache.hadoop.hbase.filter.BinaryComparator";
+
+/// Message of [`BINARY_COMPARATOR`].
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct BinaryComparator {
+    /// What is compared with.
+    #[prost(message, required, tag = "1")]
+    pub comparable: ByteArrayComparable,
+}
+
+/// Bytes to compare with.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ByteArrayComparable {
+    /// The bytes; none are an empty value.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub value: Option<Bytes>,
+}
+
+/// How two values must compare. In a [`Condition`] the given value stands left of the stored one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum CompareType {
+    /// `<`
+    Less = 0,
+    /// `<=`
+    LessOrEqual = 1,
+    /// `=`
+    Equal = 2,
+    /// `<>`
+    NotEqual = 3,
+    /// `>=`
+    GreaterOrEqual = 4,
+    /// `>`
+    Greater = 5,
+    /// Never.
+    NoOp = 6,
+}
+
+/// A read of one row.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Get {
+    /// The row.
+    #[prost(bytes = "bytes", required, tag = "1")]
+    pub row: Bytes,
+    /// Columns; all when empty.
+    #[prost(message, repeated, tag = "2")]
+    pub column: Vec<Column>,
+    /// Attributes that change how it is carried out.
+    #[prost(message, repeated, tag = "3")]
+    pub attribute: Vec<NameBytesPair>,
+    /// Cells that pass it.
+    #[prost(message, optional, tag = "4")]
+    pub filter: Option<Filter>,
+    /// Cells of these times.
+    #[prost(message, optional, tag = "5")]
+    pub time_range: Option<TimeRange>,
+    /// Newest versions of each column; one when absent.
+    #[prost(uint32, optional, tag = "6")]
+    pub max_versions: Option<u32>,
+    /// Whether blocks read are kept in the cache; true when absent.
+    #[prost(bool, optional, tag = "7")]
+    pub cache_blocks: Option<bool>,
+    /// Most columns of each family.
+    #[prost(uint32, optional, tag = "8")]
+    pub store_limit: Option<u32>,
+    /// Columns of each family left out before those.
+    #[prost(uint32, optional, tag = "9")]
+    pub store_offset: Option<u32>,
+    /// Only whether there is such a row.
+    #[prost(bool, optional, tag = "10")]
+    pub existence_only: Option<bool>,
+}
+
+/// Argument of `Get`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct GetRequest {
+    /// Region of the row.
+    #[prost(message, required, tag = "1")]
+    pub region: RegionSpecifier,
+    /// The read.
+    #[prost(message, required, tag = "2")]
+    pub get: Get,
+}
+
+/// A row as far as it was asked for. Its cells are in the cell block.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct RowResult {
+    /// Cells of the block that belong to it.
+    #[prost(int32, optional, tag = "2")]
+    pub associated_cell_count: Option<i32>,
+    /// Answer when only existence was asked for.
+    #[prost(bool, optional, tag = "3")]
+    pub exists: Option<bool>,
+    /// Whether it may lag behind.
+    #[prost(bool, optional, tag = "4")]
+    pub stale: Option<bool>,
+    /// Whether more of the row follows in the next result.
+    #[prost(bool, optional, tag = "5")]
+    pub partial: Option<bool>,
+}
+
+/// Answer of `Get`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct GetResponse {
+    /// The row; no cells if it does not exist.
+    #[prost(message, optional, tag = "1")]
+    pub result: Option<RowResult>,
+}
+
+/// Kinds of [`MutationProto`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum MutationType {
+    /// Bytes behind the stored value.
+    Append = 0,
+    /// A number added to the stored one.
+    Increment = 1,
+    /// Cells written.
+    Put = 2,
+    /// Cells deleted.
+    Delete = 3,
+}
+
+/// What a cell of a delete deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum DeleteType {
+    /// The version of that time, or the newest.
+    OneVersion = 0,
+    /// All versions of the column up to that time.
+    MultipleVersions = 1,
+    /// All cells of the family up to that time.
+    Family = 2,
+    /// All cells of the family of exactly that time.
+    FamilyVersion = 3,
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum Durability {
+    /// As the table says.
+    UseDefault = 0,
+    /// Without a log.
+    SkipWal = 1,
+    /// Before the log is written.
+    AsyncWal = 2,
+    /// When the log has left the process.
+    SyncWal = 3,
+    /// When the log is on disk.
+    FsyncWal = 4,
+}
+
+/// A change of one row.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MutationProto {
+    /// The row.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub row: Option<Bytes>,
+    /// Its kind.
+    #[prost(enumeration = "MutationType", optional, tag = "2")]
+    pub mutate_type: Option<i32>,
+    /// Cells, unless they are in the cell block.
+    #[prost(message, repeated, tag = "3")]
+    pub column_value: Vec<ColumnValue>,
+    /// Time of cells that have none of their own; the server's when absent.
+    #[prost(uint64, optional, tag = "4")]
+    pub timestamp: Option<u64>,
+    /// Attributes that change how it is carried out.
+    #[prost(message, repeated, tag = "5")]
+    pub attribute: Vec<NameBytesPair>,
+    /// When it is acknowledged.
+    #[prost(enumeration = "Durability", optional, tag = "6")]
+    pub durability: Option<i32>,
+    /// Of an increment or append: which cells it starts from.
+    #[prost(message, optional, tag = "7")]
+    pub time_range: Option<TimeRange>,
+    /// Cells of the block that belong to it.
+    #[prost(int32, optional, tag = "8")]
+    pub associated_cell_count: Option<i32>,
+    /// With the request's nonce group: makes an increment or append safe to repeat.
+    #[prost(uint64, optional, tag = "9")]
+    pub nonce: Option<u64>,
+}
+
+/// Cells of one family within a message.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ColumnValue {
+    /// The family.
+    #[prost(bytes = "bytes", required, tag = "1")]
+    pub family: Bytes,
+    /// Its cells.
+    #[prost(message, repeated, tag = "2")]
+    pub qualifier_value: Vec<QualifierValue>,
+}
+
+/// One cell within a message.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct QualifierValue {
+    /// Qualifier.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub qualifier: Option<Bytes>,
+    /// Value; of an increment, a big-endian 64-bit number.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub value: Option<Bytes>,
+    /// Time.
+    #[prost(uint64, optional, tag = "3")]
+    pub timestamp: Option<u64>,
+    /// Of a delete: what is deleted.
+    #[prost(enumeration = "DeleteType", optional, tag = "4")]
+    pub delete_type: Option<i32>,
+}
+
+/// What must hold for a mutation to be carried out.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Condition {
+    /// The row.
+    #[prost(bytes = "bytes", required, tag = "1")]
+    pub row: Bytes,
+    /// Family of the column that is compared.
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub family: Option<Bytes>,
+    /// Its qualifier.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub qualifier: Option<Bytes>,
+    /// How it must compare.
+    #[prost(enumeration = "CompareType", optional, tag = "4")]
+    pub compare_type: Option<i32>,
+    /// With what. Equal to an empty value also holds for a column that does not exist.
+    #[prost(message, optional, tag = "5")]
+    pub comparator: Option<Comparator>,
+    /// Cells of these times.
+    #[prost(message, optional, tag = "6")]
+    pub time_range: Option<TimeRange>,
+    /// Instead of column and comparator: holds if any cell of the row passes.
+    #[prost(message, optional, tag = "7")]
+    pub filter: Option<Filter>,
+}
+
+/// Argument of `Mutate`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MutateRequest {
+    /// Region of the row.
+    #[prost(message, required, tag = "1")]
+    pub region: RegionSpecifier,
+    /// The change.
+    #[prost(message, required, tag = "2")]
+    pub mutation: MutationProto,
+    /// What must hold first.
+    #[prost(message, optional, tag = "3")]
+    pub condition: Option<Condition>,
+    /// Names the client, for its nonces.
+    #[prost(uint64, optional, tag = "4")]
+    pub nonce_group: Option<u64>,
+}
+
+/// Answer of `Mutate`.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct MutateResponse {
+    /// New values of an increment or append.
+    #[prost(message, optional, tag = "1")]
+    pub result: Option<RowResult>,
+    /// Whether it was carried out: false if the condition did not hold.
+    #[prost(bool, optional, tag = "2")]
+    pub processed: Option<bool>,
+}
+
+/// One read or change among many.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Action {
+    /// Repeated in its result.
+    #[prost(uint32, optional, tag = "1")]
+    pub index: Option<u32>,
+    /// A change.
+    #[prost(message, optional, tag = "2")]
+    pub mutation: Option<MutationProto>,
+    /// A read.
+    #[prost(message, optional, tag = "3")]
+    pub get: Option<Get>,
+}
+
+/// Actions on one region.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegionAction {
+    /// The region.
+    #[prost(message, required, tag = "1")]
+    pub region: RegionSpecifier,
+    /// All or none, and all of one row.
+    #[prost(bool, optional, tag = "2")]
+    pub atomic: Option<bool>,
+    /// The actions.
+    #[prost(message, repeated, tag = "3")]
+    pub action: Vec<Action>,
+    /// What must hold first.
+    #[prost(message, optional, tag = "4")]
+    pub condition: Option<Condition>,
+}
+
+/// Argument of `Multi`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MultiRequest {
+    /// Actions by region.
+    #[prost(message, repeated, tag = "1")]
+    pub region_action: Vec<RegionAction>,
+    /// Names the client, for its nonces.
+    #[prost(uint64, optional, tag = "2")]
+    pub nonce_group: Option<u64>,
+}
+
+/// What came of one action: a result, or an exception.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ResultOrException {
+    /// The action's.
+    #[prost(uint32, optional, tag = "1")]
+    pub index: Option<u32>,
+    /// Cells of a read; empty for a change that was carried out.
+    #[prost(message, optional, tag = "2")]
+    pub result: Option<RowResult>,
+    /// Class and text of the exception.
+    #[prost(message, optional, tag = "3")]
+    pub exception: Option<NameBytesPair>,
+}
+
+/// What came of a [`RegionAction`], in the order of the request.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegionActionResult {
+    /// One for each action, in any order, unless `exception` is set.
+    #[prost(message, repeated, tag = "1")]
+    pub result_or_exception: Vec<ResultOrException>,
+    /// Why none of the actions was carried out.
+    #[prost(message, optional, tag = "2")]
+    pub exception: Option<NameBytesPair>,
+    /// Of an atomic or conditional action: whether it was carried out.
+    #[prost(bool, optional, tag = "3")]
+    pub processed: Option<bool>,
+}
+
+/// Answer of `Multi`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MultiResponse {
+    /// In the order of the request.
+    #[prost(message, repeated, tag = "1")]
+    pub region_action_result: Vec<RegionActionResult>,
+    /// As servers answer old clients.
+    #[prost(bool, optional, tag = "2")]
+    pub processed: Option<bool>,
+}
+
+/// How a scan reads files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ReadType {
+    /// As the server thinks best.
+    Default = 0,
+    /// In long runs.
+    Stream = 1,
+    /// By position.
+    Pread = 2,
+}
+
+/// A range of rows to read.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Scan {
+    /// Columns; all when empty.
+    #[prost(message, repeated, tag = "1")]
+    pub column: Vec<Column>,
+    /// Attributes that change how it is carried out.
+    #[prost(message, repeated, tag = "2")]
+    pub attribute: Vec<NameBytesPair>,
+    /// First row; of a reversed scan the last in the table's order. Empty for the end of the table it starts from.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub start_row: Option<Bytes>,
+    /// Where it stops; empty for the other end of the table.
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub stop_row: Option<Bytes>,
+    /// Cells that pass it.
+    #[prost(message, optional, tag = "5")]
+    pub filter: Option<Filter>,
+    /// Cells of these times.
+    #[prost(message, optional, tag = "6")]
+    pub time_range: Option<TimeRange>,
+    /// Newest versions of each column; one when absent.
+    #[prost(uint32, optional, tag = "7")]
+    pub max_versions: Option<u32>,
+    /// Whether blocks read are kept in the cache; true when absent.
+    #[prost(bool, optional, tag = "8")]
+    pub cache_blocks: Option<bool>,
+    /// Most cells of a result.
+    #[prost(uint32, optional, tag = "9")]
+    pub batch_size: Option<u32>,
+    /// Bytes after which a response ends.
+    #[prost(uint64, optional, tag = "10")]
+    pub max_result_size: Option<u64>,
+    /// Backwards.
+    #[prost(bool, optional, tag = "15")]
+    pub reversed: Option<bool>,
+    /// Rows of each response.
+    #[prost(uint32, optional, tag = "17")]
+    pub caching: Option<u32>,
+    /// Whether the user wants pieces of rows.
+    #[prost(bool, optional, tag = "18")]
+    pub allow_partial_results: Option<bool>,
+    /// Of a scan that goes on in the middle of a row: what it saw.
+    #[prost(uint64, optional, tag = "20")]
+    pub mvcc_read_point: Option<u64>,
+    /// Whether `start_row` itself is wanted; true when absent.
+    #[prost(bool, optional, tag = "21")]
+    pub include_start_row: Option<bool>,
+    /// Whether `stop_row` itself is wanted; false when absent.
+    #[prost(bool, optional, tag = "22")]
+    pub include_stop_row: Option<bool>,
+    /// How files are read.
+    #[prost(enumeration = "ReadType", optional, tag = "23")]
+    pub read_type: Option<i32>,
+}
+
+/// Argument of `Scan`: opens a scanner (`scan` is set), asks it for more, or closes it (`scanner_id` is set).
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ScanRequest {
+    /// Region, when it is opened.
+    #[prost(message, optional, tag = "1")]
+    pub region: Option<RegionSpecifier>,
+    /// What to read, when it is opened.
+    #[prost(message, optional, tag = "2")]
+    pub scan: Option<Scan>,
+    /// Which scanner, once it is open.
+    #[prost(uint64, optional, tag = "3")]
+    pub scanner_id: Option<u64>,
+    /// Most rows of the response; none on opening: no rows yet.
+    #[prost(uint32, optional, tag = "4")]
+    pub number_of_rows: Option<u32>,
+    /// Closes it.
+    #[prost(bool, optional, tag = "5")]
+    pub close_scanner: Option<bool>,
+    /// 0 for the first request after opening, then one more each time.
+    #[prost(uint64, optional, tag = "6")]
+    pub next_call_seq: Option<u64>,
+    /// Whether a row may be cut in pieces.
+    #[prost(bool, optional, tag = "7")]
+    pub client_handles_partials: Option<bool>,
+    /// Whether there may be responses without rows.
+    #[prost(bool, optional, tag = "8")]
+    pub client_handles_heartbeats: Option<bool>,
+    /// Extends the scanner's lease and does nothing else.
+    #[prost(bool, optional, tag = "10")]
+    pub renew: Option<bool>,
+    /// Rows after which the server closes the scanner by itself; zero for never.
+    #[prost(uint32, optional, tag = "11")]
+    pub limit_of_rows: Option<u32>,
+}
+
+/// Answer of `Scan`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ScanResponse {
+    /// Cells of the block that belong to each result.
+    #[prost(uint32, repeated, packed = "false", tag = "1")]
+    pub cells_per_result: Vec<u32>,
+    /// The scanner.
+    #[prost(uint64, optional, tag = "2")]
+    pub scanner_id: Option<u64>,
+    /// False when the whole scan is over.
+    #[prost(bool, optional, tag = "3")]
+    pub more_results: Option<bool>,
+    /// Lease of the scanner in ms.
+    #[prost(uint32, optional, tag = "4")]
+    pub ttl: Option<u32>,
+    /// Whether rows may lag behind.
+    #[prost(bool, optional, tag = "6")]
+    pub stale: Option<bool>,
+    /// For each result, whether its row goes on in the next one.
+    #[prost(bool, repeated, packed = "false", tag = "7")]
+    pub partial_flag_per_result: Vec<bool>,
+    /// False when the region is finished; the scanner is closed then.
+    #[prost(bool, optional, tag = "8")]
+    pub more_results_in_region: Option<bool>,
+    /// Says only that the server is still looking.
+    #[prost(bool, optional, tag = "9")]
+    pub heartbeat_message: Option<bool>,
+    /// What the scan sees.
+    #[prost(uint64, optional, tag = "11")]
+    pub mvcc_read_point: Option<u64>,
+}

@@ -1,0 +1,42 @@
+//! `ClientMetaService`: how a client that knows one server finds the others. Every server offers it.
+
+use super::basic::{RegionLocation, ServerName};
+
+/// Service name in the connection header.
+pub const CLIENT_META_SERVICE: &str = "ClientMetaService";
+
+/// A request, or an answer, without fields.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Empty {}
+
+/// Answer of `GetClusterId`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct GetClusterIdResponse {
+    /// Any text; HBase's own are UUIDs.
+    #[prost(string, optional, tag = "1")]
+    pub cluster_id: Option<String>,
+}
+
+/// Answer of `GetActiveMaster`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct GetActiveMasterResponse {
+    /// The master, if there is one.
+    #[prost(message, optional, tag = "1")]
+    pub server_name: Option<ServerName>,
+}
+
+/// Answer of `GetMetaRegionLocations`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct GetMetaRegionLocationsResponse {
+    /// The region of `hbase:meta`, and its read replicas.
+    #[prost(message, repeated, tag = "1")]
+    pub meta_locations: Vec<RegionLocation>,
+}
+
+/// Answer of `GetBootstrapNodes`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct GetBootstrapNodesResponse {
+    /// Servers that can be asked instead of this one.
+    #[prost(message, repeated, tag = "1")]
+    pub server_name: Vec<ServerName>,
+}
