@@ -1,12 +1,126 @@
-//! Driver for the HBase native RPC.
+//! Driver for HBase's native RPC, version 2.6, without ZooKeeper.
+//!
+//! `hbase://host:port` names any server of the cluster, master or not. Parameters of its own:
+//! * `timeout_ms=N`: how long each call may take; 60,000 as in HBase's client when absent.
+//!
+//! Like HBase's own client, and other than most drivers: one socket to each server, shared by all clients of a thread.
+//! Requests are written together and answers taken in any order, so that what is measured is the server.
+//!
+//! Rooms, from the bottom up: [`failure`] decides about retries; [`slots`] and [`socket`] carry calls; [`servers`],
+//! [`locations`] and [`cluster`] find servers; [`requests`] and [`rows`] translate; [`connection`], [`batch`], [`scan`]
+//! and [`admin`] do what a target must.
 
-use super::{Result, Target, TargetError, TargetUrl};
+use super::{Connection, Result, TableSpec, Target, TargetError, TargetUrl};
+use async_trait::async_trait;
+use cluster::Cluster;
 use std::sync::Arc;
+use std::time::Duration;
+
+mod admin;
+mod batch;
+mod cluster;
+mod connection;
+mod failure;
+mod locations;
+mod requests;
+mod rows;
+mod scan;
+mod servers;
+mod slots;
+mod socket;
+
+/// HBase's `hbase.rpc.timeout`.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Tables that the bench makes and drops have names that begin so; nobody else's table is ever touched.
+const TABLE_PREFIX: &str = "bench-";
+
+/// A cluster.
+#[derive(Debug)]
+struct HbaseTarget {
+    name: String,
+    /// `host:port` of the server that is asked first.
+    bootstrap: String,
+    timeout: Duration,
+}
 
 /// A target at this address.
 ///
 /// # Errors
 /// A parameter that it does not have.
-pub fn open(_url: &TargetUrl) -> Result<Arc<dyn Target>> {
-    Err(TargetError::Unsupported("hbase".into()))
+pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
+    let bad = |why: String| {
+        Err(TargetError::Unsupported(format!(
+            "target address {:?}: {why}",
+            url.text
+        )))
+    };
+    let Some(port) = url.port.filter(|_| !url.host.is_empty()) else {
+        return bad("hbase://host:port expected".into());
+    };
+    if !url.path.is_empty() {
+        return bad(format!("there is nothing at {:?}", url.path));
+    }
+    let mut timeout = CALL_TIMEOUT;
+    for (key, value) in &url.parameters {
+        match (key.as_str(), value.parse::<u32>()) {
+            ("name" | "party" | "lie", _) => {}
+            ("timeout_ms", Ok(ms)) if ms > 0 => timeout = Duration::from_millis(u64::from(ms)),
+            ("timeout_ms", _) => return bad(format!("{value:?} is not a number of milliseconds")),
+            _ => return bad(format!("no parameter {key:?}")),
+        }
+    }
+    let name = url.parameter("name").unwrap_or("hbase").to_owned();
+    Ok(Arc::new(HbaseTarget {
+        name,
+        bootstrap: format!("{}:{port}", url.host),
+        timeout,
+    }))
+}
+
+impl HbaseTarget {
+    fn cluster(&self) -> Cluster {
+        Cluster::new(self.bootstrap.clone(), self.timeout)
+    }
+}
+
+fn ours(table: &str) -> Result<()> {
+    if table.starts_with(TABLE_PREFIX) {
+        return Ok(());
+    }
+    Err(TargetError::Unsupported(format!(
+        "table {table:?}: only tables named {TABLE_PREFIX}… are made and dropped"
+    )))
+}
+
+#[async_trait]
+impl Target for HbaseTarget {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn create_table(&self, table: &TableSpec) -> Result<()> {
+        ours(&table.name)?;
+        Ok(admin::create_table(&self.cluster(), table).await?)
+    }
+
+    async fn drop_table(&self, name: &str) -> Result<()> {
+        ours(name)?;
+        Ok(admin::drop_table(&self.cluster(), name).await?)
+    }
+
+    async fn flush_table(&self, name: &str) -> Result<()> {
+        Ok(admin::flush_table(&self.cluster(), name).await?)
+    }
+
+    async fn connect(&self) -> Result<Arc<dyn Connection>> {
+        let cluster = Arc::new(self.cluster());
+        // Says at once if there is no such server.
+        cluster.cluster_id().await?;
+        Ok(Arc::new(connection::Connection::new(cluster)))
+    }
+
+    async fn describe(&self) -> Result<Vec<(String, String)>> {
+        Ok(admin::describe(&self.cluster()).await?)
+    }
 }

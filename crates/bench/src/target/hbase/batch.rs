@@ -1,0 +1,327 @@
+//! Many rows at once: the flush of a client's write buffer.
+//!
+//! Follows HBase's client: rows are grouped by region and server, a request is limited in bytes, a server gets at most two
+//! requests of a batch at a time and a region at most one, so writes of a row stay in order. What failed, and only that,
+//! is sent again: single rows, regions, or a whole request.
+
+use super::cluster::Cluster;
+use super::connection::forgets;
+use super::failure::{BackOff, Failure, Remedy};
+use super::locations::Region;
+use super::socket::Method;
+use crate::target::Put;
+use bytes::{Bytes, BytesMut};
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::collections::HashMap;
+use std::sync::Arc;
+use stele_wire::WireError;
+use stele_wire::cell::{CELL_OVERHEAD_BYTES, CellRef, CellType, LATEST};
+use stele_wire::frame::CellBlock;
+use stele_wire::messages::{
+    Action, MultiRequest, MultiResponse, MutationProto, MutationType, RegionAction, RegionActionResult,
+    RegionSpecifier, decode,
+};
+
+/// Bytes of one request: HBase's write buffer. Its client allows itself twice that.
+const REQUEST_BYTES: usize = 2 << 20;
+
+/// Requests of a batch that a server gets at a time: HBase's `hbase.client.max.perserver.tasks`.
+const LANES: usize = 2;
+
+/// Rows of one request: small rows make long messages around few bytes.
+const REQUEST_ROWS_MAX: usize = 10_000;
+
+const MULTI: Method = Method::named("Multi");
+
+/// Rows of one region, by their place in the batch.
+struct Group {
+    region: Arc<Region>,
+    rows: Vec<u32>,
+    bytes: usize,
+}
+
+/// A row that was not written, and why.
+struct Missed {
+    row: u32,
+    failure: Failure,
+}
+
+/// Writes all rows, or fails.
+pub async fn put_many(cluster: &Cluster, table: &str, puts: &[Put]) -> Result<(), Failure> {
+    let mut left: Vec<u32> = (0..puts.len() as u32).collect();
+    let mut back_off = BackOff::default();
+    while !left.is_empty() {
+        let missed = match group(cluster, table, puts, &left).await {
+            Ok(groups) => send(cluster, table, puts, groups).await,
+            Err(failure) => left
+                .iter()
+                .map(|row| Missed {
+                    row: *row,
+                    failure: failure.clone(),
+                })
+                .collect(),
+        };
+        let fatal = missed.iter().position(|m| m.failure.remedy() == Remedy::GiveUp);
+        let Some(worst) = missed.get(fatal.unwrap_or_default()) else {
+            break;
+        };
+        cluster.back_off(&mut back_off, worst.failure.clone()).await?;
+        left = missed.into_iter().map(|m| m.row).collect();
+        // Requests end in any order, and writes of a row must stay in theirs.
+        left.sort_unstable();
+    }
+    Ok(())
+}
+
+/// Groups rows by region, in order.
+async fn group(cluster: &Cluster, table: &str, puts: &[Put], rows: &[u32]) -> Result<Vec<Group>, Failure> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut by_name: HashMap<Bytes, usize> = HashMap::new();
+    let mut last: Option<usize> = None;
+    for row in rows {
+        let Some(put) = puts.get(*row as usize) else { continue };
+        let same = last.filter(|at| groups.get(*at).is_some_and(|g| g.region.contains(&put.key)));
+        let at = match same {
+            Some(at) => at,
+            None => {
+                let region = cluster.locate(table, &put.key).await?;
+                *by_name.entry(region.name.clone()).or_insert_with(|| {
+                    groups.push(Group {
+                        region,
+                        rows: Vec::new(),
+                        bytes: 0,
+                    });
+                    groups.len() - 1
+                })
+            }
+        };
+        last = Some(at);
+        if let Some(group) = groups.get_mut(at) {
+            group.rows.push(*row);
+            group.bytes += bytes_of(put);
+        }
+    }
+    Ok(groups)
+}
+
+/// Sends all groups: servers side by side, each in its lanes. Returns what was not written.
+async fn send(cluster: &Cluster, table: &str, puts: &[Put], groups: Vec<Group>) -> Vec<Missed> {
+    let mut lanes: HashMap<String, [(usize, Vec<Group>); LANES]> = HashMap::new();
+    for group in groups {
+        let of_server = lanes.entry(group.region.server.address().to_owned()).or_default();
+        if let Some((bytes, lane)) = of_server.iter_mut().min_by_key(|(bytes, _)| *bytes) {
+            *bytes += group.bytes;
+            lane.push(group);
+        }
+    }
+    let lanes = lanes.into_values().flatten().filter(|(_, lane)| !lane.is_empty());
+    let mut under_way: FuturesUnordered<_> = lanes.map(|(_, lane)| send_lane(cluster, table, puts, lane)).collect();
+    let mut missed = Vec::new();
+    while let Some(some) = under_way.next().await {
+        missed.extend(some);
+    }
+    missed
+}
+
+/// Sends the groups of a lane, one request after another.
+async fn send_lane(cluster: &Cluster, table: &str, puts: &[Put], lane: Vec<Group>) -> Vec<Missed> {
+    let mut missed = Vec::new();
+    let mut pieces: Vec<Piece<'_>> = Vec::new();
+    let (mut bytes, mut rows) = (0, 0);
+    for group in &lane {
+        let mut rest = &group.rows[..];
+        while !rest.is_empty() {
+            let fit = fitting(puts, rest, REQUEST_BYTES.saturating_sub(bytes), REQUEST_ROWS_MAX - rows);
+            // A row larger than a whole request travels alone.
+            let fit = if fit == 0 && pieces.is_empty() { 1 } else { fit };
+            let (now, later) = rest.split_at(fit.min(rest.len()));
+            rest = later;
+            if !now.is_empty() {
+                let of = |row: &u32| puts.get(*row as usize).map_or(0, bytes_of);
+                bytes += now.iter().map(of).sum::<usize>();
+                rows += now.len();
+                pieces.push(Piece {
+                    region: &group.region,
+                    rows: now,
+                });
+            }
+            if !rest.is_empty() {
+                send_request(cluster, table, puts, &pieces, &mut missed).await;
+                pieces.clear();
+                (bytes, rows) = (0, 0);
+            }
+        }
+    }
+    if !pieces.is_empty() {
+        send_request(cluster, table, puts, &pieces, &mut missed).await;
+    }
+    missed
+}
+
+/// How many of the first rows have room in a request.
+fn fitting(puts: &[Put], rows: &[u32], mut room: usize, most: usize) -> usize {
+    let fits = |row: &&u32| {
+        let bytes = puts.get(**row as usize).map_or(0, bytes_of);
+        let fits = bytes <= room;
+        room = room.saturating_sub(bytes);
+        fits
+    };
+    rows.iter().take(most).take_while(fits).count()
+}
+
+/// Bytes of a row's cells on the wire.
+fn bytes_of(put: &Put) -> usize {
+    let cell = |(f, q, v): &(Arc<str>, Bytes, Bytes)| CELL_OVERHEAD_BYTES + put.key.len() + f.len() + q.len() + v.len();
+    put.cells.iter().map(cell).sum()
+}
+
+/// Rows of one region in a request.
+struct Piece<'a> {
+    region: &'a Arc<Region>,
+    rows: &'a [u32],
+}
+
+/// Cells of a request, in the order of its actions.
+struct Cells<'a> {
+    puts: &'a [Put],
+    pieces: &'a [Piece<'a>],
+}
+
+impl<'a> Cells<'a> {
+    fn puts(&self) -> impl Iterator<Item = &'a Put> {
+        let puts = self.puts;
+        self.pieces
+            .iter()
+            .flat_map(|piece| piece.rows)
+            .filter_map(move |row| puts.get(*row as usize))
+    }
+}
+
+impl CellBlock for Cells<'_> {
+    fn encoded_len(&self) -> usize {
+        self.puts().map(bytes_of).sum()
+    }
+
+    fn encode(&self, out: &mut BytesMut) -> Result<(), WireError> {
+        for put in self.puts() {
+            for (family, qualifier, value) in &put.cells {
+                let (row, family) = (&*put.key, family.as_bytes());
+                let cell = CellRef {
+                    row,
+                    family,
+                    qualifier,
+                    timestamp: LATEST,
+                    kind: CellType::Put,
+                    value,
+                };
+                cell.encode(out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn send_request(cluster: &Cluster, table: &str, puts: &[Put], pieces: &[Piece<'_>], missed: &mut Vec<Missed>) {
+    let Some(first) = pieces.first() else { return };
+    let attempt = async {
+        let socket = first.region.server.socket().await?;
+        let call = socket.call(MULTI, &request(puts, pieces), &Cells { puts, pieces })?;
+        let response: MultiResponse = decode("MultiResponse", call.await?.message)?;
+        Ok::<_, Failure>(response)
+    };
+    let results = attempt.await.and_then(|response| aligned(response, pieces.len()));
+    let mut base = 0;
+    for (at, piece) in pieces.iter().enumerate() {
+        let before = missed.len();
+        match &results {
+            Ok(results) => judge(results.get(at), piece.rows, base, missed),
+            Err(failure) => miss(piece.rows, failure, missed),
+        }
+        base += piece.rows.len();
+        if missed
+            .get(before..)
+            .is_some_and(|new| new.iter().any(|m| forgets(&m.failure)))
+        {
+            cluster.forget(table, piece.region);
+        }
+    }
+}
+
+/// The results of regions, as many as there were asked for.
+fn aligned(response: MultiResponse, asked: usize) -> Result<Vec<RegionActionResult>, Failure> {
+    let results = response.region_action_result;
+    match results.len() == asked {
+        true => Ok(results),
+        false => Err(Failure::Protocol(format!(
+            "results of {} regions, {asked} expected",
+            results.len()
+        ))),
+    }
+}
+
+fn request(puts: &[Put], pieces: &[Piece<'_>]) -> MultiRequest {
+    let mut index = 0;
+    let mut action = |row: &u32| {
+        let put = puts.get(*row as usize)?;
+        let mutation = MutationProto {
+            row: Some(put.key.clone()),
+            mutate_type: Some(MutationType::Put as i32),
+            associated_cell_count: Some(put.cells.len() as i32),
+            ..MutationProto::default()
+        };
+        let this = index;
+        index += 1;
+        Some(Action {
+            index: Some(this),
+            mutation: Some(mutation),
+            get: None,
+        })
+    };
+    let region_action = pieces.iter().map(|piece| RegionAction {
+        region: RegionSpecifier::named(piece.region.name.clone()),
+        action: piece.rows.iter().filter_map(&mut action).collect(),
+        ..RegionAction::default()
+    });
+    MultiRequest {
+        region_action: region_action.collect(),
+        nonce_group: None,
+    }
+}
+
+fn miss(rows: &[u32], failure: &Failure, missed: &mut Vec<Missed>) {
+    missed.extend(rows.iter().map(|row| Missed {
+        row: *row,
+        failure: failure.clone(),
+    }));
+}
+
+/// Finds the rows of a region that were not written. Every row must have been spoken of.
+fn judge(result: Option<&RegionActionResult>, rows: &[u32], base: usize, missed: &mut Vec<Missed>) {
+    let Some(result) = result else { return };
+    if let Some(e) = &result.exception {
+        return miss(rows, &Failure::of_action(e), missed);
+    }
+    let mut spoken_of = vec![false; rows.len()];
+    let before = missed.len();
+    for one in &result.result_or_exception {
+        let at = (one.index.unwrap_or_default() as usize).checked_sub(base);
+        let Some((row, seen)) = at.and_then(|at| Some((*rows.get(at)?, spoken_of.get_mut(at)?))) else {
+            missed.truncate(before);
+            let failure = Failure::Protocol(format!("a result of no action: index {:?}", one.index));
+            return miss(rows, &failure, missed);
+        };
+        *seen = true;
+        if let Some(e) = &one.exception {
+            missed.push(Missed {
+                row,
+                failure: Failure::of_action(e),
+            });
+        }
+    }
+    if spoken_of.contains(&false) {
+        missed.truncate(before);
+        let count = result.result_or_exception.len();
+        let failure = Failure::Protocol(format!("{count} results of a region, {} expected", rows.len()));
+        miss(rows, &failure, missed);
+    }
+}

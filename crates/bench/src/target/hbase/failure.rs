@@ -1,0 +1,252 @@
+//! Why one attempt of a call failed, what to do about it, and how long to wait before the next one.
+//!
+//! Follows HBase's own client: the class of a Java exception decides, pauses grow by that client's factors, and what is
+//! not known is tried again at another place. All retries of a call end [`RETRY_FOR`] after its first failure.
+//!
+//! Pure: no clock, no sockets.
+
+use crate::target::TargetError;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stele_wire::messages::{ExceptionResponse, NameBytesPair};
+use stele_wire::{WireError, exception};
+
+/// For how long a call is repeated. A region that has not come back within this is missing, as far as a measurement goes.
+pub const RETRY_FOR: Duration = Duration::from_secs(60);
+
+/// HBase's `hbase.client.pause`.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// HBase's factors of the pause, attempt by attempt; the last one stays.
+const FACTORS: [u32; 8] = [1, 2, 3, 5, 10, 20, 40, 100];
+
+/// Why one attempt failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Failure {
+    /// The server could not be reached, or the connection broke; the call may have been carried out.
+    #[error("{0}")]
+    Lost(Arc<str>),
+    /// No answer in time; the call may have been carried out.
+    #[error("no answer within {0} ms")]
+    Timeout(u64),
+    /// The server answered an exception.
+    #[error("{class}: {text}")]
+    Exception {
+        /// Its Java class.
+        class: String,
+        /// First line of its text.
+        text: String,
+        /// Whether the server says that it is of no use to try again.
+        do_not_retry: bool,
+    },
+    /// `hbase:meta` names no server for the row just now.
+    #[error("{0}")]
+    Unassigned(String),
+    /// No such table.
+    #[error("no table {0:?}")]
+    NoTable(String),
+    /// The answer is not one that the protocol has.
+    #[error("{0}")]
+    Protocol(String),
+}
+
+/// What to do about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Nothing helps.
+    GiveUp,
+    /// Forget where the region was, wait, look it up and try there.
+    Relocate,
+    /// Wait and try at the same place.
+    Wait,
+    /// Try again at once.
+    AtOnce,
+    /// Of a scan: open a scanner behind the last row. Of anything else: as `Relocate`.
+    Reopen,
+}
+
+impl Failure {
+    /// What the response's header says.
+    pub fn exception(e: &ExceptionResponse) -> Self {
+        let class = e.exception_class_name.clone().unwrap_or_default();
+        Self::Exception {
+            class,
+            text: first_line(e.stack_trace.as_deref()),
+            do_not_retry: e.do_not_retry(),
+        }
+    }
+
+    /// What a Multi says of one action or region.
+    pub fn of_action(e: &NameBytesPair) -> Self {
+        let text = e.value.as_deref().map(String::from_utf8_lossy);
+        let do_not_retry = exception::DO_NOT_RETRY_CLASSES.contains(&e.name.as_str());
+        Self::Exception {
+            class: e.name.clone(),
+            text: first_line(text.as_deref()),
+            do_not_retry,
+        }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::Lost(_) | Self::Timeout(_) | Self::Unassigned(_) => Remedy::Relocate,
+            Self::NoTable(_) | Self::Protocol(_) => Remedy::GiveUp,
+            Self::Exception {
+                class, do_not_retry, ..
+            } => of_class(class, *do_not_retry),
+        }
+    }
+
+    /// Whether the server answered an exception of this class.
+    pub fn is_class(&self, name: &str) -> bool {
+        matches!(self, Self::Exception { class, .. } if class == name)
+    }
+}
+
+/// Whatever else a class derives from, these few decide first: a scanner's exceptions do not want the *call* repeated.
+fn of_class(class: &str, do_not_retry: bool) -> Remedy {
+    match class {
+        exception::UNKNOWN_SCANNER | exception::OUT_OF_ORDER_SCANNER | exception::SCANNER_RESET | exception::LEASE => {
+            Remedy::Reopen
+        }
+        exception::REGION_OPENING
+        | exception::REGION_TOO_BUSY
+        | exception::RPC_THROTTLING
+        | exception::CALL_QUEUE_TOO_BIG
+        | exception::CALL_DROPPED => Remedy::Wait,
+        exception::MULTI_TOO_LARGE | exception::RETRY_IMMEDIATELY => Remedy::AtOnce,
+        _ if do_not_retry || exception::DO_NOT_RETRY_CLASSES.contains(&class) => Remedy::GiveUp,
+        _ => Remedy::Relocate,
+    }
+}
+
+/// A stack trace is of no use in a report, and some are long.
+fn first_line(text: Option<&str>) -> String {
+    text.unwrap_or_default()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(300)
+        .collect()
+}
+
+impl From<WireError> for Failure {
+    fn from(e: WireError) -> Self {
+        Self::Protocol(e.to_string())
+    }
+}
+
+impl From<Failure> for TargetError {
+    fn from(failure: Failure) -> Self {
+        let text = failure.to_string();
+        match &failure {
+            Failure::Lost(_) => Self::Connection(text),
+            Failure::Timeout(ms) => Self::Timeout(*ms),
+            Failure::Unassigned(_) => Self::Busy(text),
+            Failure::NoTable(_) => Self::Refused(text),
+            Failure::Protocol(_) => Self::Protocol(text),
+            Failure::Exception { .. } if failure.remedy() == Remedy::GiveUp => Self::Refused(text),
+            Failure::Exception { .. } => Self::Busy(text),
+        }
+    }
+}
+
+/// Pauses between the attempts of one call.
+#[derive(Debug, Default)]
+pub struct BackOff {
+    /// Failures so far.
+    failures: u32,
+    /// When the first one was.
+    since: Option<Instant>,
+}
+
+impl BackOff {
+    /// The pause before another attempt, `None` if that makes no sense any more.
+    pub fn after(&mut self, failure: &Failure, now: Instant) -> Option<Duration> {
+        let since = *self.since.get_or_insert(now);
+        let remedy = failure.remedy();
+        let factor = FACTORS
+            .get(self.failures as usize)
+            .or(FACTORS.last())
+            .copied()
+            .unwrap_or(1);
+        self.failures = self.failures.saturating_add(1);
+        let pause = match remedy {
+            Remedy::GiveUp => return None,
+            // Once is enough to try at once; a server that keeps asking for it is waited for like any other.
+            Remedy::AtOnce | Remedy::Reopen if self.failures == 1 => Duration::ZERO,
+            _ => PAUSE * factor,
+        };
+        (now + pause <= since + RETRY_FOR).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exception(class: &str, do_not_retry: bool) -> Failure {
+        Failure::Exception {
+            class: class.into(),
+            text: String::new(),
+            do_not_retry,
+        }
+    }
+
+    #[test]
+    fn the_class_of_an_exception_decides() {
+        for (class, remedy) in [
+            (exception::NOT_SERVING_REGION, Remedy::Relocate),
+            (exception::REGION_MOVED, Remedy::Relocate),
+            (exception::WRONG_REGION, Remedy::Relocate),
+            (exception::REGION_TOO_BUSY, Remedy::Wait),
+            (exception::CALL_QUEUE_TOO_BIG, Remedy::Wait),
+            (exception::UNKNOWN_SCANNER, Remedy::Reopen),
+            (exception::RETRY_IMMEDIATELY, Remedy::AtOnce),
+            (exception::NO_SUCH_FAMILY, Remedy::GiveUp),
+            ("java.io.IOException", Remedy::Relocate),
+        ] {
+            assert_eq!(exception(class, false).remedy(), remedy, "{class}");
+        }
+        assert_eq!(exception("some.DoNotRetryThing", true).remedy(), Remedy::GiveUp);
+        assert_eq!(
+            exception(exception::UNKNOWN_SCANNER, true).remedy(),
+            Remedy::Reopen,
+            "derived from DoNotRetry"
+        );
+    }
+
+    #[test]
+    fn only_the_first_line_of_a_trace_is_kept() {
+        let trace = format!("region is busy\n\tat {}", "x".repeat(1000));
+        let e = ExceptionResponse {
+            stack_trace: Some(trace),
+            ..ExceptionResponse::default()
+        };
+        assert_eq!(Failure::exception(&e).to_string(), ": region is busy");
+    }
+
+    #[test]
+    fn pauses_grow_like_those_of_hbases_client_and_end_after_a_minute() {
+        let start = Instant::now();
+        let (mut back_off, mut now, mut pauses) = (BackOff::default(), start, Vec::new());
+        while let Some(pause) = back_off.after(&exception(exception::REGION_TOO_BUSY, false), now) {
+            pauses.push(pause.as_millis());
+            now += pause;
+        }
+        assert_eq!(&pauses[..9], &[100, 200, 300, 500, 1000, 2000, 4000, 10_000, 10_000]);
+        assert!(now - start <= RETRY_FOR && now - start > RETRY_FOR - Duration::from_secs(11));
+    }
+
+    #[test]
+    fn what_cannot_help_is_not_tried_and_what_may_is_tried_at_once_only_once() {
+        let now = Instant::now();
+        assert_eq!(BackOff::default().after(&Failure::NoTable("t".into()), now), None);
+        let mut back_off = BackOff::default();
+        let at_once = exception(exception::RETRY_IMMEDIATELY, false);
+        assert_eq!(back_off.after(&at_once, now), Some(Duration::ZERO));
+        assert!(back_off.after(&at_once, now) > Some(Duration::ZERO));
+    }
+}

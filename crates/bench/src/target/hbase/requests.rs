@@ -1,0 +1,156 @@
+//! Requests of single rows, as HBase's own client makes them.
+
+use super::failure::Failure;
+use crate::target::{Columns, Put, TargetError};
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+use stele_wire::messages::{
+    BINARY_COMPARATOR, BinaryComparator, ByteArrayComparable, Column, ColumnValue, Comparator, CompareType, Condition,
+    DeleteType, Get, MutationProto, MutationType, QualifierValue,
+};
+
+/// Columns of a read.
+pub fn columns(columns: &Columns) -> Vec<Column> {
+    let of = |family: &Arc<str>| Column {
+        family: bytes(family),
+        qualifier: columns.qualifiers.clone(),
+    };
+    columns.families.iter().map(of).collect()
+}
+
+/// Newest versions of each column; absent for one, which is HBase's default too.
+pub fn max_versions(columns: &Columns) -> Option<u32> {
+    (columns.versions > 1).then_some(columns.versions)
+}
+
+/// A read of one row.
+pub fn get(key: Bytes, wanted: &Columns) -> Get {
+    Get {
+        row: key,
+        column: columns(wanted),
+        max_versions: max_versions(wanted),
+        ..Get::default()
+    }
+}
+
+/// A write with its cells in the message, as it travels in a Mutate.
+pub fn put(put: &Put) -> MutationProto {
+    let mut column_value: Vec<ColumnValue> = Vec::with_capacity(1);
+    for (family, qualifier, value) in &put.cells {
+        let cell = QualifierValue {
+            qualifier: Some(qualifier.clone()),
+            value: Some(value.clone()),
+            ..QualifierValue::default()
+        };
+        match column_value
+            .last_mut()
+            .filter(|last| *last.family == *family.as_bytes())
+        {
+            Some(last) => last.qualifier_value.push(cell),
+            None => column_value.push(ColumnValue {
+                family: bytes(family),
+                qualifier_value: vec![cell],
+            }),
+        }
+    }
+    MutationProto {
+        column_value,
+        ..mutation(put.key.clone(), MutationType::Put)
+    }
+}
+
+/// An addition to one counter. The nonce makes it safe to repeat.
+pub fn increment(key: Bytes, family: &str, qualifier: Bytes, by: i64, nonce: u64) -> MutationProto {
+    let cell = QualifierValue {
+        qualifier: Some(qualifier),
+        value: Some(Bytes::copy_from_slice(&by.to_be_bytes())),
+        ..QualifierValue::default()
+    };
+    let column_value = vec![ColumnValue {
+        family: bytes(family),
+        qualifier_value: vec![cell],
+    }];
+    MutationProto {
+        column_value,
+        nonce: Some(nonce),
+        ..mutation(key, MutationType::Increment)
+    }
+}
+
+/// A delete of all versions of some columns, of a family, or of the row.
+pub fn delete(key: Bytes, family: Option<&str>, qualifiers: &[Bytes]) -> MutationProto {
+    let cell = |qualifier: &Bytes, what: DeleteType| QualifierValue {
+        qualifier: Some(qualifier.clone()),
+        delete_type: Some(what as i32),
+        ..QualifierValue::default()
+    };
+    let cells = |family: &str| ColumnValue {
+        family: bytes(family),
+        qualifier_value: match qualifiers {
+            [] => vec![cell(&Bytes::new(), DeleteType::Family)],
+            some => some.iter().map(|q| cell(q, DeleteType::MultipleVersions)).collect(),
+        },
+    };
+    MutationProto {
+        column_value: family.map(cells).into_iter().collect(),
+        ..mutation(key, MutationType::Delete)
+    }
+}
+
+/// "The newest version equals `expected`". An empty value stands for "missing or empty" in HBase, which is how it says
+/// "has no value".
+pub fn condition(key: Bytes, family: &str, qualifier: Bytes, expected: Option<Bytes>) -> Condition {
+    let comparable = ByteArrayComparable {
+        value: Some(expected.unwrap_or_default()),
+    };
+    Condition {
+        row: key,
+        family: Some(bytes(family)),
+        qualifier: Some(qualifier),
+        compare_type: Some(CompareType::Equal as i32),
+        comparator: Some(Comparator {
+            name: Bytes::from_static(BINARY_COMPARATOR.as_bytes()),
+            serialized_comparator: Some(BinaryComparator { comparable }.encode_to_vec().into()),
+        }),
+        ..Condition::default()
+    }
+}
+
+fn mutation(key: Bytes, kind: MutationType) -> MutationProto {
+    MutationProto {
+        row: Some(key),
+        mutate_type: Some(kind as i32),
+        ..MutationProto::default()
+    }
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// A counter's value.
+pub fn counter(value: &[u8]) -> Result<i64, TargetError> {
+    let bytes: [u8; 8] = value
+        .try_into()
+        .map_err(|_| Failure::Protocol(format!("a counter of {} bytes where 8 were expected", value.len())))?;
+    Ok(i64::from_be_bytes(bytes))
+}
+
+/// A number that no other connection or call has, as good as certainly: the time, this process, and how many there were before.
+pub fn unlike_others() -> u64 {
+    static EARLIER: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let parts = [
+        since.as_nanos() as u64,
+        u64::from(std::process::id()),
+        EARLIER.fetch_add(1, Ordering::Relaxed),
+    ];
+    let bytes: Vec<u8> = parts.iter().flat_map(|n| n.to_le_bytes()).collect();
+    // Zero means "none" to servers.
+    xxhash_rust::xxh3::xxh3_64(&bytes).max(1)
+}
