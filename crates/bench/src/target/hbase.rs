@@ -30,7 +30,7 @@ mod slots;
 mod socket;
 
 /// HBase's `hbase.rpc.timeout`.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT_MS: u64 = 60_000;
 
 /// Tables that the bench makes and drops have names that begin so; nobody else's table is ever touched.
 const TABLE_PREFIX: &str = "bench-";
@@ -61,19 +61,12 @@ pub fn open(url: &TargetUrl) -> Result<Arc<dyn Target>> {
     if !url.path.is_empty() {
         return bad(format!("there is nothing at {:?}", url.path));
     }
-    let mut timeout = CALL_TIMEOUT;
-    for (key, value) in &url.parameters {
-        match (key.as_str(), value.parse::<u32>()) {
-            ("name" | "party" | "lie", _) => {}
-            ("timeout_ms", Ok(ms)) if ms > 0 => timeout = Duration::from_millis(u64::from(ms)),
-            ("timeout_ms", _) => return bad(format!("{value:?} is not a number of milliseconds")),
-            _ => return bad(format!("no parameter {key:?}")),
-        }
-    }
-    let name = url.parameter("name").unwrap_or("hbase").to_owned();
+    url.allow_parameters(&["timeout_ms"])?;
+    let timeout = Duration::from_millis(url.number("timeout_ms", 1..=u64::from(u32::MAX), CALL_TIMEOUT_MS)?);
+    let bootstrap = format!("{}:{port}", url.host);
     Ok(Arc::new(HbaseTarget {
-        name,
-        bootstrap: format!("{}:{port}", url.host),
+        name: url.name_or("hbase")?,
+        bootstrap,
         timeout,
     }))
 }
