@@ -1,0 +1,364 @@
+//! Calls over one HTTP/2 connection that is dialled again when it breaks.
+//!
+//! gRPC is a thin layer over HTTP/2, and this is all of it that the driver needs: a request is one message, an answer is
+//! some messages and a status in the trailers. A general client's stack (queues between tasks, boxed services, header
+//! rewriting) costs several times what the calls themselves do, and a generator's cost is a fault in every figure.
+//!
+//! A connection belongs to the runtime on which it was dialled.
+
+use super::frames::{Deframer, frame};
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Request, StatusCode, Uri};
+use parking_lot::Mutex;
+use prost::Message;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tonic::codegen::http;
+use tonic::{Code, Status};
+
+/// Time for one call, or for the next message of a stream. Google's clients give a single attempt 20 s or more.
+pub(super) const CALL_MS_MAX: u64 = 60_000;
+
+/// Time for a connection to be made.
+const DIAL_MS_MAX: u64 = 10_000;
+
+/// What a server may send on one stream before it is told to go on: enough for a scan not to wait for a round trip.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+
+/// What a server may send on all streams of a connection: large answers of a few clients must not hold up the others.
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
+
+/// Largest frame accepted, so that most answers arrive in one piece and need not be joined.
+const FRAME_BYTES_MAX: u32 = 1 << 20;
+
+/// Why a call was not answered.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server said so.
+    Status(Status),
+    /// The connection could not be made, or broke, or the server gave up the stream.
+    Broken(String),
+    /// The answer is not what the protocol allows.
+    Protocol(String),
+    /// No answer in time.
+    Late,
+}
+
+/// The calls that are made.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Method {
+    ReadRows,
+    MutateRow,
+    MutateRows,
+    CheckAndMutateRow,
+    ReadModifyWriteRow,
+    CreateTable,
+    DeleteTable,
+    ListTables,
+}
+
+impl Method {
+    /// In the order of the enum.
+    const PATHS: [&str; 8] = [
+        "/google.bigtable.v2.Bigtable/ReadRows",
+        "/google.bigtable.v2.Bigtable/MutateRow",
+        "/google.bigtable.v2.Bigtable/MutateRows",
+        "/google.bigtable.v2.Bigtable/CheckAndMutateRow",
+        "/google.bigtable.v2.Bigtable/ReadModifyWriteRow",
+        "/google.bigtable.admin.v2.BigtableTableAdmin/CreateTable",
+        "/google.bigtable.admin.v2.BigtableTableAdmin/DeleteTable",
+        "/google.bigtable.admin.v2.BigtableTableAdmin/ListTables",
+    ];
+}
+
+/// Where a server is.
+#[derive(Debug, Clone)]
+pub(super) struct Origin {
+    authority: String,
+    /// Of each [`Method`].
+    uris: Vec<Uri>,
+}
+
+impl Origin {
+    /// `host:port`, brackets around an IPv6 address.
+    pub(super) fn new(authority: String) -> Result<Self, http::Error> {
+        let uri = |path: &&str| {
+            let parts = Uri::builder().scheme("http").authority(authority.as_str());
+            parts.path_and_query(*path).build()
+        };
+        let uris = Method::PATHS.iter().map(uri).collect::<Result<_, _>>()?;
+        Ok(Self { authority, uris })
+    }
+}
+
+/// A way to a server.
+pub(super) struct Channel {
+    origin: Origin,
+    /// The connection in use, with a number that grows with each dial.
+    live: Mutex<Option<Live>>,
+    /// Held by whoever dials.
+    dialling: tokio::sync::Mutex<u64>,
+}
+
+#[derive(Clone)]
+struct Live {
+    number: u64,
+    sender: SendRequest<Bytes>,
+}
+
+impl Channel {
+    /// Not dialled yet.
+    pub(super) fn new(origin: Origin) -> Self {
+        Self {
+            origin,
+            live: Mutex::new(None),
+            dialling: tokio::sync::Mutex::new(0),
+        }
+    }
+
+    /// Makes sure that there is a connection.
+    pub(super) async fn dial(&self) -> Result<(), Failure> {
+        self.live().await.map(drop)
+    }
+
+    /// A call whose answer is one message.
+    pub(super) async fn unary<A: Message + Default>(
+        &self,
+        method: Method,
+        headers: &HeaderMap,
+        request: &impl Message,
+    ) -> Result<A, Failure> {
+        let call = async {
+            let mut answer = self.send(method, headers, frame(request)).await?;
+            let Some(message) = answer.next_message().await? else {
+                return Err(Failure::Protocol(format!("{method:?}: OK and no message")));
+            };
+            match answer.next_message::<A>().await? {
+                None => Ok(message),
+                Some(_) => Err(Failure::Protocol(format!("{method:?}: more than one message"))),
+            }
+        };
+        self.in_time(call).await
+    }
+
+    /// A call whose answer is many messages.
+    pub(super) async fn stream(
+        &self,
+        method: Method,
+        headers: &HeaderMap,
+        request: &impl Message,
+    ) -> Result<Streamed<'_>, Failure> {
+        let answer = self.in_time(self.send(method, headers, frame(request))).await?;
+        Ok(Streamed { channel: self, answer })
+    }
+
+    async fn in_time<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        match tokio::time::timeout(Duration::from_millis(CALL_MS_MAX), call).await {
+            Ok(result) => result,
+            Err(_) => {
+                // The peer may be gone without a word. Other calls keep the old connection for as long as they last.
+                *self.live.lock() = None;
+                Err(Failure::Late)
+            }
+        }
+    }
+
+    async fn send(&self, method: Method, headers: &HeaderMap, body: Bytes) -> Result<Answer, Failure> {
+        let mut request = Request::new(());
+        *request.method_mut() = http::Method::POST;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.uri_mut() = self.origin.uris[method as usize].clone();
+        *request.headers_mut() = headers.clone();
+        let mut sender = self.ready().await?;
+        let (answer, mut stream) = sender.send_request(request, false).map_err(broken)?;
+        stream.send_data(body, true).map_err(broken)?;
+        Answer::begin(answer.await.map_err(broken)?)
+    }
+
+    /// A connection that takes a request. One that broke while it was idle is replaced without an error.
+    async fn ready(&self) -> Result<SendRequest<Bytes>, Failure> {
+        let live = self.live().await?;
+        match live.sender.ready().await {
+            Ok(sender) => Ok(sender),
+            Err(_) => {
+                self.forget(live.number);
+                self.live().await?.sender.ready().await.map_err(broken)
+            }
+        }
+    }
+
+    fn forget(&self, number: u64) {
+        let mut live = self.live.lock();
+        if live.as_ref().is_some_and(|live| live.number == number) {
+            *live = None;
+        }
+    }
+
+    async fn live(&self) -> Result<Live, Failure> {
+        let there = self.live.lock().clone();
+        if let Some(live) = there {
+            return Ok(live);
+        }
+        let mut number = self.dialling.lock().await;
+        let there = self.live.lock().clone();
+        if let Some(live) = there {
+            return Ok(live);
+        }
+        *number += 1;
+        let dial = tokio::time::timeout(Duration::from_millis(DIAL_MS_MAX), dial(&self.origin.authority));
+        let late = |_| {
+            Failure::Broken(format!(
+                "{}: not connected within {DIAL_MS_MAX} ms",
+                self.origin.authority
+            ))
+        };
+        let sender = dial.await.map_err(late)??;
+        let live = Live {
+            number: *number,
+            sender,
+        };
+        *self.live.lock() = Some(live.clone());
+        Ok(live)
+    }
+}
+
+async fn dial(authority: &str) -> Result<SendRequest<Bytes>, Failure> {
+    let failed = |e: &dyn std::fmt::Display| Failure::Broken(format!("{authority}: {e}"));
+    let socket = TcpStream::connect(authority).await.map_err(|e| failed(&e))?;
+    socket.set_nodelay(true).map_err(|e| failed(&e))?;
+    let (sender, connection) = h2::client::Builder::new()
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .enable_push(false)
+        .handshake(socket)
+        .await
+        .map_err(|e| failed(&e))?;
+    // Ends when the last sender is gone, or the connection breaks, of which senders are told.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+fn broken(error: h2::Error) -> Failure {
+    Failure::Broken(error.to_string())
+}
+
+/// The messages of an answer, each of them in time. Dropping it before its end cancels the call.
+pub(super) struct Streamed<'c> {
+    channel: &'c Channel,
+    answer: Answer,
+}
+
+impl Streamed<'_> {
+    /// The next message, or `None` when the server has said that all went well.
+    pub(super) async fn next_message<A: Message + Default>(&mut self) -> Result<Option<A>, Failure> {
+        // Most messages of a scan are there already; only waiting needs a timer.
+        match self.answer.pop()? {
+            Some(message) => Ok(Some(message)),
+            None => self.channel.in_time(self.answer.next_message()).await,
+        }
+    }
+}
+
+/// An answer as it comes in.
+struct Answer {
+    body: h2::RecvStream,
+    deframer: Deframer,
+    /// The status, if it came with the headers.
+    ended_well: bool,
+}
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+impl Answer {
+    fn begin(response: http::Response<h2::RecvStream>) -> Result<Self, Failure> {
+        if response.status() != StatusCode::OK {
+            return Err(of_http_status(response.status()));
+        }
+        let ended_well = status_of(response.headers())?;
+        Ok(Self {
+            body: response.into_body(),
+            deframer: Deframer::default(),
+            ended_well,
+        })
+    }
+
+    fn pop<A: Message + Default>(&mut self) -> Result<Option<A>, Failure> {
+        let Some(message) = self.deframer.pop().map_err(Failure::Protocol)? else {
+            return Ok(None);
+        };
+        let decoded = A::decode(message);
+        decoded
+            .map(Some)
+            .map_err(|e| Failure::Protocol(format!("a message that cannot be decoded: {e}")))
+    }
+
+    async fn next_message<A: Message + Default>(&mut self) -> Result<Option<A>, Failure> {
+        loop {
+            if let Some(message) = self.pop()? {
+                return Ok(Some(message));
+            }
+            match self.body.data().await {
+                Some(piece) => {
+                    let piece = piece.map_err(broken)?;
+                    self.body.flow_control().release_capacity(piece.len()).map_err(broken)?;
+                    self.deframer.push(piece);
+                }
+                None => return self.end().await.map(|()| None),
+            }
+        }
+    }
+
+    async fn end(&mut self) -> Result<(), Failure> {
+        if let Some(trailers) = self.body.trailers().await.map_err(broken)? {
+            self.ended_well |= status_of(&trailers)?;
+        }
+        match (self.ended_well, self.deframer.is_empty()) {
+            (true, true) => Ok(()),
+            (true, false) => Err(Failure::Protocol("the answer ends within a message".into())),
+            // What a proxy or a dying server does, and Google's clients treat like a broken connection.
+            (false, _) => Err(Failure::Broken("the answer ended without a status".into())),
+        }
+    }
+}
+
+/// Whether there is a status, unless it says that the call failed.
+fn status_of(headers: &HeaderMap) -> Result<bool, Failure> {
+    match headers.get(GRPC_STATUS) {
+        None => Ok(false),
+        Some(code) if code.as_bytes() == b"0" => Ok(true),
+        Some(code) => {
+            let parsed = Status::from_header_map(headers).filter(|status| status.code() != Code::Ok);
+            Err(parsed.map_or_else(|| Failure::Protocol(format!("status {code:?}")), Failure::Status))
+        }
+    }
+}
+
+/// gRPC's table for answers that do not come from a gRPC server.
+fn of_http_status(status: StatusCode) -> Failure {
+    let text = format!("HTTP status {status}");
+    match status.as_u16() {
+        429 | 502..=504 => Failure::Broken(text),
+        400 => Failure::Status(Status::internal(text)),
+        401 => Failure::Status(Status::unauthenticated(text)),
+        403 => Failure::Status(Status::permission_denied(text)),
+        404 => Failure::Status(Status::unimplemented(text)),
+        _ => Failure::Status(Status::unknown(text)),
+    }
+}
+
+/// Headers of a call: what gRPC asks for, what the client understands, and for whom the call is, by which Google's front
+/// ends route it.
+pub(super) fn headers(features: &HeaderValue, routing: &str) -> Result<HeaderMap, http::header::InvalidHeaderValue> {
+    let mut headers = HeaderMap::with_capacity(5);
+    let fixed = HeaderValue::from_static;
+    headers.insert(http::header::TE, fixed("trailers"));
+    headers.insert(http::header::CONTENT_TYPE, fixed("application/grpc"));
+    let agent = concat!("stele-bench/", env!("CARGO_PKG_VERSION"));
+    headers.insert(http::header::USER_AGENT, fixed(agent));
+    headers.insert(HeaderName::from_static("bigtable-features"), features.clone());
+    headers.insert(HeaderName::from_static("x-goog-request-params"), routing.parse()?);
+    Ok(headers)
+}
