@@ -1,17 +1,466 @@
 //! Clients that read and write one table.
+//!
+//! Kinds of operation are those of the workload's mix, in its order. Scans of ranges go through a range in parts of
+//! [`SCAN_KEYS`] keys, so that a run that is to end after some time does. Where rows are not in the order of their numbers
+//! (hashed keys) a range of numbers is no range of rows: its keys are read one by one, and the kind is named for that.
 
-use crate::activity::{Actor, ActorContext};
-use crate::plan::Workload;
+use super::judge::ScanJudge;
+use super::ledger::{Ending, Snapshot, Write};
+use super::prepared::Prepared;
+use super::shape::{Arena, Cells, put_bytes, row_bytes};
+use super::values::{Version, key_hash};
+use crate::activity::{Actor, ActorContext, Step, Verdict};
+use crate::plan::{Operation, Workload};
+use crate::target::{Columns, Connection, Put, Result, Row, Scan, TargetError};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+/// Keys that one step of a scan covers.
+const SCAN_KEYS: u64 = 10_000;
 
 /// Names of a workload's kinds of operation.
-pub fn kinds(_workload: &Workload) -> Vec<String> {
-    Vec::new()
+pub fn kinds(workload: &Workload) -> Vec<String> {
+    let is_ordered = super::keys::KeyCoder::new(&workload.keys.format).is_ok_and(|coder| coder.is_ordered());
+    let mut names: Vec<String> = Vec::with_capacity(workload.mix.len());
+    for (operation, _) in &workload.mix {
+        let name = match operation {
+            Operation::Put => "put",
+            Operation::BufferedPut { .. } => "buffered-put",
+            Operation::Insert => "insert",
+            Operation::Get => "get",
+            Operation::ShortScan { .. } => "short-scan",
+            Operation::Scan { .. } if is_ordered => "scan",
+            Operation::Scan { .. } => "get-each",
+            Operation::Increment => "increment",
+            Operation::CheckAndPut => "check-and-put",
+            Operation::ReadModifyWrite => "read-modify-write",
+        };
+        let same = names
+            .iter()
+            .filter(|known| known.split('#').next() == Some(name))
+            .count();
+        names.push(if same == 0 {
+            name.to_owned()
+        } else {
+            format!("{name}#{}", same + 1)
+        });
+    }
+    names
 }
 
 /// Makes a client.
 ///
 /// # Errors
-/// A workload that makes no sense.
-pub fn actor(_workload: &Workload, _context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
-    anyhow::bail!("no such workload")
+/// A workload that [`super::Shared::prepare`] has not been told of.
+pub fn actor(workload: &Workload, context: ActorContext) -> anyhow::Result<Box<dyn Actor>> {
+    Ok(Box::new(Client {
+        prepared: context.shared.prepared(workload, context.seed)?,
+        connection: context.connection,
+        columns: Columns::default(),
+        arena: Arena::default(),
+        range: 0..0,
+        buffer: Buffer::default(),
+    }))
 }
+
+struct Client {
+    prepared: Arc<Prepared>,
+    connection: Arc<dyn Connection>,
+    /// All of them, the newest version of each.
+    columns: Columns,
+    arena: Arena,
+    range: Range<u64>,
+    buffer: Buffer,
+}
+
+/// Rows that have been written into the client's buffer and not sent.
+#[derive(Default)]
+struct Buffer {
+    puts: Vec<Put>,
+    writes: Vec<Write>,
+    bytes: u64,
+}
+
+/// One row about to be written.
+struct NewRow {
+    key: Bytes,
+    cells: Cells,
+    write: Option<Write>,
+}
+
+#[async_trait]
+impl Actor for Client {
+    fn begin(&mut self, range: Range<u64>) {
+        self.range = range;
+    }
+
+    async fn step(&mut self, index: u64) -> Result<Step> {
+        let prepared = Arc::clone(&self.prepared);
+        let chosen = prepared.operations.at(index);
+        let number = match chosen.age {
+            Some(age) => prepared.recent.key(age, prepared.workload.keys.records),
+            None => chosen.key,
+        };
+        let Some((operation, _)) = prepared.workload.mix.get(usize::from(chosen.kind)) else {
+            return Err(TargetError::Unsupported(format!("operation of kind {}", chosen.kind)));
+        };
+        let mut step = match operation {
+            Operation::Put => self.put(number).await,
+            Operation::BufferedPut { buffer_bytes } => self.buffered_put(number, *buffer_bytes).await,
+            Operation::Insert => self.insert(number).await,
+            Operation::Get => self.get(number).await,
+            Operation::ShortScan {
+                rows,
+                vary,
+                rows_per_fetch,
+            } => {
+                let mut random = chosen.random;
+                let rows = if *vary {
+                    1 + random.below(u64::from(*rows))
+                } else {
+                    u64::from(*rows)
+                };
+                self.short_scan(number, rows, *rows_per_fetch).await
+            }
+            Operation::Scan { .. } if !prepared.coder.is_ordered() => self.get(index).await,
+            Operation::Scan { rows_per_fetch } => self.scan_part(index, *rows_per_fetch).await,
+            Operation::Increment => self.increment(number).await,
+            Operation::CheckAndPut => self.check_and_put(number).await,
+            Operation::ReadModifyWrite => self.read_modify_write(number).await,
+        }?;
+        step.kind = chosen.kind;
+        Ok(step)
+    }
+
+    async fn finish(&mut self) -> Result<Step> {
+        let mut step = self.flush().await?;
+        let kinds = self.prepared.workload.mix.iter().zip(0u8..);
+        let mut buffered = kinds.filter(|((operation, _), _)| matches!(operation, Operation::BufferedPut { .. }));
+        step.kind = buffered.next().map_or(0, |(_, kind)| kind);
+        Ok(step)
+    }
+}
+
+impl Client {
+    fn key(&mut self, number: u64) -> Bytes {
+        let coder = &self.prepared.coder;
+        self.arena.cut(coder.key_bytes(), |out| coder.write(number, out))
+    }
+
+    /// Makes a row; from here on it counts as being written.
+    fn new_row(&mut self, number: u64) -> Result<NewRow> {
+        let write = match &self.prepared.ledger {
+            Some(ledger) => ledger
+                .begin_write(number)
+                .map_err(TargetError::Unsupported)?
+                .map(|(write, _)| write),
+            None => None,
+        };
+        Ok(self.row_of(number, write))
+    }
+
+    fn row_of(&mut self, number: u64, write: Option<Write>) -> NewRow {
+        let key = self.key(number);
+        let version = write.map_or(Version::LOADED, |write| self.prepared.numbered(write.version));
+        let cells = self.prepared.shape.cells(key_hash(&key), version, &mut self.arena);
+        NewRow { key, cells, write }
+    }
+
+    /// Ends a write in the ledger; whether it was alone with its key.
+    fn end_write(&self, write: Option<Write>, ending: Ending) -> bool {
+        match (&self.prepared.ledger, write) {
+            (Some(ledger), Some(write)) => ledger.end_write(write, ending),
+            _ => false,
+        }
+    }
+
+    async fn send(&mut self, row: NewRow) -> Result<Step> {
+        let bytes = put_bytes(&row.key, &row.cells);
+        let put = Put {
+            key: row.key,
+            cells: row.cells,
+        };
+        let sent = self.connection.put(&self.prepared.workload.table, put).await;
+        let ending = if sent.is_ok() {
+            Ending::Acknowledged
+        } else {
+            Ending::Unknown
+        };
+        self.end_write(row.write, ending);
+        sent.map(|()| one_row(bytes, Verdict::default()))
+    }
+
+    async fn put(&mut self, number: u64) -> Result<Step> {
+        let row = self.new_row(number)?;
+        self.send(row).await
+    }
+
+    async fn insert(&mut self, number: u64) -> Result<Step> {
+        let capacity = self.prepared.coder.capacity();
+        if number >= capacity {
+            return Err(TargetError::Unsupported(format!(
+                "row {number} in a key format for {capacity}"
+            )));
+        }
+        let step = self.put(number).await?;
+        self.prepared.recent.push(number);
+        Ok(step)
+    }
+
+    async fn buffered_put(&mut self, number: u64, buffer_bytes: u64) -> Result<Step> {
+        let row = self.new_row(number)?;
+        let bytes = put_bytes(&row.key, &row.cells);
+        self.buffer.bytes += bytes;
+        self.buffer.writes.extend(row.write);
+        self.buffer.puts.push(Put {
+            key: row.key,
+            cells: row.cells,
+        });
+        let sent = if self.buffer.bytes >= buffer_bytes {
+            self.flush().await?
+        } else {
+            unsent()
+        };
+        Ok(Step { operations: 1, ..sent })
+    }
+
+    /// Sends what is buffered. The step stands for no operation, and acknowledges all rows sent.
+    async fn flush(&mut self) -> Result<Step> {
+        if self.buffer.puts.is_empty() {
+            return Ok(unsent());
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        let rows = u32::try_from(buffer.puts.len()).unwrap_or(u32::MAX);
+        // The next buffer will be about as full.
+        self.buffer.puts.reserve(buffer.puts.len());
+        let sent = self
+            .connection
+            .put_many(&self.prepared.workload.table, buffer.puts)
+            .await;
+        let ending = if sent.is_ok() {
+            Ending::Acknowledged
+        } else {
+            Ending::Unknown
+        };
+        for write in buffer.writes {
+            self.end_write(Some(write), ending);
+        }
+        sent.map(|()| Step {
+            acknowledged: Some(rows),
+            rows,
+            bytes: buffer.bytes,
+            ..Step::default()
+        })
+    }
+
+    /// Reads a row and judges it.
+    async fn read(&mut self, number: u64) -> Result<(Bytes, Option<Row>, Option<Version>, Verdict)> {
+        let key = self.key(number);
+        let prepared = Arc::clone(&self.prepared);
+        let before = prepared.before(number);
+        let row = self
+            .connection
+            .get(&prepared.workload.table, key.clone(), &self.columns)
+            .await?;
+        let mut verdict = Verdict::default();
+        let version = match prepared.workload.verify {
+            true => prepared.judge_one((number, &key), before.as_ref(), row.as_ref(), &mut verdict),
+            false => None,
+        };
+        Ok((key, row, version, verdict))
+    }
+
+    async fn get(&mut self, number: u64) -> Result<Step> {
+        let (key, row, _, verdict) = self.read(number).await?;
+        let mut step = one_row(key.len() as u64, verdict);
+        match row {
+            Some(row) => step.bytes = row_bytes(&row),
+            None => step.rows = 0,
+        }
+        Ok(step)
+    }
+
+    async fn read_modify_write(&mut self, number: u64) -> Result<Step> {
+        let mut step = self.get(number).await?;
+        let written = self.put(number).await?;
+        step.rows += written.rows;
+        step.bytes += written.bytes;
+        Ok(step)
+    }
+
+    async fn increment(&mut self, number: u64) -> Result<Step> {
+        let key = self.key(number);
+        let prepared = Arc::clone(&self.prepared);
+        let (family, _) = prepared.shape.first_column();
+        let before = prepared.counters.as_ref().map(|counters| counters.begin(number));
+        let bytes = (key.len() + size_of::<i64>()) as u64;
+        let table = &prepared.workload.table;
+        let answer = self
+            .connection
+            .increment(table, key.clone(), &family, super::shape::COUNTER, 1)
+            .await?;
+        let mut verdict = Verdict::default();
+        if let (Some(counters), Some(before)) = (&prepared.counters, before) {
+            verdict.checked = 1;
+            if let Err((least, most)) = counters.end(before, answer) {
+                verdict.wrong = 1;
+                let key = key.escape_ascii();
+                verdict.example(|| format!("counter {key}: answered {answer}, must be {least} to {most}"));
+            }
+        }
+        Ok(one_row(bytes, verdict))
+    }
+
+    async fn check_and_put(&mut self, number: u64) -> Result<Step> {
+        let prepared = Arc::clone(&self.prepared);
+        let begun = match &prepared.ledger {
+            Some(ledger) => ledger.begin_write(number).map_err(TargetError::Unsupported)?,
+            None => None,
+        };
+        let (write, before) = begun.unzip();
+        let (newest, is_sure) = before.as_ref().map_or((Some(0), false), Snapshot::newest);
+        let row = self.row_of(number, write);
+        let expected = self.expected(number, &row.key, newest);
+        let (family, qualifier) = prepared.shape.first_column();
+        let bytes = put_bytes(&row.key, &row.cells);
+        let key = row.key.clone();
+        let put = Put {
+            key: row.key,
+            cells: row.cells,
+        };
+        let table = &prepared.workload.table;
+        let done = self
+            .connection
+            .check_and_put(table, &family, qualifier, expected, put)
+            .await;
+        let ending = match done {
+            Ok(true) => Ending::Acknowledged,
+            Ok(false) => Ending::Refused,
+            Err(_) => Ending::Unknown,
+        };
+        let was_alone = self.end_write(write, ending);
+        let mut step = one_row(bytes, Verdict::default());
+        step.verdict.checked = u64::from(prepared.workload.verify);
+        if !done? {
+            step.rows = 0;
+            if is_sure && was_alone && prepared.workload.verify {
+                self.judge_refusal(number, &key, newest, &mut step.verdict).await?;
+            }
+        }
+        Ok(step)
+    }
+
+    /// The value that a conditional write expects.
+    fn expected(&mut self, number: u64, key: &Bytes, newest: Option<u32>) -> Option<Bytes> {
+        let count = newest?;
+        if count == 0
+            && self.prepared.contents.presence(number) != super::contents::Presence::Present
+            && self.prepared.workload.verify
+        {
+            return None;
+        }
+        let version = self.prepared.numbered(count);
+        Some(self.prepared.shape.value(key_hash(key), 0, version, &mut self.arena))
+    }
+
+    /// A conditional write was refused though the row is known to be as expected. Unless another process wrote it, that was
+    /// wrong; the row itself tells.
+    async fn judge_refusal(
+        &mut self,
+        number: u64,
+        key: &Bytes,
+        newest: Option<u32>,
+        verdict: &mut Verdict,
+    ) -> Result<()> {
+        let (_, row, version, found) = self.read(number).await?;
+        verdict.merge(&found);
+        let expected = newest.map(|count| self.prepared.numbered(count));
+        let is_as_expected = match row {
+            Some(_) => version.is_some() && version == expected,
+            None => newest == Some(0),
+        };
+        if is_as_expected && found.is_right() {
+            verdict.wrong += 1;
+            verdict.example(|| {
+                format!(
+                    "row {}: a conditional write whose condition held was refused",
+                    key.escape_ascii()
+                )
+            });
+        }
+        Ok(())
+    }
+
+    async fn short_scan(&mut self, number: u64, rows: u64, rows_per_fetch: Option<u32>) -> Result<Step> {
+        let scan = Scan {
+            start: self.key(number),
+            end: Bytes::new(),
+            limit: Some(rows),
+            rows_per_fetch,
+            columns: self.columns.clone(),
+        };
+        self.scan(scan, number..u64::MAX, 1).await
+    }
+
+    /// Scans the next part of the range that was begun.
+    async fn scan_part(&mut self, index: u64, rows_per_fetch: Option<u32>) -> Result<Step> {
+        let capacity = self.prepared.coder.capacity();
+        let end = self.range.end.max(index + 1).min(index.saturating_add(SCAN_KEYS));
+        let scan = Scan {
+            start: self.key(index.min(capacity - 1)),
+            end: if end < capacity { self.key(end) } else { Bytes::new() },
+            limit: None,
+            rows_per_fetch,
+            columns: self.columns.clone(),
+        };
+        self.scan(scan, index..end, (end - index) as u32).await
+    }
+
+    async fn scan(&mut self, scan: Scan, numbers: Range<u64>, operations: u32) -> Result<Step> {
+        let prepared = Arc::clone(&self.prepared);
+        let verify = prepared.workload.verify;
+        let mut judge = ScanJudge::new(&prepared, numbers, scan.start.clone(), scan.limit);
+        let (mut rows, mut bytes) = (0u32, 0);
+        let mut each = |row: &Row| {
+            rows = rows.saturating_add(1);
+            bytes += row_bytes(row);
+            if verify {
+                judge.row(row);
+            }
+            ControlFlow::Continue(())
+        };
+        self.connection.scan(&prepared.workload.table, &scan, &mut each).await?;
+        Ok(Step {
+            kind: 0,
+            operations,
+            acknowledged: None,
+            rows,
+            bytes,
+            verdict: if verify { judge.end() } else { Verdict::default() },
+        })
+    }
+}
+
+fn one_row(bytes: u64, verdict: Verdict) -> Step {
+    Step {
+        kind: 0,
+        operations: 1,
+        acknowledged: None,
+        rows: 1,
+        bytes,
+        verdict,
+    }
+}
+
+/// Nothing was sent.
+fn unsent() -> Step {
+    Step {
+        acknowledged: Some(0),
+        ..Step::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

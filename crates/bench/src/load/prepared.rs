@@ -1,0 +1,320 @@
+//! What the clients of one worker share in a run, made once before it begins.
+//!
+//! Terms: a table is *versioned* as soon as some workload reads it and overwrites it; writes are then numbered by a
+//! [`Ledger`]. Any other table is *static*: it is written by puts alone, whose values follow from their keys, so that
+//! writing a key twice, or by two workers, changes nothing; every value has [`Version::LOADED`].
+//!
+//! A ledger has a writer number of its own, drawn at random. It is kept from run to run as long as the list of versioned
+//! workloads that the table has seen only grows; otherwise it starts anew, with another number, and treats what it finds as
+//! another's.
+
+use super::Written;
+use super::contents::{Contents, Presence};
+use super::counters::Counters;
+use super::keys::KeyCoder;
+use super::ledger::Ledger;
+use super::operations::Operations;
+use super::recent::Recent;
+use super::shape::Shape;
+use super::values::{Pool, ValueMaker, Version};
+use crate::plan::{Operation, ValueSource, Values, Workload};
+use anyhow::{Context, ensure};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+/// Tables whose state is kept from run to run; an experiment uses one or two at a time.
+const TABLES_MAX: usize = 4;
+/// Room for inserted rows in a ledger; memory is used only as it is touched.
+const INSERTS_MAX: u64 = 1 << 26;
+
+/// Everything that clients of one workload need, read-only or locked inside.
+pub struct Prepared {
+    pub(super) workload: Workload,
+    pub(super) seed: u64,
+    pub(super) operations: Operations,
+    pub(super) coder: KeyCoder,
+    pub(super) shape: Shape,
+    pub(super) contents: Arc<Contents>,
+    /// Whether keys that are not in `contents` may be there all the same: this run makes rows.
+    pub(super) is_open: bool,
+    /// Whether rows must have their value columns; false if nothing but increments made them.
+    pub(super) has_values: bool,
+    /// Versioned tables only.
+    pub(super) ledger: Option<Arc<Ledger>>,
+    /// The number of `ledger`.
+    pub(super) writer: u16,
+    pub(super) counters: Option<Arc<Counters>>,
+    pub(super) recent: Arc<Recent>,
+}
+
+/// State kept from run to run.
+#[derive(Default)]
+pub(super) struct Kept {
+    pools: Vec<(ValueSource, Arc<Pool>)>,
+    tables: HashMap<String, Table>,
+    prepared: HashMap<String, Arc<Prepared>>,
+    clock: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    used: u64,
+    /// Versioned workloads that `ledger` has seen, with their seeds.
+    history: Vec<(Workload, u64)>,
+    ledger: Option<(u16, u64, Arc<Ledger>)>,
+    counted: Vec<(Workload, u64)>,
+    counters: Option<Arc<Counters>>,
+    replayed: Vec<Written>,
+    contents: Arc<Contents>,
+    recent: Arc<Recent>,
+}
+
+/// Whether a workload's reads must know which of its writes they may see.
+pub fn needs_versions(workload: &Workload) -> bool {
+    use Operation::{BufferedPut, CheckAndPut, Get, Insert, Put, ReadModifyWrite, Scan, ShortScan};
+    let has = |test: fn(&Operation) -> bool| {
+        workload
+            .mix
+            .iter()
+            .any(|(operation, weight)| *weight > 0.0 && test(operation))
+    };
+    let writes = has(|o| matches!(o, Put | BufferedPut { .. } | Insert));
+    let reads = has(|o| matches!(o, Get | ShortScan { .. } | Scan { .. }));
+    workload.verify && (writes && reads || has(|o| matches!(o, CheckAndPut | ReadModifyWrite)))
+}
+
+fn has_operation(workload: &Workload, wanted: fn(&Operation) -> bool) -> bool {
+    workload.mix.iter().any(|(operation, _)| wanted(operation))
+}
+
+fn puts(workload: &Workload) -> bool {
+    has_operation(workload, |o| super::contents::writes(o) && *o != Operation::Increment)
+}
+
+fn increments(workload: &Workload) -> bool {
+    has_operation(workload, |o| *o == Operation::Increment)
+}
+
+impl Prepared {
+    /// What is known of a key's row.
+    pub(super) fn presence(&self, key: u64) -> Presence {
+        match self.contents.presence(key) {
+            Presence::Absent if self.is_open => Presence::Unsure,
+            known => known,
+        }
+    }
+}
+
+impl Kept {
+    /// Makes what a run's clients share.
+    pub(super) fn prepare(
+        &mut self,
+        workload: &Workload,
+        seed: u64,
+        workers: u32,
+        written: &[Written],
+    ) -> anyhow::Result<()> {
+        check(workload)?;
+        let values = values_of(workload, written)?;
+        let coder = KeyCoder::new(&workload.keys.format)?;
+        let records = workload.keys.records;
+        ensure!(
+            records <= coder.capacity(),
+            "{records} records, and keys of {:?}",
+            workload.keys.format
+        );
+        let pool = self.pool(&values.source)?;
+        self.forget_oldest(&workload.table);
+        self.clock += 1;
+        let table = self.tables.entry(workload.table.clone()).or_default();
+        table.used = self.clock;
+        if workload.verify {
+            table.follow(workload, seed, workers, written)?;
+        }
+        let ledger = table.ledger.as_ref().filter(|_| workload.verify);
+        let prepared = Prepared {
+            operations: Operations::new(workload, seed)?,
+            shape: Shape::new(&values, ValueMaker::new(&values, pool)?)?,
+            coder,
+            contents: Arc::clone(&table.contents),
+            is_open: workload
+                .mix
+                .iter()
+                .any(|(operation, _)| super::contents::writes(operation)),
+            has_values: puts(workload) || written.is_empty() || written.iter().any(|w| puts(&w.workload)),
+            ledger: ledger.map(|(_, _, ledger)| Arc::clone(ledger)),
+            writer: ledger.map_or(0, |(writer, _, _)| *writer),
+            counters: table
+                .counters
+                .clone()
+                .filter(|_| workload.verify && increments(workload)),
+            recent: Arc::clone(&table.recent),
+            workload: workload.clone(),
+            seed,
+        };
+        self.prepared.insert(workload.table.clone(), Arc::new(prepared));
+        Ok(())
+    }
+
+    /// What was prepared for this workload.
+    pub(super) fn prepared(&self, workload: &Workload, seed: u64) -> anyhow::Result<Arc<Prepared>> {
+        let prepared = self.prepared.get(&workload.table);
+        let prepared = prepared.filter(|p| p.workload == *workload && p.seed == seed);
+        prepared
+            .cloned()
+            .context("a client of a run that was not prepared on this worker")
+    }
+
+    fn pool(&mut self, source: &ValueSource) -> anyhow::Result<Arc<Pool>> {
+        if let Some((_, pool)) = self.pools.iter().find(|(known, _)| known == source) {
+            return Ok(Arc::clone(pool));
+        }
+        // Two at most: random bytes and a text.
+        self.pools.retain(|(known, _)| *known == ValueSource::Incompressible);
+        let pool = Arc::new(Pool::open(source)?);
+        self.pools.push((source.clone(), Arc::clone(&pool)));
+        Ok(pool)
+    }
+
+    fn forget_oldest(&mut self, table: &str) {
+        while self.tables.len() >= TABLES_MAX && !self.tables.contains_key(table) {
+            let oldest = self
+                .tables
+                .iter()
+                .min_by_key(|(_, table)| table.used)
+                .map(|(name, _)| name.clone());
+            let Some(oldest) = oldest else { return };
+            self.tables.remove(&oldest);
+            self.prepared.remove(&oldest);
+        }
+    }
+}
+
+impl Table {
+    /// Brings what is known of the table up to date.
+    fn follow(&mut self, workload: &Workload, seed: u64, workers: u32, written: &[Written]) -> anyhow::Result<()> {
+        if self.replayed != written {
+            self.contents = Arc::new(Contents::replay(written)?);
+            self.replayed = written.to_vec();
+        }
+        if written.is_empty() {
+            self.recent = Arc::default();
+        }
+        self.follow_versions(workload, seed, written)?;
+        self.follow_counters(workload, seed, workers, written)
+    }
+
+    fn follow_versions(&mut self, workload: &Workload, seed: u64, written: &[Written]) -> anyhow::Result<()> {
+        let earlier = history(written, needs_versions);
+        let is_versioned = !earlier.is_empty() || needs_versions(workload);
+        if !is_versioned {
+            self.ledger = None;
+            self.history.clear();
+            return Ok(());
+        }
+        let inserts = has_operation(workload, |o| *o == Operation::Insert);
+        let room = if inserts { INSERTS_MAX } else { 0 };
+        let largest = written
+            .iter()
+            .map(|w| w.workload.keys.records)
+            .max()
+            .unwrap_or_default();
+        let keys = largest.max(workload.keys.records) + room;
+        let is_known = !earlier.is_empty() && self.history == earlier;
+        let is_kept = is_known && self.ledger.as_ref().is_some_and(|(_, known, _)| *known >= keys);
+        if !is_kept {
+            let writer = 1 + (RandomState::new().hash_one(seed) % u64::from(Version::WRITER_MAX)) as u16;
+            self.ledger = Some((writer, keys, Arc::new(Ledger::new(keys)?)));
+            self.recent = Arc::default();
+        }
+        self.history = earlier;
+        if puts(workload) || increments(workload) {
+            self.history.push((workload.clone(), seed));
+        }
+        Ok(())
+    }
+
+    fn follow_counters(
+        &mut self,
+        workload: &Workload,
+        seed: u64,
+        workers: u32,
+        written: &[Written],
+    ) -> anyhow::Result<()> {
+        if !increments(workload) {
+            return Ok(());
+        }
+        let earlier = history(written, increments);
+        let is_kept = !earlier.is_empty() && self.counted == earlier && workers == 1;
+        if !is_kept || self.counters.is_none() {
+            let is_alone = earlier.is_empty() && workers == 1;
+            self.counters = Some(Arc::new(Counters::new(workload.keys.records, is_alone)?));
+        }
+        self.counted = earlier;
+        self.counted.push((workload.clone(), seed));
+        Ok(())
+    }
+}
+
+/// The writing workloads since the first one of that sort: from there on a table stays what that one made it.
+fn history(written: &[Written], sort: fn(&Workload) -> bool) -> Vec<(Workload, u64)> {
+    let since = written
+        .iter()
+        .map(|w| (&w.workload, w.seed))
+        .skip_while(|(w, _)| !sort(w));
+    since
+        .filter(|(w, _)| puts(w) || increments(w))
+        .map(|(w, seed)| (w.clone(), seed))
+        .collect()
+}
+
+fn check(workload: &Workload) -> anyhow::Result<()> {
+    for (operation, _) in &workload.mix {
+        match operation {
+            Operation::BufferedPut { buffer_bytes } => {
+                ensure!(
+                    *buffer_bytes <= BUFFER_BYTES_MAX,
+                    "a buffer of {buffer_bytes} B; {BUFFER_BYTES_MAX} at most"
+                );
+            }
+            Operation::ShortScan { rows, .. } => ensure!(*rows > 0, "a short scan of no rows"),
+            Operation::Scan { .. } => ensure!(workload.mix.len() == 1, "scans of ranges cannot be mixed"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of one client's write buffer; the documents' clients used 12 MB.
+const BUFFER_BYTES_MAX: u64 = 256 << 20;
+
+/// The values that the table holds: as it was written, or else as it will be.
+fn values_of(workload: &Workload, written: &[Written]) -> anyhow::Result<Values> {
+    let mut known: Option<&Workload> = puts(workload).then_some(workload);
+    for writes in written.iter().map(|w| &w.workload).filter(|w| puts(w)) {
+        ensure!(
+            writes.keys.format == workload.keys.format,
+            "table {} holds keys of {:?}, not of {:?}",
+            workload.table,
+            writes.keys.format,
+            workload.keys.format
+        );
+        if let Some(other) = known {
+            ensure!(
+                writes.values == other.values,
+                "table {} would hold values of {:?} and of {:?}",
+                workload.table,
+                writes.values,
+                other.values
+            );
+        }
+        known = Some(writes);
+    }
+    let mut values = known.unwrap_or(workload).values.clone();
+    if known.is_none() {
+        // Nothing but counters, or nothing at all: sizes do not matter.
+        values.bytes = values.bytes.max(super::values::VALUE_BYTES_MIN);
+    }
+    Ok(values)
+}

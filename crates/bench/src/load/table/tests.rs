@@ -1,0 +1,523 @@
+//! Every kind of operation against an honest table in memory, and each lie against the reads that must notice it.
+#![allow(clippy::single_range_in_vec_init, reason = "one span is a list of one")]
+
+mod fake;
+
+use super::*;
+use crate::load::{Shared, Written};
+use crate::plan::{Activity, KeyFormat, KeyOrder, Keys, Run, Values};
+use fake::{Fake, Lie};
+
+const SEED: u64 = 11;
+
+fn workload(mix: Vec<(Operation, f64)>, records: u64, order: KeyOrder, format: KeyFormat) -> Workload {
+    Workload {
+        table: "bench-t".into(),
+        mix,
+        keys: Keys { records, order, format },
+        values: Values {
+            bytes: 40,
+            columns: 2,
+            ..Values::default()
+        },
+        verify: true,
+    }
+}
+
+fn padded() -> KeyFormat {
+    KeyFormat::Padded { digits: 10 }
+}
+
+/// One worker process and the table it works on.
+#[derive(Default)]
+struct Bench {
+    shared: Arc<Shared>,
+    fake: Arc<Fake>,
+    written: Vec<Written>,
+}
+
+impl Bench {
+    /// Loads `[0, records)` in order.
+    fn loaded(records: u64, format: KeyFormat) -> Self {
+        let mut bench = Self::default();
+        let put = vec![(Operation::BufferedPut { buffer_bytes: 1_000 }, 1.0)];
+        let load = workload(put, records, KeyOrder::Sequential, format);
+        let loaded = bench.run(&load, 0..records);
+        assert_eq!((loaded.operations, loaded.rows), (records as u32, records as u32));
+        bench
+    }
+
+    fn client(&self, workload: &Workload) -> Box<dyn Actor> {
+        self.client_of(workload, 1)
+    }
+
+    fn client_of(&self, workload: &Workload, workers: u32) -> Box<dyn Actor> {
+        let run = Run {
+            activity: Activity::Table(workload.clone()),
+            seed: SEED,
+            ..Run::default()
+        };
+        self.shared.prepare(&run, 0, workers, &self.written).unwrap();
+        let context = ActorContext {
+            connection: Arc::clone(&self.fake) as Arc<dyn Connection>,
+            shared: Arc::clone(&self.shared),
+            worker: 0,
+            workers,
+            client: 0,
+            clients: 1,
+            seed: SEED,
+        };
+        actor(workload, context).unwrap()
+    }
+
+    /// Carries a range out with one client, as the engine does; sums of all steps.
+    fn run(&mut self, workload: &Workload, range: Range<u64>) -> Step {
+        let mut client = self.client(workload);
+        let sum = run(client.as_mut(), range.clone()).unwrap();
+        self.written.push(Written {
+            workload: workload.clone(),
+            seed: SEED,
+            spans: vec![range],
+            uncertain: vec![],
+        });
+        sum
+    }
+
+    /// As [`Self::run`], where everything must be right.
+    fn run_right(&mut self, workload: &Workload, range: Range<u64>) -> Step {
+        let sum = self.run(workload, range);
+        assert!(sum.verdict.is_right(), "{:?}", sum.verdict);
+        sum
+    }
+
+    fn lie(&self, lie: Lie) {
+        *self.fake.lie.lock() = lie;
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(future)
+}
+
+fn run(client: &mut dyn Actor, range: Range<u64>) -> Result<Step> {
+    block_on(carry_out(client, range))
+}
+
+async fn carry_out(client: &mut dyn Actor, range: Range<u64>) -> Result<Step> {
+    let mut sum = Step::default();
+    let mut acknowledged = 0;
+    let mut add = |step: Step| {
+        sum.operations += step.operations;
+        acknowledged += step.acknowledged.unwrap_or(step.operations);
+        sum.rows += step.rows;
+        sum.bytes += step.bytes;
+        sum.verdict.merge(&step.verdict);
+        step.operations
+    };
+    client.begin(range.clone());
+    let mut index = range.start;
+    while index < range.end {
+        index += u64::from(add(client.step(index).await?)).max(1);
+    }
+    assert_eq!(add(client.finish().await?), 0);
+    assert_eq!(acknowledged, sum.operations);
+    Ok(sum)
+}
+
+fn only(operation: Operation) -> Vec<(Operation, f64)> {
+    vec![(operation, 1.0)]
+}
+
+fn scan() -> Operation {
+    Operation::Scan { rows_per_fetch: None }
+}
+
+fn short_scan() -> Operation {
+    Operation::ShortScan {
+        rows: 20,
+        vary: true,
+        rows_per_fetch: None,
+    }
+}
+
+fn formats() -> [KeyFormat; 4] {
+    let prefixed = KeyFormat::Prefixed {
+        prefix: "row".into(),
+        digits: 6,
+    };
+    [
+        padded(),
+        prefixed,
+        KeyFormat::YcsbHashed,
+        KeyFormat::DateHash { days: 30 },
+    ]
+}
+
+#[test]
+fn an_honest_table_is_right_about_everything() {
+    for format in formats() {
+        let mut bench = Bench::loaded(500, format.clone());
+        assert_eq!(bench.fake.rows(), 500);
+        for (operation, order) in [
+            (Operation::Get, KeyOrder::Uniform),
+            (short_scan(), KeyOrder::Zipf { exponent: 0.99 }),
+            (scan(), KeyOrder::Sequential),
+            (Operation::Put, KeyOrder::Uniform),
+            (Operation::CheckAndPut, KeyOrder::Zipf { exponent: 0.8 }),
+            (Operation::ReadModifyWrite, KeyOrder::Uniform),
+            (Operation::Get, KeyOrder::Uniform),
+            (scan(), KeyOrder::Sequential),
+        ] {
+            let sum = bench.run_right(&workload(only(operation.clone()), 500, order, format.clone()), 0..500);
+            assert_eq!(sum.operations, 500, "{operation:?}");
+            assert!(sum.rows >= 500, "{operation:?}: {} rows", sum.rows);
+            let is_read = operation != Operation::Put;
+            assert_eq!(sum.verdict.checked > 0, is_read, "{operation:?}");
+        }
+        assert_eq!(crate::load::expected_rows(&bench.written), 500);
+    }
+}
+
+#[test]
+fn mixes_of_reads_and_writes_are_right() {
+    let mix = vec![
+        (Operation::Get, 0.4),
+        (Operation::Put, 0.2),
+        (Operation::BufferedPut { buffer_bytes: 500 }, 0.1),
+        (Operation::CheckAndPut, 0.1),
+        (Operation::ReadModifyWrite, 0.1),
+        (short_scan(), 0.1),
+    ];
+    for format in formats() {
+        let mut bench = Bench::loaded(50, format.clone());
+        let mixed = workload(mix.clone(), 50, KeyOrder::Zipf { exponent: 0.99 }, format);
+        for _ in 0..3 {
+            let sum = bench.run_right(&mixed, 0..3_000);
+            assert!(sum.verdict.checked > 2_000);
+        }
+    }
+}
+
+#[test]
+fn inserts_and_reads_of_the_latest_are_right() {
+    for format in formats() {
+        let mut bench = Bench::loaded(100, format.clone());
+        let mix = vec![(Operation::Get, 0.85), (Operation::Insert, 0.1), (short_scan(), 0.05)];
+        let mixed = workload(mix, 100, KeyOrder::Latest { exponent: 0.99 }, format.clone());
+        bench.run_right(&mixed, 0..2_000);
+        assert_eq!(bench.fake.rows(), 300);
+        assert_eq!(crate::load::expected_rows(&bench.written), 300);
+        // Another process checks everything: it finds rows of a writer that it does not know.
+        bench.shared = Arc::default();
+        let check = bench.run_right(&workload(only(scan()), 300, KeyOrder::Sequential, format), 0..300);
+        assert_eq!((check.rows, check.verdict.checked), (300, 300));
+    }
+}
+
+#[test]
+fn a_table_filled_at_random_holds_what_was_replayed() {
+    let mut bench = Bench::default();
+    bench.run_right(
+        &workload(only(Operation::Put), 1_000, KeyOrder::Uniform, padded()),
+        0..700,
+    );
+    let expected = crate::load::expected_rows(&bench.written);
+    assert_eq!(expected, bench.fake.rows());
+    assert!(
+        (450..550).contains(&expected),
+        "about 1000 (1 - e^-0.7), found {expected}"
+    );
+    let gets = bench.run_right(
+        &workload(only(Operation::Get), 1_000, KeyOrder::Sequential, padded()),
+        0..1_000,
+    );
+    assert_eq!(u64::from(gets.rows), expected);
+    let scanned = bench.run_right(&workload(only(scan()), 1_000, KeyOrder::Sequential, padded()), 0..1_000);
+    assert_eq!((u64::from(scanned.rows), scanned.operations), (expected, 1_000));
+}
+
+#[test]
+fn counters_count() {
+    let mut bench = Bench::default();
+    let increments = workload(only(Operation::Increment), 20, KeyOrder::Uniform, padded());
+    let sum = bench.run_right(&increments, 0..500);
+    assert_eq!(sum.verdict.checked, 500);
+    bench.run_right(&increments, 500..700);
+    // Rows that have a counter and nothing else are no fault in such a table.
+    bench.run_right(&workload(only(Operation::Get), 20, KeyOrder::Uniform, padded()), 0..50);
+    bench.lie(Lie::LoseEveryNthWrite(50));
+    assert!(bench.run(&increments, 700..900).verdict.wrong > 0);
+}
+
+#[test]
+fn a_dropped_row_is_missed_by_every_kind_of_read() {
+    for format in formats() {
+        for operation in [Operation::Get, scan(), Operation::ReadModifyWrite] {
+            let mut bench = Bench::loaded(300, format.clone());
+            bench.fake.drop_nth_row(77);
+            let sum = bench.run(
+                &workload(only(operation.clone()), 300, KeyOrder::Sequential, format.clone()),
+                0..300,
+            );
+            assert_eq!(sum.verdict.missing, 1, "{operation:?} {format:?}: {:?}", sum.verdict);
+        }
+    }
+    // A short scan notices a row skipped in the middle where rows are in the order of their numbers.
+    let mut bench = Bench::loaded(300, padded());
+    bench.fake.drop_nth_row(77);
+    let sum = bench.run(&workload(only(short_scan()), 300, KeyOrder::Uniform, padded()), 0..300);
+    assert!(sum.verdict.missing > 0);
+}
+
+#[test]
+fn lies_about_values_and_scans_are_noticed() {
+    type Count = fn(&Verdict) -> u64;
+    let cases: [(Lie, Count); 6] = [
+        (Lie::FlipBitEveryNth(100), |v| v.wrong),
+        (Lie::DropColumnEveryNth(100), |v| v.wrong),
+        (Lie::SkipEveryNth(100), |v| v.missing),
+        (Lie::RepeatEveryNth(100), |v| v.unexpected),
+        (Lie::SwapEveryNth(100), |v| v.unexpected + v.missing),
+        (Lie::AnotherRowEveryNth(100), |v| v.unexpected + v.wrong),
+    ];
+    for format in [padded(), KeyFormat::YcsbHashed] {
+        for (lie, count) in &cases {
+            for operation in [Operation::Get, scan(), short_scan()] {
+                let is_of_scans = matches!(lie, Lie::RepeatEveryNth(_) | Lie::SwapEveryNth(_));
+                let is_get = operation == Operation::Get || !matches!(format, KeyFormat::Padded { .. });
+                let is_hidden = matches!(lie, Lie::SkipEveryNth(_)) && !matches!(format, KeyFormat::Padded { .. });
+                if is_of_scans && is_get || is_hidden && operation == short_scan() {
+                    continue;
+                }
+                let mut bench = Bench::loaded(400, format.clone());
+                bench.lie(lie.clone());
+                let order = if operation == Operation::Get {
+                    KeyOrder::Uniform
+                } else {
+                    KeyOrder::Sequential
+                };
+                let sum = bench.run(&workload(only(operation.clone()), 400, order, format.clone()), 0..400);
+                assert!(
+                    count(&sum.verdict) > 0,
+                    "{lie:?} {operation:?} {format:?}: {:?}",
+                    sum.verdict
+                );
+                assert!(!sum.verdict.examples.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stale_answer_and_a_lost_write_are_noticed() {
+    let mix = vec![(Operation::Get, 0.5), (Operation::Put, 0.5)];
+    for lie in [Lie::StaleEveryNth(100), Lie::LoseEveryNthWrite(100)] {
+        let mut bench = Bench::loaded(50, padded());
+        let mixed = workload(mix.clone(), 50, KeyOrder::Uniform, padded());
+        bench.run_right(&mixed, 0..1_000);
+        bench.lie(lie.clone());
+        let sum = bench.run(&mixed, 1_000..4_000);
+        assert!(sum.verdict.stale > 0, "{lie:?}: {:?}", sum.verdict);
+        assert_eq!(
+            (sum.verdict.wrong, sum.verdict.missing, sum.verdict.unexpected),
+            (0, 0, 0)
+        );
+    }
+    // A write lost by an earlier run is found by a scan that checks afterwards.
+    let mut bench = Bench::loaded(50, padded());
+    let mixed = workload(mix, 50, KeyOrder::Uniform, padded());
+    bench.run_right(&mixed, 0..1_000);
+    bench.fake.forget_newest_version();
+    let sum = bench.run(&workload(only(scan()), 50, KeyOrder::Sequential, padded()), 0..50);
+    assert_eq!(sum.verdict.stale, 1, "{:?}", sum.verdict);
+}
+
+#[test]
+fn a_lost_insert_is_noticed() {
+    let mut bench = Bench::loaded(50, padded());
+    bench.lie(Lie::LoseEveryNthWrite(20));
+    let mix = vec![(Operation::Get, 0.5), (Operation::Insert, 0.5)];
+    let sum = bench.run(
+        &workload(mix, 50, KeyOrder::Latest { exponent: 0.8 }, padded()),
+        0..2_000,
+    );
+    assert!(sum.verdict.missing > 0, "{:?}", sum.verdict);
+}
+
+#[test]
+fn a_condition_that_held_must_not_be_refused() {
+    let mut bench = Bench::loaded(50, padded());
+    bench.lie(Lie::RefuseEveryNthCondition(50));
+    let sum = bench.run(
+        &workload(only(Operation::CheckAndPut), 50, KeyOrder::Uniform, padded()),
+        0..200,
+    );
+    assert_eq!(sum.verdict.wrong, 4, "{:?}", sum.verdict);
+}
+
+#[test]
+fn rows_that_nobody_wrote_are_unexpected() {
+    let mut bench = Bench::loaded(50, padded());
+    // The same rows, in a table of which only half was to be loaded.
+    bench.written[0].spans = vec![0..25];
+    let gets = bench.run(
+        &workload(only(Operation::Get), 50, KeyOrder::Sequential, padded()),
+        0..50,
+    );
+    assert_eq!(gets.verdict.unexpected, 25);
+    let scanned = bench.run(&workload(only(scan()), 50, KeyOrder::Sequential, padded()), 0..50);
+    assert_eq!(scanned.verdict.unexpected, 25);
+}
+
+#[test]
+fn a_process_that_replaces_another_raises_no_alarm() {
+    let mix = vec![
+        (Operation::Get, 0.5),
+        (Operation::Put, 0.3),
+        (Operation::CheckAndPut, 0.2),
+    ];
+    let mut bench = Bench::loaded(50, padded());
+    let mixed = workload(mix, 50, KeyOrder::Uniform, padded());
+    // It did half of a run, of which nothing is known, and died.
+    run(bench.client(&mixed).as_mut(), 0..700).unwrap();
+    bench.shared = Arc::default();
+    bench.run_right(&mixed, 0..2_000);
+    // And a worker that joins for the next run.
+    bench.shared = Arc::default();
+    bench.run_right(&mixed, 2_000..3_000);
+}
+
+#[test]
+fn two_processes_at_once_raise_no_alarm() {
+    let mix = vec![
+        (Operation::Get, 0.4),
+        (Operation::Put, 0.3),
+        (Operation::CheckAndPut, 0.3),
+    ];
+    let one = Bench::loaded(20, padded());
+    let other = Bench {
+        shared: Arc::default(),
+        fake: Arc::clone(&one.fake),
+        written: one.written.clone(),
+    };
+    let mixed = workload(mix, 20, KeyOrder::Zipf { exponent: 0.99 }, padded());
+    let mut clients = [one.client_of(&mixed, 2), other.client_of(&mixed, 2)];
+    for index in 0..4_000u64 {
+        let client = &mut clients[(index % 3 % 2) as usize];
+        let sum = run(client.as_mut(), index..index + 1).unwrap();
+        assert!(sum.verdict.is_right(), "{:?}", sum.verdict);
+    }
+}
+
+#[test]
+fn failed_writes_may_or_may_not_appear() {
+    for lie in [Lie::FailEveryNthWriteDone(5), Lie::FailEveryNthWriteUndone(5)] {
+        let bench = Bench::loaded(10, padded());
+        bench.lie(lie);
+        let mix = vec![
+            (Operation::Get, 0.5),
+            (Operation::Put, 0.4),
+            (Operation::ReadModifyWrite, 0.1),
+        ];
+        let mixed = workload(mix, 10, KeyOrder::Uniform, padded());
+        let mut client = bench.client(&mixed);
+        let mut failures = 0;
+        for index in 0..3_000 {
+            match run(client.as_mut(), index..index + 1) {
+                Ok(sum) => assert!(sum.verdict.is_right(), "{:?}", sum.verdict),
+                Err(_) => failures += 1,
+            }
+        }
+        assert!(failures > 200);
+    }
+}
+
+#[test]
+fn a_table_made_anew_is_not_mistaken_for_the_old_one() {
+    let mut bench = Bench::loaded(20, padded());
+    let mixed = workload(
+        vec![(Operation::Get, 0.5), (Operation::Put, 0.5)],
+        20,
+        KeyOrder::Uniform,
+        padded(),
+    );
+    bench.run_right(&mixed, 0..500);
+    bench.fake.clear();
+    bench.written.clear();
+    let load = workload(only(Operation::Put), 20, KeyOrder::Sequential, padded());
+    bench.run_right(&load, 0..20);
+    bench.run_right(&mixed, 0..500);
+}
+
+#[test]
+fn witnesses_judge_nothing() {
+    let mut bench = Bench::default();
+    for operation in [
+        Operation::Get,
+        Operation::Put,
+        short_scan(),
+        scan(),
+        Operation::CheckAndPut,
+        Operation::Increment,
+    ] {
+        let mut witness = workload(only(operation), 20, KeyOrder::Sequential, padded());
+        witness.verify = false;
+        let sum = bench.run_right(&witness, 0..20);
+        assert_eq!((sum.verdict.checked, sum.operations), (0, 20));
+    }
+}
+
+#[test]
+fn long_ranges_are_scanned_in_parts() {
+    let mut bench = Bench::loaded(25_000, padded());
+    let mut client = bench.client(&workload(only(scan()), 25_000, KeyOrder::Sequential, padded()));
+    client.begin(3..24_000);
+    let steps: Vec<u32> = [3, 10_003, 20_003]
+        .map(|i| block_on(client.step(i)).unwrap().operations)
+        .to_vec();
+    assert_eq!(steps, [10_000, 10_000, 3_997]);
+    let whole = bench.run_right(
+        &workload(only(scan()), 25_000, KeyOrder::Sequential, padded()),
+        0..25_000,
+    );
+    assert_eq!((whole.rows, whole.verdict.checked), (25_000, 25_000));
+}
+
+#[test]
+fn workloads_that_do_not_fit_the_table_are_refused() {
+    let bench = Bench::loaded(20, padded());
+    let refused = |change: &dyn Fn(&mut Workload)| {
+        let mut other = workload(only(Operation::Put), 20, KeyOrder::Uniform, padded());
+        change(&mut other);
+        let run = Run {
+            activity: Activity::Table(other),
+            ..Run::default()
+        };
+        bench.shared.prepare(&run, 0, 1, &bench.written).is_err()
+    };
+    assert!(!refused(&|_| {}));
+    assert!(refused(&|w| w.values.bytes = 50));
+    assert!(refused(&|w| w.keys.format = KeyFormat::YcsbHashed));
+    assert!(refused(&|w| w.keys.records = 10_000_000_001));
+    assert!(refused(&|w| w.mix = vec![(scan(), 1.0), (Operation::Get, 1.0)]));
+    assert!(refused(
+        &|w| w.mix = only(Operation::BufferedPut { buffer_bytes: 1 << 40 })
+    ));
+}
+
+#[test]
+fn kinds_are_named_for_what_is_done() {
+    let mix = vec![
+        (Operation::Get, 1.0),
+        (short_scan(), 1.0),
+        (short_scan(), 1.0),
+        (scan(), 1.0),
+    ];
+    let names = kinds(&workload(mix.clone(), 1, KeyOrder::Uniform, padded()));
+    assert_eq!(names, ["get", "short-scan", "short-scan#2", "scan"]);
+    assert_eq!(
+        kinds(&workload(mix, 1, KeyOrder::Uniform, KeyFormat::YcsbHashed))[3],
+        "get-each"
+    );
+}
