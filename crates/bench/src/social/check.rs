@@ -10,7 +10,6 @@ use super::ledger::Shown;
 use super::network::{self, COMMENTS_PER_RESOURCE, Network, PROFILE_FIELDS, RESOURCE_FIELDS};
 use crate::activity::Verdict;
 use crate::target::{Cell, Columns, Row};
-use bytes::Bytes;
 
 /// Bit of the image among the cells seen of a user's row; those of the fields come first.
 const IMAGE_BIT: u32 = 1 << PROFILE_FIELDS.len();
@@ -56,7 +55,7 @@ pub fn user(
                 Some((bit, _)) if seen & bit != 0 => unexpected(user, cell, verdict),
                 Some((bit, value)) => {
                     seen |= bit;
-                    compare(user, cell, &value, verdict);
+                    compare(user, cell, value, verdict);
                 }
                 None => unexpected(user, cell, verdict),
             },
@@ -76,7 +75,7 @@ pub fn no_user(user: u64, verdict: &mut Verdict) {
 }
 
 /// A profile's cell: its bit among those seen, and its value.
-fn fixed(network: &Network, user: u64, family: &str, cell: &Cell) -> Option<(u32, Bytes)> {
+fn fixed<'a>(network: &'a Network, user: u64, family: &str, cell: &Cell) -> Option<(u32, &'a [u8])> {
     match family {
         network::PROFILE => {
             let field = PROFILE_FIELDS
@@ -108,7 +107,7 @@ fn tie(user: u64, cell: &Cell, shown: &mut Shown, verdict: &mut Verdict) {
     compare(user, cell, &network::TIE_VALUE, verdict);
 }
 
-fn compare(user: u64, cell: &Cell, value: &Bytes, verdict: &mut Verdict) {
+fn compare(user: u64, cell: &Cell, value: &[u8], verdict: &mut Verdict) {
     if cell.value != value {
         verdict.wrong += 1;
         verdict.example(|| {
@@ -142,7 +141,7 @@ pub fn resource(network: &Network, owner: u64, resource: u32, row: &Row, verdict
         match field {
             Some(field) if *cell.family == *network::RESOURCE.as_bytes() && seen & 1 << field == 0 => {
                 seen |= 1 << field;
-                compare(owner, cell, &network.resource_field(owner, resource, field), verdict);
+                compare(owner, cell, network.resource_field(owner, resource, field), verdict);
             }
             _ => unexpected(owner, cell, verdict),
         }
@@ -169,7 +168,7 @@ pub fn comments(network: &Network, owner: u64, resource: u32, row: &Row, verdict
     for cell in &row.cells {
         let is_next = seen < COMMENTS_PER_RESOURCE && cell.qualifier == network::comment_qualifier(seen);
         if is_next && *cell.family == *network::COMMENTS.as_bytes() {
-            compare(owner, cell, &network.comment(owner, resource, seen), verdict);
+            compare(owner, cell, network.comment(owner, resource, seen), verdict);
             seen += 1;
         } else {
             unexpected(owner, cell, verdict);

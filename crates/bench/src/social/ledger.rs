@@ -16,8 +16,13 @@
 //!   before it was sent was sent after every acknowledgement with a tick up to `t`.
 //! * No lock is held while another one is taken, or while anything is awaited.
 //!
+//! On a store whose rows are linearizable no read is stale. (One that hides a put behind a delete of the same millisecond, as
+//! HBase may, is found out if a pair of users is quick enough.)
+//!
 //! A change that begins after a read was answered and before it is judged lets the read pass unjudged in that tie: the
 //! ledger may miss an error in such a moment, and never sees one where there is none.
+
+mod change;
 
 use super::network::Network;
 use crate::activity::Verdict;
@@ -26,6 +31,9 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use change::Reserved;
+pub use change::{Change, Pair};
 
 /// Parts with a lock each: more than the threads of any worker.
 const SHARDS: usize = 64;
@@ -217,13 +225,13 @@ impl Ledger {
     }
 
     /// Reserves a user with an invitation, `wanted` if possible, and the inviter.
-    pub fn invited(&self, wanted: u64) -> Option<Pair<'_>> {
-        if let Some(pair) = self.tied(wanted, List::Pending, u64::MAX) {
+    pub fn invited(&self, wanted: u64, chance: u64) -> Option<Pair<'_>> {
+        if let Some(pair) = self.tied(wanted, List::Pending, chance) {
             return Some(pair);
         }
         for _ in 0..PROBES {
             let user = self.invited.lock().pop_front()?;
-            match self.tied(user, List::Pending, u64::MAX) {
+            match self.tied(user, List::Pending, chance) {
                 Some(pair) => return Some(pair),
                 // Somebody is busy with it, or it has been answered: the latter are dropped when they come up again.
                 None if self.may_have_invitation(user) => self.note_invited(user),
@@ -329,130 +337,6 @@ fn judge_tie(user: u64, tie: Tie, sent: u64, verdict: &mut Verdict) {
     } else {
         verdict.unexpected += 1;
         verdict.example(|| format!("user {user}: {other} is listed and has never been"));
-    }
-}
-
-/// A user whom nobody else may change until this is dropped.
-#[derive(Debug)]
-struct Reserved<'a> {
-    ledger: &'a Ledger,
-    user: u64,
-}
-
-impl Reserved<'_> {
-    /// Looks at the user. Nothing must be awaited or locked meanwhile.
-    fn with<T>(&self, look: impl FnOnce(&Member) -> T) -> T {
-        let shard = self.ledger.shard(self.user).lock();
-        look(shard.get(&self.user).unwrap_or(&Member::default()))
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        if let Some(member) = self.ledger.shard(self.user).lock().get_mut(&self.user) {
-            member.reserved = false;
-        }
-    }
-}
-
-/// Two users whose ties with each other may be changed until this is dropped.
-#[derive(Debug)]
-pub struct Pair<'a> {
-    user: Reserved<'a>,
-    other: Reserved<'a>,
-}
-
-impl<'a> Pair<'a> {
-    /// Who is invited, has been invited, or ends the friendship.
-    pub fn user(&self) -> u64 {
-        self.user.user
-    }
-
-    /// The inviter, or the other friend.
-    pub fn other(&self) -> u64 {
-        self.other.user
-    }
-
-    /// Notes that the user's list is about to be changed. From now on either state is right.
-    pub fn change_user(&self, list: List, present: bool) -> Change<'a> {
-        self.user.ledger.begin(self.user(), list, self.other(), present)
-    }
-
-    /// The same for the other one's list.
-    pub fn change_other(&self, list: List, present: bool) -> Change<'a> {
-        self.other.ledger.begin(self.other(), list, self.user(), present)
-    }
-}
-
-impl Ledger {
-    fn begin(&self, user: u64, list: List, other: u64, present: bool) -> Change<'_> {
-        if let Some(member) = self.shard(user).lock().get_mut(&user) {
-            let ties = member.list_mut(list);
-            let tie = Tie {
-                other,
-                present,
-                ever: present,
-                changed_at: IN_DOUBT,
-            };
-            match find(ties, other) {
-                Ok(at) => {
-                    if let Some(old) = ties.get_mut(at) {
-                        *old = Tie {
-                            ever: old.ever || present,
-                            ..tie
-                        };
-                    }
-                }
-                Err(at) => {
-                    ties.insert(at, tie);
-                    forget_one(ties);
-                }
-            }
-        }
-        Change {
-            ledger: self,
-            user,
-            list,
-            other,
-        }
-    }
-}
-
-/// Drops the tie that ended longest ago if too many are remembered.
-fn forget_one(ties: &mut Vec<Tie>) {
-    if ties.len() <= PAST_TIES_MAX {
-        return;
-    }
-    let past = ties.iter().enumerate().filter(|(_, tie)| !tie.present && tie.settled());
-    if let Some((at, _)) = past.min_by_key(|(_, tie)| tie.changed_at) {
-        ties.remove(at);
-    }
-}
-
-/// A change under way. If it is dropped without having been acknowledged, its outcome stays in doubt: reads of that tie
-/// are no longer judged, and nobody acts on it again.
-#[derive(Debug)]
-#[must_use = "an unacknowledged change stays in doubt"]
-pub struct Change<'a> {
-    ledger: &'a Ledger,
-    user: u64,
-    list: List,
-    other: u64,
-}
-
-impl Change<'_> {
-    /// Notes that the server has acknowledged the change: reads sent from now on must show it.
-    pub fn acknowledge(self) {
-        let mut shard = self.ledger.shard(self.user).lock();
-        let Some(member) = shard.get_mut(&self.user) else {
-            return;
-        };
-        let ties = member.list_mut(self.list);
-        if let Ok(at) = find(ties, self.other)
-            && let Some(tie) = ties.get_mut(at)
-        {
-            tie.changed_at = self.ledger.clock.fetch_add(1, Ordering::SeqCst) + 1;
-        }
     }
 }
 

@@ -7,11 +7,15 @@
 //! of pseudo-random bytes, starting where a hash of user and column says: made and compared without computing or copying
 //! anything, which matters at 512 kB. Two users' images agree by accident in one of a million pairs; names come with them.
 
-use super::chance::{Chance, scatter};
+mod keys;
+
+use super::chance::Chance;
 use crate::plan::SocialSpec;
 use crate::target::{Columns, Put};
 use bytes::Bytes;
 use std::sync::Arc;
+
+pub use keys::{USER_KEY_BYTES, comment_qualifier, resource_key, resource_range, splits, user_key, user_of};
 
 /// Users, one row each.
 pub const USERS_TABLE: &str = "bench-bg-users";
@@ -52,8 +56,8 @@ pub const PROFILE_FIELDS: [(&str, usize); 11] = [
     ("tel", 100),
     ("username", 100),
 ];
-/// A resource's fields and their bytes, as in BG. The owner is in the row key; who made it is a user's number.
-pub const RESOURCE_FIELDS: [(&str, usize); 4] = [("body", 100), ("creator", 10), ("doc", 19), ("type", 100)];
+/// A resource's fields and their bytes, as in BG. The owner, on whose wall it is, is in the row key.
+pub const RESOURCE_FIELDS: [(&str, usize); 4] = [("body", 100), ("creatorid", 10), ("doc", 19), ("type", 100)];
 /// Comments on each resource when loaded.
 pub const COMMENTS_PER_RESOURCE: u32 = 1;
 /// Characters of a comment.
@@ -70,8 +74,6 @@ pub const IMAGE_BYTES_MAX: u32 = 8 << 20;
 /// Most bytes of a thumbnail.
 const THUMB_BYTES_MAX: u32 = 12 << 10;
 
-/// Bytes of a user's row key: four hex digits of salt, a dash, ten digits.
-pub const USER_KEY_BYTES: usize = 15;
 /// Places in a pool at which a piece may start.
 const POOL_STARTS: usize = 1 << 20;
 
@@ -205,37 +207,34 @@ impl Network {
     }
 
     /// The value of a profile's field.
-    pub fn field(&self, user: u64, field: usize) -> Bytes {
+    pub fn field(&self, user: u64, field: usize) -> &[u8] {
         let bytes = PROFILE_FIELDS.get(field).map_or(0, |(_, bytes)| *bytes);
         piece(&self.letters, user, field as u64, bytes)
     }
 
     /// A user's image; empty if there are none.
-    pub fn image(&self, user: u64) -> Bytes {
+    pub fn image(&self, user: u64) -> &[u8] {
         piece(&self.pixels, user, 100, self.image_bytes as usize)
     }
 
     /// A user's thumbnail; empty if there are none.
-    pub fn thumb(&self, user: u64) -> Bytes {
+    pub fn thumb(&self, user: u64) -> &[u8] {
         piece(&self.pixels, user, 101, self.thumb_bytes as usize)
     }
 
     /// The value of a resource's field.
-    pub fn resource_field(&self, owner: u64, resource: u32, field: usize) -> Bytes {
-        match RESOURCE_FIELDS.get(field) {
-            Some(("creator", _)) => Bytes::copy_from_slice(&user_key_bytes(owner)[USER_KEY_BYTES - 10..]),
-            Some((_, bytes)) => piece(
-                &self.letters,
-                owner,
-                1000 + u64::from(resource) * 100 + field as u64,
-                *bytes,
-            ),
-            None => Bytes::new(),
-        }
+    pub fn resource_field(&self, owner: u64, resource: u32, field: usize) -> &[u8] {
+        let bytes = RESOURCE_FIELDS.get(field).map_or(0, |(_, bytes)| *bytes);
+        piece(
+            &self.letters,
+            owner,
+            1000 + u64::from(resource) * 100 + field as u64,
+            bytes,
+        )
     }
 
     /// The text of a comment.
-    pub fn comment(&self, owner: u64, resource: u32, comment: u32) -> Bytes {
+    pub fn comment(&self, owner: u64, resource: u32, comment: u32) -> &[u8] {
         piece(
             &self.letters,
             owner,
@@ -253,12 +252,20 @@ impl Network {
             cells.push((
                 names.profile.clone(),
                 Bytes::from_static(name.as_bytes()),
-                self.field(user, field),
+                self.letters.slice_ref(self.field(user, field)),
             ));
         }
         if self.image_bytes > 0 {
-            cells.push((names.image.clone(), IMAGE_QUALIFIER, self.image(user)));
-            cells.push((names.thumb.clone(), IMAGE_QUALIFIER, self.thumb(user)));
+            cells.push((
+                names.image.clone(),
+                IMAGE_QUALIFIER,
+                self.pixels.slice_ref(self.image(user)),
+            ));
+            cells.push((
+                names.thumb.clone(),
+                IMAGE_QUALIFIER,
+                self.pixels.slice_ref(self.thumb(user)),
+            ));
         }
         for &friend in ring.iter() {
             cells.push((names.confirmed.clone(), user_key(friend), TIE_VALUE));
@@ -274,14 +281,14 @@ impl Network {
         let names = &self.names;
         let mut cells = Vec::with_capacity(RESOURCE_FIELDS.len() + COMMENTS_PER_RESOURCE as usize);
         for (field, (name, _)) in RESOURCE_FIELDS.iter().enumerate() {
-            let value = self.resource_field(owner, resource, field);
+            let value = self.letters.slice_ref(self.resource_field(owner, resource, field));
             cells.push((names.resource.clone(), Bytes::from_static(name.as_bytes()), value));
         }
         for comment in 0..COMMENTS_PER_RESOURCE {
             cells.push((
                 names.comments.clone(),
                 comment_qualifier(comment),
-                self.comment(owner, resource, comment),
+                self.letters.slice_ref(self.comment(owner, resource, comment)),
             ));
         }
         Put {
@@ -347,70 +354,6 @@ pub const IMAGE_QUALIFIER: Bytes = Bytes::from_static(b"data");
 /// Value of the columns of friends and inviters, which say all with their qualifier.
 pub const TIE_VALUE: Bytes = Bytes::from_static(b"1");
 
-/// First rows of all tablets but the first, for either table: row keys start with four evenly spread hex digits.
-pub fn splits(tablets: u32) -> Vec<Vec<u8>> {
-    (1..tablets)
-        .map(|tablet| format!("{:04x}", u64::from(tablet) * 0x1_0000 / u64::from(tablets)).into_bytes())
-        .collect()
-}
-
-/// A user's row key.
-pub fn user_key(user: u64) -> Bytes {
-    Bytes::copy_from_slice(&user_key_bytes(user))
-}
-
-fn user_key_bytes(user: u64) -> [u8; USER_KEY_BYTES] {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let salt = scatter(user) >> 48;
-    let mut key = [b'-'; USER_KEY_BYTES];
-    for (place, byte) in key.iter_mut().take(4).enumerate() {
-        *byte = HEX[(salt >> (12 - 4 * place)) as usize & 15];
-    }
-    let mut rest = user;
-    for byte in key.iter_mut().skip(5).rev() {
-        *byte = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    key
-}
-
-/// The user whose row key this is, if it is one's.
-pub fn user_of(key: &[u8]) -> Option<u64> {
-    let digits = key.get(5..USER_KEY_BYTES)?;
-    let user = digits.iter().try_fold(0u64, |number, byte| {
-        byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0'))
-    })?;
-    (user_key_bytes(user) == key).then_some(user)
-}
-
-/// A resource's row key: its owner's, and four digits that fall as the resource's number rises, so that the newest is first.
-pub fn resource_key(owner: u64, resource: u32) -> Bytes {
-    let mut key = Vec::with_capacity(USER_KEY_BYTES + 5);
-    key.extend_from_slice(&user_key_bytes(owner));
-    key.push(b'/');
-    key.extend_from_slice(&four_digits(RESOURCES_MAX.saturating_sub(1 + resource)));
-    Bytes::from(key)
-}
-
-/// The rows of all of a user's resources: first, and first behind.
-pub fn resource_range(owner: u64) -> (Bytes, Bytes) {
-    let mut start = user_key_bytes(owner).to_vec();
-    let mut end = start.clone();
-    start.push(b'/');
-    end.push(b'/' + 1);
-    (Bytes::from(start), Bytes::from(end))
-}
-
-/// Qualifier of a comment.
-pub fn comment_qualifier(comment: u32) -> Bytes {
-    Bytes::copy_from_slice(&four_digits(comment))
-}
-
-fn four_digits(number: u32) -> [u8; 4] {
-    let digit = |place: u32| b'0' + (number / place % 10) as u8;
-    [digit(1000), digit(100), digit(10), digit(1)]
-}
-
 fn pool(seed: u64, bytes: usize, letter: impl Fn(u8) -> u8) -> Bytes {
     let mut chance = Chance::new(seed, 0);
     let mut pool = Vec::with_capacity(bytes + 8);
@@ -421,12 +364,9 @@ fn pool(seed: u64, bytes: usize, letter: impl Fn(u8) -> u8) -> Bytes {
 }
 
 /// The bytes of a pool that belong to an item of a user.
-fn piece(pool: &Bytes, user: u64, item: u64, bytes: usize) -> Bytes {
-    if bytes == 0 {
-        return Bytes::new();
-    }
+fn piece(pool: &Bytes, user: u64, item: u64, bytes: usize) -> &[u8] {
     let start = Chance::new(user, item).below(POOL_STARTS as u64) as usize;
-    pool.slice(start..start + bytes)
+    pool.get(start..start + bytes).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -441,33 +381,6 @@ mod tests {
             image_bytes,
             ..SocialSpec::default()
         }
-    }
-
-    #[test]
-    fn keys_lead_back_to_users_and_spread_over_tablets() {
-        let mut tablets = [0u32; 16];
-        let splits = splits(16);
-        assert_eq!(splits.len(), 15);
-        assert!(splits.is_sorted());
-        for user in 0..16_000 {
-            let key = user_key(user);
-            assert_eq!(user_of(&key), Some(user));
-            tablets[splits.partition_point(|s| s.as_slice() <= &key[..])] += 1;
-        }
-        assert!(tablets.iter().all(|&n| (850..1150).contains(&n)), "{tablets:?}");
-        assert_eq!(user_of(b""), None);
-        assert_eq!(user_of(b"0000-000000000x"), None);
-        let mut salted_otherwise = user_key(5).to_vec();
-        salted_otherwise[0] = if salted_otherwise[0] == b'0' { b'1' } else { b'0' };
-        assert_eq!(user_of(&salted_otherwise), None);
-    }
-
-    #[test]
-    fn the_newest_resource_is_first_in_its_owners_range() {
-        let (start, end) = resource_range(77);
-        let keys: Vec<_> = [RESOURCES_MAX - 1, 9, 1, 0].map(|r| resource_key(77, r)).into();
-        assert!(keys.is_sorted());
-        assert!(keys.iter().all(|k| start <= *k && *k < end));
     }
 
     #[test]

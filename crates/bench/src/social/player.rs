@@ -264,7 +264,7 @@ impl Player {
     }
 
     async fn accept(&self, draw: Draw) -> Result<Step> {
-        let Some(pair) = self.cast.ledger.invited(draw.member) else {
+        let Some(pair) = self.cast.ledger.invited(draw.member, draw.chance) else {
             return Ok(self.idle().await);
         };
         let (user, inviter) = (pair.user(), pair.other());
@@ -289,7 +289,7 @@ impl Player {
     }
 
     async fn reject(&self, draw: Draw) -> Result<Step> {
-        let Some(pair) = self.cast.ledger.invited(draw.member) else {
+        let Some(pair) = self.cast.ledger.invited(draw.member, draw.chance) else {
             return Ok(self.idle().await);
         };
         let answered = pair.change_user(List::Pending, false);

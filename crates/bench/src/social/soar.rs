@@ -11,6 +11,8 @@
 //!
 //! Pure: decides what to try next from what was tried, and can be carried on from recorded trials.
 
+use super::IDLE;
+use crate::outcome::{RunOutcome, histogram};
 use serde::{Deserialize, Serialize};
 
 /// A service level agreement.
@@ -55,6 +57,33 @@ pub struct Trial {
     pub fast_share: f64,
     /// Share of the checked reads that were unpredictable.
     pub unpredictable_share: f64,
+}
+
+impl Trial {
+    /// What a run was, in the terms of an agreement.
+    ///
+    /// # Errors
+    /// Histograms that cannot be read.
+    pub fn of(run: &RunOutcome, agreement: &Agreement) -> Result<Self, String> {
+        let kinds = || run.kinds.iter().filter(|kind| kind.name != IDLE);
+        let latencies = histogram::merge(kinds().map(|kind| &kind.histogram))?;
+        let fast = latencies.count_between(0, (agreement.fast_millis * 1000.0) as u64);
+        let failures: u64 = kinds().flat_map(|kind| kind.failures.values()).sum();
+        let actions: u64 = kinds().map(|kind| kind.operations).sum();
+        let verdict = &run.verdict;
+        let unpredictable = verdict.stale + verdict.missing + verdict.unexpected + verdict.wrong;
+        Ok(Self {
+            clients: run.clients,
+            actions_per_second: actions as f64 / run.seconds,
+            fast_share: share(fast, latencies.len() + failures),
+            unpredictable_share: share(unpredictable, verdict.checked),
+        })
+    }
+}
+
+/// A share of what may be nothing.
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
 }
 
 /// How far a search goes.
@@ -198,6 +227,52 @@ fn between(lower: u32, upper: u32, bounds: &Bounds) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_is_a_trial() {
+        use crate::activity::Verdict;
+        use crate::outcome::{EncodedHistogram, KindOutcome};
+        let kind = |name: &str, micros: &[u64], failures: &[(String, u64)]| {
+            let mut latencies = histogram::new();
+            micros
+                .iter()
+                .for_each(|&micros| histogram::record(&mut latencies, micros));
+            KindOutcome {
+                name: name.to_owned(),
+                operations: if name == IDLE { 0 } else { micros.len() as u64 },
+                failures: failures.iter().cloned().collect(),
+                histogram: EncodedHistogram::encode(&latencies),
+                ..KindOutcome::default()
+            }
+        };
+        let run = RunOutcome {
+            clients: 7,
+            seconds: 2.0,
+            kinds: vec![
+                kind("view-profile", &[100, 99_000, 101_000], &[]),
+                kind("invite-friend", &[5000], &[("timeout".to_owned(), 1)]),
+                kind(IDLE, &[1; 100], &[]),
+            ],
+            verdict: Verdict {
+                checked: 1000,
+                stale: 2,
+                missing: 1,
+                ..Verdict::default()
+            },
+            ..RunOutcome::default()
+        };
+        let trial = Trial::of(&run, &Agreement::default()).unwrap();
+        let expected = Trial {
+            clients: 7,
+            actions_per_second: 2.0,
+            fast_share: 0.6,
+            unpredictable_share: 0.003,
+        };
+        assert_eq!(trial, expected);
+        assert!(!Agreement::default().is_kept_by(&trial));
+        let nothing = Trial::of(&RunOutcome::default(), &Agreement::default()).unwrap();
+        assert!(!Agreement::default().is_kept_by(&nothing));
+    }
 
     /// Searches on a store with these figures for each number of clients, and counts trials.
     fn search(bounds: Bounds, figures: impl Fn(f64) -> (f64, f64, f64)) -> (Rating, usize) {

@@ -46,19 +46,19 @@ impl State {
     /// A specification that makes no sense, or actions on a network that this worker has not seen loaded, or that others may
     /// have changed since.
     pub fn prepare(&self, spec: &SocialSpec, worker: u32, workers: u32) -> anyhow::Result<()> {
-        let mut stage = self.stage.lock();
-        *stage = Some(Arc::new(match &spec.mode {
+        let next = match &spec.mode {
             SocialMode::Load => Stage {
                 network: Arc::new(Network::new(spec)?),
                 cast: None,
             },
             SocialMode::Actions(_) => {
-                let before = stage.take().filter(|stage| stage.network.is_of(spec));
+                let before = self.stage.lock().clone().filter(|stage| stage.network.is_of(spec));
                 before
-                    .context("this worker has not seen the social network loaded")?
+                    .context("this worker has not seen this social network loaded")?
                     .next(spec, worker, workers)?
             }
-        }));
+        };
+        *self.stage.lock() = Some(Arc::new(next));
         Ok(())
     }
 

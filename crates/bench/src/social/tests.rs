@@ -581,6 +581,22 @@ async fn workers_share_a_network_without_knowing_of_each_other() {
 }
 
 #[test]
+fn a_run_that_is_refused_leaves_the_network_as_it_was() {
+    let (shared, load) = (Shared::default(), spec(10, 2, 0, SocialMode::Load));
+    let (this, another) = (
+        actions(&load, &high()),
+        actions(&spec(20, 2, 0, SocialMode::Load), &high()),
+    );
+    prepare(&shared, &load, 0, 1).unwrap();
+    assert!(shared.social.stage(&this).is_err(), "only the load has been prepared");
+    assert!(prepare(&shared, &another, 0, 1).is_err());
+    assert!(prepare(&shared, &this, 1, 1).is_err());
+    prepare(&shared, &this, 0, 1).unwrap();
+    assert!(shared.social.stage(&this).is_ok());
+    assert!(shared.social.stage(&load).is_err() && shared.social.stage(&another).is_err());
+}
+
+#[test]
 fn kinds_are_the_mix_and_idleness() {
     let load = spec(10, 2, 0, SocialMode::Load);
     assert_eq!(kinds(&load), ["load-user"]);

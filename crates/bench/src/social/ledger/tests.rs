@@ -110,17 +110,17 @@ fn nobody_is_reserved_twice_and_everybody_is_released() {
 #[test]
 fn another_user_answers_when_the_wanted_one_has_no_invitation() {
     let ledger = Ledger::new(network(100, 2), 0, 1);
-    assert!(ledger.invited(3).is_none());
+    assert!(ledger.invited(3, 0).is_none());
     let pair = ledger.strangers(7, 50).unwrap();
     pair.change_user(List::Pending, true).acknowledge();
     ledger.note_invited(pair.user());
-    assert!(ledger.invited(3).is_none(), "both are reserved");
+    assert!(ledger.invited(3, 0).is_none(), "both are reserved");
     drop(pair);
-    let pair = ledger.invited(3).unwrap();
+    let pair = ledger.invited(3, 0).unwrap();
     assert_eq!((pair.user(), pair.other()), (50, 7));
     pair.change_user(List::Pending, false).acknowledge();
     drop(pair);
-    assert!(ledger.invited(3).is_none());
+    assert!(ledger.invited(3, 0).is_none());
     assert!(ledger.invited.lock().is_empty());
 }
 
