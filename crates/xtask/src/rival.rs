@@ -10,6 +10,15 @@
 //!
 //! Nothing here is part of the product or of `cargo xtask test`. `docs/rivals.md` is the manual.
 
+/// Prints a line. A reader that has seen enough and closed the pipe must not end a start or a stop halfway, as the panic
+/// of `println!` would.
+macro_rules! say {
+    ($($argument:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($argument)*);
+    }};
+}
+
 mod emulator;
 mod hbase;
 mod party;
@@ -175,11 +184,11 @@ fn start(rival: Rival, request: &Request) -> Result<()> {
         expect_same_request(rival, &place, request, &wanted)?;
     }
     if alive.len() == parts.len() && place.party().exists() {
-        println!("{} runs already", rival.name());
+        say!("{} runs already", rival.name());
         return print_url(&place);
     }
     if !alive.is_empty() {
-        println!(
+        say!(
             "{} of {} parts run already: {}",
             alive.len(),
             parts.len(),
@@ -237,14 +246,14 @@ fn expect_same_request(rival: Rival, place: &Place, request: &Request, wanted: &
 
 fn print_url(place: &Place) -> Result<()> {
     let url = party::url_of(&place.party()).with_context(|| format!("reading {}", place.party().display()))?;
-    println!("{url}");
+    say!("{url}");
     Ok(())
 }
 
 fn stop(rival: Rival) -> Result<()> {
     let place = rival.place();
     if !place.exists() {
-        println!("{}: never started here", rival.name());
+        say!("{}: never started here", rival.name());
         return Ok(());
     }
     let _lock = place.lock()?;
@@ -255,7 +264,7 @@ fn stop(rival: Rival) -> Result<()> {
             process::Ending::Asked => "stopped",
             process::Ending::Killed => "killed: it did not stop when asked",
         };
-        println!("{} {}: {ending}", rival.name(), part.name);
+        say!("{} {}: {ending}", rival.name(), part.name);
     }
     Ok(())
 }
@@ -272,20 +281,20 @@ fn status(rival: Rival) {
         (n, None) if n == parts.len() => "all parts run, but its start did not end; start it again".to_owned(),
         (n, _) => format!("broken: {n} of {} parts run; start it again, or stop it", parts.len()),
     };
-    println!("{:<9} {state}", rival.name());
+    say!("{:<9} {state}", rival.name());
     if alive == 0 {
         return;
     }
     for (part, identity) in parts.iter().zip(&found) {
         match identity.as_ref().and_then(|i| Some((i, i.stat()?))) {
-            Some((identity, stat)) => println!(
+            Some((identity, stat)) => say!(
                 "  {:<13} pid {:<8} {:>8.1} CPU s {:>7} MiB resident",
                 part.name,
                 identity.pid,
                 stat.cpu_seconds(),
                 identity.rss_mib().unwrap_or(0)
             ),
-            None => println!("  {:<13} dead", part.name),
+            None => say!("  {:<13} dead", part.name),
         }
     }
 }

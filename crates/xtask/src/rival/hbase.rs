@@ -121,13 +121,16 @@ pub fn complete(place: &Place, request: &Request) -> Result<Party> {
             process::expect_free(options.port + offset, purpose)?;
         }
     }
-    let java = Java::build()?;
-    if missing().count() > 0 {
+    // Parts that run keep the jars and the configuration they were started with, and the others join them.
+    let java = if missing().count() == PARTS.len() {
         configuration::write(place, &options, request.conf.as_deref())?;
-    }
+        Java::build()?
+    } else {
+        Java::built()?
+    };
     format_file_system(place, &java)?;
     for part in missing() {
-        println!("starting {}", part.name);
+        say!("starting {}", part.name);
         let identity = process::launch(place, &launch(place, &java, &options, part))?;
         let (offset, _) = part.ports.first().context("a part without a port")?;
         process::wait_for_port(place, part.name, &identity, options.port + offset, PORT_LIMIT)?;

@@ -304,11 +304,15 @@ mod tests {
     #[test]
     fn a_process_that_does_not_listen_to_reason_is_killed() {
         let stubborn = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
-        let mut child = Command::new("sh")
+        let child = Command::new("sh")
             .args(["-c", stubborn])
             .stdout(Stdio::piped())
+            .stderr(Stdio::null())
             .spawn()
             .expect("a shell");
+        // Killed when dropped, should `stop` not have done it.
+        let mut owner = crate::server::Process::new(child);
+        let child = owner.child();
         let mut first = [0];
         std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut first).expect("says that it is ready");
         let identity = Identity::of(child.id()).expect("runs");
@@ -317,7 +321,6 @@ mod tests {
             Ending::Killed
         );
         assert!(!identity.is_alive());
-        child.wait().expect("was ours");
     }
 
     #[test]

@@ -12,7 +12,7 @@ const EVALUATION: &str = "org.apache.hadoop.hbase.PerformanceEvaluation";
 /// Runs PerformanceEvaluation and sets what it did against what the servers spent on it.
 pub fn evaluate(place: &Place, arguments: &[String]) -> Result<bool> {
     let (_, members) = running(place)?;
-    let java = Java::build()?;
+    let java = Java::built()?;
     let spent = || -> Vec<Option<f64>> { members.iter().map(|member| cpu_seconds(&member.identity)).collect() };
     let own = || Ok::<_, anyhow::Error>(ProcStat::read("self")?.ended_children_cpu_seconds());
     let (before, own_before, begin) = (spent(), own()?, Instant::now());
@@ -21,11 +21,11 @@ pub fn evaluate(place: &Place, arguments: &[String]) -> Result<bool> {
         .talkative_client(place, "2g", EVALUATION)
         .args(without_map_reduce(arguments))
         .lines(|line| {
-            println!("{line}");
+            say!("{line}");
             tally.take(line);
         })?;
     let (after, own_after, seconds) = (spent(), own()?, begin.elapsed().as_secs_f64());
-    println!("\n{seconds:.1} s with the start of the client's JVM; CPU seconds in that time:");
+    say!("\n{seconds:.1} s with the start of the client's JVM; CPU seconds in that time:");
     let mut total = 0.0;
     for ((member, before), after) in members.iter().zip(before).zip(after) {
         let before = before.with_context(|| format!("{} was dead before the run", member.name))?;
@@ -46,7 +46,7 @@ fn report(name: &str, seconds: f64, rows: u64) {
     } else {
         String::new()
     };
-    println!("  {name:<13} {seconds:>8.2} {rate}");
+    say!("  {name:<13} {seconds:>8.2} {rate}");
 }
 
 /// There is no MapReduce here; without this switch more than one client would ask for it.
@@ -78,7 +78,7 @@ fn finished_rows(line: &str) -> Option<u64> {
 pub fn digest(place: &Place, table: &str, versions: u32) -> Result<bool> {
     let (url, _) = running(place)?;
     let address = url.trim_start_matches("hbase://");
-    Java::build()?
+    Java::built()?
         .client(place, "1g", "stele.rivals.hbase.Digest")
         .args([address, table, &versions.to_string()])
         .succeeds()

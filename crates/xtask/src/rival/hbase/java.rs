@@ -2,7 +2,7 @@
 
 use crate::rival::Place;
 use crate::shell::{Run, root, target_dir};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,18 +40,18 @@ impl Java {
         PathBuf::from("java")
     }
 
-    /// Fetches and compiles, unless that was done for the project as it is.
+    /// Fetches and compiles, unless that was done for the project as it is. Only when no part runs: a JVM whose jars are
+    /// taken away dies at the next class it wants.
     pub fn build() -> Result<Java> {
-        let java = Java {
-            build: target_dir().join("rivals/build/hbase"),
-        };
+        let java = Java::in_target();
         let project = root().join(PROJECT);
         let wanted = fingerprint(&project)?;
-        let stamp = java.build.with_extension("stamp");
+        // In the directory, so that it goes when the jars go.
+        let stamp = java.build.join("stamp");
         if fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) {
             return Ok(java);
         }
-        println!("fetching HBase and Hadoop with Maven");
+        say!("fetching HBase and Hadoop with Maven");
         // Jars of other versions must not stay on the class path.
         if java.build.exists() {
             fs::remove_dir_all(&java.build).with_context(|| format!("emptying {}", java.build.display()))?;
@@ -67,15 +67,33 @@ impl Java {
         Ok(java)
     }
 
+    /// What the running parts were started from.
+    pub fn built() -> Result<Java> {
+        let java = Java::in_target();
+        let jar = java.jar();
+        if !jar.exists() {
+            bail!(
+                "there is no {}; cargo xtask rival stop hbase, then start it",
+                jar.display()
+            );
+        }
+        Ok(java)
+    }
+
+    fn in_target() -> Java {
+        Java {
+            build: target_dir().join("rivals/build/hbase"),
+        }
+    }
+
+    /// The small programs of the project.
+    fn jar(&self) -> PathBuf {
+        self.build.join("hbase-rival.jar")
+    }
+
     fn class_path(&self, place: &Place) -> String {
-        let conf = place.conf();
-        let build = &self.build;
-        format!(
-            "{}:{}:{}",
-            conf.display(),
-            build.join("hbase-rival.jar").display(),
-            build.join("lib/*").display()
-        )
+        let (conf, jars) = (place.conf(), self.build.join("lib/*"));
+        format!("{}:{}:{}", conf.display(), self.jar().display(), jars.display())
     }
 
     /// Arguments of a JVM that serves, with a GC log.

@@ -3,27 +3,34 @@ package stele.rivals.hbase;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.EnumSet;
+import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hbase.ClusterMetrics;
+import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
-import org.apache.hadoop.hbase.client.Scan;
-import org.apache.hadoop.hbase.client.ResultScanner;
 import org.apache.hadoop.hbase.client.Result;
+import org.apache.hadoop.hbase.client.ResultScanner;
+import org.apache.hadoop.hbase.client.Scan;
 import org.apache.hadoop.hbase.client.Table;
+import org.apache.hadoop.hbase.util.Bytes;
 
 /**
  * Waits until HBase serves: {@code Ready HOST:PORT SECONDS}.
  *
  * <p>Ready means that the address leads to an active master, a region server reports to it, no region waits for its
- * place, {@code hbase:meta} can be scanned, and the namespaces that a new table needs are there. Open ports alone say
- * none of that. Ends with 0 and one line on standard output, or with 1 and the last obstacle on standard error.
+ * place or is said to be on a server that is dead, and the namespace that new tables need is there. Open ports alone
+ * say none of that. Ends with 0 and one line on standard output, or with 1 and the last obstacle on standard error.
  */
 public final class Ready {
   private static final Duration PAUSE = Duration.ofMillis(300);
   private static final int ATTEMPT_MS = 5_000;
+  private static final byte[] INFO = Bytes.toBytes("info");
+  private static final byte[] STATE = Bytes.toBytes("state");
+  /** The server that has the region open, with its start code. */
+  private static final byte[] SERVER = Bytes.toBytes("sn");
 
   private Ready() {}
 
@@ -72,20 +79,30 @@ public final class Ready {
       }
       // Creating a table asks the master for its namespace; until the master is through with its start, that fails.
       admin.getNamespaceDescriptor("default");
-      return scanMeta(connection);
+      return misplaced(connection, metrics.getLiveServerMetrics().keySet());
     } catch (Exception error) {
       return error.toString();
     }
   }
 
-  private static String scanMeta(Connection connection) throws Exception {
+  /** Reads {@code hbase:meta}; after a crash it may still name a server that is dead. */
+  private static String misplaced(Connection connection, Set<ServerName> live) throws Exception {
+    int regions = 0;
     try (Table meta = connection.getTable(TableName.META_TABLE_NAME);
-        ResultScanner rows = meta.getScanner(new Scan())) {
-      int regions = 0;
+        ResultScanner rows = meta.getScanner(new Scan().addFamily(INFO))) {
       for (Result row : rows) {
-        regions += row.isEmpty() ? 0 : 1;
+        if (!row.containsColumn(INFO, STATE)) {
+          continue;
+        }
+        regions++;
+        String state = Bytes.toString(row.getValue(INFO, STATE));
+        String server = Bytes.toString(row.getValue(INFO, SERVER));
+        // Regions of a disabled table and the parents of a split are closed for good.
+        if (state.equals("OPEN") && (server == null || !live.contains(ServerName.valueOf(server)))) {
+          return Bytes.toStringBinary(row.getRow()) + " is assigned to " + server + ", which is not alive";
+        }
       }
-      return regions == 0 ? "hbase:meta knows no region" : null;
     }
+    return regions == 0 ? "hbase:meta knows no region" : null;
   }
 }
