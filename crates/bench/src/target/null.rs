@@ -1,5 +1,7 @@
 //! Echo servers, one for each protocol, in a process of their own: what the generator costs by itself.
 
+pub mod bigtable;
+
 use super::{Result, Target, TargetError, TargetUrl};
 use std::sync::Arc;
 
