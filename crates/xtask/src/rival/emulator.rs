@@ -42,7 +42,7 @@ pub fn complete(place: &Place, request: &Request) -> Result<Party> {
     let identity = match process::running(place, PART.name) {
         Some(identity) => identity,
         None => {
-            process::expect_free(port, "Bigtable API of the emulator")?;
+            process::expect_free(port, "Bigtable API of the emulator", process::PORT_PATIENCE)?;
             let launch = process::Launch {
                 part: PART.name.to_owned(),
                 program: tools::go_program("emulator")?,

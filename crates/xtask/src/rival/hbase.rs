@@ -118,7 +118,7 @@ pub fn complete(place: &Place, request: &Request) -> Result<Party> {
     let missing = || PARTS.iter().filter(|part| process::running(place, part.name).is_none());
     for part in missing() {
         for (offset, purpose) in part.ports {
-            process::expect_free(options.port + offset, purpose)?;
+            process::expect_free(options.port + offset, purpose, process::PORT_PATIENCE)?;
         }
     }
     // Parts that run keep the jars and the configuration they were started with, and the others join them.

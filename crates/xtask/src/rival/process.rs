@@ -25,6 +25,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a process may take to vanish after SIGKILL; longer means that it hangs in the kernel.
 const KILL_WAIT: Duration = Duration::from_secs(20);
 
+/// How long a part that has just died may hold its port: tearing down a heap of many gigabytes takes seconds.
+pub const PORT_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Lines of a log shown when a process did not start.
 const LOG_TAIL_LINES: usize = 25;
 
@@ -205,14 +208,19 @@ pub fn stop(place: &Place, part: &str, patience: Duration) -> Result<Ending> {
     }
 }
 
-/// An error if somebody listens there already.
-pub fn expect_free(port: u16, purpose: &str) -> Result<()> {
-    match TcpListener::bind(("127.0.0.1", port)) {
-        Ok(_) => Ok(()),
-        Err(error) => bail!(
-            "port {port} ({purpose}) cannot be had: {error}. Another program listens there; \
-             end it, or choose other ports with --set port=N"
-        ),
+/// An error if somebody listens there, and goes on doing so for `patience`: a process that was killed counts as dead before
+/// the kernel is through with its memory and closes its sockets.
+pub fn expect_free(port: u16, purpose: &str, patience: Duration) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() >= deadline => bail!(
+                "port {port} ({purpose}) cannot be had: {error}. Another program listens there; \
+                 end it, or choose other ports with --set port=N"
+            ),
+            Err(_) => std::thread::sleep(PAUSE),
+        }
     }
 }
 
@@ -327,7 +335,21 @@ mod tests {
     fn a_port_in_use_is_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let error = expect_free(port, "test").expect_err("in use").to_string();
+        let error = expect_free(port, "test", Duration::ZERO)
+            .expect_err("in use")
+            .to_string();
         assert!(error.contains(&format!("port {port} (test)")), "{error}");
+    }
+
+    #[test]
+    fn a_port_that_is_given_up_in_time_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| expect_free(port, "test", Duration::from_secs(60)));
+            std::thread::sleep(PAUSE);
+            drop(listener);
+            waiting.join().expect("no panic").expect("free by now");
+        });
     }
 }

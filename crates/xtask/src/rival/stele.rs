@@ -37,16 +37,19 @@ struct Plan {
 
 /// Builds and starts it unless it runs.
 pub fn complete(place: &Place, request: &Request) -> Result<Party> {
-    server::build()?;
+    let running = process::running(place, PART.name);
+    if running.is_none() {
+        server::build()?;
+    }
     let defaults = defaults(&Run::new(server::stele()).args(["config", "--defaults"]).output()?);
     let plan = plan(request, &defaults)?;
     let address = format!("127.0.0.1:{}", plan.port);
     let http = format!("127.0.0.1:{}", plan.port + 1);
-    let identity = match process::running(place, PART.name) {
+    let identity = match running {
         Some(identity) => identity,
         None => {
-            process::expect_free(plan.port, "Bigtable API of Stele")?;
-            process::expect_free(plan.port + 1, "health and metrics of Stele")?;
+            process::expect_free(plan.port, "Bigtable API of Stele", process::PORT_PATIENCE)?;
+            process::expect_free(plan.port + 1, "health and metrics of Stele", process::PORT_PATIENCE)?;
             process::launch(place, &launch(place, &plan, &address, &http))?
         }
     };
