@@ -1,4 +1,19 @@
 //! What processes, disks and the network did while a run was under way.
+//!
+//! The documents' authors looked at `iostat` and `top` beside every run, and found set-up faults, idle processors and lock
+//! contention with it. [`Sampler`] looks for them once a second; GC logs are read at the end; [`process_cpu`] is for
+//! the exact ends of a run. Only this machine is seen: a server elsewhere has rates and latencies, and no CPU seconds.
+
+mod discover;
+mod disk;
+mod gclog;
+mod machine;
+mod proc;
+mod sampler;
+
+pub use discover::listener;
+pub use machine::{file_system, machine};
+pub use sampler::{Sampler, process_cpu};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
