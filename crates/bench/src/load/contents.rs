@@ -78,6 +78,12 @@ impl Contents {
         }
     }
 
+    /// All present keys, ascending.
+    pub fn present(&self) -> impl Iterator<Item = u64> {
+        let beyond = self.below..self.bits.len() as u64 * 64;
+        (0..self.below).chain(beyond.filter(|&key| self.presence(key) == Presence::Present))
+    }
+
     /// Present keys in a range.
     pub fn count(&self, keys: Range<u64>) -> u64 {
         let loaded = keys.end.min(self.below).saturating_sub(keys.start);
@@ -100,6 +106,11 @@ pub fn expected_rows(written: &[Written]) -> u64 {
         start = window.end;
     }
     rows
+}
+
+/// One beyond the largest key that these operations may have written.
+pub(super) fn keys_end_of(written: &Written) -> u64 {
+    Replay::new(written).map_or(0, |replay| replay.keys_end(done).max(replay.keys_end(uncertain)))
 }
 
 /// Whether an operation makes a row that is not there.

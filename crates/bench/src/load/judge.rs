@@ -9,7 +9,7 @@ use super::ledger::{Finding, Ledger, Snapshot};
 use super::prepared::Prepared;
 use super::values::Version;
 use crate::activity::Verdict;
-use crate::target::Row;
+use crate::target::{Row, Scan};
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -133,29 +133,44 @@ impl Prepared {
 /// Judges the rows of one scan as they come.
 pub(super) struct ScanJudge<'p> {
     prepared: &'p Prepared,
-    /// Numbers of the rows asked for. Of interest only where rows are in the order of their numbers.
-    numbers: Range<u64>,
-    /// The first row asked for.
-    start: Bytes,
-    /// Most rows asked for.
-    limit: Option<u64>,
+    scan: &'p Scan,
+    expected: Expected<'p>,
     /// The last row that came.
     last: Option<Bytes>,
     /// As the scan began: writes begun, if none was under way.
     quiet: Option<u64>,
-    pub(super) rows: u64,
-    pub(super) verdict: Verdict,
+    rows: u64,
+    verdict: Verdict,
+}
+
+/// Present keys that have not come yet, in the order of rows.
+enum Expected<'p> {
+    /// Rows are in the order of numbers: those in this range that are present.
+    Numbers(Range<u64>),
+    /// These.
+    Sorted(&'p [u64]),
+    /// Too many to be sorted: the engine compares how many there are in the whole table.
+    Unknown,
 }
 
 impl<'p> ScanJudge<'p> {
-    /// A scan is about to begin.
-    pub(super) fn new(prepared: &'p Prepared, numbers: Range<u64>, start: Bytes, limit: Option<u64>) -> Self {
+    /// A scan is about to begin. `places` are those of the rows asked for.
+    pub(super) fn new(prepared: &'p Prepared, scan: &'p Scan, places: Range<u128>) -> Self {
+        let place = |number: &u64| prepared.coder.place(*number);
+        let expected = if prepared.coder.is_ordered() {
+            Expected::Numbers(places.start as u64..places.end.min(u128::from(u64::MAX)) as u64)
+        } else {
+            prepared.sorted.as_ref().map_or(Expected::Unknown, |sorted| {
+                let start = sorted.partition_point(|number| place(number) < places.start);
+                let end = sorted.partition_point(|number| place(number) < places.end);
+                Expected::Sorted(sorted.get(start..end).unwrap_or_default())
+            })
+        };
         Self {
             quiet: prepared.ledger.as_deref().and_then(Ledger::quiet),
             prepared,
-            numbers,
-            start,
-            limit,
+            scan,
+            expected,
             last: None,
             rows: 0,
             verdict: Verdict::default(),
@@ -166,56 +181,62 @@ impl<'p> ScanJudge<'p> {
     pub(super) fn row(&mut self, row: &Row) {
         self.rows += 1;
         self.verdict.checked += 1;
-        let is_behind = self.last.as_ref().is_some_and(|last| row.key <= *last) || row.key < self.start;
-        let number = self.prepared.coder.number(&row.key);
+        let is_behind = self.last.as_ref().is_some_and(|last| row.key <= *last);
+        let is_asked_for = row.key >= self.scan.start && (self.scan.end.is_empty() || row.key < self.scan.end);
         if is_behind {
             self.unexpected(row, "is out of order or came twice");
-        } else if let Some(number) = number.filter(|&number| self.is_asked_for(number)) {
-            self.skip_to(number);
-            self.judge(number, row);
-        } else {
-            self.unexpected(row, "was not asked for");
+            return;
         }
-        if !is_behind {
-            self.last = Some(row.key.clone());
+        match self.prepared.coder.number(&row.key).filter(|_| is_asked_for) {
+            Some(number) => {
+                self.pass(Some(number));
+                self.judge(number, row);
+            }
+            None => self.unexpected(row, "was not asked for"),
         }
+        self.last = Some(row.key.clone());
     }
 
     /// The scan is over.
     pub(super) fn end(mut self) -> Verdict {
-        let is_cut = self.limit.is_some_and(|limit| self.rows >= limit);
-        if let Some(limit) = self.limit
-            && self.rows > limit
-        {
+        let limit = self.scan.limit.unwrap_or(u64::MAX);
+        if self.rows > limit {
             self.verdict.unexpected += self.rows - limit;
             let rows = self.rows;
             self.verdict.example(|| format!("{rows} rows, asked for {limit}"));
         }
-        if self.prepared.coder.is_ordered() {
-            if !is_cut {
-                self.skip_to(self.numbers.end);
-            }
-        } else if self.last.is_none() && self.prepared.presence(self.numbers.start) == Presence::Present {
-            self.missing(1);
+        if self.rows < limit {
+            self.pass(None);
         }
         self.verdict
     }
 
-    fn is_asked_for(&self, number: u64) -> bool {
-        !self.prepared.coder.is_ordered() || self.numbers.contains(&number)
-    }
-
-    /// Rows between the last one and this one have been passed over.
-    fn skip_to(&mut self, number: u64) {
-        if self.prepared.coder.is_ordered() {
-            let skipped = self.prepared.contents.count(self.numbers.start..number);
-            self.missing(skipped);
-            self.numbers.start = number.saturating_add(1);
-        } else if self.last.is_none()
-            && number != self.numbers.start
-            && self.prepared.presence(self.numbers.start) == Presence::Present
-        {
-            self.missing(1);
+    /// Goes on to the row of that number, or to the end: what was expected before it is missing.
+    fn pass(&mut self, to: Option<u64>) {
+        let missing = match &mut self.expected {
+            Expected::Numbers(numbers) => {
+                let end = to.unwrap_or(numbers.end);
+                let missing = self.prepared.contents.count(numbers.start..end);
+                numbers.start = end.saturating_add(1);
+                missing
+            }
+            Expected::Sorted(sorted) => {
+                let place = |number: u64| self.prepared.coder.place(number);
+                let missing = match to {
+                    Some(to) => sorted.iter().take_while(|number| place(**number) < place(to)).count(),
+                    None => sorted.len(),
+                };
+                let is_next = to.is_some() && sorted.get(missing).copied() == to;
+                *sorted = sorted.get(missing + usize::from(is_next)..).unwrap_or_default();
+                missing as u64
+            }
+            Expected::Unknown => 0,
+        };
+        if missing > 0 {
+            self.verdict.missing += missing;
+            let after = text(self.last.as_ref().unwrap_or(&self.scan.start));
+            self.verdict
+                .example(|| format!("{missing} rows missing at or after row {after}"));
         }
     }
 
@@ -233,16 +254,6 @@ impl<'p> ScanJudge<'p> {
     fn unexpected(&mut self, row: &Row, what: &str) {
         self.verdict.unexpected += 1;
         self.verdict.example(|| format!("row {} {what}", text(&row.key)));
-    }
-
-    fn missing(&mut self, rows: u64) {
-        if rows > 0 {
-            self.verdict.missing += rows;
-            let after = self.last.as_ref().unwrap_or(&self.start);
-            let after = text(after);
-            self.verdict
-                .example(|| format!("{rows} rows missing at or after row {after}"));
-        }
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Every format can be read backwards, hashed ones too, because their hash is a bijection of 64-bit words ([`mix64`]). So a
 //! scan can tell for each row whether it belongs there, whatever the order of rows is.
+//!
+//! Terms: a key's *place* says where it is in the order of rows. It is the number itself for padded decimals, the hash for
+//! hashed keys, day and hash for dated ones.
 
 use super::random::{mix64, unmix64};
 use crate::plan::KeyFormat;
@@ -72,6 +75,39 @@ impl KeyCoder {
         match &self.coding {
             Coding::Decimal { digits, .. } => 10u64.checked_pow(*digits as u32).unwrap_or(u64::MAX),
             Coding::Hashed | Coding::Dated { .. } => u64::MAX,
+        }
+    }
+
+    /// Where the key of `number` is in the order of rows: keys are in the order of their places.
+    pub fn place(&self, number: u64) -> u128 {
+        match &self.coding {
+            Coding::Decimal { .. } => number.into(),
+            Coding::Hashed => mix64(number).into(),
+            Coding::Dated { dates } => {
+                let day = number % dates.len().max(1) as u64;
+                u128::from(day) << 64 | u128::from(mix64(number))
+            }
+        }
+    }
+
+    /// One beyond the last place.
+    pub fn places(&self) -> u128 {
+        match &self.coding {
+            Coding::Decimal { .. } => self.capacity().into(),
+            Coding::Hashed => 1 << 64,
+            Coding::Dated { dates } => (dates.len() as u128) << 64,
+        }
+    }
+
+    /// Appends what the key at a place, below [`Self::places`], would be: a bound of a range of rows.
+    pub fn write_place(&self, place: u128, out: &mut BytesMut) {
+        match &self.coding {
+            Coding::Decimal { .. } => self.write(place as u64, out),
+            Coding::Hashed => self.write(unmix64(place as u64), out),
+            Coding::Dated { dates } => {
+                out.put_slice(date_of(dates, (place >> 64) as u64));
+                put_hex(place as u64, out);
+            }
         }
     }
 
@@ -287,6 +323,27 @@ mod tests {
             assert!((1..3_000).all(|n| key(format, n - 1) < key(format, n)));
         }
         assert!(!KeyCoder::new(&KeyFormat::YcsbHashed).unwrap().is_ordered());
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_their_places() {
+        for format in formats() {
+            let coder = KeyCoder::new(&format).unwrap();
+            let mut numbers: Vec<u64> = (0..3_000).collect();
+            numbers.sort_by_key(|&number| coder.place(number));
+            assert!(
+                numbers
+                    .windows(2)
+                    .all(|pair| key(&format, pair[0]) < key(&format, pair[1])),
+                "{format:?}"
+            );
+            for number in numbers {
+                let mut bound = BytesMut::new();
+                assert!(coder.place(number) < coder.places());
+                coder.write_place(coder.place(number), &mut bound);
+                assert_eq!(bound, key(&format, number));
+            }
+        }
     }
 
     #[test]

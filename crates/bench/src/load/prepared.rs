@@ -28,6 +28,9 @@ const TABLES_MAX: usize = 4;
 /// Room for inserted rows in a ledger; memory is used only as it is touched.
 const INSERTS_MAX: u64 = 1 << 26;
 
+/// Keys that can be kept sorted as rows are, at eight bytes each: half a GiB.
+const SORTED_KEYS_MAX: u64 = 1 << 26;
+
 /// Everything that clients of one workload need, read-only or locked inside.
 pub struct Prepared {
     pub(super) workload: Workload,
@@ -36,6 +39,10 @@ pub struct Prepared {
     pub(super) coder: KeyCoder,
     pub(super) shape: Shape,
     pub(super) contents: Arc<Contents>,
+    /// Present keys in the order of rows, for scans where that is not the order of numbers; absent if there are too many.
+    pub(super) sorted: Option<Arc<Vec<u64>>>,
+    /// One beyond the last number that a scan of the whole table covers.
+    pub(super) scan_end: u64,
     /// Whether keys that are not in `contents` may be there all the same: this run makes rows.
     pub(super) is_open: bool,
     /// Whether rows must have their value columns; false if nothing but increments made them.
@@ -67,6 +74,7 @@ struct Table {
     counters: Option<Arc<Counters>>,
     replayed: Vec<Written>,
     contents: Arc<Contents>,
+    sorted: Option<Arc<Vec<u64>>>,
     recent: Arc<Recent>,
 }
 
@@ -88,6 +96,16 @@ fn has_operation(workload: &Workload, wanted: fn(&Operation) -> bool) -> bool {
     workload.mix.iter().any(|(operation, _)| wanted(operation))
 }
 
+/// Where the table's keys end: rows inserted into these records count as theirs.
+fn scan_end(workload: &Workload, written: &[Written]) -> u64 {
+    let records = workload.keys.records;
+    let inserted = written.iter().filter(|w| w.workload.keys.records == records);
+    inserted
+        .map(super::contents::keys_end_of)
+        .max()
+        .map_or(records, |end| end.max(records))
+}
+
 fn puts(workload: &Workload) -> bool {
     has_operation(workload, |o| super::contents::writes(o) && *o != Operation::Increment)
 }
@@ -97,6 +115,23 @@ fn increments(workload: &Workload) -> bool {
 }
 
 impl Prepared {
+    /// Where the part of a scan of the whole table begins that operation `index` stands for.
+    pub(super) fn scan_place(&self, index: u64) -> u128 {
+        let (records, places) = (u128::from(self.workload.keys.records), self.coder.places());
+        if self.coder.is_ordered() {
+            // The last operation goes on to the rows inserted later.
+            let number = if index >= self.workload.keys.records {
+                index.max(self.scan_end)
+            } else {
+                index
+            };
+            return u128::from(number).min(places);
+        }
+        let index = u128::from(index).min(records);
+        // Index × places / records, in an order that cannot overflow.
+        places / records * index + places % records * index / records
+    }
+
     /// What is known of a key's row.
     pub(super) fn presence(&self, key: u64) -> Presence {
         match self.contents.presence(key) {
@@ -131,6 +166,7 @@ impl Kept {
         table.used = self.clock;
         if workload.verify {
             table.follow(workload, seed, workers, written)?;
+            table.sort(workload, &coder);
         }
         let ledger = table.ledger.as_ref().filter(|_| workload.verify);
         let prepared = Prepared {
@@ -138,6 +174,8 @@ impl Kept {
             shape: Shape::new(&values, ValueMaker::new(&values, pool)?)?,
             coder,
             contents: Arc::clone(&table.contents),
+            sorted: table.sorted.clone(),
+            scan_end: scan_end(workload, written),
             is_open: workload
                 .mix
                 .iter()
@@ -197,12 +235,24 @@ impl Table {
         if self.replayed != written {
             self.contents = Arc::new(Contents::replay(written)?);
             self.replayed = written.to_vec();
+            self.sorted = None;
         }
         if written.is_empty() {
             self.recent = Arc::default();
         }
         self.follow_versions(workload, seed, written)?;
         self.follow_counters(workload, seed, workers, written)
+    }
+
+    /// Sorts the present keys as rows are, if this workload's scans need that.
+    fn sort(&mut self, workload: &Workload, coder: &KeyCoder) {
+        let scans = |o: &Operation| matches!(o, Operation::Scan { .. } | Operation::ShortScan { .. });
+        let is_needed = !coder.is_ordered() && has_operation(workload, scans);
+        if is_needed && self.sorted.is_none() && self.contents.count(0..u64::MAX) <= SORTED_KEYS_MAX {
+            let mut sorted: Vec<u64> = self.contents.present().collect();
+            sorted.sort_unstable_by_key(|&number| coder.place(number));
+            self.sorted = Some(Arc::new(sorted));
+        }
     }
 
     fn follow_versions(&mut self, workload: &Workload, seed: u64, written: &[Written]) -> anyhow::Result<()> {

@@ -2,7 +2,8 @@
 //!
 //! Kinds of operation are those of the workload's mix, in its order. Scans of ranges go through a range in parts of
 //! [`SCAN_KEYS`] keys, so that a run that is to end after some time does. Where rows are not in the order of their numbers
-//! (hashed keys) a range of numbers is no range of rows: its keys are read one by one, and the kind is named for that.
+//! (hashed keys) the part of all operations that a range is stands for the same part of the space of hashes. Either way the
+//! ranges of all operations cover the table, rows inserted later included.
 
 use super::judge::ScanJudge;
 use super::ledger::{Ending, Snapshot, Write};
@@ -22,7 +23,6 @@ const SCAN_KEYS: u64 = 10_000;
 
 /// Names of a workload's kinds of operation.
 pub fn kinds(workload: &Workload) -> Vec<String> {
-    let is_ordered = super::keys::KeyCoder::new(&workload.keys.format).is_ok_and(|coder| coder.is_ordered());
     let mut names: Vec<String> = Vec::with_capacity(workload.mix.len());
     for (operation, _) in &workload.mix {
         let name = match operation {
@@ -31,8 +31,7 @@ pub fn kinds(workload: &Workload) -> Vec<String> {
             Operation::Insert => "insert",
             Operation::Get => "get",
             Operation::ShortScan { .. } => "short-scan",
-            Operation::Scan { .. } if is_ordered => "scan",
-            Operation::Scan { .. } => "get-each",
+            Operation::Scan { .. } => "scan",
             Operation::Increment => "increment",
             Operation::CheckAndPut => "check-and-put",
             Operation::ReadModifyWrite => "read-modify-write",
@@ -124,7 +123,6 @@ impl Actor for Client {
                 };
                 self.short_scan(number, rows, *rows_per_fetch).await
             }
-            Operation::Scan { .. } if !prepared.coder.is_ordered() => self.get(index).await,
             Operation::Scan { rows_per_fetch } => self.scan_part(index, *rows_per_fetch).await,
             Operation::Increment => self.increment(number).await,
             Operation::CheckAndPut => self.check_and_put(number).await,
@@ -394,34 +392,50 @@ impl Client {
     }
 
     async fn short_scan(&mut self, number: u64, rows: u64, rows_per_fetch: Option<u32>) -> Result<Step> {
-        let scan = Scan {
-            start: self.key(number),
-            end: Bytes::new(),
-            limit: Some(rows),
-            rows_per_fetch,
-            columns: self.columns.clone(),
-        };
-        self.scan(scan, number..u64::MAX, 1).await
+        let places = self.prepared.coder.place(number)..self.prepared.coder.places();
+        self.scan(places, Some(rows), rows_per_fetch, 1).await
     }
 
     /// Scans the next part of the range that was begun.
     async fn scan_part(&mut self, index: u64, rows_per_fetch: Option<u32>) -> Result<Step> {
-        let capacity = self.prepared.coder.capacity();
         let end = self.range.end.max(index + 1).min(index.saturating_add(SCAN_KEYS));
+        let places = self.prepared.scan_place(index)..self.prepared.scan_place(end);
+        self.scan(places, None, rows_per_fetch, (end - index) as u32).await
+    }
+
+    /// The key at a place; empty, which stands for the end of the table, beyond the last one.
+    fn bound(&mut self, place: u128) -> Bytes {
+        let coder = &self.prepared.coder;
+        if place >= coder.places() {
+            return Bytes::new();
+        }
+        self.arena.cut(coder.key_bytes(), |out| coder.write_place(place, out))
+    }
+
+    async fn scan(
+        &mut self,
+        places: Range<u128>,
+        limit: Option<u64>,
+        rows_per_fetch: Option<u32>,
+        operations: u32,
+    ) -> Result<Step> {
+        let prepared = Arc::clone(&self.prepared);
+        if places.is_empty() {
+            // Beyond the end of the table, of which no key can be made.
+            return Ok(Step {
+                operations,
+                ..Step::default()
+            });
+        }
         let scan = Scan {
-            start: self.key(index.min(capacity - 1)),
-            end: if end < capacity { self.key(end) } else { Bytes::new() },
-            limit: None,
+            start: self.bound(places.start),
+            end: self.bound(places.end),
+            limit,
             rows_per_fetch,
             columns: self.columns.clone(),
         };
-        self.scan(scan, index..end, (end - index) as u32).await
-    }
-
-    async fn scan(&mut self, scan: Scan, numbers: Range<u64>, operations: u32) -> Result<Step> {
-        let prepared = Arc::clone(&self.prepared);
         let verify = prepared.workload.verify;
-        let mut judge = ScanJudge::new(&prepared, numbers, scan.start.clone(), scan.limit);
+        let mut judge = ScanJudge::new(&prepared, &scan, places);
         let (mut rows, mut bytes) = (0u32, 0);
         let mut each = |row: &Row| {
             rows = rows.saturating_add(1);

@@ -33,6 +33,9 @@ fn check(written: &[Written], keys: &HashSet<u64>, end: u64) {
         };
         assert_eq!(contents.presence(key), expected, "key {key}");
     }
+    let mut ascending: Vec<u64> = keys.iter().copied().collect();
+    ascending.sort_unstable();
+    assert_eq!(contents.present().collect::<Vec<u64>>(), ascending);
     for (start, stop) in [
         (0, end),
         (1, 64),
