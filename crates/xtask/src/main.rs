@@ -13,6 +13,7 @@
 )]
 
 mod clients;
+mod corpus;
 mod crash;
 mod debian;
 mod fuzz;
@@ -95,6 +96,8 @@ enum Task {
         #[command(subcommand)]
         task: rival::RivalTask,
     },
+    /// Fetches the descriptions of Debian's packages for the bench to cut values from, and prints the file's path.
+    Corpus,
     /// Imports Debian's package list and compares `cbt` with a plain script over the same file.
     Debian,
 }
@@ -123,6 +126,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
         Task::Rival { task } => rival::run(task),
+        Task::Corpus => corpus::run(),
         Task::Debian => debian::run(),
     }
 }
