@@ -4,6 +4,7 @@
     clippy::disallowed_methods,
     reason = "tests of a client live outside the simulated database"
 )]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use bytes::Bytes;
 use std::ops::ControlFlow;
