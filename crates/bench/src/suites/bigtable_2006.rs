@@ -93,7 +93,7 @@ fn writes(recipe: &mut Recipe<'_>, clients: u32, series: &str) {
 
 fn reads(recipe: &mut Recipe<'_>) {
     let sizing = recipe.sizing;
-    let data = Dataset::new("read", sizing.count(ROWS, 50_000), padded(10), sizing.random(1_000));
+    let data = Dataset::new("read", sizing.count(ROWS, 80_000), padded(10), sizing.random(1_000));
     recipe.create(&data);
     recipe.load(&data, "load", 16);
     recipe.settle(&data);
@@ -114,12 +114,11 @@ fn reads(recipe: &mut Recipe<'_>) {
     ];
     for (clients, series) in CLIENTS {
         for (label, test, operation, order) in &tests {
-            let stop = match operation {
-                // One pass: behind the last row, a scan finds nothing and finds it quickly.
-                Operation::Scan { .. } => Stop::Operations(data.records),
-                _ => sizing.operations_or(ROWS, 1.0),
-            };
-            let run = Measure::table(data.only(operation.clone(), *order), clients, stop);
+            let run = Measure::table(
+                data.only(operation.clone(), *order),
+                clients,
+                sizing.operations_or(ROWS, 1.0),
+            );
             recipe.measure(&format!("{label}-{clients}"), series, test, run);
         }
     }

@@ -22,7 +22,7 @@ impl Dataset {
     pub fn new(name: &str, records: u64, format: KeyFormat, values: Values) -> Self {
         let table = TableSpec {
             name: format!("bench-{name}"),
-            families: families(&values),
+            families: crate::load::families(&values),
             max_versions: 1,
             splits: Vec::new(),
             compression: Compression::None,
@@ -76,9 +76,4 @@ fn digits_of(records: u64) -> u8 {
         .saturating_sub(1)
         .checked_ilog10()
         .map_or(1, |log| log as u8 + 1)
-}
-
-/// The families that a table of such values needs.
-fn families(values: &Values) -> Vec<String> {
-    (0..values.families.max(1)).map(|i| format!("f{i}")).collect()
 }

@@ -3,7 +3,7 @@
 //! The rates are cautious: what a server on two cores that it shares with the generator surely does. They decide what quick
 //! suites may contain, so a server below them takes longer than promised, and nothing else happens.
 
-use crate::plan::{Activity, KeyFormat, Operation, Run, SocialMode, Stage, Stop, Suite, Workload};
+use crate::plan::{Activity, Operation, Run, SocialMode, Stage, Stop, Suite, Workload};
 
 /// Seconds to make a table.
 const CREATE: f64 = 1.0;
@@ -102,11 +102,6 @@ pub(super) fn writes(operation: &Operation) -> bool {
     )
 }
 
-/// Whether rows are in the order of their numbers. Others are read through one by one.
-fn is_ordered(format: &KeyFormat) -> bool {
-    matches!(format, KeyFormat::Padded { .. } | KeyFormat::Prefixed { .. })
-}
-
 fn rate(activity: &Activity, clients: u32) -> f64 {
     match activity {
         Activity::Table(workload) => {
@@ -116,7 +111,7 @@ fn rate(activity: &Activity, clients: u32) -> f64 {
             let calls = if clients == 1 { CALLS_OF_ONE } else { CALLS };
             let each = |operation: &Operation| match operation {
                 Operation::BufferedPut { .. } => BUFFERED,
-                Operation::Scan { rows_per_fetch } if is_ordered(&workload.keys.format) => {
+                Operation::Scan { rows_per_fetch } => {
                     rows_per_fetch.map_or(SCANNED, |rows| SCANNED.min(calls * f64::from(rows)))
                 }
                 Operation::ShortScan { .. } => calls / 10.0,

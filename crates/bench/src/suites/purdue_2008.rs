@@ -68,13 +68,11 @@ fn rows_per_fetch(sizing: &Sizing) -> Experiment {
         let scan = Operation::Scan {
             rows_per_fetch: Some(rows),
         };
-        // At one row for each call, a quick run cannot wait for all of them.
-        let passed = if sizing.quick {
-            data.records.min(3_000 * u64::from(rows))
-        } else {
-            data.records
-        };
-        let run = Measure::table(data.only(scan, KeyOrder::Sequential), 1, Stop::Operations(passed));
+        let run = Measure::table(
+            data.only(scan, KeyOrder::Sequential),
+            1,
+            sizing.operations_or(ROWS, 1.0),
+        );
         recipe.measure(&format!("scan-{rows}"), "scan", &x, run);
         recipe.publish("HBase", "scan", &x, figure, "");
     }

@@ -19,8 +19,8 @@ pub(super) struct Recipe<'a> {
     open: Vec<String>,
 }
 
-/// Clients of a check. Rows under hashed keys are read one by one, so there must be enough of them to hide round trips.
-const CHECK_CLIENTS: u32 = 32;
+/// Clients of a check: enough to hide round trips, and few enough that each scans long ranges.
+const CHECK_CLIENTS: u32 = 8;
 
 /// A run that is being written down; see [`Recipe::measure`].
 pub(super) struct Measure {
@@ -180,11 +180,6 @@ impl<'a> Recipe<'a> {
         self.push(label, Role::Measure, None, measure, Some(rate));
     }
 
-    /// A run that brings everything to speed.
-    pub fn warm(&mut self, label: &str, measure: Measure) {
-        self.push(label, Role::Warm, None, measure, None);
-    }
-
     /// A load whose time is a point of the chart.
     pub fn timed_load(&mut self, label: &str, series: &str, x: &str, measure: Measure) {
         self.push(label, Role::Load, Some(point(series, x)), measure, None);
@@ -275,41 +270,4 @@ fn point(series: &str, x: &str) -> Point {
 /// Zero-padded decimal keys.
 pub(super) fn padded(digits: u8) -> KeyFormat {
     KeyFormat::Padded { digits }
-}
-
-/// What every suite begins with: servers whose code is compiled while it runs must not be measured cold.
-pub(super) fn warm_up(sizing: &Sizing) -> Experiment {
-    let mut recipe = Recipe::new(
-        sizing,
-        "warm-up",
-        "Warm-up",
-        "Writes, reads and scans of a small table before anything counts, so that just-in-time compilers, connections and \
-         caches of every party are at speed.",
-    )
-    .names("operation");
-    let data = Dataset::new("warm-up", 20_000, padded(10), sizing.random(1_000));
-    let clients = sizing.clients(32);
-    recipe.create(&data);
-    recipe.load(&data, "load", clients);
-    let runs = [
-        ("get", Operation::Get),
-        ("put", Operation::Put),
-        (
-            "scan",
-            Operation::ShortScan {
-                rows: 100,
-                vary: false,
-                rows_per_fetch: None,
-            },
-        ),
-    ];
-    for (label, operation) in runs {
-        let stop = sizing.seconds(60.0, 1.2);
-        recipe.warm(
-            label,
-            Measure::table(data.only(operation, KeyOrder::Uniform), clients, stop),
-        );
-    }
-    recipe.check(&data, "check");
-    recipe.done()
 }

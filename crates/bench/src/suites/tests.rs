@@ -1,7 +1,7 @@
 //! What must hold for every suite at every size.
 
 use super::*;
-use crate::plan::{Activity, Metric, Operation, Point, Role, Run, SocialMode, Stage, Stop, Workload};
+use crate::plan::{Activity, Metric, Operation, Point, Role, Run, SocialMode, SocialSpec, Stage, Stop, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The list of published experiments: each is in exactly one suite.
@@ -238,13 +238,6 @@ fn social_or(table: &str) -> &str {
     }
 }
 
-fn is_scan_of_range(workload: &Workload) -> bool {
-    workload
-        .mix
-        .iter()
-        .any(|(operation, _)| matches!(operation, Operation::Scan { .. }))
-}
-
 fn is_full_scan(run: &Run, workload: &Workload) -> bool {
     matches!(workload.mix.as_slice(), [(Operation::Scan { .. }, _)])
         && run.stop == Stop::Operations(workload.keys.records)
@@ -303,24 +296,41 @@ fn runs_can_be_carried_out() {
                 Stop::Operations(n) => assert!(n > 0 && run.warmup_seconds == 0.0, "{name}"),
                 Stop::Seconds(s) => assert!(s > 0.0 && run.warmup_seconds < s, "{name}"),
             }
-            let Some(workload) = table(run) else { continue };
+            let Some(workload) = table(run) else {
+                continue;
+            };
             assert!(workload.verify && workload.keys.records > 0, "{name}");
             assert!(workload.values.bytes >= crate::load::values::VALUE_BYTES_MIN, "{name}");
-            if let crate::plan::KeyFormat::Padded { digits } = workload.keys.format {
-                assert!(
-                    workload.keys.records <= 10_u64.saturating_pow(u32::from(digits)),
-                    "{name}"
-                );
-            }
-            if run.role == Role::Measure && is_scan_of_range(workload) {
-                let is_bounded = matches!(run.stop, Stop::Operations(n) if n <= workload.keys.records);
-                assert!(is_bounded, "{name}: a scan must not go on behind the last row");
-            }
+            let operations = crate::load::operations::Operations::new(workload, run.seed);
+            assert!(operations.is_ok(), "{name}: {:?}", operations.err());
+            let coder = crate::load::keys::KeyCoder::new(&workload.keys.format).unwrap();
+            assert!(workload.keys.records <= coder.capacity(), "{name}: keys are too narrow");
             // Each read test's table is full: a load in order wrote every key.
             if run.role == Role::Load {
                 assert_eq!(run.stop, Stop::Operations(workload.keys.records), "{name}");
             }
         }
+    }
+}
+
+#[test]
+fn the_social_network_takes_every_specification() {
+    let mut specs = Vec::new();
+    for run in all().iter().flat_map(|suite| &suite.experiments).flat_map(runs) {
+        if let Activity::Social(social) = &run.activity {
+            let spec = SocialSpec {
+                mode: SocialMode::Load,
+                ..social.clone()
+            };
+            if !specs.contains(&spec) {
+                specs.push(spec);
+            }
+        }
+    }
+    assert!(specs.len() > 10, "{}", specs.len());
+    for spec in specs {
+        let network = crate::social::network::Network::new(&spec);
+        assert!(network.is_ok(), "{spec:?}: {:?}", network.err());
     }
 }
 

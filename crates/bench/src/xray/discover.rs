@@ -3,13 +3,15 @@
 //! `/proc/net/tcp` names the inode of a listening socket, and the process that has it open is the one with a link to it
 //! in `/proc/PID/fd`. Links of other users' processes cannot be read without their rights; then nothing is found.
 
+use super::Watched;
 use std::collections::BTreeSet;
 
 /// Listening, in the kernel's numbering of states.
 const LISTEN: &str = "0A";
 
-/// The process that listens on a TCP port, and its program's name. The oldest, if several share the socket.
-pub fn listener(port: u16) -> Option<(u32, String)> {
+/// The process that listens on a TCP port, named as its program, with the GC log that its command line asks for. The oldest,
+/// if several share the socket.
+pub fn listener(port: u16) -> Option<Watched> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let mut inodes = BTreeSet::new();
     for table in tables {
@@ -23,8 +25,31 @@ pub fn listener(port: u16) -> Option<(u32, String)> {
     }
     let links: BTreeSet<String> = inodes.into_iter().map(|inode| format!("socket:[{inode}]")).collect();
     let pid = processes().into_iter().find(|&pid| has_open(pid, &links))?;
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some((pid, name.trim_end().to_owned()))
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let directory = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    Some(Watched {
+        name: String::from_utf8_lossy(name.trim_ascii_end()).into_owned(),
+        pid,
+        gc_log: gc_log(&command).map(|path| directory.join(path).to_string_lossy().into_owned()),
+    })
+}
+
+/// The file of the first `-Xlog:…gc…:file=PATH[:…]` or `-Xloggc:PATH` among a command's zero-terminated words.
+fn gc_log(command: &[u8]) -> Option<String> {
+    let words = command.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+    let mut files = words.filter_map(|word| {
+        if let Some(path) = word.strip_prefix("-Xloggc:") {
+            return Some(path.to_owned());
+        }
+        let (what, output) = word.strip_prefix("-Xlog:")?.split_once(':')?;
+        let output = output.strip_prefix("file=")?;
+        let (path, _) = output.split_once(':').unwrap_or((output, ""));
+        // A name that the JVM makes up from its process id or start time is not followed.
+        let is_plain = !path.is_empty() && !path.contains('%');
+        (what.contains("gc") && is_plain).then(|| path.trim_matches('"').to_owned())
+    });
+    files.next()
 }
 
 /// Inodes of the sockets that listen on a port, in the text of `/proc/net/tcp` or `tcp6`.
@@ -79,10 +104,29 @@ mod tests {
     }
 
     #[test]
+    fn a_gc_log_is_found_in_the_command() {
+        let of = |words: &[&str]| gc_log(words.join("\0").as_bytes());
+        let full = "-Xlog:gc*,safepoint:file=/logs/gc.log:time,uptime:filecount=0";
+        assert_eq!(of(&["java", "-Xmx1g", full, "Main"]).as_deref(), Some("/logs/gc.log"));
+        assert_eq!(of(&["java", "-Xlog:gc:file=gc.log"]).as_deref(), Some("gc.log"));
+        assert_eq!(of(&["java", "-Xloggc:old.log"]).as_deref(), Some("old.log"));
+        for word in [
+            "-Xlog:gc",
+            "-Xlog:gc:stdout",
+            "-Xlog:class:file=a.log",
+            "-Xlog:gc:file=gc-%p.log",
+            "-Xlog:gc:file=",
+            "",
+        ] {
+            assert_eq!(of(&["java", word]), None, "{word}");
+        }
+    }
+
+    #[test]
     fn this_process_is_found_by_its_port() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
-        assert_eq!(listener(port).map(|(pid, _)| pid), Some(std::process::id()));
+        assert_eq!(listener(port).map(|watched| watched.pid), Some(std::process::id()));
         // Nobody can listen on port zero.
         assert_eq!(listener(0), None);
     }

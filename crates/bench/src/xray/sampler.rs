@@ -21,15 +21,13 @@ const TICKS_MAX: usize = 86_400;
 /// A thread that watches processes and the machine until it is stopped.
 pub struct Sampler {
     stop: mpsc::Sender<()>,
-    thread: JoinHandle<Xray>,
+    /// Absent if it could not be started; then nothing is seen, and the bench goes on without.
+    thread: Option<JoinHandle<Xray>>,
 }
 
 impl Sampler {
     /// Begins to watch; now is the moment that all times are counted from.
-    ///
-    /// # Errors
-    /// A thread that cannot be started.
-    pub fn start(watched: Vec<Watched>) -> std::io::Result<Self> {
+    pub fn start(watched: Vec<Watched>) -> Self {
         let (stop, stopped) = mpsc::channel();
         let mut state = Sampling::new(watched, TICKS_MAX);
         let thread = std::thread::Builder::new().name("xray".into()).spawn(move || {
@@ -40,15 +38,18 @@ impl Sampler {
             }
             state.look(&mut System);
             state.finish()
-        })?;
-        Ok(Self { stop, thread })
+        });
+        Self {
+            stop,
+            thread: thread.ok(),
+        }
     }
 
     /// Looks once more, reads the GC logs, and hands over what was seen. Blocks for as long as that takes.
     pub fn stop(self) -> Xray {
         // A thread that is gone already has its result waiting.
         let _ = self.stop.send(());
-        self.thread.join().unwrap_or_default()
+        self.thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
 
@@ -307,7 +308,7 @@ mod tests {
         let mut watched = watched("me", me);
         watched.gc_log = Some(log.to_string_lossy().into_owned());
         let before = process_cpu(me).unwrap();
-        let sampler = Sampler::start(vec![watched]).unwrap();
+        let sampler = Sampler::start(vec![watched]);
         // Far in the future, hence after the suite's start; and long ago.
         let lines = "[9999999.0s][info][gc] GC(1) Pause Remark 1.0ms\n[0.000s][info][gc] GC(0) Pause Remark 1.0ms\n";
         std::fs::write(&log, lines).unwrap();
@@ -334,7 +335,7 @@ mod tests {
     fn a_process_that_is_gone_has_no_figures() {
         // Above the kernel's largest id.
         assert_eq!(process_cpu(u32::MAX), None);
-        let xray = Sampler::start(vec![watched("gone", u32::MAX)]).unwrap().stop();
+        let xray = Sampler::start(vec![watched("gone", u32::MAX)]).stop();
         assert!(xray.processes.is_empty() && !xray.hosts.is_empty());
     }
 }
