@@ -28,6 +28,8 @@ mod scan;
 mod servers;
 mod slots;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 /// HBase's `hbase.rpc.timeout`.
 const CALL_TIMEOUT_MS: u64 = 60_000;
