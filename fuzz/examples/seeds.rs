@@ -3,7 +3,7 @@
 //! Run in `fuzz/` by `cargo run --example seeds` after a change of a format. Targets that take structured input have no
 //! seeds: the engine invents those.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
@@ -16,6 +16,12 @@ use stele_sstable::frame::{self, Handle};
 use stele_sstable::index::IndexBlock;
 use stele_tablet::batch::BatchBuilder;
 use stele_tablet::{Batch, FileRef, Manifest, manifest};
+use stele_wire::cell::{CellRef, CellType};
+use stele_wire::messages::{
+    ConnectionHeader, GetRequest, RegionInfo, RegionSpecifier, RequestHeader, ResponseHeader,
+    ScanResponse,
+};
+use stele_wire::{frame as hbase_frame, meta};
 use stele_types::{
     CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo,
     TableId, TabletId, TimeUnit, Timestamp,
@@ -37,6 +43,7 @@ fn main() -> io::Result<()> {
     manifests(&mut seeds);
     catalog(&mut seeds);
     requests(&mut seeds);
+    hbase(&mut seeds);
     texts(&mut seeds);
     for (target, inputs) in seeds {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -269,6 +276,46 @@ fn field(number: u8, content: impl AsRef<[u8]>) -> Vec<u8> {
 /// A field that is a number.
 fn number(number: u8, value: u8) -> Vec<u8> {
     vec![number << 3, value]
+}
+
+/// Frames and cells of HBase's protocol.
+fn hbase(seeds: &mut Seeds) {
+    let mut cells = BytesMut::new();
+    let info = RegionInfo {
+        region_id: 1,
+        start_key: Some(Bytes::from_static(b"a")),
+        ..RegionInfo::default()
+    };
+    let columns = [
+        (meta::REGION_INFO, meta::encode_region_info(&info)),
+        (meta::SERVER, Bytes::from_static(b"host:16020")),
+        (meta::SERVER_START_CODE, Bytes::from_static(&[1; 8])),
+    ];
+    for (qualifier, value) in columns {
+        let (row, family, kind) = (&b"t,a,1"[..], meta::INFO_FAMILY, CellType::Put);
+        let cell = CellRef { row, family, qualifier, timestamp: 1, kind, value: &value };
+        cell.encode(&mut cells).expect("a short cell");
+    }
+    let cells = cells.freeze();
+    add(seeds, "hbase_cells", cells.clone());
+    let mut opening = BytesMut::new();
+    let service_name = Some("ClientService".to_owned());
+    let header = ConnectionHeader { service_name, ..ConnectionHeader::default() };
+    hbase_frame::encode_preamble(&mut opening, &header);
+    add(seeds, "hbase_frame", opening);
+    let get = GetRequest {
+        region: RegionSpecifier::named(Bytes::from_static(b"t,a,1")),
+        ..GetRequest::default()
+    };
+    let mut request = BytesMut::new();
+    let header = RequestHeader { call_id: Some(1), ..RequestHeader::default() };
+    hbase_frame::encode_request(&mut request, header, &get, &cells).expect("it fits");
+    add(seeds, "hbase_frame", request);
+    let scanned = ScanResponse { cells_per_result: vec![3], ..ScanResponse::default() };
+    let mut response = BytesMut::new();
+    let header = ResponseHeader { call_id: Some(1), ..ResponseHeader::default() };
+    hbase_frame::encode_response(&mut response, header, Some(&scanned), &cells).expect("it fits");
+    add(seeds, "hbase_frame", response);
 }
 
 /// Messages of the Bigtable API; the numbers are those of its data.proto and bigtable.proto.
