@@ -4,6 +4,7 @@
 //!
 //! One generator thread, as in a run. CPU is the process's own, user and system: drivers that leave work to the kernel
 //! pay for it too. Keys and values are made beforehand, because they belong to the workload and not to the driver.
+#![allow(clippy::disallowed_methods, reason = "a measurement needs the real clock")]
 
 use anyhow::{Context, Result};
 use bytes::Bytes;

@@ -25,6 +25,8 @@ use stele_wire::region::{META_TABLE, table_name};
 use stele_wire::{WireError, exception, meta, region};
 
 mod shape;
+#[cfg(test)]
+mod tests;
 
 /// Connections at a time: a few for each thread of a generator.
 const CONNECTIONS_MAX: usize = 4096;
