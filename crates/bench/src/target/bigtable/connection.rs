@@ -298,3 +298,6 @@ impl Connection for BigtableConnection {
         self.retries.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests;
