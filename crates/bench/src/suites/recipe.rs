@@ -91,6 +91,11 @@ impl<'a> Recipe<'a> {
         self
     }
 
+    /// What differs from the document at some sizes only.
+    pub fn differs_if(self, is_so: bool, text: &str) -> Self {
+        if is_so { self.differs(text) } else { self }
+    }
+
     /// A figure of the document.
     pub fn publish(&mut self, system: &str, series: &str, x: &str, value: f64, note: &str) {
         self.figure(system, series, x, Some(value), note);
