@@ -1,0 +1,276 @@
+//! The page's beginning: what was run on what, what failed and why, who was faster where, and how the parties differ.
+
+use super::chart::{dots, legend};
+use super::metric;
+use super::number;
+use super::results::{Results, Standing, WITNESS_FACTOR, advantage};
+use crate::bundle::{Bundle, differences};
+use crate::outcome::Ending;
+use maud::{Markup, html};
+use std::collections::BTreeMap;
+
+/// Title, date, command.
+pub fn title(bundle: &Bundle) -> Markup {
+    let suite = &bundle.suite;
+    html! {
+        header {
+            h1 { (if suite.document.is_empty() { "Benchmark report" } else { &suite.document }) }
+            p.sub {
+                "Suite " b { (suite.name) } " at scale " (suite.scale) ", " (number::date(bundle.started_at))
+                @if bundle.ended_at > bundle.started_at { ", " (number::seconds(bundle.ended_at - bundle.started_at)) }
+                ", by " (bundle.tool)
+            }
+            @if bundle.ended_at <= bundle.started_at { p.bad { "The bench did not end: this is what it had." } }
+        }
+    }
+}
+
+/// How many runs passed, and every one that did not, with its cause.
+pub fn verdict(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
+    let count = |wanted: fn(&Ending) -> bool| bundle.runs.iter().filter(|run| wanted(&run.ending)).count();
+    let passed = count(|ending| matches!(ending, Ending::Passed));
+    let failed = count(|ending| matches!(ending, Ending::Failed(_)));
+    let skipped = count(|ending| matches!(ending, Ending::Skipped(_)));
+    let unavailable: Vec<_> = results
+        .iter()
+        .filter_map(|r| Some((r.experiment, r.experiment.unavailable.as_ref()?)))
+        .collect();
+    html! {
+        section {
+            h2 { "Verdict" }
+            p.verdict {
+                (bundle.runs.len()) " runs: " b { (passed) " passed" } ", "
+                b.bad[failed > 0] { (failed) " failed" } ", " b { (skipped) " skipped" } "."
+            }
+            (causes("Failed", bundle, |ending| match ending {
+                Ending::Failed(all) => Some(all.join("; ")),
+                _ => None,
+            }))
+            (causes("Skipped", bundle, |ending| match ending {
+                Ending::Skipped(reason) => Some(reason.clone()),
+                _ => None,
+            }))
+            @if !unavailable.is_empty() {
+                p { b { "Not run at all" } }
+                ul { @for (experiment, reason) in unavailable { li { (experiment.id) " " (experiment.title) ": " (reason) } } }
+            }
+            (standings(bundle, results))
+            (generator(bundle, results))
+        }
+    }
+}
+
+/// Runs with their causes; repeats and runs with the same cause together.
+fn causes(title: &str, bundle: &Bundle, cause: impl Fn(&Ending) -> Option<String>) -> Markup {
+    let mut grouped: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
+    for run in &bundle.runs {
+        if let Some(cause) = cause(&run.ending) {
+            let name = format!("{} {}", run.experiment, run.label);
+            let runs = grouped.entry((run.party, cause)).or_default();
+            if !runs.contains(&name) {
+                runs.push(name);
+            }
+        }
+    }
+    html! {
+        @if !grouped.is_empty() {
+            p { b { (title) } }
+            ul {
+                @for ((party, cause), runs) in &grouped {
+                    li {
+                        (bundle.parties.get(*party).map_or("unknown party", |party| party.name.as_str())) ": "
+                        span.bad { (cause) } " — " (runs.join(", "))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Who was better where: a sentence for each party, and all ratios in one chart.
+fn standings(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
+    let Some(first) = bundle.parties.first() else {
+        return html! {};
+    };
+    let names: Vec<_> = bundle.parties.iter().map(|party| party.name.clone()).collect();
+    html! {
+        @for (party, about) in bundle.parties.iter().enumerate().skip(1) {
+            (standing(results, party, &about.name, &first.name))
+        }
+        @if bundle.parties.len() > 1 {
+            @match dots::draw("ratios of all experiments", &format!("times better than {} (left of 1×: worse), in each experiment's own metric", first.name), &ratios(bundle, results)) {
+                Some(chart) => { figure { figcaption { "Every point of every experiment" } (legend(&names)) (chart) } },
+                None => p.note { "No chart of ratios: no point has results of two targets." },
+            }
+        }
+    }
+}
+
+fn standing(results: &[Results<'_>], party: usize, name: &str, first: &str) -> Markup {
+    let mut counts = [0usize; 3];
+    for results in results {
+        for row in results.rows.iter().filter(|row| row.run.point.is_some()) {
+            let (Some(cell), Some(base)) = (row.cells.get(party), row.cells.first()) else {
+                continue;
+            };
+            match advantage(cell, base, results.experiment.metric) {
+                Some((_, Standing::Better)) => counts[0] += 1,
+                Some((_, Standing::Worse)) => counts[1] += 1,
+                Some((_, Standing::Even)) => counts[2] += 1,
+                None => {}
+            }
+        }
+    }
+    let [better, worse, even] = counts;
+    html! {
+        p { b { (name) } " against " b { (first) } ": better at " (better) ", worse at " (worse) ", within the spread of repeats at " (even) " of " (better + worse + even) " points that both completed." }
+    }
+}
+
+fn ratios(bundle: &Bundle, results: &[Results<'_>]) -> Vec<dots::Row> {
+    let mut rows = Vec::new();
+    for results in results {
+        for (series, points) in results.series() {
+            let mut dots = Vec::new();
+            for row in points {
+                let Some(base) = row.cells.first() else { continue };
+                for (party, cell) in row.cells.iter().enumerate().skip(1) {
+                    let Some((Some(ratio), _)) = advantage(cell, base, results.experiment.metric) else {
+                        continue;
+                    };
+                    let name = bundle.parties.get(party).map_or("", |party| party.name.as_str());
+                    let tip = format!(
+                        "{name}, {}: {}×",
+                        row.name(results.experiment),
+                        number::ratio(ratio.mean)
+                    );
+                    dots.push((party, ratio.mean, tip));
+                }
+            }
+            if !dots.is_empty() {
+                let experiment = results.experiment;
+                let series = if series.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {series}")
+                };
+                rows.push(dots::Row {
+                    name: format!("{} {}{series}", experiment.id, experiment.title),
+                    dots,
+                });
+            }
+        }
+    }
+    rows
+}
+
+/// The generator's own cost, and the runs that it may have limited.
+fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
+    let mut limited = Vec::new();
+    for results in results {
+        for row in &results.rows {
+            for (cell, party) in row.cells.iter().zip(&bundle.parties) {
+                if let Some(share) = cell.generator_use(bundle).filter(|share| share * WITNESS_FACTOR > 1.0) {
+                    let name = row.name(results.experiment);
+                    limited.push(format!(
+                        "{} {name} on {} ({:.0} %)",
+                        results.experiment.id,
+                        party.name,
+                        share * 100.0
+                    ));
+                }
+            }
+        }
+    }
+    html! {
+        h3 { "The generator itself" }
+        @if bundle.witnesses.is_empty() {
+            p.bad { "No witness: the generator was not run against an echo server, so whether it was the limit is not known." }
+        } @else {
+            table {
+                caption { "The same generator on this machine against an echo server: no server can be faster than this" }
+                thead { tr { th { "protocol" } th.who { "operation" } th { "operations/s" } th { "generator CPU, µs for each" } th { "p50, ms" } } }
+                tbody { @for witness in &bundle.witnesses { tr {
+                    th { (witness.protocol) } td.who { (witness.operation) } td { (number::short(witness.operations_per_second)) }
+                    td { (number::short(witness.generator_micros)) } td { (number::millis(witness.p50_micros as f64)) }
+                } } }
+            }
+            @if limited.is_empty() {
+                p { "In no run with a witness did the generator do more than two thirds of what it can." }
+            } @else {
+                p.bad { "† The generator did more than two thirds of what it can, and may have been the limit, in: " (limited.join("; ")) "." }
+            }
+        }
+    }
+}
+
+/// Machine, parties, and the differences between their configurations.
+pub fn environment(bundle: &Bundle) -> Markup {
+    html! {
+        section {
+            h2 { "Machine and targets" }
+            div.pair {
+                table { caption { "Machine of the generator" } tbody { @for (key, value) in &bundle.machine { tr { th { (key) } td.text { (value) } } } } }
+                table {
+                    caption { "Targets" }
+                    tbody { @for party in &bundle.parties {
+                        tr { th { (party.name) } td.text {
+                            (party.version) " " code { (party.url) }
+                            @if !party.processes.is_empty() {
+                                br; "processes: " (party.processes.iter().map(|process| process.name.as_str()).collect::<Vec<_>>().join(", "))
+                            }
+                            @for (key, value) in &party.description { br; (key) ": " (value) }
+                        } }
+                    } }
+                }
+            }
+            (configuration(bundle))
+        }
+    }
+}
+
+fn configuration(bundle: &Bundle) -> Markup {
+    let table = differences::between(&bundle.parties);
+    html! {
+        h3 { "Differences between configurations" }
+        @if table.differing.is_empty() {
+            p.note { "No setting that two targets share has different values." }
+        } @else {
+            div.wide { table {
+                thead { tr { th { "setting" } @for party in &table.parties { th.text { (party) } } } }
+                tbody { @for setting in &table.differing { tr {
+                    th { code { (setting.key) } }
+                    @for value in &setting.values { td.text { (value.as_deref().unwrap_or("–")) } }
+                } } }
+            } }
+        }
+        @for (index, party) in table.parties.iter().enumerate() {
+            @let only = table.only(index);
+            @if !only.is_empty() {
+                details {
+                    summary { (only.len()) " settings of " (party) " alone" }
+                    table { tbody { @for (key, value) in only { tr { th { code { (key) } } td.text { (value) } } } } }
+                }
+            }
+        }
+        @if !table.equal.is_empty() {
+            details {
+                summary { (table.equal.len()) " settings that targets share" }
+                table { tbody { @for setting in &table.equal { tr {
+                    th { code { (setting.key) } } td.text { (setting.values.iter().flatten().next().map_or("", String::as_str)) }
+                } } } }
+            }
+        }
+    }
+}
+
+/// Links to the experiments.
+pub fn contents(results: &[Results<'_>]) -> Markup {
+    html! {
+        nav { @for results in results {
+            a href={ "#x-" (results.experiment.id) } title=(metric::meaning(results.experiment.metric).name) {
+                (results.experiment.id) " " (results.experiment.title)
+            } " "
+        } }
+    }
+}

@@ -1,0 +1,303 @@
+//! What a run's outcome is worth in an experiment's metric, and what can be said of it besides. Pure.
+//!
+//! Rule: only a run that passed has a value. The one exception is the share of stale reads, where the very thing that
+//! failed the run is what the experiment asks for; it is drawn as failed.
+
+use crate::outcome::histogram::merge;
+use crate::outcome::{Ending, KindOutcome, RunOutcome};
+use crate::plan::Metric;
+use hdrhistogram::Histogram;
+
+/// How a metric is named and read.
+pub struct Meaning {
+    /// Such as `throughput`.
+    pub name: &'static str,
+    /// Unit of the values, such as `B/s`.
+    pub unit: &'static str,
+    /// Whether more of it is better.
+    pub more_is_better: bool,
+}
+
+/// How `metric` is named and read.
+pub fn meaning(metric: Metric) -> Meaning {
+    let (name, unit, more_is_better) = match metric {
+        Metric::OperationsPerSecond => ("throughput", "operations/s", true),
+        Metric::BytesPerSecond => ("throughput", "B/s", true),
+        Metric::RowsPerSecond => ("throughput", "rows/s", true),
+        Metric::Seconds => ("time taken", "s", false),
+        Metric::MeanMillis => ("mean latency", "ms", false),
+        Metric::StalePercent => ("stale reads", "%", false),
+    };
+    Meaning {
+        name,
+        unit,
+        more_is_better,
+    }
+}
+
+/// The run's value in `metric`, if it may be shown as a result.
+pub fn value(run: &RunOutcome, metric: Metric) -> Option<f64> {
+    match (&run.ending, metric) {
+        (Ending::Passed, _) => measured(run, metric),
+        (Ending::Failed(_), Metric::StalePercent) => measured(run, metric),
+        _ => None,
+    }
+}
+
+fn measured(run: &RunOutcome, metric: Metric) -> Option<f64> {
+    let per_second = |amount: u64| (run.seconds > 0.0).then(|| amount as f64 / run.seconds);
+    let value = match metric {
+        Metric::OperationsPerSecond => per_second(sum(run, |kind| kind.operations)),
+        Metric::BytesPerSecond => per_second(sum(run, |kind| kind.bytes)),
+        Metric::RowsPerSecond => per_second(sum(run, |kind| kind.rows)),
+        Metric::Seconds => Some(run.seconds),
+        Metric::MeanMillis => Latency::of_kinds(&run.kinds).map(|latency| latency.mean / 1000.0),
+        Metric::StalePercent => {
+            (run.verdict.checked > 0).then(|| 100.0 * run.verdict.stale as f64 / run.verdict.checked as f64)
+        }
+    };
+    value.filter(|value| value.is_finite() && *value >= 0.0)
+}
+
+/// The sum of a count over the run's kinds.
+pub fn sum(run: &RunOutcome, count: impl Fn(&KindOutcome) -> u64) -> u64 {
+    run.kinds.iter().map(count).fold(0, u64::saturating_add)
+}
+
+/// Operations that failed.
+pub fn failures(run: &RunOutcome) -> u64 {
+    sum(run, |kind| kind.failures.values().copied().fold(0, u64::saturating_add))
+}
+
+/// Requests that drivers sent again.
+pub fn retries(run: &RunOutcome) -> u64 {
+    run.workers
+        .iter()
+        .map(|worker| worker.retries)
+        .fold(0, u64::saturating_add)
+}
+
+/// Operations for each CPU second of all server processes; absent where their CPU is not known.
+pub fn per_server_cpu_second(run: &RunOutcome) -> Option<f64> {
+    let cpu: f64 = run.server_cpu.values().sum();
+    (cpu > 0.0).then(|| sum(run, |kind| kind.operations) as f64 / cpu)
+}
+
+/// The generator's CPU for each operation, µs.
+pub fn generator_micros(run: &RunOutcome) -> Option<f64> {
+    let cpu: f64 = run.workers.iter().map(|worker| worker.cpu_seconds).sum();
+    let operations = sum(run, |kind| kind.operations);
+    (operations > 0 && cpu > 0.0).then(|| cpu * 1e6 / operations as f64)
+}
+
+/// Change of throughput from the first to the last quarter of a run, as a share of the first; for runs longer than a
+/// minute, since shorter ones say nothing of drift.
+pub fn drift(run: &RunOutcome) -> Option<f64> {
+    let quarter = run.series.len() / 4;
+    if run.seconds <= 60.0 || quarter == 0 {
+        return None;
+    }
+    let mean = |seconds: &[crate::outcome::Second]| {
+        seconds.iter().map(|second| second.operations as f64).sum::<f64>() / seconds.len() as f64
+    };
+    let first = mean(run.series.get(..quarter)?);
+    let last = mean(run.series.get(run.series.len() - quarter..)?);
+    (first > 0.0).then(|| last / first - 1.0)
+}
+
+/// Latencies of many operations, µs.
+pub struct Latency {
+    /// Mean of the exact values.
+    pub mean: f64,
+    /// Standard deviation of the exact values.
+    pub deviation: f64,
+    /// Largest exact value.
+    pub max: u64,
+    /// All of them.
+    pub histogram: Histogram<u64>,
+}
+
+impl Latency {
+    /// Of all `kinds` together; absent if nothing was counted, or what was counted cannot be read.
+    pub fn of_kinds<'a>(kinds: impl IntoIterator<Item = &'a KindOutcome>) -> Option<Self> {
+        let kinds: Vec<_> = kinds.into_iter().collect();
+        let steps = kinds.iter().map(|kind| kind.steps as f64).sum::<f64>();
+        let histogram = merge(kinds.iter().map(|kind| &kind.histogram)).ok()?;
+        if steps == 0.0 || histogram.is_empty() {
+            return None;
+        }
+        let mean = kinds.iter().map(|kind| kind.micros_sum).sum::<f64>() / steps;
+        let square = kinds.iter().map(|kind| kind.micros_square_sum).sum::<f64>() / steps;
+        let max = kinds.iter().map(|kind| kind.micros_max).max()?;
+        Some(Self {
+            mean,
+            deviation: (square - mean * mean).max(0.0).sqrt(),
+            max,
+            histogram,
+        })
+    }
+
+    /// The latency that `percent` of the operations did not exceed; never more than the exact largest.
+    pub fn percentile(&self, percent: f64) -> f64 {
+        self.histogram.value_at_percentile(percent).min(self.max.max(1)) as f64
+    }
+}
+
+/// A value over repeats.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Smallest.
+    pub low: f64,
+    /// Largest.
+    pub high: f64,
+    /// How many.
+    pub repeats: usize,
+}
+
+impl Spread {
+    /// Of `values`; absent if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let fold = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
+        let (low, high) = (fold(f64::min)?, fold(f64::max)?);
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        Some(Self {
+            mean,
+            low,
+            high,
+            repeats: values.len(),
+        })
+    }
+
+    /// In another unit.
+    pub fn times(&self, factor: f64) -> Self {
+        Self {
+            mean: self.mean * factor,
+            low: self.low * factor,
+            high: self.high * factor,
+            repeats: self.repeats,
+        }
+    }
+
+    /// This one divided by `base`: the means' ratio, and the range it can have given both ranges.
+    pub fn over(&self, base: &Self) -> Option<Self> {
+        let repeats = self.repeats.min(base.repeats);
+        (base.low > 0.0).then(|| Self {
+            mean: self.mean / base.mean,
+            low: self.low / base.high,
+            high: self.high / base.low,
+            repeats,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::fabricated;
+    use crate::outcome::Second;
+
+    fn run() -> RunOutcome {
+        let kind = KindOutcome {
+            operations: 500,
+            rows: 5000,
+            bytes: 1_000_000,
+            ..KindOutcome::default()
+        };
+        RunOutcome {
+            seconds: 2.0,
+            kinds: vec![kind.clone(), kind],
+            ..RunOutcome::default()
+        }
+    }
+
+    #[test]
+    fn values_are_amounts_over_the_measured_time() {
+        assert_eq!(value(&run(), Metric::OperationsPerSecond), Some(500.0));
+        assert_eq!(value(&run(), Metric::RowsPerSecond), Some(5000.0));
+        assert_eq!(value(&run(), Metric::BytesPerSecond), Some(1e6));
+        assert_eq!(value(&run(), Metric::Seconds), Some(2.0));
+        assert_eq!(value(&run(), Metric::MeanMillis), None);
+        assert_eq!(value(&run(), Metric::StalePercent), None);
+        assert_eq!(
+            value(&RunOutcome { seconds: 0.0, ..run() }, Metric::OperationsPerSecond),
+            None
+        );
+    }
+
+    #[test]
+    fn a_failed_run_has_no_value_but_its_staleness() {
+        let mut failed = RunOutcome {
+            ending: Ending::Failed(vec!["stale".into()]),
+            ..run()
+        };
+        failed.verdict.checked = 1000;
+        failed.verdict.stale = 5;
+        assert_eq!(value(&failed, Metric::OperationsPerSecond), None);
+        assert_eq!(value(&failed, Metric::StalePercent), Some(0.5));
+        failed.ending = Ending::Skipped("never ran".into());
+        assert_eq!(value(&failed, Metric::StalePercent), None);
+    }
+
+    #[test]
+    fn latencies_of_a_run_are_those_of_its_histogram() {
+        let bundle = fabricated::bundle(1.0);
+        let latency = Latency::of_kinds(&bundle.runs[0].kinds).unwrap();
+        assert!((latency.mean / latency.histogram.mean() - 1.0).abs() < 0.002);
+        assert!((latency.deviation / latency.histogram.stdev() - 1.0).abs() < 0.002);
+        assert_eq!(latency.percentile(100.0), latency.max as f64);
+        assert!(Latency::of_kinds(&[]).is_none());
+    }
+
+    #[test]
+    fn drift_compares_quarters_of_long_runs() {
+        let series = |operations: fn(u64) -> u64| {
+            (0..80)
+                .map(|at| Second {
+                    operations: operations(at),
+                    ..Second::default()
+                })
+                .collect::<Vec<_>>()
+        };
+        let long = RunOutcome {
+            seconds: 80.0,
+            series: series(|at| if at < 40 { 100 } else { 80 }),
+            ..run()
+        };
+        assert!((drift(&long).unwrap() + 0.2).abs() < 1e-9);
+        assert_eq!(
+            drift(&RunOutcome {
+                seconds: 60.0,
+                ..long.clone()
+            }),
+            None
+        );
+        assert_eq!(
+            drift(&RunOutcome {
+                series: series(|_| 0),
+                ..long.clone()
+            }),
+            None
+        );
+        assert_eq!(
+            drift(&RunOutcome {
+                series: Vec::new(),
+                ..long
+            }),
+            None
+        );
+    }
+
+    #[test]
+    fn ratios_have_the_range_that_both_spreads_allow() {
+        let a = Spread::of([10.0, 12.0]).unwrap();
+        let b = Spread::of([4.0, 5.0]).unwrap();
+        let ratio = a.over(&b).unwrap();
+        assert_eq!((ratio.low, ratio.high), (2.0, 3.0));
+        assert!((ratio.mean - 11.0 / 4.5).abs() < 1e-12);
+        assert!(a.over(&Spread::of([0.0]).unwrap()).is_none());
+        assert!(Spread::of([]).is_none() && Spread::of([f64::NAN]).is_none());
+    }
+}

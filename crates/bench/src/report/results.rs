@@ -1,0 +1,341 @@
+//! A bundle's runs in the order in which the report tells of them: by experiment, point and party, repeats together. Pure.
+
+use super::metric::{self, Latency, Spread};
+use super::number;
+use crate::bundle::{Bundle, Witness};
+use crate::outcome::{Ending, RunOutcome};
+use crate::plan::{Experiment, Metric, Role, Run, Stage};
+use std::collections::BTreeMap;
+
+/// A generator that could do less than this many times what was measured may have limited the run.
+pub const WITNESS_FACTOR: f64 = 1.5;
+
+/// One experiment's results.
+pub struct Results<'a> {
+    /// Where they come from.
+    pub bundle: &'a Bundle,
+    /// What was asked.
+    pub experiment: &'a Experiment,
+    /// One for each run of the plan but those that warm up, in the plan's order.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// One run of the plan on all parties.
+pub struct Row<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// What came of it, by party.
+    pub cells: Vec<Cell<'a>>,
+}
+
+/// One run of the plan on one party: its repeats.
+#[derive(Default)]
+pub struct Cell<'a> {
+    /// In the order in which they were run.
+    pub runs: Vec<&'a RunOutcome>,
+}
+
+/// The results of all experiments of `bundle`.
+pub fn of_bundle(bundle: &Bundle) -> Vec<Results<'_>> {
+    let mut outcomes: BTreeMap<(&str, &str, usize), Vec<&RunOutcome>> = BTreeMap::new();
+    for run in &bundle.runs {
+        outcomes
+            .entry((&run.experiment, &run.label, run.party))
+            .or_default()
+            .push(run);
+    }
+    let row = |experiment: &'_ Experiment, run: &'_ Run| {
+        let cell = |party| {
+            outcomes
+                .get(&(experiment.id.as_str(), run.label.as_str(), party))
+                .cloned()
+        };
+        (0..bundle.parties.len())
+            .map(|party| Cell {
+                runs: cell(party).unwrap_or_default(),
+            })
+            .collect::<Vec<_>>()
+    };
+    let results = bundle.suite.experiments.iter().map(|experiment| {
+        let runs = experiment.stages.iter().filter_map(|stage| match stage {
+            Stage::Run(run) if run.role != Role::Warm => Some(run.as_ref()),
+            _ => None,
+        });
+        Results {
+            bundle,
+            experiment,
+            rows: runs
+                .map(|run| Row {
+                    run,
+                    cells: row(experiment, run),
+                })
+                .collect(),
+        }
+    });
+    results.collect()
+}
+
+impl<'a> Results<'a> {
+    /// Rows that stand in the chart, by series, in the plan's order.
+    pub fn series(&self) -> Vec<(&'a str, Vec<&Row<'a>>)> {
+        let mut series: Vec<(&str, Vec<&Row<'_>>)> = Vec::new();
+        for row in &self.rows {
+            let Some(point) = &row.run.point else { continue };
+            match series.iter_mut().find(|(name, _)| *name == point.series) {
+                Some((_, rows)) => rows.push(row),
+                None => series.push((&point.series, vec![row])),
+            }
+        }
+        series
+    }
+
+    /// Whether nothing at all came of it.
+    pub fn is_empty(&self) -> bool {
+        self.rows
+            .iter()
+            .all(|row| row.cells.iter().all(|cell| cell.runs.is_empty()))
+    }
+}
+
+impl Row<'_> {
+    /// Its name in tables: its point with the axis' unit, or its label.
+    pub fn name(&self, experiment: &Experiment) -> String {
+        let Some(point) = &self.run.point else {
+            return self.run.label.clone();
+        };
+        let x = position(experiment, &point.x);
+        match (point.series.is_empty(), x.is_empty()) {
+            (true, true) => self.run.label.clone(),
+            (true, false) => x,
+            (false, true) => point.series.clone(),
+            (false, false) => format!("{}, {x}", point.series),
+        }
+    }
+}
+
+/// A position on the experiment's axis with its unit.
+pub fn position(experiment: &Experiment, x: &str) -> String {
+    match (
+        experiment.axis.numeric.then(|| x.parse::<u64>()),
+        experiment.axis.unit.as_str(),
+    ) {
+        (Some(Ok(count)), "") => number::count(count),
+        (Some(Ok(count)), unit) => format!("{}{}{unit}", number::count(count), number::SPACE),
+        (_, "") => x.to_owned(),
+        (_, unit) => format!("{x}{}{unit}", number::SPACE),
+    }
+}
+
+impl<'a> Cell<'a> {
+    /// The repeats that passed.
+    pub fn passed(&self) -> impl Iterator<Item = &'a RunOutcome> {
+        self.runs.iter().copied().filter(|run| run.ending == Ending::Passed)
+    }
+
+    /// Its value in `metric` over the repeats that have one.
+    pub fn value(&self, metric: Metric) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(|run| metric::value(run, metric)))
+    }
+
+    /// Mean of a figure over the repeats that passed.
+    pub fn mean(&self, figure: impl Fn(&RunOutcome) -> Option<f64>) -> Option<f64> {
+        Spread::of(self.passed().filter_map(figure)).map(|spread| spread.mean)
+    }
+
+    /// Latencies of all repeats that passed.
+    pub fn latency(&self) -> Option<Latency> {
+        Latency::of_kinds(self.passed().flat_map(|run| &run.kinds))
+    }
+
+    /// What went wrong, if anything did; with how many repeats if some went well.
+    pub fn problem(&self) -> Option<String> {
+        let mut causes: Vec<String> = Vec::new();
+        for run in &self.runs {
+            let cause = match &run.ending {
+                Ending::Passed => continue,
+                Ending::Failed(all) => format!("failed: {}", all.join("; ")),
+                Ending::Skipped(reason) => format!("skipped: {reason}"),
+            };
+            if !causes.contains(&cause) {
+                causes.push(cause);
+            }
+        }
+        if self.runs.is_empty() {
+            return Some("no outcome".to_owned());
+        }
+        if causes.is_empty() {
+            return None;
+        }
+        let bad = self.runs.len() - self.passed().count();
+        let some = if bad < self.runs.len() {
+            format!("{bad} of {} repeats ", self.runs.len())
+        } else {
+            String::new()
+        };
+        Some(format!("{some}{}", causes.join("; ")))
+    }
+
+    /// Whether the reason is in [`Ending::Failed`].
+    pub fn failed(&self) -> bool {
+        self.runs.iter().any(|run| matches!(run.ending, Ending::Failed(_)))
+    }
+
+    /// Share of what the generator can do that was asked of it, where witnesses for all kinds exist.
+    pub fn generator_use(&self, bundle: &Bundle) -> Option<f64> {
+        let shares = self.passed().filter_map(|run| {
+            let url = &bundle.parties.get(run.party)?.url;
+            let protocol = url.split("://").next()?;
+            let witness = |kind: &str| -> Option<&Witness> {
+                bundle
+                    .witnesses
+                    .iter()
+                    .find(|witness| witness.protocol == protocol && witness.operation == kind)
+            };
+            let busy = run.kinds.iter().filter(|kind| kind.steps > 0 && run.seconds > 0.0);
+            busy.map(|kind| {
+                let limit = witness(&kind.name)?.operations_per_second;
+                (limit > 0.0).then(|| kind.operations as f64 / run.seconds / limit)
+            })
+            .sum::<Option<f64>>()
+        });
+        shares.reduce(f64::max)
+    }
+}
+
+/// How a party's value stands to the first party's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Better, and not by chance: the repeats' ranges do not meet.
+    Better,
+    /// Worse, likewise.
+    Worse,
+    /// The ranges meet.
+    Even,
+}
+
+/// How `cell` stands to `base`, and the ratio turned so that more than one is better; no ratio where it would be of zero,
+/// as for a target without stale reads beside one with some.
+pub fn advantage(cell: &Cell<'_>, base: &Cell<'_>, metric: Metric) -> Option<(Option<Spread>, Standing)> {
+    let (value, base) = (cell.value(metric)?, base.value(metric)?);
+    let more = metric::meaning(metric).more_is_better;
+    let (larger, smaller) = if more { (value, base) } else { (base, value) };
+    let standing = match (larger, smaller) {
+        (larger, smaller) if larger.low > smaller.high => Standing::Better,
+        (larger, smaller) if larger.high < smaller.low => Standing::Worse,
+        _ => Standing::Even,
+    };
+    Some((larger.over(&smaller).filter(|ratio| ratio.mean > 0.0), standing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::fabricated;
+
+    #[test]
+    fn every_run_of_the_plan_has_a_row_with_all_parties() {
+        let bundle = fabricated::bundle(1.0);
+        let results = of_bundle(&bundle);
+        assert_eq!(results.len(), bundle.suite.experiments.len());
+        let reads = &results[1];
+        assert_eq!(
+            reads
+                .series()
+                .iter()
+                .map(|(name, rows)| (*name, rows.len()))
+                .collect::<Vec<_>>(),
+            [("uniform", 6), ("zipf 0.8", 6)]
+        );
+        assert!(
+            reads
+                .rows
+                .iter()
+                .all(|row| row.cells.len() == 3 && row.cells.iter().all(|cell| cell.runs.len() == 2))
+        );
+        assert_eq!(reads.rows[0].name(reads.experiment), "uniform, 0.25\u{a0}GB");
+        assert!(results.last().unwrap().is_empty());
+    }
+
+    #[test]
+    fn failed_and_skipped_cells_have_causes_and_no_value() {
+        let bundle = fabricated::bundle(1.0);
+        let results = of_bundle(&bundle);
+        let lost = &results[0].rows[3].cells[2];
+        assert!(lost.value(Metric::BytesPerSecond).is_none() && lost.latency().is_none() && lost.failed());
+        assert!(
+            lost.problem().unwrap().starts_with("failed: 11 rows"),
+            "{:?}",
+            lost.problem()
+        );
+        let skipped = &results[4].rows[0].cells[1];
+        assert!(skipped.problem().unwrap().starts_with("skipped: ") && !skipped.failed());
+        assert_eq!(Cell::default().problem().unwrap(), "no outcome");
+        assert_eq!(results[0].rows[0].cells[0].problem(), None);
+    }
+
+    #[test]
+    fn a_cell_of_which_some_repeats_failed_says_so() {
+        let mut bundle = fabricated::bundle(1.0);
+        let first = bundle.runs.iter_mut().find(|run| run.experiment == "B12").unwrap();
+        first.ending = Ending::Failed(vec!["x".into()]);
+        let results = of_bundle(&bundle);
+        let cell = &results[3].rows[0].cells[0];
+        assert_eq!(cell.problem().unwrap(), "1 of 2 repeats failed: x");
+        assert_eq!(cell.value(Metric::RowsPerSecond).unwrap().repeats, 1);
+    }
+
+    #[test]
+    fn standing_is_turned_so_that_better_is_better() {
+        let cell = |seconds: f64| RunOutcome {
+            seconds,
+            ..RunOutcome::default()
+        };
+        let (fast, slow) = (cell(1.0), cell(4.0));
+        let (fast, slow) = (Cell { runs: vec![&fast] }, Cell { runs: vec![&slow] });
+        let (ratio, standing) = advantage(&fast, &slow, Metric::Seconds).unwrap();
+        assert_eq!((ratio.unwrap().mean, standing), (4.0, Standing::Better));
+        assert_eq!(advantage(&slow, &fast, Metric::Seconds).unwrap().1, Standing::Worse);
+        assert_eq!(advantage(&slow, &slow, Metric::Seconds).unwrap().1, Standing::Even);
+    }
+
+    #[test]
+    fn zero_is_better_or_worse_without_a_ratio() {
+        let cell = |stale: u64| {
+            let mut run = RunOutcome::default();
+            (run.verdict.checked, run.verdict.stale) = (100, stale);
+            run
+        };
+        let (none, some) = (cell(0), cell(5));
+        let (none, some) = (Cell { runs: vec![&none] }, Cell { runs: vec![&some] });
+        assert_eq!(
+            advantage(&none, &some, Metric::StalePercent),
+            Some((None, Standing::Better))
+        );
+        assert_eq!(
+            advantage(&some, &none, Metric::StalePercent),
+            Some((None, Standing::Worse))
+        );
+        assert_eq!(
+            advantage(&none, &none, Metric::StalePercent),
+            Some((None, Standing::Even))
+        );
+    }
+
+    #[test]
+    fn the_generators_share_adds_up_over_kinds() {
+        let bundle = fabricated::bundle(1.0);
+        let run = bundle
+            .runs
+            .iter()
+            .find(|run| run.experiment == "B05" && run.party == 1)
+            .unwrap();
+        let rate = metric::value(run, Metric::OperationsPerSecond).unwrap();
+        let cell = Cell { runs: vec![run] };
+        assert!((cell.generator_use(&bundle).unwrap() - rate / 95_000.0).abs() < 1e-9);
+        let without = Bundle {
+            witnesses: Vec::new(),
+            ..bundle.clone()
+        };
+        assert_eq!(cell.generator_use(&without), None);
+    }
+}

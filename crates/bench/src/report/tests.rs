@@ -1,0 +1,187 @@
+//! Whole pages: what they say, what they must never say, and what hostile bundles can do to them.
+
+use super::*;
+use crate::bundle::fabricated;
+use crate::outcome::{Ending, RunOutcome};
+use crate::plan::{Metric, Published};
+
+fn page_of(bundle: &Bundle) -> String {
+    render(std::slice::from_ref(bundle))
+}
+
+/// Tags are closed in the order in which they were opened.
+fn check_nesting(page: &str) {
+    let mut open: Vec<String> = Vec::new();
+    let void = ["meta", "br", "!DOCTYPE"];
+    for piece in page.split('<').skip(1) {
+        let name: String = piece.chars().take_while(|c| !c.is_whitespace() && *c != '>').collect();
+        if let Some(closed) = name.strip_prefix('/') {
+            let found = open.pop().unwrap_or_default();
+            assert_eq!(found, closed, "closed out of order before {piece:.60}");
+        } else if !void.contains(&name.as_str()) {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, Vec::<String>::new());
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere() {
+    let page = page_of(&fabricated::bundle(1.0));
+    for foreign in ["http:", "https:", "src=", "<script", "<link", "@import", "url("] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    check_nesting(&page);
+    assert_eq!(page, page_of(&fabricated::bundle(1.0)));
+}
+
+#[test]
+fn failures_come_with_causes_and_without_figures() {
+    let mut bundle = fabricated::bundle(1.0);
+    bundle.suite.experiments.truncate(1);
+    for run in bundle.runs.iter_mut().filter(|run| run.party == 1) {
+        run.seconds = 8.0;
+        run.kinds.iter_mut().for_each(|kind| kind.operations = 987_654_321);
+        run.ending = Ending::Failed(vec!["the cause of it all".into()]);
+    }
+    let page = page_of(&bundle);
+    assert!(page.contains("the cause of it all"));
+    assert!(
+        page.find("the cause of it all") < page.find("Machine and targets"),
+        "failures come first"
+    );
+    // 987,654,321 operations in 8 seconds.
+    assert!(!page.contains("123\u{a0}M") && !page.contains("987,654,321"));
+}
+
+#[test]
+fn hostile_names_are_escaped_everywhere() {
+    let evil = "<script>alert('x')</script>\"><i>";
+    let mut bundle = fabricated::bundle(1.0);
+    bundle.parties.iter_mut().for_each(|party| {
+        (party.name, party.version, party.url) = (evil.into(), evil.into(), evil.into());
+        party.configuration.insert(evil.into(), evil.into());
+    });
+    for experiment in &mut bundle.suite.experiments {
+        (experiment.title, experiment.about, experiment.axis.label) = (evil.into(), evil.into(), evil.into());
+        experiment.published.push(Published {
+            system: evil.into(),
+            point: Default::default(),
+            value: None,
+            note: evil.into(),
+        });
+    }
+    (bundle.tool, bundle.suite.name, bundle.suite.document) = (evil.into(), evil.into(), evil.into());
+    bundle.command = vec![evil.into()];
+    bundle
+        .runs
+        .iter_mut()
+        .for_each(|run| run.ending = Ending::Failed(vec![evil.into()]));
+    let page = render(&[bundle.clone(), bundle]);
+    assert!(!page.contains("<script") && !page.contains("\"><i>"));
+}
+
+#[test]
+fn strange_bundles_are_rendered() {
+    let whole = fabricated::bundle(1.0);
+    let nothing_run = Bundle {
+        runs: Vec::new(),
+        ..whole.clone()
+    };
+    let all_skipped = Bundle {
+        runs: whole
+            .runs
+            .iter()
+            .map(|run| RunOutcome {
+                ending: Ending::Skipped("no".into()),
+                ..run.clone()
+            })
+            .collect(),
+        ..whole.clone()
+    };
+    let mut zero = whole.clone();
+    for run in &mut zero.runs {
+        (run.seconds, run.kinds, run.workers, run.series) = (0.0, Vec::new(), Vec::new(), Vec::new());
+    }
+    let mut foreign = whole.clone();
+    foreign.runs.iter_mut().for_each(|run| run.party = 77);
+    let mut one_party = whole.clone();
+    one_party.parties.truncate(1);
+    for bundle in [Bundle::default(), nothing_run, all_skipped, zero, foreign, one_party] {
+        let page = page_of(&bundle);
+        check_nesting(&page);
+        assert!(!page.contains("NaN") && !page.contains("inf"), "a figure that is none");
+    }
+}
+
+#[test]
+fn nothing_run_says_so_instead_of_empty_charts() {
+    let bundle = Bundle {
+        runs: Vec::new(),
+        witnesses: Vec::new(),
+        ..fabricated::bundle(1.0)
+    };
+    let page = page_of(&bundle);
+    assert!(page.contains("Nothing was run") && page.contains("No witness"));
+    assert!(page.contains("the public protocols have no Map-Reduce"));
+}
+
+#[test]
+fn losses_are_counted_as_wins_are() {
+    let page = page_of(&fabricated::bundle(1.0));
+    assert!(
+        page.contains("better at 4, worse at"),
+        "where the fabricated second party is faster"
+    );
+    assert!(page.contains("class=\"better\"") && page.contains("class=\"worse\""));
+}
+
+#[test]
+fn published_ratios_stand_beside_ours() {
+    let page = page_of(&fabricated::bundle(1.0));
+    assert!(
+        page.contains("Hypertable : HBase") && page.contains("2.01"),
+        "188 : 93.5"
+    );
+    assert!(page.contains("failed: concurrent mode failure"));
+}
+
+#[test]
+fn a_generator_that_was_the_limit_is_named() {
+    let mut bundle = fabricated::bundle(1.0);
+    bundle.suite.experiments.truncate(1);
+    bundle
+        .witnesses
+        .iter_mut()
+        .for_each(|witness| witness.operations_per_second = 1e9);
+    assert!(page_of(&bundle).contains("In no run with a witness"));
+    bundle
+        .witnesses
+        .iter_mut()
+        .for_each(|witness| witness.operations_per_second = 1e3);
+    assert!(page_of(&bundle).contains("may have been the limit, in"));
+}
+
+#[test]
+fn every_metric_has_a_unit_on_its_chart() {
+    let units = [
+        (Metric::OperationsPerSecond, "operations/s"),
+        (Metric::BytesPerSecond, "B/s"),
+        (Metric::RowsPerSecond, "rows/s"),
+        (Metric::Seconds, "time taken, s"),
+        (Metric::MeanMillis, "mean latency, ms"),
+        (Metric::StalePercent, "stale reads, %"),
+    ];
+    let mut bundle = fabricated::bundle(1.0);
+    bundle.suite.experiments.truncate(1);
+    bundle.runs.retain(|run| run.experiment == "B01");
+    for (metric, unit) in units {
+        bundle.suite.experiments[0].metric = metric;
+        let page = page_of(&bundle);
+        let charts = page
+            .split("class=\"axis\"")
+            .skip(1)
+            .filter(|piece| piece.split('<').next().unwrap().contains(unit));
+        assert!(charts.count() >= 1, "{unit}");
+    }
+}
