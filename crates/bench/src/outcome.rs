@@ -139,6 +139,9 @@ pub struct RunOutcome {
     /// Spans of operations that were done: what a later check must find. Not kept in the bundle.
     #[serde(skip)]
     pub done: Vec<Range<u64>>,
+    /// Spans in which an operation failed: a later check may or may not find them. Not kept in the bundle.
+    #[serde(skip)]
+    pub uncertain: Vec<Range<u64>>,
 }
 
 /// How unevenly keys were chosen, measured on the keys that were really used.

@@ -12,6 +12,7 @@
     reason = "runs tools; the determinism seam is for the database"
 )]
 
+mod bench;
 mod clients;
 mod corpus;
 mod crash;
@@ -62,6 +63,8 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Runs suites of `stele-bench` against Stele and its rivals.
+    Bench(bench::Arguments),
     /// Runs the simulator; arguments after `--` are its own.
     Sim {
         #[arg(last = true)]
@@ -121,6 +124,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Tidy => tidy::run(),
         Task::Fmt => shell::cargo(["fmt", "--all"]).succeeds(),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),

@@ -5,7 +5,7 @@
 
 use crate::shell::{self, Run, cargo};
 use crate::tally::Tally;
-use crate::{clients, crash, tidy};
+use crate::{bench, clients, crash, tidy};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -87,6 +87,7 @@ pub fn full() -> Result<bool> {
         report.step("kill -9", || Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?)));
         report.step("Go client", clients::go_suite);
         report.step("Python client", clients::python_suite);
+        report.step("benchmark", bench::smoke);
     }
     Ok(report.finish())
 }

@@ -170,6 +170,12 @@ pub fn run(task: RivalTask) -> Result<bool> {
     Ok(true)
 }
 
+/// Starts a rival unless it runs already as asked for; its URL.
+pub fn started(rival: Rival, request: &Request) -> Result<String> {
+    start(rival, request)?;
+    party::url_of(&rival.place().party()).with_context(|| format!("{} left no party file", rival.name()))
+}
+
 fn start(rival: Rival, request: &Request) -> Result<()> {
     let place = rival.place();
     let _lock = place.lock()?;
@@ -250,7 +256,8 @@ fn print_url(place: &Place) -> Result<()> {
     Ok(())
 }
 
-fn stop(rival: Rival) -> Result<()> {
+/// Stops a rival.
+pub fn stop(rival: Rival) -> Result<()> {
     let place = rival.place();
     if !place.exists() {
         say!("{}: never started here", rival.name());

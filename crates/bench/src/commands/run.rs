@@ -1,0 +1,284 @@
+//! `stele-bench run`: a suite against targets, to a bundle.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use stele_bench::bundle::{self, Bundle};
+use stele_bench::engine::conductor::{Conductor, Rival};
+use stele_bench::engine::dispatcher::{Dispatcher, Hiring};
+use stele_bench::engine::progress::Progress;
+use stele_bench::engine::{parties, warm, witness};
+use stele_bench::outcome::Ending;
+use stele_bench::plan::{Stage, Suite};
+use stele_bench::suites::{self, SuiteOptions};
+use stele_bench::xray::{self, Sampler, Watched};
+
+/// Arguments of `run`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Name of a suite (`stele-bench list`), or a `suite.json` out of another bundle.
+    suite: String,
+    /// The targets, separated by commas, such as `bigtable://127.0.0.1:8086/i,hbase://127.0.0.1:16020`. The first is what
+    /// the others are compared with.
+    #[arg(long, value_delimiter = ',', required = true)]
+    against: Vec<String>,
+    /// `quick` (about five minutes for two targets on two cores), or a factor of the document's own size.
+    #[arg(long, default_value = "quick")]
+    scale: String,
+    /// Folder to write; it must not exist or be empty.
+    #[arg(long)]
+    out: PathBuf,
+    /// Only these experiments, by id, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Times that each experiment is run on each target.
+    #[arg(long, default_value_t = 1)]
+    repeats: u32,
+    /// Seconds between one target's turn and the next [default: 60; with `--scale quick` 0.2].
+    #[arg(long)]
+    pause: Option<f64>,
+    /// Seconds of mixed load for each target before the first experiment, which virtual machines need [default: 10].
+    #[arg(long, default_value_t = 10.0)]
+    warm: f64,
+    /// Worker processes started on this machine.
+    #[arg(long, default_value_t = 1)]
+    workers: u32,
+    /// Workers to wait for that join from elsewhere.
+    #[arg(long, default_value_t = 0)]
+    remote_workers: u32,
+    /// Where to listen for workers.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Generator threads of each local worker [default: half of the processors].
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Text that values are cut from, for the documents that used text; `cargo xtask corpus` fetches one.
+    #[arg(long)]
+    corpus: Option<String>,
+    /// Shell command that pulls a server, for the experiments that do so.
+    #[arg(long)]
+    kill_command: Option<String>,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leaves out the generator's own measurement against an echo server.
+    #[arg(long)]
+    no_witness: bool,
+    /// What workers must say when they join; made up when absent.
+    #[arg(long, env = "STELE_BENCH_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+/// Runs it; whether every run passed.
+pub async fn run(arguments: Arguments) -> Result<bool> {
+    let suite = suite(&arguments)?;
+    // Refuses a folder that holds anything else, before hours are spent.
+    bundle::write_partial(
+        &Bundle {
+            format: bundle::FORMAT,
+            suite: suite.clone(),
+            ..Bundle::default()
+        },
+        &arguments.out,
+    )?;
+    let rivals = parties::open_all(&arguments.against).await?;
+    let mut dispatcher = Dispatcher::listen(hiring(&arguments)?).await?;
+    if arguments.remote_workers > 0 {
+        println!(
+            "waiting for {} workers at {}",
+            arguments.remote_workers,
+            dispatcher.address()
+        );
+    }
+    dispatcher.hire().await?;
+    let sampler = Sampler::start(watched(&rivals, &dispatcher));
+    let mut bundle = Bundle {
+        format: bundle::FORMAT,
+        tool: format!("stele-bench {}", env!("CARGO_PKG_VERSION")),
+        command: std::env::args().collect(),
+        started_at: now(),
+        machine: xray::machine(),
+        suite,
+        parties: rivals.iter().map(|r| r.party.clone()).collect(),
+        ..Bundle::default()
+    };
+    if !arguments.no_witness {
+        for protocol in parties::protocols(&arguments.against) {
+            bundle
+                .witnesses
+                .extend(witness::measure(&mut dispatcher, &protocol).await);
+        }
+    }
+    conduct(&arguments, &mut dispatcher, &rivals, &mut bundle).await?;
+    bundle.ended_at = now();
+    bundle.xray = sampler.stop();
+    bundle::write(&bundle, &arguments.out)?;
+    Ok(conclude(&bundle, &arguments.out))
+}
+
+async fn conduct(
+    arguments: &Arguments,
+    dispatcher: &mut Dispatcher,
+    rivals: &[Rival],
+    bundle: &mut Bundle,
+) -> Result<()> {
+    let quick = arguments.scale == "quick";
+    let warm: Vec<_> = warm::experiment(arguments.warm, arguments.seed).into_iter().collect();
+    let experiments = bundle.suite.experiments.clone();
+    let count = |e: &stele_bench::plan::Experiment| e.stages.iter().filter(|s| matches!(s, Stage::Run(_))).count();
+    let runs: usize = experiments.iter().map(count).sum::<usize>() * arguments.repeats as usize * rivals.len();
+    let interrupted = Arc::new(AtomicBool::new(false));
+    tokio::spawn(interrupt(interrupted.clone()));
+    let mut conductor = Conductor {
+        dispatcher,
+        rivals,
+        repeats: 1,
+        pause_seconds: 0.0,
+        progress: Progress::new(runs + warm.iter().map(count).sum::<usize>() * rivals.len()),
+        interrupted,
+    };
+    conductor.experiments(&warm, bundle, |_| Ok(())).await?;
+    conductor.repeats = arguments.repeats;
+    conductor.pause_seconds = arguments.pause.unwrap_or(if quick { 0.2 } else { 60.0 });
+    let out = arguments.out.clone();
+    conductor
+        .experiments(&experiments, bundle, |bundle| Ok(bundle::write_partial(bundle, &out)?))
+        .await?;
+    conductor.progress.end();
+    Ok(())
+}
+
+/// The first interrupt ends the suite in order, with what there is; the second ends the program.
+async fn interrupt(flag: Arc<AtomicBool>) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        eprintln!("interrupted: writing what there is; once more to give up at once");
+        flag.store(true, Ordering::Relaxed);
+    }
+    if tokio::signal::ctrl_c().await.is_ok() {
+        std::process::exit(130);
+    }
+}
+
+fn suite(arguments: &Arguments) -> Result<Suite> {
+    let mut suite = if Path::new(&arguments.suite).extension().is_some_and(|e| e == "json") {
+        let text = std::fs::read_to_string(&arguments.suite).with_context(|| format!("reading {}", arguments.suite))?;
+        serde_json::from_str(&text).with_context(|| format!("{} is no suite", arguments.suite))?
+    } else {
+        let quick = arguments.scale == "quick";
+        let scale = if quick {
+            0.0
+        } else {
+            arguments
+                .scale
+                .parse::<f64>()
+                .context("--scale is `quick` or a number")?
+        };
+        ensure!(
+            quick || (scale > 0.0 && scale.is_finite()),
+            "--scale must be above zero"
+        );
+        let options = SuiteOptions {
+            scale,
+            quick,
+            corpus: arguments.corpus.clone(),
+            seed: arguments.seed,
+            kill_command: arguments.kill_command.clone(),
+        };
+        let known = || suites::names().join(", ");
+        suites::build(&arguments.suite, &options)
+            .with_context(|| format!("no suite {:?}; there are {}", arguments.suite, known()))?
+    };
+    for id in &arguments.only {
+        if !suite.experiments.iter().any(|e| e.id == *id) {
+            bail!("suite {} has no experiment {id}", suite.name);
+        }
+    }
+    if !arguments.only.is_empty() {
+        suite.experiments.retain(|e| arguments.only.contains(&e.id));
+    }
+    Ok(suite)
+}
+
+fn hiring(arguments: &Arguments) -> Result<Hiring> {
+    ensure!(
+        arguments.workers + arguments.remote_workers > 0,
+        "at least one worker is needed"
+    );
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let token = match &arguments.token {
+        Some(token) => token.clone(),
+        None if arguments.remote_workers > 0 => {
+            bail!("--remote-workers needs --token, which the workers must know too")
+        }
+        None => format!("{:016x}", u64::from(std::process::id()) ^ now().to_bits()),
+    };
+    Ok(Hiring {
+        listen: arguments.listen,
+        local: arguments.workers,
+        remote: arguments.remote_workers,
+        threads: arguments.threads.unwrap_or((processors / 2).max(1)),
+        token,
+    })
+}
+
+/// All processes on this machine that take part.
+fn watched(rivals: &[Rival], dispatcher: &Dispatcher) -> Vec<Watched> {
+    let mut watched = Vec::new();
+    for rival in rivals {
+        for process in &rival.party.processes {
+            let name = if process.name == rival.party.name {
+                process.name.clone()
+            } else {
+                format!("{} {}", rival.party.name, process.name)
+            };
+            watched.push(Watched {
+                name,
+                ..process.clone()
+            });
+        }
+    }
+    for (index, pid) in dispatcher.local_pids().into_iter().enumerate() {
+        watched.push(Watched {
+            name: format!("generator {index}"),
+            pid,
+            gc_log: None,
+        });
+    }
+    watched.push(Watched {
+        name: "dispatcher".into(),
+        pid: std::process::id(),
+        gc_log: None,
+    });
+    watched
+}
+
+fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+}
+
+/// Says how it went; whether every run passed.
+fn conclude(bundle: &Bundle, out: &Path) -> bool {
+    let failed: Vec<_> = bundle
+        .runs
+        .iter()
+        .filter(|r| matches!(r.ending, Ending::Failed(_)))
+        .collect();
+    let skipped = bundle
+        .runs
+        .iter()
+        .filter(|r| matches!(r.ending, Ending::Skipped(_)))
+        .count();
+    let passed = bundle.runs.len() - failed.len() - skipped;
+    println!(
+        "{passed} runs passed, {} failed, {skipped} not run; report: {}",
+        failed.len(),
+        out.join("report.html").display()
+    );
+    failed.is_empty()
+}

@@ -1,0 +1,29 @@
+//! `stele-bench verify`: whether bundles are whole and agree with themselves.
+
+use anyhow::Result;
+use std::path::PathBuf;
+use stele_bench::bundle;
+
+/// Arguments of `verify`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Folders written by `run`.
+    #[arg(required = true)]
+    bundles: Vec<PathBuf>,
+}
+
+/// Prints every problem.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let mut right = true;
+    for dir in &arguments.bundles {
+        let problems = bundle::verify(dir);
+        for problem in &problems {
+            println!("{}: {problem}", dir.display());
+        }
+        if problems.is_empty() {
+            println!("{}: whole, and it agrees with itself", dir.display());
+        }
+        right &= problems.is_empty();
+    }
+    Ok(right)
+}

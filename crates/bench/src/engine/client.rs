@@ -1,0 +1,192 @@
+//! The loop of one client: take a range, do its operations one after the other, report it.
+
+use crate::activity::Actor;
+use crate::engine::pace::Pace;
+use crate::engine::recorder::Recorder;
+use crate::engine::timer::Timer;
+use crate::target::TargetError;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+
+/// Failures in a row after which a client gives the run up: a server that is gone is not asked for hours.
+const FAILURES_IN_A_ROW_MAX: u32 = 200;
+/// Pause after a failure, so that failing at once does not become the busiest loop of the machine.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(20);
+
+/// Ranges that a worker has been given and no client has begun, and clients waiting for one.
+#[derive(Debug)]
+pub struct Ranges {
+    waiting: Mutex<VecDeque<Range<u64>>>,
+    arrived: Notify,
+    finished: AtomicBool,
+    hungry: AtomicU32,
+    ask: mpsc::UnboundedSender<()>,
+}
+
+impl Ranges {
+    /// None yet. `ask` is told of each range that a client begins; there are never more of those under way than ranges
+    /// were given at first, which bounds the channel.
+    pub fn new(ask: mpsc::UnboundedSender<()>) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            arrived: Notify::new(),
+            finished: AtomicBool::new(false),
+            hungry: AtomicU32::new(0),
+            ask,
+        }
+    }
+
+    /// More ranges have come.
+    pub fn add(&self, ranges: Vec<Range<u64>>) {
+        self.waiting.lock().extend(ranges);
+        self.arrived.notify_waiters();
+    }
+
+    /// No more will come.
+    pub fn finish(&self) {
+        self.finished.store(true, Ordering::Release);
+        self.arrived.notify_waiters();
+    }
+
+    /// Ranges begun since the last call.
+    pub fn take_hunger(&self) -> u32 {
+        self.hungry.swap(0, Ordering::AcqRel)
+    }
+
+    async fn next(&self) -> Option<Range<u64>> {
+        loop {
+            // Registered before looking, so that what arrives in between is not missed.
+            let arrived = self.arrived.notified();
+            if self.finished.load(Ordering::Acquire) {
+                return None;
+            }
+            if let Some(range) = self.waiting.lock().pop_front() {
+                // Replaced while this one is being done, so that nobody waits for a way to the dispatcher and back.
+                self.hungry.fetch_add(1, Ordering::AcqRel);
+                let _ = self.ask.send(());
+                return Some(range);
+            }
+            arrived.await;
+        }
+    }
+}
+
+/// What the clients of one thread share.
+#[derive(Clone)]
+pub struct Loop {
+    /// Work to do.
+    pub ranges: Arc<Ranges>,
+    /// Where steps are counted.
+    pub recorder: Arc<Mutex<Recorder>>,
+    /// Open loop: when operations are due, seconds after `start`.
+    pub pace: Option<Arc<Mutex<Pace>>>,
+    /// Waits for those moments.
+    pub timer: Timer,
+    /// Start of the run.
+    pub start: Instant,
+    /// When to stop, if time decides.
+    pub deadline: Option<Instant>,
+}
+
+/// Why a client gave the run up.
+#[derive(Debug)]
+pub struct GaveUp {
+    /// The last failure.
+    pub cause: String,
+    /// Whether the protocol cannot do it.
+    pub unsupported: bool,
+}
+
+/// Works until there is nothing left to do or time is up.
+///
+/// # Errors
+/// What made the client give up.
+pub async fn run(shared: Loop, mut actor: Box<dyn Actor>) -> Result<(), GaveUp> {
+    let mut failures_in_a_row = 0;
+    while !shared.is_over()
+        && let Some(range) = shared.ranges.next().await
+    {
+        actor.begin(range.clone());
+        let mut next = range.start;
+        let mut failed = false;
+        while next < range.end {
+            let Some(from) = shared.wait_until_due().await else {
+                break;
+            };
+            let result = actor.step(next).await;
+            let now = Instant::now();
+            match result {
+                Ok(step) => {
+                    shared.recorder.lock().success(&step, from, now);
+                    next = range.end.min(next + u64::from(step.operations.max(1)));
+                    failures_in_a_row = 0;
+                }
+                Err(error) => {
+                    shared.recorder.lock().failure(error.to_string(), from, now);
+                    failed = true;
+                    next += 1;
+                    failures_in_a_row += 1;
+                    give_up(&error, failures_in_a_row)?;
+                    tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
+                }
+            }
+        }
+        let from = Instant::now();
+        let result = actor.finish().await;
+        let now = Instant::now();
+        let mut recorder = shared.recorder.lock();
+        match result {
+            Ok(step) if step.operations == 0 && step.rows == 0 && step.verdict.is_right() => {}
+            Ok(step) => recorder.success(&step, from, now),
+            Err(error) => {
+                failed = true;
+                recorder.failure(error.to_string(), from, now);
+            }
+        }
+        recorder.span(range.start..next, failed);
+    }
+    Ok(())
+}
+
+fn give_up(error: &TargetError, failures_in_a_row: u32) -> Result<(), GaveUp> {
+    let unsupported = matches!(error, TargetError::Unsupported(_));
+    if unsupported || failures_in_a_row >= FAILURES_IN_A_ROW_MAX {
+        let cause = match error {
+            TargetError::Unsupported(why) => why.clone(),
+            other => format!("{failures_in_a_row} failures in a row, the last: {other}"),
+        };
+        return Err(GaveUp { cause, unsupported });
+    }
+    Ok(())
+}
+
+impl Loop {
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// From when the next operation's latency counts; `None` when time is up.
+    async fn wait_until_due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            return None;
+        }
+        let Some(pace) = &self.pace else {
+            return Some(now);
+        };
+        let due = self.start + Duration::from_secs_f64(pace.lock().take());
+        if self.deadline.is_some_and(|deadline| due >= deadline) {
+            return None;
+        }
+        self.timer.until(due).await;
+        // Late because all clients were busy is the server's doing and part of the latency; late although this client was
+        // free is the generator's, and is reported apart.
+        self.recorder.lock().send_lag(Instant::now() - due.max(now));
+        Some(due)
+    }
+}

@@ -1,0 +1,343 @@
+//! Takes every target through every experiment of a suite, in turns, and collects what came of it.
+//!
+//! For each experiment, each repeat and each target: the stages in order, from an empty state, and all tables dropped at the
+//! end. Targets take turns experiment by experiment, so that whatever else the machine does, or does to itself (heat,
+//! neighbours), hits all of them alike; a pause lies between.
+//!
+//! Rules about failure:
+//! * A stage that fails does not end the suite: the runs that depended on it are skipped, with the cause.
+//! * A check that finds a fault fails every run that wrote to the table: a fast run whose rows are gone was not fast.
+
+use crate::bundle::{Bundle, Party};
+use crate::engine::dispatcher::{Dispatcher, Observer, Order};
+use crate::engine::progress::Progress;
+use crate::load::{self, Written};
+use crate::outcome::{Ending, RunOutcome, Second};
+use crate::plan::{Activity, Experiment, KeyOrder, Operation, Role, Run, Stage};
+use crate::target::{Target, TargetError};
+use crate::xray;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Making or dropping a table takes a busy cluster long, and never this long.
+const TABLE_PATIENCE: Duration = Duration::from_secs(300);
+
+/// One target, opened.
+pub struct Rival {
+    /// What is known of it.
+    pub party: Party,
+    /// The way to it.
+    pub target: Arc<dyn Target>,
+}
+
+/// Everything a suite needs while it runs.
+pub struct Conductor<'a> {
+    /// Who does the work.
+    pub dispatcher: &'a mut Dispatcher,
+    /// Who is measured.
+    pub rivals: &'a [Rival],
+    /// Times that each experiment is run on each target.
+    pub repeats: u32,
+    /// Seconds between one target's turn and the next.
+    pub pause_seconds: f64,
+    /// The terminal.
+    pub progress: Progress,
+    /// Set when the user wants to stop; what is done by then is kept.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// What a table holds, and which runs wrote it.
+#[derive(Default)]
+struct Table {
+    written: Vec<Written>,
+    writers: Vec<usize>,
+    /// Why later runs cannot be trusted.
+    broken: Option<String>,
+}
+
+impl Conductor<'_> {
+    /// Runs a list of experiments. `save` is called after each, so that little is lost if this program is killed.
+    ///
+    /// # Errors
+    /// Of `save` only.
+    pub async fn experiments(
+        &mut self,
+        experiments: &[Experiment],
+        bundle: &mut Bundle,
+        mut save: impl FnMut(&Bundle) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for experiment in experiments {
+            if let Some(why) = &experiment.unavailable {
+                self.progress
+                    .say(&format!("{} {}: not run: {why}", experiment.id, experiment.title));
+                continue;
+            }
+            for repeat in 1..=self.repeats {
+                for party in 0..self.rivals.len() {
+                    if self.interrupted.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                    self.turn(experiment, party, repeat, bundle).await;
+                    tokio::time::sleep(Duration::from_secs_f64(self.pause_seconds)).await;
+                }
+            }
+            save(bundle)?;
+        }
+        Ok(())
+    }
+
+    /// One target's turn at one experiment.
+    async fn turn(&mut self, experiment: &Experiment, party: usize, repeat: u32, bundle: &mut Bundle) {
+        let Some(target) = self.rivals.get(party).map(|r| r.target.clone()) else {
+            return;
+        };
+        let mut tables: HashMap<String, Table> = HashMap::new();
+        for stage in &experiment.stages {
+            match stage {
+                Stage::Create(spec) => {
+                    let made = create(&*target, spec).await;
+                    let broken = made.err().map(|e| format!("making table {}: {e}", spec.name));
+                    if let Some(why) = &broken {
+                        self.progress
+                            .say(&format!("{}: {why}", self.title(experiment, party, "")));
+                    }
+                    tables.insert(
+                        spec.name.clone(),
+                        Table {
+                            broken,
+                            ..Table::default()
+                        },
+                    );
+                }
+                Stage::Drop(name) => {
+                    tables.remove(name);
+                    self.drop_table(&*target, name).await;
+                }
+                Stage::Settle { table, pause_seconds } => {
+                    match target.flush_table(table).await {
+                        Ok(()) | Err(TargetError::Unsupported(_)) => {}
+                        Err(error) => self.progress.say(&format!("flushing {table}: {error}")),
+                    }
+                    tokio::time::sleep(Duration::from_secs_f64(*pause_seconds)).await;
+                }
+                Stage::Run(run) => {
+                    let mut outcome = self.run(experiment, run, party, &mut tables).await;
+                    outcome.experiment.clone_from(&experiment.id);
+                    outcome.party = party;
+                    outcome.repeat = repeat;
+                    bundle.runs.push(outcome);
+                    settle_accounts(run, bundle, &mut tables);
+                }
+            }
+        }
+        for name in tables.into_keys() {
+            self.drop_table(&*target, &name).await;
+        }
+    }
+
+    async fn drop_table(&self, target: &dyn Target, name: &str) {
+        match tokio::time::timeout(TABLE_PATIENCE, target.drop_table(name)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.progress.say(&format!("dropping {name}: {error}")),
+            Err(_) => self.progress.say(&format!("dropping {name} took too long")),
+        }
+    }
+
+    fn title(&self, experiment: &Experiment, party: usize, label: &str) -> String {
+        let name = self.rivals.get(party).map_or("", |r| r.party.name.as_str());
+        format!("{} {name} {label}", experiment.id)
+    }
+
+    async fn run(
+        &mut self,
+        experiment: &Experiment,
+        run: &Run,
+        party: usize,
+        tables: &mut HashMap<String, Table>,
+    ) -> RunOutcome {
+        let title = self.title(experiment, party, &run.label);
+        let names = table_names(run);
+        let broken = names
+            .iter()
+            .find_map(|name| tables.get(name).and_then(|t| t.broken.clone()));
+        if let Some(why) = broken {
+            let outcome = skipped(run, why);
+            self.progress.over(&title, &outcome, 0.0);
+            return outcome;
+        }
+        let written = names
+            .first()
+            .and_then(|n| tables.get(n))
+            .map_or(&[][..], |t| &t.written);
+        let Some(rival) = self.rivals.get(party) else {
+            return skipped(run, "no such target".into());
+        };
+        let order = Order {
+            run,
+            target: &rival.party.url,
+            written,
+        };
+        let began = Instant::now();
+        let mut observer = Watching {
+            title: &title,
+            party: &rival.party,
+            progress: &self.progress,
+            interrupted: &self.interrupted,
+        };
+        let mut outcome = self.dispatcher.run(&order, &mut observer).await;
+        add_findings(&mut outcome, run, written);
+        self.progress.over(&title, &outcome, began.elapsed().as_secs_f64());
+        outcome
+    }
+}
+
+/// What the dispatcher asks for while a run is under way.
+struct Watching<'a> {
+    title: &'a str,
+    party: &'a Party,
+    progress: &'a Progress,
+    interrupted: &'a AtomicBool,
+}
+
+impl Observer for Watching<'_> {
+    fn server_cpu(&mut self) -> BTreeMap<String, f64> {
+        let cpu = |p: &xray::Watched| Some((p.name.clone(), xray::process_cpu(p.pid)?));
+        self.party.processes.iter().filter_map(cpu).collect()
+    }
+
+    fn progress(&mut self, run: &Run, elapsed: f64, done: u64, total: u64, last: Option<&Second>) {
+        self.progress.second(self.title, run, elapsed, done, total, last);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}
+
+async fn create(target: &dyn Target, spec: &crate::target::TableSpec) -> Result<(), TargetError> {
+    let make = async {
+        target.drop_table(&spec.name).await?;
+        target.create_table(spec).await
+    };
+    let millis = TABLE_PATIENCE.as_millis() as u64;
+    tokio::time::timeout(TABLE_PATIENCE, make)
+        .await
+        .unwrap_or(Err(TargetError::Timeout(millis)))
+}
+
+/// Tables that a run touches.
+fn table_names(run: &Run) -> Vec<String> {
+    match &run.activity {
+        Activity::Table(workload) => vec![workload.table.clone()],
+        Activity::Social(social) => crate::social::tables(social).into_iter().map(|t| t.name).collect(),
+    }
+}
+
+fn skipped(run: &Run, why: String) -> RunOutcome {
+    RunOutcome {
+        label: run.label.clone(),
+        role: run.role,
+        point: run.point.clone(),
+        clients: run.clients,
+        ending: Ending::Skipped(why),
+        ..RunOutcome::default()
+    }
+}
+
+/// What can be said of a run only after it: how skewed its keys were, whether a check found as many rows as it should.
+fn add_findings(outcome: &mut RunOutcome, run: &Run, written: &[Written]) {
+    let Activity::Table(workload) = &run.activity else {
+        return;
+    };
+    if workload.keys.order != KeyOrder::Sequential {
+        let spans = outcome.done.clone();
+        let keys = Written {
+            workload: workload.clone(),
+            seed: run.seed,
+            spans,
+            ..Written::default()
+        };
+        outcome.skew = Some(load::skew(&keys));
+    }
+    if run.role == Role::Check {
+        let expected = load::expected_rows(written);
+        let returned = outcome.kinds.iter().map(|k| k.rows).sum();
+        outcome.expected_rows = Some(expected);
+        outcome.returned_rows = Some(returned);
+        let certain = written.iter().all(|w| w.uncertain.is_empty());
+        if certain && returned != expected && !matches!(outcome.ending, Ending::Skipped(_)) {
+            fail(
+                outcome,
+                format!("{returned} rows returned where {expected} were expected"),
+            );
+        }
+    }
+}
+
+fn fail(outcome: &mut RunOutcome, cause: String) {
+    match &mut outcome.ending {
+        Ending::Failed(causes) => causes.push(cause),
+        ending => *ending = Ending::Failed(vec![cause]),
+    }
+}
+
+/// Notes what the last run of the bundle wrote, or what its failure means for those before and after it.
+fn settle_accounts(run: &Run, bundle: &mut Bundle, tables: &mut HashMap<String, Table>) {
+    let Some(index) = bundle.runs.len().checked_sub(1) else {
+        return;
+    };
+    let Some(outcome) = bundle.runs.get_mut(index) else {
+        return;
+    };
+    let done = std::mem::take(&mut outcome.done);
+    let uncertain = std::mem::take(&mut outcome.uncertain);
+    let causes = match &outcome.ending {
+        Ending::Failed(causes) => Some(causes.join("; ")),
+        Ending::Passed | Ending::Skipped(_) => None,
+    };
+    let mut suspects = Vec::new();
+    for name in table_names(run) {
+        let table = tables.entry(name).or_default();
+        if writes(run) {
+            table.writers.push(index);
+            if let Activity::Table(workload) = &run.activity {
+                table.written.push(Written {
+                    workload: workload.clone(),
+                    seed: run.seed,
+                    spans: done.clone(),
+                    uncertain: uncertain.clone(),
+                });
+            }
+        }
+        match (&causes, run.role) {
+            (Some(_), Role::Check) => suspects.extend(table.writers.iter().copied()),
+            (Some(why), Role::Load) => table.broken = Some(format!("{} failed: {why}", run.label)),
+            _ => {}
+        }
+    }
+    let Some(why) = causes.filter(|_| run.role == Role::Check) else {
+        return;
+    };
+    for suspect in suspects {
+        if let Some(outcome) = bundle.runs.get_mut(suspect) {
+            fail(outcome, format!("the check {} afterwards found: {why}", run.label));
+        }
+    }
+}
+
+fn writes(run: &Run) -> bool {
+    match &run.activity {
+        Activity::Social(_) => true,
+        Activity::Table(workload) => workload.mix.iter().any(|(operation, _)| match operation {
+            Operation::Put
+            | Operation::BufferedPut { .. }
+            | Operation::Insert
+            | Operation::Increment
+            | Operation::CheckAndPut
+            | Operation::ReadModifyWrite => true,
+            Operation::Get | Operation::ShortScan { .. } | Operation::Scan { .. } => false,
+        }),
+    }
+}

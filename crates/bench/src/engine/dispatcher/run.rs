@@ -1,0 +1,631 @@
+//! One run: from telling workers what to do to adding up what they did.
+
+use super::{Dispatcher, Happening, SILENCE_MAX, STANDSTILL_MAX};
+use crate::activity::Verdict;
+use crate::engine::frames::{FromDispatcher, FromWorker, Report, Start};
+use crate::engine::ranges::RangeBook;
+use crate::engine::recorder::{Totals, histogram};
+use crate::load::Written;
+use crate::outcome::{Ending, Event, RunOutcome, Second, WorkerOutcome};
+use crate::plan::{Disruption, Run, Stop};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+
+/// How long workers may take to connect their clients, and to come to an end.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Events kept of one run.
+const EVENTS_MAX: usize = 1_000;
+
+/// A run to be carried out.
+pub struct Order<'a> {
+    /// What.
+    pub run: &'a Run,
+    /// On which target.
+    pub target: &'a str,
+    /// What its table holds.
+    pub written: &'a [Written],
+}
+
+/// Told what goes on while a run is under way.
+pub trait Observer {
+    /// CPU seconds of the server's processes so far, by name.
+    fn server_cpu(&mut self) -> BTreeMap<String, f64>;
+    /// Once a second: operations done of how many (zero if time decides), and the last second.
+    fn progress(&mut self, run: &Run, elapsed: f64, done: u64, total: u64, last: Option<&Second>);
+    /// Whether the user wants to stop.
+    fn is_interrupted(&self) -> bool;
+}
+
+impl Dispatcher {
+    /// Carries out a run. What goes wrong is in the outcome.
+    pub async fn run(&mut self, order: &Order<'_>, observer: &mut dyn Observer) -> RunOutcome {
+        let number = self.next_run;
+        self.next_run += 1;
+        let mut under_way = UnderWay::new(number, order);
+        let outcome = match under_way.assign(self) {
+            0 => Err("no worker is there".to_owned()),
+            _ => under_way.carry_out(self, observer).await,
+        };
+        if let Err(cause) = outcome {
+            under_way.causes.push(cause);
+        }
+        if !under_way.causes.is_empty() || under_way.unsupported.is_some() {
+            for id in under_way.slots.values().filter_map(|s| s.worker) {
+                self.send(id, FromDispatcher::Abort { run: number }).await;
+            }
+        }
+        under_way.finish()
+    }
+}
+
+/// A worker's place in a run: keeps its clients' numbers when another worker takes it over.
+#[derive(Debug, Default)]
+struct Slot {
+    worker: Option<u32>,
+    first_client: u32,
+    clients: u32,
+    ready: bool,
+    done: bool,
+}
+
+struct UnderWay<'a> {
+    number: u64,
+    order: &'a Order<'a>,
+    book: RangeBook,
+    slots: BTreeMap<u32, Slot>,
+    began: Option<Instant>,
+    ended: Option<Instant>,
+    finishing: bool,
+    moved: Instant,
+    outcome: RunOutcome,
+    workers: BTreeMap<u32, (WorkerOutcome, Totals)>,
+    totals: Totals,
+    seconds: BTreeMap<u32, (Second, Histogram<u64>)>,
+    uncertain: Vec<Range<u64>>,
+    causes: Vec<String>,
+    unsupported: Option<String>,
+    cpu_before: Option<BTreeMap<String, f64>>,
+    cpu_after: Option<BTreeMap<String, f64>>,
+    disruption: Option<&'a Disruption>,
+    disrupted: mpsc::Receiver<String>,
+    disrupt: mpsc::Sender<String>,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(number: u64, order: &'a Order<'a>) -> Self {
+        let run = order.run;
+        let outcome = RunOutcome {
+            label: run.label.clone(),
+            role: run.role,
+            point: run.point.clone(),
+            clients: run.clients,
+            started_at: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs_f64(),
+            ..RunOutcome::default()
+        };
+        let (disrupt, disrupted) = mpsc::channel(1);
+        Self {
+            number,
+            order,
+            book: RangeBook::new(run),
+            slots: BTreeMap::new(),
+            began: None,
+            ended: None,
+            finishing: false,
+            moved: Instant::now(),
+            outcome,
+            workers: BTreeMap::new(),
+            totals: Totals::default(),
+            seconds: BTreeMap::new(),
+            uncertain: Vec::new(),
+            causes: Vec::new(),
+            unsupported: None,
+            cpu_before: None,
+            cpu_after: None,
+            disruption: run.disruption.as_ref(),
+            disrupted,
+            disrupt,
+        }
+    }
+
+    /// Spreads the clients over the workers; how many workers have any.
+    fn assign(&mut self, dispatcher: &Dispatcher) -> usize {
+        let clients = self.order.run.clients.max(1);
+        let workers = (dispatcher.workers.len() as u32).min(clients);
+        let mut first_client = 0;
+        for (slot, id) in (0..workers).zip(dispatcher.workers.keys()) {
+            let share = clients / workers + u32::from(slot < clients % workers);
+            let slot_of = Slot {
+                worker: Some(*id),
+                first_client,
+                clients: share,
+                ..Slot::default()
+            };
+            self.slots.insert(slot, slot_of);
+            first_client += share;
+        }
+        self.slots.len()
+    }
+
+    async fn carry_out(&mut self, dispatcher: &mut Dispatcher, observer: &mut dyn Observer) -> Result<(), String> {
+        let slots: Vec<u32> = self.slots.keys().copied().collect();
+        for slot in slots {
+            self.start(dispatcher, slot).await;
+        }
+        let mut every = tokio::time::interval(Duration::from_secs(1));
+        every.tick().await;
+        while !self.is_over() {
+            let (until_mark, wake) = self.next_moment();
+            tokio::select! {
+                happened = dispatcher.events.recv() => {
+                    let Some((id, happening)) = happened else {
+                        return Err("the listener has ended".into());
+                    };
+                    dispatcher.note(id, &happening);
+                    self.happened(dispatcher, id, happening, observer).await?;
+                }
+                _ = every.tick() => {
+                    if observer.is_interrupted() {
+                        return Err("interrupted".into());
+                    }
+                    self.check_progress(dispatcher).await?;
+                    let last = self.seconds.values().next_back().map(|(s, _)| s.clone());
+                    let done = self.done_operations();
+                    observer.progress(self.order.run, self.elapsed(), done, self.book.total(), last.as_ref());
+                }
+                () = tokio::time::sleep_until(until_mark.into()), if wake => self.moment(observer),
+                Some(text) = self.disrupted.recv() => self.event(text),
+            }
+        }
+        self.cpu_after.get_or_insert_with(|| observer.server_cpu());
+        Ok(())
+    }
+
+    fn done_operations(&self) -> u64 {
+        match self.order.run.stop {
+            Stop::Operations(_) => self.seconds.values().map(|(s, _)| s.operations).sum(),
+            Stop::Seconds(_) => self.book.done_operations(),
+        }
+    }
+
+    fn elapsed(&self) -> f64 {
+        self.began.map_or(0.0, |began| began.elapsed().as_secs_f64())
+    }
+
+    fn is_over(&self) -> bool {
+        self.unsupported.is_some() || (self.began.is_some() && self.slots.values().all(|s| s.done))
+    }
+
+    fn event(&mut self, text: String) {
+        if self.outcome.events.len() < EVENTS_MAX {
+            let at = self.elapsed();
+            self.outcome.events.push(Event { at, text });
+        }
+    }
+
+    async fn start(&self, dispatcher: &Dispatcher, slot: u32) {
+        let Some(Slot {
+            worker: Some(id),
+            first_client,
+            clients,
+            ..
+        }) = self.slots.get(&slot)
+        else {
+            return;
+        };
+        let start = Start {
+            run: self.number,
+            what: self.order.run.clone(),
+            target: self.order.target.to_owned(),
+            written: self.order.written.to_vec(),
+            worker: slot,
+            workers: self.slots.len() as u32,
+            first_client: *first_client,
+            clients: *clients,
+        };
+        dispatcher.send(*id, FromDispatcher::Start(Box::new(start))).await;
+    }
+
+    async fn happened(
+        &mut self,
+        dispatcher: &mut Dispatcher,
+        id: u32,
+        happening: Happening,
+        observer: &mut dyn Observer,
+    ) -> Result<(), String> {
+        let slot = self
+            .slots
+            .iter()
+            .find(|(_, s)| s.worker == Some(id))
+            .map(|(slot, _)| *slot);
+        match (happening, slot) {
+            (Happening::Joined { place, .. }, _) => {
+                let vacant = self.slots.iter_mut().find(|(_, s)| s.worker.is_none() && !s.done);
+                if let Some((slot, place_of)) = vacant {
+                    place_of.worker = Some(id);
+                    let slot = *slot;
+                    self.event(format!("worker {slot} is now {place}"));
+                    self.start(dispatcher, slot).await;
+                }
+            }
+            (Happening::Said(message), Some(slot)) => self.said(dispatcher, slot, message, observer).await?,
+            (Happening::Gone(why), Some(slot)) => self.lost(dispatcher, slot, &why).await?,
+            (Happening::Said(_) | Happening::Gone(_), None) => {}
+        }
+        Ok(())
+    }
+
+    async fn said(
+        &mut self,
+        dispatcher: &mut Dispatcher,
+        slot: u32,
+        message: FromWorker,
+        observer: &mut dyn Observer,
+    ) -> Result<(), String> {
+        match message {
+            FromWorker::Ready { run } if run == self.number => self.ready(dispatcher, slot, observer).await,
+            FromWorker::Take { run, count } if run == self.number => self.give(dispatcher, slot, count).await,
+            FromWorker::Report(report) if report.run == self.number => {
+                self.report(slot, *report);
+                if self.book.is_done() && !self.finishing {
+                    self.finishing = true;
+                    self.ended = Some(Instant::now());
+                    self.cpu_after = Some(observer.server_cpu());
+                    self.tell_all(dispatcher, || FromDispatcher::Finish { run: self.number })
+                        .await;
+                }
+            }
+            FromWorker::Done { run } if run == self.number => {
+                if let Some(slot) = self.slots.get_mut(&slot) {
+                    slot.done = true;
+                }
+            }
+            FromWorker::Failed {
+                run,
+                cause,
+                unsupported,
+            } if run == self.number => {
+                if unsupported {
+                    self.unsupported = Some(cause);
+                } else {
+                    return Err(cause);
+                }
+            }
+            // What a worker still had to say of an earlier run.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn tell_all(&self, dispatcher: &Dispatcher, message: impl Fn() -> FromDispatcher) {
+        for id in self.slots.values().filter_map(|s| s.worker) {
+            dispatcher.send(id, message()).await;
+        }
+    }
+
+    async fn ready(&mut self, dispatcher: &Dispatcher, slot: u32, observer: &mut dyn Observer) {
+        if let Some(place) = self.slots.get_mut(&slot) {
+            place.ready = true;
+        }
+        let run = self.number;
+        if self.began.is_some() {
+            let elapsed_seconds = self.elapsed();
+            self.give_first(dispatcher, slot).await;
+            if let Some(id) = self.slots.get(&slot).and_then(|s| s.worker) {
+                dispatcher.send(id, FromDispatcher::Go { run, elapsed_seconds }).await;
+            }
+        } else if self.slots.values().all(|s| s.ready) {
+            let slots: Vec<u32> = self.slots.keys().copied().collect();
+            for slot in slots {
+                self.give_first(dispatcher, slot).await;
+            }
+            self.began = Some(Instant::now());
+            self.moved = Instant::now();
+            if self.order.run.warmup_seconds <= 0.0 {
+                self.cpu_before = Some(observer.server_cpu());
+            }
+            self.tell_all(dispatcher, || FromDispatcher::Go {
+                run,
+                elapsed_seconds: 0.0,
+            })
+            .await;
+            if self.book.is_done() {
+                // No operation at all.
+                self.finishing = true;
+                self.ended = self.began;
+                self.tell_all(dispatcher, || FromDispatcher::Finish { run }).await;
+            }
+        }
+    }
+
+    /// One range for each client, and one in eight more, so that a client need not wait for its next.
+    async fn give_first(&mut self, dispatcher: &Dispatcher, slot: u32) {
+        let clients = self.slots.get(&slot).map_or(1, |s| s.clients);
+        self.give(dispatcher, slot, clients + clients / 8 + 1).await;
+    }
+
+    async fn give(&mut self, dispatcher: &Dispatcher, slot: u32, count: u32) {
+        let Some(id) = self.slots.get(&slot).and_then(|s| s.worker) else {
+            return;
+        };
+        let ranges = self.book.take(slot, count);
+        if !ranges.is_empty() {
+            dispatcher
+                .send(
+                    id,
+                    FromDispatcher::Ranges {
+                        run: self.number,
+                        ranges,
+                    },
+                )
+                .await;
+        }
+    }
+
+    fn report(&mut self, slot: u32, report: Report) {
+        self.moved_on(&report);
+        for span in report.done {
+            self.book.finish(slot, span);
+        }
+        for span in report.uncertain {
+            self.book.finish(slot, span.clone());
+            self.uncertain.push(span);
+        }
+        self.totals.add(&report.increment.kinds, &report.increment.send_lag);
+        self.outcome.verdict.merge(&report.verdict);
+        let (worker, totals) = self.workers.entry(slot).or_default();
+        let increment = report.increment;
+        totals.add(&increment.kinds, &increment.send_lag);
+        worker.worker = slot;
+        if !worker.place.contains(&increment.place) {
+            let comma = if worker.place.is_empty() { "" } else { ", then " };
+            worker.place = format!("{}{comma}{}", worker.place, increment.place);
+        }
+        worker.client_seconds += increment.client_seconds;
+        worker.cpu_seconds += increment.cpu_seconds;
+        worker.retries += increment.retries;
+        for second in report.seconds {
+            let (sum, latencies) = self.seconds.entry(second.index).or_insert_with(|| {
+                let at = f64::from(second.index) + 1.0;
+                (
+                    Second {
+                        at,
+                        ..Second::default()
+                    },
+                    histogram(2),
+                )
+            });
+            sum.operations += second.operations;
+            sum.failures += second.failures;
+            sum.bytes += second.bytes;
+            if let Ok(decoded) = second.histogram.decode() {
+                let _ = latencies.add(&decoded);
+            }
+        }
+    }
+
+    fn moved_on(&mut self, report: &Report) {
+        let worked = report.seconds.iter().any(|s| s.operations > 0)
+            || report
+                .increment
+                .kinds
+                .iter()
+                .any(|k| k.operations > 0 || k.rows > 0 || k.bytes > 0)
+            || !report.done.is_empty();
+        if worked {
+            self.moved = Instant::now();
+        }
+    }
+
+    async fn lost(&mut self, dispatcher: &mut Dispatcher, slot: u32, why: &str) -> Result<(), String> {
+        let Some(place) = self.slots.get_mut(&slot) else {
+            return Ok(());
+        };
+        place.worker = None;
+        if place.done {
+            return Ok(());
+        }
+        place.ready = false;
+        let back = self.book.lose(slot);
+        self.event(format!(
+            "worker {slot} died ({why}); {back} ranges that it had are done again by others"
+        ));
+        let replaced = dispatcher.replace().map_err(|e| format!("{e:#}"))?;
+        let survivors: Vec<u32> = self
+            .slots
+            .iter()
+            .filter(|(_, s)| s.worker.is_some())
+            .map(|(s, _)| *s)
+            .collect();
+        if survivors.is_empty() && !replaced {
+            return Err("the last worker died".into());
+        }
+        if !replaced {
+            // Nobody will take this place, so nobody waits for it.
+            if let Some(place) = self.slots.get_mut(&slot) {
+                place.done = true;
+            }
+            let each = (back as u32).div_ceil(survivors.len().max(1) as u32);
+            for survivor in survivors {
+                self.give(dispatcher, survivor, each).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// When something is to be done at a certain time, and whether anything is.
+    fn next_moment(&self) -> (Instant, bool) {
+        let Some(began) = self.began else {
+            return (Instant::now(), false);
+        };
+        let run = self.order.run;
+        let mut moments = Vec::new();
+        if self.cpu_before.is_none() {
+            moments.push(run.warmup_seconds);
+        }
+        if let Stop::Seconds(seconds) = run.stop
+            && self.cpu_after.is_none()
+        {
+            moments.push(run.warmup_seconds + seconds);
+        }
+        moments.extend(self.disruption.map(|d| d.at_seconds));
+        let first = moments.into_iter().min_by(f64::total_cmp);
+        (
+            began + Duration::from_secs_f64(first.unwrap_or(0.0).max(0.0)),
+            first.is_some(),
+        )
+    }
+
+    fn moment(&mut self, observer: &mut dyn Observer) {
+        let elapsed = self.elapsed();
+        let run = self.order.run;
+        if self.cpu_before.is_none() && elapsed >= run.warmup_seconds {
+            self.cpu_before = Some(observer.server_cpu());
+        }
+        if let Stop::Seconds(seconds) = run.stop
+            && self.cpu_after.is_none()
+            && elapsed >= run.warmup_seconds + seconds
+        {
+            self.cpu_after = Some(observer.server_cpu());
+        }
+        if let Some(disruption) = self.disruption.filter(|d| elapsed >= d.at_seconds) {
+            self.disruption = None;
+            self.event(format!("server pulled: {}", disruption.command));
+            tokio::spawn(disturb(disruption.command.clone(), self.disrupt.clone()));
+        }
+    }
+
+    async fn check_progress(&mut self, dispatcher: &mut Dispatcher) -> Result<(), String> {
+        let began = self.began.is_some();
+        let silent: Vec<u32> = self
+            .slots
+            .iter()
+            .filter(|(_, s)| !s.done && s.worker.is_some_and(|id| dispatcher.is_silent(id)))
+            .map(|(slot, _)| *slot)
+            .collect();
+        for slot in silent.into_iter().filter(|_| began) {
+            if let Some(id) = self.slots.get(&slot).and_then(|s| s.worker) {
+                dispatcher.note(id, &Happening::Gone(String::new()));
+                self.lost(dispatcher, slot, "silent").await?;
+            }
+        }
+        let patience = if self.began.is_some() { STANDSTILL_MAX } else { PATIENCE };
+        if self.moved.elapsed() > patience {
+            let what = if self.began.is_some() {
+                "operation ended"
+            } else {
+                "start"
+            };
+            return Err(format!("no {what} for {} s", patience.as_secs()));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> RunOutcome {
+        let run = self.order.run;
+        self.outcome.seconds = match (run.stop, self.began) {
+            (_, None) => 0.0,
+            (Stop::Seconds(seconds), _) => seconds.min(self.elapsed()),
+            (Stop::Operations(_), Some(began)) => self
+                .ended
+                .unwrap_or_else(Instant::now)
+                .saturating_duration_since(began)
+                .as_secs_f64(),
+        };
+        (self.outcome.kinds, _) = self.totals.finish();
+        self.outcome.workers = self
+            .workers
+            .into_values()
+            .map(|(worker, totals)| {
+                let (kinds, send_lag) = totals.finish();
+                WorkerOutcome {
+                    kinds,
+                    send_lag,
+                    ..worker
+                }
+            })
+            .collect();
+        self.outcome.series = self
+            .seconds
+            .into_values()
+            .map(|(second, latencies)| Second {
+                p50_micros: latencies.value_at_quantile(0.5),
+                p99_micros: latencies.value_at_quantile(0.99),
+                max_micros: latencies.max(),
+                ..second
+            })
+            .collect();
+        if let (Some(before), Some(after)) = (self.cpu_before, self.cpu_after) {
+            let spent = |(name, end): (String, f64)| {
+                let begin = before.get(&name).copied().unwrap_or(0.0);
+                (name, end - begin)
+            };
+            self.outcome.server_cpu = after.into_iter().map(spent).collect();
+        }
+        self.outcome.done = self.book.into_done();
+        self.outcome.uncertain = self.uncertain;
+        self.outcome.ending = match self.unsupported {
+            Some(why) => Ending::Skipped(why),
+            None => ending(
+                self.causes,
+                &self.outcome.kinds,
+                &self.outcome.verdict,
+                run.disruption.is_some(),
+            ),
+        };
+        self.outcome
+    }
+}
+
+/// How a run ended, with every cause if it failed.
+fn ending(
+    mut causes: Vec<String>,
+    kinds: &[crate::outcome::KindOutcome],
+    verdict: &Verdict,
+    disrupted: bool,
+) -> Ending {
+    // Where a server was pulled on purpose failures are the subject; they are reported, and fail nothing.
+    for (text, count) in kinds.iter().flat_map(|k| &k.failures).filter(|_| !disrupted) {
+        causes.push(format!("{count} operations failed: {text}"));
+    }
+    let found = [
+        (verdict.missing, "rows missing"),
+        (verdict.unexpected, "rows that should not be there"),
+        (verdict.wrong, "wrong values"),
+        (verdict.stale, "stale reads"),
+    ];
+    for (count, what) in found.into_iter().filter(|(count, _)| *count > 0) {
+        causes.push(format!("{count} {what}"));
+    }
+    if causes.is_empty() {
+        Ending::Passed
+    } else {
+        Ending::Failed(causes)
+    }
+}
+
+/// Runs the user's command that pulls a server, and says how it ended.
+async fn disturb(command: String, tell: mpsc::Sender<String>) {
+    let output = Command::new("sh").args(["-c", &command]).kill_on_drop(true).output();
+    let text = match tokio::time::timeout(Duration::from_secs(60), output).await {
+        Ok(Ok(output)) => {
+            let said: String = String::from_utf8_lossy(&output.stdout).chars().take(500).collect();
+            format!("the command ended with {}: {said}", output.status)
+        }
+        Ok(Err(error)) => format!("the command could not be run: {error}"),
+        Err(_) => "the command did not end within 60 s".to_owned(),
+    };
+    let _ = tell.send(text).await;
+}
+
+impl Dispatcher {
+    fn is_silent(&self, id: u32) -> bool {
+        self.workers.get(&id).is_some_and(|w| w.heard.elapsed() > SILENCE_MAX)
+    }
+}

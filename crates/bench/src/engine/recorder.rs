@@ -1,0 +1,342 @@
+//! Counting and timing of the steps of one generator thread.
+//!
+//! The clients of a thread take turns on it, so a lock that the reporter takes once a second costs them nothing to speak of.
+
+use crate::activity::{Step, Verdict};
+use crate::engine::frames::SecondReport;
+use crate::outcome::{EncodedHistogram, FAILURE_TEXTS_MAX, KindOutcome};
+use hdrhistogram::Histogram;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Largest latency told apart: one hour. Anything above counts as that much.
+pub const MICROS_MAX: u64 = 3_600_000_000;
+
+/// An empty latency histogram with so many significant digits.
+pub fn histogram(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MICROS_MAX, digits).expect("the bounds are constants")
+}
+
+/// What one thread's clients did since the last report.
+#[derive(Debug)]
+pub struct Recorder {
+    names: Vec<String>,
+    /// From when to when steps count; seconds go on outside of it.
+    window: Range<Instant>,
+    start: Instant,
+    kinds: Vec<KindRecorder>,
+    second: SecondRecorder,
+    seconds: Vec<SecondReport>,
+    verdict: Verdict,
+    done: Vec<Range<u64>>,
+    uncertain: Vec<Range<u64>>,
+    busy: Duration,
+    send_lag: Option<Histogram<u64>>,
+}
+
+#[derive(Debug)]
+struct KindRecorder {
+    outcome: KindOutcome,
+    histogram: Histogram<u64>,
+}
+
+#[derive(Debug)]
+struct SecondRecorder {
+    report: SecondReport,
+    histogram: Histogram<u64>,
+}
+
+/// What a recorder held.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Statistics by kind.
+    pub kinds: Vec<KindOutcome>,
+    /// Seconds that ended.
+    pub seconds: Vec<SecondReport>,
+    /// What was found in answers.
+    pub verdict: Verdict,
+    /// Spans done.
+    pub done: Vec<Range<u64>>,
+    /// Spans in which something failed.
+    pub uncertain: Vec<Range<u64>>,
+    /// Time that clients were busy.
+    pub busy: Duration,
+    /// How late the generator sent.
+    pub send_lag: EncodedHistogram,
+}
+
+impl Recorder {
+    /// For a run that starts at `start` and counts steps that end within `window`.
+    pub fn new(names: Vec<String>, start: Instant, window: Range<Instant>, first_second: u32, open_loop: bool) -> Self {
+        let kinds = names.iter().map(|name| KindRecorder::new(name)).collect();
+        Self {
+            names,
+            window,
+            start,
+            kinds,
+            second: SecondRecorder {
+                report: SecondReport {
+                    index: first_second,
+                    ..SecondReport::default()
+                },
+                histogram: histogram(2),
+            },
+            seconds: Vec::new(),
+            verdict: Verdict::default(),
+            done: Vec::new(),
+            uncertain: Vec::new(),
+            busy: Duration::ZERO,
+            send_lag: open_loop.then(|| histogram(3)),
+        }
+    }
+
+    /// A step that began (or was due) at `from` has succeeded.
+    pub fn success(&mut self, step: &Step, from: Instant, now: Instant) {
+        let latency = now - from;
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(MICROS_MAX).max(1);
+        let operations = u64::from(step.acknowledged.unwrap_or(step.operations));
+        let sent = step.acknowledged != Some(0);
+        self.roll(now);
+        let second = &mut self.second;
+        second.report.operations += operations;
+        second.report.bytes += step.bytes;
+        if sent {
+            second.histogram.saturating_record(micros);
+        }
+        // Answers are judged in the warm-up too: a wrong one is wrong at any time.
+        if !step.verdict.is_right() || step.verdict.checked > 0 {
+            self.verdict.merge(&step.verdict);
+        }
+        if !self.window.contains(&now) {
+            return;
+        }
+        self.busy += latency;
+        let Some(kind) = self.kinds.get_mut(usize::from(step.kind)) else {
+            return;
+        };
+        let outcome = &mut kind.outcome;
+        outcome.operations += operations;
+        if !sent {
+            // Rows that went into a buffer: no call, no latency.
+            return;
+        }
+        kind.histogram.saturating_record(micros);
+        outcome.steps += 1;
+        outcome.rows += u64::from(step.rows);
+        outcome.bytes += step.bytes;
+        let micros = latency.as_secs_f64() * 1e6;
+        outcome.micros_sum += micros;
+        outcome.micros_square_sum += micros * micros;
+        outcome.micros_max = outcome.micros_max.max(micros as u64);
+    }
+
+    /// A step has failed. Failures count at all times. Its kind is not known when the call returned no step.
+    pub fn failure(&mut self, text: String, from: Instant, now: Instant) {
+        self.roll(now);
+        self.second.report.failures += 1;
+        self.busy += now - from;
+        let Some(kind) = self.kinds.first_mut() else {
+            return;
+        };
+        let failures = &mut kind.outcome.failures;
+        let room = failures.len() < FAILURE_TEXTS_MAX || failures.contains_key(&text);
+        *failures
+            .entry(if room { text } else { "other".to_owned() })
+            .or_default() += 1;
+    }
+
+    /// Open loop: an operation was sent so long after both it was due and its client was free.
+    pub fn send_lag(&mut self, lag: Duration) {
+        if let Some(histogram) = &mut self.send_lag {
+            histogram.saturating_record(u64::try_from(lag.as_micros()).unwrap_or(MICROS_MAX).max(1));
+        }
+    }
+
+    /// A span is over.
+    pub fn span(&mut self, span: Range<u64>, failed: bool) {
+        if failed {
+            self.uncertain.push(span)
+        } else {
+            self.done.push(span)
+        }
+    }
+
+    /// Ends seconds that are over.
+    pub fn roll(&mut self, now: Instant) {
+        let index = u32::try_from(now.saturating_duration_since(self.start).as_secs()).unwrap_or(u32::MAX);
+        if index > self.second.report.index {
+            self.end_second(index);
+        }
+    }
+
+    /// Everything since the last call. `last` ends the current second too.
+    pub fn take(&mut self, now: Instant, last: bool) -> Taken {
+        self.roll(now);
+        if last {
+            self.end_second(u32::MAX);
+        }
+        let fresh: Vec<KindRecorder> = self.names.iter().map(|name| KindRecorder::new(name)).collect();
+        let kinds = std::mem::replace(&mut self.kinds, fresh);
+        let send_lag = self.send_lag.as_ref().map(EncodedHistogram::encode).unwrap_or_default();
+        if let Some(histogram) = &mut self.send_lag {
+            histogram.reset();
+        }
+        Taken {
+            kinds: kinds.into_iter().map(KindRecorder::finish).collect(),
+            seconds: std::mem::take(&mut self.seconds),
+            verdict: std::mem::take(&mut self.verdict),
+            done: std::mem::take(&mut self.done),
+            uncertain: std::mem::take(&mut self.uncertain),
+            busy: std::mem::take(&mut self.busy),
+            send_lag,
+        }
+    }
+
+    fn end_second(&mut self, next: u32) {
+        let mut ended = std::mem::take(&mut self.second.report);
+        self.second.report.index = next;
+        if ended.operations == 0 && ended.failures == 0 {
+            return;
+        }
+        if !self.second.histogram.is_empty() {
+            ended.histogram = EncodedHistogram::encode(&self.second.histogram);
+        }
+        self.second.histogram.reset();
+        self.seconds.push(ended);
+    }
+}
+
+impl KindRecorder {
+    fn new(name: &str) -> Self {
+        Self {
+            outcome: KindOutcome {
+                name: name.to_owned(),
+                ..KindOutcome::default()
+            },
+            histogram: histogram(3),
+        }
+    }
+
+    fn finish(self) -> KindOutcome {
+        let mut outcome = self.outcome;
+        if !self.histogram.is_empty() {
+            outcome.histogram = EncodedHistogram::encode(&self.histogram);
+        }
+        outcome
+    }
+}
+
+/// Statistics added up, by kind in order of first appearance.
+#[derive(Debug, Default)]
+pub struct Totals {
+    kinds: Vec<(KindOutcome, Option<Histogram<u64>>)>,
+    send_lag: Option<Histogram<u64>>,
+}
+
+impl Totals {
+    /// Adds an increment. A histogram that does not decode adds nothing: its counts then disagree, which `verify` finds.
+    pub fn add(&mut self, kinds: &[KindOutcome], send_lag: &EncodedHistogram) {
+        for kind in kinds {
+            let position = self.kinds.iter().position(|(have, _)| have.name == kind.name);
+            let position = position.unwrap_or_else(|| {
+                let empty = KindOutcome {
+                    name: kind.name.clone(),
+                    ..KindOutcome::default()
+                };
+                self.kinds.push((empty, None));
+                self.kinds.len() - 1
+            });
+            if let Some((sum, latencies)) = self.kinds.get_mut(position) {
+                add_counts(sum, kind);
+                add_histogram(latencies, &kind.histogram);
+            }
+        }
+        add_histogram(&mut self.send_lag, send_lag);
+    }
+
+    /// The sums.
+    pub fn finish(&self) -> (Vec<KindOutcome>, EncodedHistogram) {
+        let encode = |h: &Option<Histogram<u64>>| h.as_ref().map(EncodedHistogram::encode).unwrap_or_default();
+        let kinds = self.kinds.iter().map(|(outcome, histogram)| KindOutcome {
+            histogram: encode(histogram),
+            ..outcome.clone()
+        });
+        (kinds.collect(), encode(&self.send_lag))
+    }
+}
+
+fn add_counts(sum: &mut KindOutcome, more: &KindOutcome) {
+    sum.operations += more.operations;
+    sum.steps += more.steps;
+    sum.rows += more.rows;
+    sum.bytes += more.bytes;
+    sum.micros_sum += more.micros_sum;
+    sum.micros_square_sum += more.micros_square_sum;
+    sum.micros_max = sum.micros_max.max(more.micros_max);
+    for (text, count) in &more.failures {
+        let room = sum.failures.len() < FAILURE_TEXTS_MAX || sum.failures.contains_key(text);
+        let text = if room { text.clone() } else { "other".to_owned() };
+        *sum.failures.entry(text).or_default() += count;
+    }
+}
+
+fn add_histogram(sum: &mut Option<Histogram<u64>>, more: &EncodedHistogram) {
+    if more.0.is_empty() {
+        return;
+    }
+    if let Ok(decoded) = more.decode() {
+        let sum = sum.get_or_insert_with(|| histogram(decoded.sigfig()));
+        // Both have the same bounds, so nothing is cut off.
+        let _ = sum.add(&decoded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(operations: u32) -> Step {
+        Step {
+            operations,
+            rows: operations,
+            bytes: 10,
+            ..Step::default()
+        }
+    }
+
+    #[test]
+    fn steps_outside_the_window_are_in_the_seconds_and_not_in_the_statistics() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut recorder = Recorder::new(vec!["get".into()], start, at(1_000)..at(2_000), 0, false);
+        recorder.success(&step(1), at(400), at(500));
+        recorder.success(&step(3), at(1_400), at(1_500));
+        recorder.success(&step(1), at(2_400), at(2_500));
+        recorder.failure("timeout".into(), at(2_400), at(2_600));
+        let taken = recorder.take(at(2_700), true);
+        let kind = &taken.kinds[0];
+        assert_eq!((kind.operations, kind.steps, kind.bytes), (3, 1, 10));
+        assert_eq!((kind.micros_sum, kind.micros_max), (100_000.0, 100_000));
+        assert_eq!(kind.failures["timeout"], 1);
+        let seconds: Vec<_> = taken
+            .seconds
+            .iter()
+            .map(|s| (s.index, s.operations, s.failures))
+            .collect();
+        assert_eq!(seconds, [(0, 1, 0), (1, 3, 0), (2, 1, 1)]);
+        assert!(recorder.take(at(2_800), true).seconds.is_empty());
+    }
+
+    #[test]
+    fn texts_of_failures_are_bounded() {
+        let start = Instant::now();
+        let mut recorder = Recorder::new(vec!["get".into()], start, start..start, 0, false);
+        for i in 0..100 {
+            recorder.failure(format!("failure {i}"), start, start);
+        }
+        let taken = recorder.take(start, true);
+        let failures = &taken.kinds[0].failures;
+        assert_eq!(failures.len(), FAILURE_TEXTS_MAX + 1);
+        assert_eq!(failures.values().sum::<u64>(), 100);
+    }
+}

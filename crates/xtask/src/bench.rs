@@ -1,0 +1,163 @@
+//! Runs `stele-bench`: whole suites against Stele and its rivals, and a smoke test that CI can afford.
+//!
+//! The smoke test proves two things with a real server: that an honest one passes, and that one which drops rows, or
+//! answers stale values, does not. A benchmark that cannot fail measures nothing.
+
+use crate::rival::{self, Request, Rival};
+use crate::server::{self, Scratch, Server, Start};
+use crate::shell::{Run, cargo, target_dir};
+use crate::tally::Tally;
+use anyhow::{Result, ensure};
+use std::path::PathBuf;
+
+/// What the smoke test runs: a load, sequential and random reads, and a check.
+const SMOKE: [&str; 3] = ["purdue-2008", "--only", "B14"];
+
+/// Suites against rivals.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Names of suites; all of them when absent.
+    suites: Vec<String>,
+    /// Who is measured; the first is what the others are compared with.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "stele,hbase,emulator")]
+    against: Vec<Rival>,
+    /// `quick`, or a factor of the documents' own sizes.
+    #[arg(long, default_value = "quick")]
+    scale: String,
+    /// Where each suite's bundle goes.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Memory given to Stele, so that all fit on one machine.
+    #[arg(long, default_value = "4GiB")]
+    memory: String,
+    /// Heap of HBase's region server.
+    #[arg(long, default_value = "8g")]
+    heap: String,
+    /// Further arguments of `stele-bench run`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// Starts who is measured, runs the suites one after the other, and stops what it started.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let program = build()?;
+    let out = arguments.out.clone().unwrap_or_else(|| target_dir().join("bench"));
+    let suites = if arguments.suites.is_empty() {
+        names(&program)?
+    } else {
+        arguments.suites.clone()
+    };
+    let mut urls = Vec::new();
+    let mut result = Ok(true);
+    for rival in &arguments.against {
+        match rival::started(*rival, &request(arguments, *rival)) {
+            Ok(url) => urls.push(url),
+            Err(error) => result = Err(error),
+        }
+    }
+    if result.is_ok() {
+        for suite in &suites {
+            let passed = Run::new(&program)
+                .args([
+                    "run",
+                    suite,
+                    "--scale",
+                    &arguments.scale,
+                    "--against",
+                    &urls.join(","),
+                    "--out",
+                ])
+                .args([out.join(suite)])
+                .args(&arguments.arguments)
+                .succeeds();
+            result = match (result, passed) {
+                (Ok(before), Ok(now)) => Ok(before && now),
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+        }
+    }
+    for rival in &arguments.against {
+        rival::stop(*rival)?;
+    }
+    result
+}
+
+fn request(arguments: &Arguments, rival: Rival) -> Request {
+    let setting = match rival {
+        Rival::Stele => Some(format!("memory={}", arguments.memory)),
+        Rival::Hbase => Some(format!("heap={}", arguments.heap)),
+        Rival::Emulator => None,
+    };
+    Request {
+        settings: setting.into_iter().collect(),
+        conf: None,
+        fresh: true,
+    }
+}
+
+fn names(program: &PathBuf) -> Result<Vec<String>> {
+    let listed = Run::new(program).args(["list"]).output()?;
+    let heads = listed.lines().filter(|line| !line.starts_with(' '));
+    Ok(heads
+        .filter_map(|line| line.split(':').next())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Builds the program.
+fn build() -> Result<PathBuf> {
+    cargo(["build", "--release", "--package", "stele-bench"]).check()?;
+    Ok(target_dir().join("release/stele-bench"))
+}
+
+/// An honest server passes, liars fail, the bundle verifies.
+pub fn smoke() -> Result<Tally> {
+    server::build()?;
+    let program = build()?;
+    let scratch = Scratch::new("bench")?;
+    let (data, log) = (scratch.join("data"), scratch.join("server.log"));
+    let server = Server::start(&Start {
+        data: &data,
+        log: &log,
+        arguments: &[],
+    })?;
+    let url = format!("bigtable://{}/bench", server.address());
+    let mut tally = Tally::default();
+    for (lie, passes) in [("", true), ("?lie=drop:9973", false), ("?lie=stale:50", false)] {
+        // Stale answers need a workload that overwrites what it reads.
+        let suite = if lie.contains("stale") {
+            ["ycsb", "--only", "YCSB-A"]
+        } else {
+            SMOKE
+        };
+        let name = if lie.is_empty() {
+            "honest"
+        } else {
+            lie.trim_start_matches("?lie=")
+        };
+        let out = scratch.join(&name.replace(':', "-"));
+        let passed = Run::new(&program)
+            .args(["run"])
+            .args(suite)
+            .args([
+                "--warm",
+                "0",
+                "--no-witness",
+                "--against",
+                &format!("{url}{lie}"),
+                "--out",
+            ])
+            .args([&out])
+            .succeeds()?;
+        println!("{name}: the run {}", if passed { "passed" } else { "failed" });
+        tally.add(Tally::one(passed == passes));
+        tally.add(Tally::one(Run::new(&program).args(["verify"]).args([&out]).succeeds()?));
+    }
+    ensure!(out_has_report(&scratch), "the bundle has no report");
+    scratch.passed();
+    Ok(tally)
+}
+
+fn out_has_report(scratch: &Scratch) -> bool {
+    scratch.join("honest/report.html").exists()
+}
