@@ -2,7 +2,9 @@
 //!
 //! gRPC is a thin layer over HTTP/2, and this is all of it that the driver needs: a request is one message, an answer is
 //! some messages and a status in the trailers. A general client's stack (queues between tasks, boxed services, header
-//! rewriting) costs several times what the calls themselves do, and a generator's cost is a fault in every figure.
+//! rewriting) costs about a third more CPU: tonic 0.14's took 10.4 µs for a read of 1000 bytes with one client and 6.6 µs
+//! with 64, where this takes 8.2 µs and 4.8 µs (`examples/bigtable_cost.rs`, same machine, same echo server). A generator's
+//! cost is a fault in every figure.
 //!
 //! A connection belongs to the runtime on which it was dialled.
 

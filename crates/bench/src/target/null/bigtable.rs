@@ -120,17 +120,17 @@ fn end(stream: &mut SendStream<Bytes>) -> anyhow::Result<()> {
     Ok(stream.send_trailers(trailers)?)
 }
 
-/// The one message of a request.
+/// The one message of a request. Reads on to the request's end: one that is answered before would be reset, and a
+/// connection with too many resets is closed.
 async fn whole(body: &mut h2::RecvStream) -> anyhow::Result<Bytes> {
     let mut deframer = Deframer::default();
-    loop {
-        if let Some(message) = deframer.pop().map_err(|why| anyhow!(why))? {
-            return Ok(message);
-        }
-        let piece = body.data().await.context("a request without a message")??;
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
         body.flow_control().release_capacity(piece.len())?;
         deframer.push(piece);
     }
+    let message = deframer.pop().map_err(|why| anyhow!(why))?;
+    message.context("a request without a whole message")
 }
 
 /// A request of which only the number of entries is of interest.
@@ -295,6 +295,40 @@ mod tests {
         c.delete("bench-null", "r".into(), None, &[]).await.unwrap();
         target.drop_table("bench-null").await.unwrap();
         assert_eq!(c.retries(), 0);
+        server.abort();
+    }
+
+    /// As clients do that send the end of a request in a frame of its own.
+    #[tokio::test]
+    async fn requests_whose_end_comes_late_are_not_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        let server = tokio::spawn(serve(listener));
+        let (sender, connection) = h2::client::handshake(socket).await.unwrap();
+        let connection = tokio::spawn(connection);
+        // More than the resets that a connection survives.
+        for _ in 0..1_200 {
+            let request = Request::post("http://null/google.bigtable.v2.Bigtable/MutateRow")
+                .body(())
+                .unwrap();
+            let (answer, mut stream) = sender
+                .clone()
+                .ready()
+                .await
+                .unwrap()
+                .send_request(request, false)
+                .unwrap();
+            stream.send_data(frame(&()), false).unwrap();
+            tokio::task::yield_now().await;
+            stream.send_data(Bytes::new(), true).unwrap();
+            let mut body = answer.await.unwrap().into_body();
+            while let Some(piece) = body.data().await {
+                piece.unwrap();
+            }
+            assert!(body.trailers().await.unwrap().is_some());
+        }
+        connection.abort();
         server.abort();
     }
 
