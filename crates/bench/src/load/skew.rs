@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn zipf_has_the_shares_of_its_closed_form() {
-        let skew = measure(&gets(10_000, KeyOrder::Zipf { exponent: 0.8 }, 3_000_000));
+        let skew = measure(&gets(10_000, KeyOrder::Zipf { exponent: 0.8 }, 1_500_000));
         let zipf = Zipf::new(10_000, 0.8);
-        assert_eq!(skew.operations, 2_000_000);
-        // 2 million operations on 10 000 keys: chance lifts the tail's share by less than a hundredth.
+        assert_eq!(skew.operations, 1_000_000);
+        // A million operations on 10 000 keys: chance lifts the tail's share by little more than a hundredth.
         for (measured, top) in [
             (skew.top_1_percent, 100),
             (skew.top_10_percent, 1_000),
@@ -134,7 +134,7 @@ mod tests {
         ] {
             let exact = zipf.share(top);
             assert!(
-                (0.0..0.01).contains(&(measured - exact)),
+                (0.0..0.015).contains(&(measured - exact)),
                 "{measured} against {exact} for {top}"
             );
         }

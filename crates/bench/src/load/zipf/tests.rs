@@ -36,8 +36,8 @@ fn limit(freedom: usize) -> f64 {
 
 #[test]
 fn small_distributions_match_closed_form() {
-    for exponent in [0.1, 0.5, 0.8, 0.99, 1.0, 1.000_001, 1.2, 2.0] {
-        for ranks in [2, 10, 100] {
+    for exponent in [0.1, 0.8, 0.99, 1.0, 1.000_001, 1.5] {
+        for ranks in [2, 100] {
             let counts = counts(&Zipf::new(ranks, exponent), ranks, 400_000, 1);
             let (statistic, limit) = chi_square(&counts, exponent);
             assert!(statistic < limit, "s {exponent}, n {ranks}: {statistic} above {limit}");
@@ -47,7 +47,7 @@ fn small_distributions_match_closed_form() {
 
 #[test]
 fn an_exponent_that_is_3_percent_off_is_noticed() {
-    for exponent in [0.5, 0.8, 0.99, 1.0, 1.2] {
+    for exponent in [0.5, 0.8, 1.0] {
         let counts = counts(&Zipf::new(100, exponent * 1.03), 100, 400_000, 1);
         let (statistic, limit) = chi_square(&counts, exponent);
         assert!(statistic > limit, "s {exponent}: {statistic} within {limit}");
