@@ -1,21 +1,16 @@
-//! What the generator's own work costs, in ns per operation: choosing keys, making rows, judging answers. No server, no driver.
+//! What the generator's own work costs, in ns of CPU time per operation: choosing keys, making rows, judging answers. No
+//! server, no driver, one thread; CPU time, so that other work on the machine does not count.
 //!
 //! ```text
 //! cargo run --release -p stele-bench --example load_cost
 //! ```
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "a measurement takes the time"
-)]
-
 use anyhow::Result;
 use async_trait::async_trait;
 use bytes::Bytes;
+use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 use stele_bench::activity::{self, Actor, ActorContext};
 use stele_bench::load::operations::Operations;
 use stele_bench::load::shape::{Arena, Shape};
@@ -48,9 +43,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn report(what: &str, operations: u64, from: Instant) {
-    let nanos = from.elapsed().as_secs_f64() * 1e9 / operations as f64;
-    println!("{what:<44} {nanos:9.1} ns");
+/// CPU time of this thread so far, in ns.
+fn cpu_nanos() -> i64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+fn report(what: &str, operations: u64, from: i64) {
+    let nanos = (cpu_nanos() - from) as f64 / operations as f64;
+    println!("{what:<52} {nanos:8.1} ns");
 }
 
 fn workload(operation: Operation, order: KeyOrder, bytes: u32) -> Workload {
@@ -83,7 +84,7 @@ fn choosing() -> Result<()> {
         },
     ] {
         let operations = Operations::new(&workload(Operation::Get, order, 8), 1)?;
-        let from = Instant::now();
+        let from = cpu_nanos();
         let sum = (0..TIMES).fold(0u64, |sum, i| sum.wrapping_add(operations.at(i).key));
         report(&format!("choose key, {order:?}"), TIMES, from);
         black_box(sum);
@@ -102,7 +103,7 @@ fn rows(bytes: u32) -> Result<()> {
     let coder = KeyCoder::new(&KeyFormat::Padded { digits: 20 })?;
     let mut arena = Arena::default();
     let mut made = Vec::with_capacity(1_000);
-    let from = Instant::now();
+    let from = cpu_nanos();
     for i in 0..TIMES {
         let key = arena.cut(coder.key_bytes(), |out| coder.write(i, out));
         let cells = shape.cells(key_hash(&key), Version::LOADED, &mut arena);
@@ -112,7 +113,7 @@ fn rows(bytes: u32) -> Result<()> {
         black_box((key, cells));
     }
     report(&format!("make key and value of {bytes} B"), TIMES, from);
-    let from = Instant::now();
+    let from = cpu_nanos();
     let rounds = TIMES / 1_000;
     for row in (0..rounds).flat_map(|_| &made) {
         anyhow::ensure!(shape.read(row)? == Some(Version::LOADED));
@@ -138,14 +139,14 @@ fn following() -> Result<()> {
     const TIMES: u64 = 2_000_000;
     let ledger = ledger::Ledger::new(RECORDS)?;
     let operations = Operations::new(&workload(Operation::Get, KeyOrder::Uniform, 8), 1)?;
-    let from = Instant::now();
+    let from = cpu_nanos();
     for i in 0..TIMES {
         if let Ok(Some((write, _))) = ledger.begin_write(operations.at(i).key) {
             ledger.end_write(write, ledger::Ending::Acknowledged);
         }
     }
     report("choose key, and follow a write of it", TIMES, from);
-    let from = Instant::now();
+    let from = cpu_nanos();
     for i in 0..TIMES {
         if let Some(before) = ledger.begin_read(operations.at(i).key) {
             black_box(ledger.end_read(&before, 1));
@@ -189,7 +190,7 @@ async fn client(name: &str, operation: Operation) -> Result<()> {
     };
     let mut actor: Box<dyn Actor> = activity::actor(&run, context)?;
     actor.begin(0..TIMES);
-    let from = Instant::now();
+    let from = cpu_nanos();
     for i in 0..TIMES {
         // Reads are always of the one row that the connection has.
         let index = if name == "get" { 0 } else { i };

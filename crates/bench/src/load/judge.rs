@@ -97,10 +97,8 @@ impl Prepared {
             Finding::Stale => {
                 verdict.stale += 1;
                 verdict.example(|| {
-                    let newest = before.and_then(|before| before.newest().0);
-                    let newest = newest.map_or_else(String::new, |v| {
-                        format!("; version {} was acknowledged", self.numbered(v))
-                    });
+                    let newest = before.map_or(BEFORE, |before| before.newest().0);
+                    let newest = format!("; version {} was acknowledged before", self.numbered(newest));
                     format!("row {}: read version {version}{newest}", text(key))
                 });
             }

@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const KEYS_MAX: u64 = 1 << 29;
 /// Locks; a power of two well above the number of generator threads.
 const SHARDS: u64 = 64;
+/// Replaced versions remembered of a key that is written by many at once.
+const REPLACED_MAX: usize = 64;
 /// Failed writes of one key beyond which it is no longer judged.
 const FAILED_MAX: usize = 32;
 /// An entry is: whether the key is in `busy` (1 bit), versions issued (31 bits), the only candidate (32 bits).
@@ -55,6 +57,8 @@ struct Busy {
     clock: u64,
     candidates: Vec<Candidate>,
     failed: usize,
+    /// Versions that conditional writes have replaced lately.
+    replaced: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -91,6 +95,7 @@ pub struct Snapshot {
     key: u64,
     issued: u32,
     candidates: Candidates,
+    newest: u32,
     is_quiet: bool,
 }
 
@@ -124,13 +129,12 @@ impl Snapshot {
         self.candidates = Candidates::UpTo(self.issued);
     }
 
-    /// The newest version that may be there, if it can be told, and whether it is the only one and no write is under way.
-    pub fn newest(&self) -> (Option<u32>, bool) {
-        match &self.candidates {
-            Candidates::One(version) => (Some(*version), self.is_quiet),
-            Candidates::Several(versions) => (versions.iter().max().copied(), false),
-            Candidates::UpTo(_) | Candidates::Any => (None, false),
-        }
+    /// The newest acknowledged version that may be there; whether it is the only candidate and no write is under way.
+    pub fn newest(&self) -> (u32, bool) {
+        (
+            self.newest,
+            self.is_quiet && matches!(self.candidates, Candidates::One(_)),
+        )
     }
 }
 
@@ -217,6 +221,16 @@ impl Ledger {
         is_alone
     }
 
+    /// Ends a conditional write that replaced version `expected`; whether no other one has replaced that version too. If one
+    /// has, an update was lost.
+    pub fn end_conditional_write(&self, write: Write, expected: u32) -> bool {
+        let is_first = self
+            .shard(write.key)
+            .is_none_or(|(mut shard, _)| shard.busy.get_mut(&write.key).is_none_or(|busy| busy.replace(expected)));
+        self.end_write(write, Ending::Acknowledged);
+        is_first
+    }
+
     /// What a read that begins now may return; `None` for a key outside of the ledger.
     pub fn begin_read(&self, key: u64) -> Option<Snapshot> {
         let (shard, place) = self.shard(key)?;
@@ -284,7 +298,17 @@ impl Busy {
             clock: 0,
             candidates: vec![current],
             failed: 0,
+            replaced: Vec::new(),
         }
+    }
+
+    fn replace(&mut self, version: u32) -> bool {
+        let is_first = !self.replaced.contains(&version);
+        if self.replaced.len() >= REPLACED_MAX {
+            self.replaced.remove(0);
+        }
+        self.replaced.push(version);
+        is_first
     }
 
     fn fail(&mut self, version: u32) {
@@ -315,11 +339,15 @@ fn snapshot(key: u64, entry: u64, busy: &HashMap<u64, Busy>) -> Snapshot {
         key,
         issued: issued(entry),
         candidates: Candidates::One(entry as u32),
+        newest: entry as u32,
         is_quiet: true,
     };
     if entry & BUSY != 0
         && let Some(busy) = busy.get(&key)
     {
+        let acknowledged = busy.candidates.iter().filter(|c| c.acknowledged.is_some());
+        // There is always one: only a later one ends a candidate that was acknowledged.
+        snapshot.newest = acknowledged.map(|c| c.version).max().unwrap_or_default();
         snapshot.is_quiet = busy.candidates.iter().all(|c| c.acknowledged.is_some());
         snapshot.candidates = if busy.failed > FAILED_MAX {
             Candidates::Any

@@ -1,25 +1,23 @@
 //! Clients that read and write one table.
 //!
-//! Kinds of operation are those of the workload's mix, in its order. Scans of ranges go through a range in parts of
-//! [`SCAN_KEYS`] keys, so that a run that is to end after some time does. Where rows are not in the order of their numbers
-//! (hashed keys) the part of all operations that a range is stands for the same part of the space of hashes. Either way the
-//! ranges of all operations cover the table, rows inserted later included.
+//! Kinds of operation are those of the workload's mix, in its order. Scans of ranges go through a range in parts. Where rows
+//! are not in the order of their numbers (hashed keys) the part of all operations that a range is stands for the same part
+//! of the space of hashes. Either way the ranges of all operations cover the table, rows inserted later included.
 
-use super::judge::ScanJudge;
-use super::ledger::{Ending, Snapshot, Write};
+mod atomic;
+mod scans;
+
+use super::ledger::{Ending, Write};
 use super::prepared::Prepared;
 use super::shape::{Arena, Cells, put_bytes, row_bytes};
 use super::values::{Version, key_hash};
 use crate::activity::{Actor, ActorContext, Step, Verdict};
 use crate::plan::{Operation, Workload};
-use crate::target::{Columns, Connection, Put, Result, Row, Scan, TargetError};
+use crate::target::{Columns, Connection, Put, Result, Row, TargetError};
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
-
-/// Keys that one step of a scan covers.
-const SCAN_KEYS: u64 = 10_000;
 
 /// Names of a workload's kinds of operation.
 pub fn kinds(workload: &Workload) -> Vec<String> {
@@ -286,174 +284,6 @@ impl Client {
         step.rows += written.rows;
         step.bytes += written.bytes;
         Ok(step)
-    }
-
-    async fn increment(&mut self, number: u64) -> Result<Step> {
-        let key = self.key(number);
-        let prepared = Arc::clone(&self.prepared);
-        let (family, _) = prepared.shape.first_column();
-        let before = prepared.counters.as_ref().map(|counters| counters.begin(number));
-        let bytes = (key.len() + size_of::<i64>()) as u64;
-        let table = &prepared.workload.table;
-        let answer = self
-            .connection
-            .increment(table, key.clone(), &family, super::shape::COUNTER, 1)
-            .await?;
-        let mut verdict = Verdict::default();
-        if let (Some(counters), Some(before)) = (&prepared.counters, before) {
-            verdict.checked = 1;
-            if let Err((least, most)) = counters.end(before, answer) {
-                verdict.wrong = 1;
-                let key = key.escape_ascii();
-                verdict.example(|| format!("counter {key}: answered {answer}, must be {least} to {most}"));
-            }
-        }
-        Ok(one_row(bytes, verdict))
-    }
-
-    async fn check_and_put(&mut self, number: u64) -> Result<Step> {
-        let prepared = Arc::clone(&self.prepared);
-        let begun = match &prepared.ledger {
-            Some(ledger) => ledger.begin_write(number).map_err(TargetError::Unsupported)?,
-            None => None,
-        };
-        let (write, before) = begun.unzip();
-        let (newest, is_sure) = before.as_ref().map_or((Some(0), false), Snapshot::newest);
-        let row = self.row_of(number, write);
-        let expected = self.expected(number, &row.key, newest);
-        let (family, qualifier) = prepared.shape.first_column();
-        let bytes = put_bytes(&row.key, &row.cells);
-        let key = row.key.clone();
-        let put = Put {
-            key: row.key,
-            cells: row.cells,
-        };
-        let table = &prepared.workload.table;
-        let done = self
-            .connection
-            .check_and_put(table, &family, qualifier, expected, put)
-            .await;
-        let ending = match done {
-            Ok(true) => Ending::Acknowledged,
-            Ok(false) => Ending::Refused,
-            Err(_) => Ending::Unknown,
-        };
-        let was_alone = self.end_write(write, ending);
-        let mut step = one_row(bytes, Verdict::default());
-        step.verdict.checked = u64::from(prepared.workload.verify);
-        if !done? {
-            step.rows = 0;
-            if is_sure && was_alone && prepared.workload.verify {
-                self.judge_refusal(number, &key, newest, &mut step.verdict).await?;
-            }
-        }
-        Ok(step)
-    }
-
-    /// The value that a conditional write expects.
-    fn expected(&mut self, number: u64, key: &Bytes, newest: Option<u32>) -> Option<Bytes> {
-        let count = newest?;
-        if count == 0
-            && self.prepared.contents.presence(number) != super::contents::Presence::Present
-            && self.prepared.workload.verify
-        {
-            return None;
-        }
-        let version = self.prepared.numbered(count);
-        Some(self.prepared.shape.value(key_hash(key), 0, version, &mut self.arena))
-    }
-
-    /// A conditional write was refused though the row is known to be as expected. Unless another process wrote it, that was
-    /// wrong; the row itself tells.
-    async fn judge_refusal(
-        &mut self,
-        number: u64,
-        key: &Bytes,
-        newest: Option<u32>,
-        verdict: &mut Verdict,
-    ) -> Result<()> {
-        let (_, row, version, found) = self.read(number).await?;
-        verdict.merge(&found);
-        let expected = newest.map(|count| self.prepared.numbered(count));
-        let is_as_expected = match row {
-            Some(_) => version.is_some() && version == expected,
-            None => newest == Some(0),
-        };
-        if is_as_expected && found.is_right() {
-            verdict.wrong += 1;
-            verdict.example(|| {
-                format!(
-                    "row {}: a conditional write whose condition held was refused",
-                    key.escape_ascii()
-                )
-            });
-        }
-        Ok(())
-    }
-
-    async fn short_scan(&mut self, number: u64, rows: u64, rows_per_fetch: Option<u32>) -> Result<Step> {
-        let places = self.prepared.coder.place(number)..self.prepared.coder.places();
-        self.scan(places, Some(rows), rows_per_fetch, 1).await
-    }
-
-    /// Scans the next part of the range that was begun.
-    async fn scan_part(&mut self, index: u64, rows_per_fetch: Option<u32>) -> Result<Step> {
-        let end = self.range.end.max(index + 1).min(index.saturating_add(SCAN_KEYS));
-        let places = self.prepared.scan_place(index)..self.prepared.scan_place(end);
-        self.scan(places, None, rows_per_fetch, (end - index) as u32).await
-    }
-
-    /// The key at a place; empty, which stands for the end of the table, beyond the last one.
-    fn bound(&mut self, place: u128) -> Bytes {
-        let coder = &self.prepared.coder;
-        if place >= coder.places() {
-            return Bytes::new();
-        }
-        self.arena.cut(coder.key_bytes(), |out| coder.write_place(place, out))
-    }
-
-    async fn scan(
-        &mut self,
-        places: Range<u128>,
-        limit: Option<u64>,
-        rows_per_fetch: Option<u32>,
-        operations: u32,
-    ) -> Result<Step> {
-        let prepared = Arc::clone(&self.prepared);
-        if places.is_empty() {
-            // Beyond the end of the table, of which no key can be made.
-            return Ok(Step {
-                operations,
-                ..Step::default()
-            });
-        }
-        let scan = Scan {
-            start: self.bound(places.start),
-            end: self.bound(places.end),
-            limit,
-            rows_per_fetch,
-            columns: self.columns.clone(),
-        };
-        let verify = prepared.workload.verify;
-        let mut judge = ScanJudge::new(&prepared, &scan, places);
-        let (mut rows, mut bytes) = (0u32, 0);
-        let mut each = |row: &Row| {
-            rows = rows.saturating_add(1);
-            bytes += row_bytes(row);
-            if verify {
-                judge.row(row);
-            }
-            ControlFlow::Continue(())
-        };
-        self.connection.scan(&prepared.workload.table, &scan, &mut each).await?;
-        Ok(Step {
-            kind: 0,
-            operations,
-            acknowledged: None,
-            rows,
-            bytes,
-            verdict: if verify { judge.end() } else { Verdict::default() },
-        })
     }
 }
 

@@ -229,7 +229,7 @@ fn a_read_between_two_concurrent_writes_decides_which_was_last() {
 fn a_refused_write_was_never_there() {
     let ledger = Ledger::new(100).unwrap();
     let (write, before) = ledger.begin_write(KEY).unwrap().unwrap();
-    assert_eq!(before.newest(), (Some(0), true));
+    assert_eq!(before.newest(), (0, true));
     assert!(ledger.end_write(write, Ending::Refused));
     let before = ledger.begin_read(KEY).unwrap();
     assert_eq!(ledger.end_read(&before, 1), Finding::Stale);
@@ -276,4 +276,14 @@ fn versions_never_begun_were_never_written() {
     assert_eq!(ledger.end_read(&before, 1), Finding::Right, "begun since");
     assert_eq!(ledger.end_read(&before, 2), Finding::NeverWritten);
     assert!(ledger.end_write(write, Ending::Acknowledged));
+}
+
+#[test]
+fn two_conditional_writes_cannot_replace_the_same_version() {
+    let ledger = Ledger::new(100).unwrap();
+    let begin = || ledger.begin_write(KEY).unwrap().unwrap().0;
+    let (one, two, three) = (begin(), begin(), begin());
+    assert!(ledger.end_conditional_write(one, 0));
+    assert!(ledger.end_conditional_write(two, 1));
+    assert!(!ledger.end_conditional_write(three, 0), "lost update");
 }

@@ -58,11 +58,16 @@ impl Bench {
             ..Run::default()
         };
         self.shared.prepare(&run, 0, workers, &self.written).unwrap();
+        self.client_again(workload)
+    }
+
+    /// Another client of the run that was prepared last.
+    fn client_again(&self, workload: &Workload) -> Box<dyn Actor> {
         let context = ActorContext {
             connection: Arc::clone(&self.fake) as Arc<dyn Connection>,
             shared: Arc::clone(&self.shared),
             worker: 0,
-            workers,
+            workers: 1,
             client: 0,
             clients: 1,
             seed: SEED,
@@ -450,6 +455,28 @@ fn a_table_made_anew_is_not_mistaken_for_the_old_one() {
 }
 
 #[test]
+fn what_others_did_to_a_table_meanwhile_is_not_judged_by_an_old_ledger() {
+    let mut bench = Bench::loaded(20, padded());
+    let half = vec![(Operation::Get, 0.5), (Operation::Put, 0.5)];
+    bench.run_right(&workload(half, 20, KeyOrder::Uniform, padded()), 0..500);
+    // Another process makes the table anew and overwrites little of it, while this one takes no part.
+    bench.fake.clear();
+    bench.written.clear();
+    let own = std::mem::take(&mut bench.shared);
+    bench.run_right(
+        &workload(only(Operation::Put), 20, KeyOrder::Sequential, padded()),
+        0..20,
+    );
+    let few = vec![(Operation::Get, 0.9), (Operation::Put, 0.1)];
+    bench.run_right(&workload(few, 20, KeyOrder::Uniform, padded()), 0..50);
+    bench.shared = own;
+    bench.run_right(
+        &workload(only(Operation::Get), 20, KeyOrder::Sequential, padded()),
+        0..20,
+    );
+}
+
+#[test]
 fn witnesses_judge_nothing() {
     let mut bench = Bench::default();
     for operation in [
@@ -525,4 +552,92 @@ fn operations_beyond_the_table_scan_nothing() {
         assert!(sum.rows <= 30, "{}", sum.rows);
         assert_eq!(sum.operations, 40);
     }
+}
+
+/// Many clients of one process at once, on a table that takes its time.
+fn run_at_once(bench: &Bench, workload: &Workload, clients: u64, each: u64) -> Verdict {
+    bench.fake.slow_down();
+    let clients = (0..clients).map(|client| {
+        let mut actor = bench.client_again(workload);
+        async move {
+            carry_out(actor.as_mut(), client * each..(client + 1) * each)
+                .await
+                .unwrap()
+                .verdict
+        }
+    });
+    let mut sum = Verdict::default();
+    for verdict in block_on(futures::future::join_all(clients)) {
+        sum.merge(&verdict);
+    }
+    sum
+}
+
+fn everything() -> Vec<(Operation, f64)> {
+    vec![
+        (Operation::Get, 0.3),
+        (Operation::Put, 0.2),
+        (Operation::BufferedPut { buffer_bytes: 500 }, 0.1),
+        (Operation::CheckAndPut, 0.1),
+        (Operation::ReadModifyWrite, 0.1),
+        (short_scan(), 0.1),
+        (Operation::Insert, 0.1),
+    ]
+}
+
+#[test]
+fn many_clients_at_once_are_right() {
+    for format in formats() {
+        let mut bench = Bench::loaded(20, format.clone());
+        let order = KeyOrder::Zipf { exponent: 0.99 };
+        let mixed = workload(everything(), 20, order, format.clone());
+        bench.client(&mixed);
+        let verdict = run_at_once(&bench, &mixed, 16, 400);
+        assert!(verdict.is_right(), "{verdict:?}");
+        assert!(verdict.checked > 16 * 200);
+        bench.written.push(Written {
+            workload: mixed,
+            seed: SEED,
+            spans: vec![0..16 * 400],
+            uncertain: vec![],
+        });
+        let check = bench.run_right(&workload(only(scan()), 20, KeyOrder::Sequential, format), 0..20);
+        assert_eq!(u64::from(check.rows), bench.fake.rows());
+        assert_eq!(crate::load::expected_rows(&bench.written), bench.fake.rows());
+    }
+}
+
+#[test]
+fn lies_are_noticed_among_many_clients() {
+    type Count = fn(&Verdict) -> u64;
+    let cases: [(Lie, Count); 4] = [
+        (Lie::StaleEveryNth(50), |v| v.stale),
+        (Lie::LoseEveryNthWrite(50), |v| v.stale + v.missing),
+        (Lie::RefuseEveryNthCondition(5), |v| v.wrong),
+        (Lie::IgnoreConditions, |v| v.wrong),
+    ];
+    for (lie, count) in cases {
+        let bench = Bench::loaded(20, padded());
+        let mixed = workload(everything(), 20, KeyOrder::Uniform, padded());
+        bench.client(&mixed);
+        bench.lie(lie.clone());
+        let verdict = run_at_once(&bench, &mixed, 8, 1_000);
+        assert!(count(&verdict) > 0, "{lie:?}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_torn_row_is_wrong() {
+    let mut bench = Bench::loaded(50, padded());
+    let mixed = workload(
+        vec![(Operation::Get, 0.5), (Operation::Put, 0.5)],
+        50,
+        KeyOrder::Uniform,
+        padded(),
+    );
+    bench.run_right(&mixed, 0..1_000);
+    bench.lie(Lie::TearEveryNth(100));
+    let verdict = bench.run(&mixed, 1_000..2_000).verdict;
+    assert!(verdict.wrong > 0 && verdict.stale == 0, "{verdict:?}");
+    assert!(verdict.examples.iter().any(|text| text.contains("torn")));
 }

@@ -1,5 +1,6 @@
 //! A table in memory that can be told to lie.
 
+use crate::load::random::Stream;
 use crate::target::{Cell, Columns, Connection, Put, Result, Row, Scan, TargetError};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,10 +20,12 @@ pub enum Lie {
     SwapEveryNth(u64),
     AnotherRowEveryNth(u64),
     StaleEveryNth(u64),
+    TearEveryNth(u64),
     LoseEveryNthWrite(u64),
     FailEveryNthWriteDone(u64),
     FailEveryNthWriteUndone(u64),
     RefuseEveryNthCondition(u64),
+    IgnoreConditions,
 }
 
 type Versions = Vec<BTreeMap<(Bytes, Bytes), Bytes>>;
@@ -33,6 +36,8 @@ pub struct Fake {
     pub lie: Mutex<Lie>,
     table: Mutex<BTreeMap<Bytes, Versions>>,
     answers: Mutex<u64>,
+    /// Random numbers of pauses; none without it.
+    pauses: Mutex<Option<Stream>>,
 }
 
 impl Fake {
@@ -53,6 +58,18 @@ impl Fake {
     pub fn forget_newest_version(&self) {
         let mut table = self.table.lock();
         table.values_mut().find(|versions| versions.len() > 1).unwrap().pop();
+    }
+
+    /// From now on every call takes a random while before and after it takes effect.
+    pub fn slow_down(&self) {
+        *self.pauses.lock() = Some(Stream::new(1, 1));
+    }
+
+    async fn pause(&self) {
+        let times = self.pauses.lock().as_mut().map_or(0, |random| random.below(5));
+        for _ in 0..times {
+            tokio::task::yield_now().await;
+        }
     }
 
     fn is_nth(&self, n: u64) -> bool {
@@ -84,6 +101,9 @@ impl Fake {
                 let last = other.last_mut().unwrap();
                 *last = if *last == b'5' { b'6' } else { b'5' };
                 honest.key = other.into();
+            }
+            Lie::TearEveryNth(n) if self.is_nth(n) && versions.len() > 1 => {
+                honest.cells[0].value = row(key, 1).cells[0].value.clone();
             }
             Lie::StaleEveryNth(n) if self.is_nth(n) => return vec![row(key, 1)],
             _ => {}
@@ -126,18 +146,27 @@ fn cells(row: &BTreeMap<(Bytes, Bytes), Bytes>) -> Vec<Cell> {
 #[async_trait]
 impl Connection for Fake {
     async fn put(&self, _table: &str, put: Put) -> Result<()> {
-        self.write(put)
+        self.pause().await;
+        let done = self.write(put);
+        self.pause().await;
+        done
     }
 
     async fn put_many(&self, _table: &str, puts: Vec<Put>) -> Result<()> {
-        puts.into_iter().try_for_each(|put| self.write(put))
+        for put in puts {
+            self.put("", put).await?;
+        }
+        Ok(())
     }
 
     async fn get(&self, _table: &str, key: Bytes, _columns: &Columns) -> Result<Option<Row>> {
-        let table = self.table.lock();
-        Ok(table
-            .get(&key)
-            .and_then(|versions| self.answer(&key, versions).into_iter().next()))
+        self.pause().await;
+        let answer = {
+            let table = self.table.lock();
+            table.get(&key).map(|versions| self.answer(&key, versions))
+        };
+        self.pause().await;
+        Ok(answer.and_then(|rows| rows.into_iter().next()))
     }
 
     async fn scan(
@@ -146,18 +175,21 @@ impl Connection for Fake {
         scan: &Scan,
         sink: &mut (dyn for<'r> FnMut(&'r Row) -> ControlFlow<()> + Send),
     ) -> Result<()> {
-        let table = self.table.lock();
-        let in_range = |key: &Bytes| scan.end.is_empty() || *key < scan.end;
-        let rows = table.range(scan.start.clone()..).take_while(|(key, _)| in_range(key));
-        let mut rows: Vec<Row> = rows
-            .take(scan.limit.unwrap_or(u64::MAX) as usize)
-            .flat_map(|(key, versions)| self.answer(key, versions))
-            .collect();
+        self.pause().await;
+        let mut rows: Vec<Row> = {
+            let table = self.table.lock();
+            let in_range = |key: &Bytes| scan.end.is_empty() || *key < scan.end;
+            let rows = table.range(scan.start.clone()..).take_while(|(key, _)| in_range(key));
+            rows.take(scan.limit.unwrap_or(u64::MAX) as usize)
+                .flat_map(|(key, versions)| self.answer(key, versions))
+                .collect()
+        };
         if let Lie::SwapEveryNth(n) = *self.lie.lock() {
             let swapped: Vec<usize> = (1..rows.len()).filter(|_| self.is_nth(n)).collect();
             swapped.into_iter().for_each(|place| rows.swap(place - 1, place));
         }
         for row in &rows {
+            self.pause().await;
             if sink(row).is_break() {
                 break;
             }
@@ -194,17 +226,19 @@ impl Connection for Fake {
         {
             return Ok(false);
         }
+        self.pause().await;
         let column = (Bytes::from(family.to_owned()), qualifier);
         let found = self
             .table
             .lock()
             .get(&put.key)
             .and_then(|versions| versions.last()?.get(&column).cloned());
-        if found != expected {
-            return Ok(false);
+        let is_met = found == expected || matches!(*self.lie.lock(), Lie::IgnoreConditions);
+        if is_met {
+            self.write(put)?;
         }
-        self.write(put)?;
-        Ok(true)
+        self.pause().await;
+        Ok(is_met)
     }
 
     async fn delete(&self, _table: &str, key: Bytes, _family: Option<&str>, _qualifiers: &[Bytes]) -> Result<()> {
