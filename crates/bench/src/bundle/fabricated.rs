@@ -43,7 +43,59 @@ impl Dice {
 pub fn bundle(factor: f64) -> Bundle {
     let suite = suite();
     let mut dice = Dice(42);
-    let parties = vec![
+    let mut bundle = Bundle {
+        format: FORMAT,
+        tool: "stele-bench 0.1.0 (fabricated test data)".into(),
+        command: [
+            "stele-bench",
+            "run",
+            "fabricated",
+            "--scale",
+            "quick",
+            "--out",
+            "a folder",
+        ]
+        .map(String::from)
+        .into(),
+        started_at: STARTED_AT,
+        machine: [
+            ("processor", "Fabricated Processor 3.0 GHz"),
+            ("cores", "2"),
+            ("memory", "16 GiB"),
+            ("kernel", "Linux 6.1.0"),
+            ("file system", "ext4"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
+        parties: parties(),
+        witnesses: vec![
+            witness("hbase", "get", 95_000.0),
+            witness("hbase", "put", 90_000.0),
+            witness("bigtable", "get", 31_000.0),
+        ],
+        ..Bundle::default()
+    };
+    let mut clock = 5.0;
+    for experiment in &suite.experiments {
+        for repeat in 1..=2 {
+            for party in 0..bundle.parties.len() {
+                for stage in &experiment.stages {
+                    let Stage::Run(run) = stage else { continue };
+                    let outcome = outcome(experiment, run, party, repeat, factor, clock, &mut dice);
+                    clock += outcome.seconds + 2.0;
+                    bundle.runs.push(outcome);
+                }
+            }
+        }
+    }
+    bundle.ended_at = STARTED_AT + clock;
+    bundle.xray = xray(&bundle, &mut dice);
+    bundle.suite = suite;
+    bundle
+}
+
+fn parties() -> Vec<Party> {
+    vec![
         party(
             "stele (fabricated)",
             "bigtable://127.0.0.1:8640/bench",
@@ -76,56 +128,7 @@ pub fn bundle(factor: f64) -> Bundle {
                 ("hbase.hregion.memstore.mslab.enabled", "true"),
             ],
         ),
-    ];
-    let mut bundle = Bundle {
-        format: FORMAT,
-        tool: "stele-bench 0.1.0 (fabricated test data)".into(),
-        command: [
-            "stele-bench",
-            "run",
-            "fabricated",
-            "--scale",
-            "quick",
-            "--out",
-            "a folder",
-        ]
-        .map(String::from)
-        .into(),
-        started_at: STARTED_AT,
-        machine: [
-            ("processor", "Fabricated Processor 3.0 GHz"),
-            ("cores", "2"),
-            ("memory", "16 GiB"),
-            ("kernel", "Linux 6.1.0"),
-            ("file system", "ext4"),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into(),
-        parties,
-        witnesses: vec![
-            witness("hbase", "get", 95_000.0),
-            witness("hbase", "put", 90_000.0),
-            witness("bigtable", "get", 31_000.0),
-        ],
-        ..Bundle::default()
-    };
-    let mut clock = 5.0;
-    for experiment in &suite.experiments {
-        for repeat in 1..=2 {
-            for party in 0..bundle.parties.len() {
-                for stage in &experiment.stages {
-                    let Stage::Run(run) = stage else { continue };
-                    let outcome = outcome(experiment, run, party, repeat, factor, clock, &mut dice);
-                    clock += outcome.seconds + 2.0;
-                    bundle.runs.push(outcome);
-                }
-            }
-        }
-    }
-    bundle.ended_at = STARTED_AT + clock;
-    bundle.xray = xray(&bundle, &mut dice);
-    bundle.suite = suite;
-    bundle
+    ]
 }
 
 fn party(name: &str, url: &str, version: &str, settings: &[(&str, &str)]) -> Party {
@@ -159,48 +162,7 @@ fn witness(protocol: &str, operation: &str, rate: f64) -> Witness {
 }
 
 fn suite() -> Suite {
-    let sizes = ["10000", "1000", "100", "10"];
-    let published = |system: &str, x: &str, value: Option<f64>| Published {
-        system: system.into(),
-        point: Point {
-            series: "random write".into(),
-            x: x.into(),
-        },
-        value,
-        note: if value.is_none() {
-            "concurrent mode failure".into()
-        } else {
-            String::new()
-        },
-    };
-    let writes = Experiment {
-        published: [(188e6, 93.5e6), (183e6, 84e6)]
-            .iter()
-            .zip(sizes)
-            .flat_map(|((hypertable, hbase), x)| {
-                [
-                    published("Hypertable", x, Some(*hypertable)),
-                    published("HBase", x, Some(*hbase)),
-                ]
-            })
-            .chain([
-                published("Hypertable", "100", Some(113e6)),
-                published("HBase", "100", None),
-            ])
-            .chain([
-                published("Hypertable", "10", Some(34e6)),
-                published("HBase", "10", None),
-            ])
-            .collect(),
-        ..experiment(
-            "B01",
-            "Random write by value size",
-            Metric::BytesPerSecond,
-            ("value size", "B", true),
-            &["random write"],
-            &sizes,
-        )
-    };
+    let writes = writes();
     let reads = experiment(
         "B07",
         "Random read by data set",
@@ -265,6 +227,51 @@ fn suite() -> Suite {
         document: "Fabricated test data: nothing on this page was measured".into(),
         scale: 0.001,
         experiments: vec![writes, reads, clients, fetch, load, stale, long, impossible],
+    }
+}
+
+fn writes() -> Experiment {
+    let sizes = ["10000", "1000", "100", "10"];
+    let published = |system: &str, x: &str, value: Option<f64>| Published {
+        system: system.into(),
+        point: Point {
+            series: "random write".into(),
+            x: x.into(),
+        },
+        value,
+        note: if value.is_none() {
+            "concurrent mode failure".into()
+        } else {
+            String::new()
+        },
+    };
+    Experiment {
+        published: [(188e6, 93.5e6), (183e6, 84e6)]
+            .iter()
+            .zip(sizes)
+            .flat_map(|((hypertable, hbase), x)| {
+                [
+                    published("Hypertable", x, Some(*hypertable)),
+                    published("HBase", x, Some(*hbase)),
+                ]
+            })
+            .chain([
+                published("Hypertable", "100", Some(113e6)),
+                published("HBase", "100", None),
+            ])
+            .chain([
+                published("Hypertable", "10", Some(34e6)),
+                published("HBase", "10", None),
+            ])
+            .collect(),
+        ..experiment(
+            "B01",
+            "Random write by value size",
+            Metric::BytesPerSecond,
+            ("value size", "B", true),
+            &["random write"],
+            &sizes,
+        )
     }
 }
 

@@ -16,6 +16,9 @@ const ZOOM_MICROS: f64 = 20_000.0;
 /// Most points of a line over time; longer runs are averaged.
 const MOMENTS_MAX: usize = 400;
 
+/// Events told of with one chart; all are in the bundle.
+const EVENTS_MAX: usize = 12;
+
 /// Throughput over time of runs in which something happened, or that took longer than a minute.
 pub fn over_time(results: &Results<'_>) -> Markup {
     let worth = |run: &RunOutcome| run.seconds > 60.0 || !run.events.is_empty();
@@ -27,6 +30,7 @@ pub fn over_time(results: &Results<'_>) -> Markup {
     html! {
         @if !rows.is_empty() {
             h3 { "Over time" }
+            p.note { "Dashed: numbered events. Short marks at the foot: pauses of the target's garbage collector." }
             div.charts {
                 @for row in &rows { @for (party, cell) in row.cells.iter().enumerate() { @for run in cell.runs.iter().filter(|run| worth(run)) {
                     @if let Some(chart) = time_chart(results, &[(party, run)], false) {
@@ -55,7 +59,11 @@ fn happened(run: &RunOutcome) -> Markup {
         @if let Some(drift) = metric::drift(run) {
             "; last quarter against first: " b { (format!("{:+.1}", drift * 100.0)) (number::SPACE) "%" }
         }
-        @for event in &run.events { "; at " (number::seconds(event.at)) ": " (event.text) }
+        @for (index, event) in run.events.iter().take(EVENTS_MAX).enumerate() {
+            @if index == 0 { br; } @else { "; " }
+            "(" (index + 1) ") at " (number::seconds(event.at)) " " (event.text)
+        }
+        @if run.events.len() > EVENTS_MAX { "; and " (run.events.len() - EVENTS_MAX) " more events" }
     }
 }
 
@@ -271,7 +279,7 @@ fn time_chart(results: &Results<'_>, runs: &[(usize, &RunOutcome)], small: bool)
     };
     let events = single
         .iter()
-        .flat_map(|(_, run)| &run.events)
+        .flat_map(|(_, run)| run.events.iter().take(EVENTS_MAX))
         .map(|event| (event.at, event.text.clone()));
     let pauses = single.iter().flat_map(|(party, run)| {
         let start = run.started_at - results.bundle.started_at;

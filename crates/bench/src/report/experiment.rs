@@ -4,7 +4,7 @@ use super::chart::bars::{Bar, Bars};
 use super::chart::lines::{Axis, Line, Lines, Point};
 use super::results::{Results, Row};
 use super::{distribution, metric, number, published, resources, table};
-use crate::plan::Experiment;
+use crate::plan::{Experiment, Metric};
 use maud::{Markup, html};
 
 /// The experiment's section.
@@ -55,6 +55,7 @@ fn charts(results: &Results<'_>) -> Markup {
                         b { (if name.is_empty() { experiment.title.as_str() } else { name }) }
                         ": " (meaning.name)
                         (if meaning.more_is_better { ", more is better" } else { ", less is better" })
+                        (marks(results, rows))
                     }
                     @match chart(results, name, rows) {
                         Some(chart) => (chart),
@@ -63,6 +64,21 @@ fn charts(results: &Results<'_>) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// What the marks of runs that did not pass mean, if there are any.
+fn marks(results: &Results<'_>, rows: &[&Row<'_>]) -> &'static str {
+    let bad = || {
+        rows.iter()
+            .flat_map(|row| &row.cells)
+            .filter(|cell| cell.problem().is_some())
+    };
+    let valued = bad().any(|cell| cell.value(results.experiment.metric).is_some());
+    match (valued, bad().next().is_some()) {
+        (true, _) if results.experiment.metric == Metric::StalePercent => "; hollow: failed for it",
+        (false, true) => "; ✕: failed or skipped",
+        _ => "",
     }
 }
 

@@ -108,6 +108,10 @@ fn standings(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
 
 fn standing(results: &[Results<'_>], party: usize, name: &str, first: &str) -> Markup {
     let mut counts = [0usize; 3];
+    let once = results
+        .iter()
+        .flat_map(|results| &results.bundle.runs)
+        .all(|run| run.repeat <= 1);
     for results in results {
         for row in results.rows.iter().filter(|row| row.run.point.is_some()) {
             let (Some(cell), Some(base)) = (row.cells.get(party), row.cells.first()) else {
@@ -123,7 +127,9 @@ fn standing(results: &[Results<'_>], party: usize, name: &str, first: &str) -> M
     }
     let [better, worse, even] = counts;
     html! {
-        p { b { (name) } " against " b { (first) } ": better at " (better) ", worse at " (worse) ", within the spread of repeats at " (even) " of " (better + worse + even) " points that both completed." }
+        p { b { (name) } " against " b { (first) } ": better at " (better) ", worse at " (worse) ", within the spread of repeats at " (even) " of " (better + worse + even) " points that both completed."
+            @if once { " Each was run once, so how much is chance is not known." }
+        }
     }
 }
 

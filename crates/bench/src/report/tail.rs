@@ -34,6 +34,7 @@ fn list(bundle: &Bundle) -> Vec<Method> {
         .collect();
     let mut all = load(bundle, &runs);
     all.extend(judgement(bundle, &runs));
+    all.extend(comparison(bundle));
     all
 }
 
@@ -119,16 +120,7 @@ fn judgement(bundle: &Bundle, runs: &[&Run]) -> Vec<Method> {
         .map(|run| run.verdict.checked)
         .fold(0, u64::saturating_add);
     let counted = bundle.runs.iter().filter(|run| run.expected_rows.is_some()).count();
-    let repeats = bundle.runs.iter().map(|run| run.repeat).max().unwrap_or(0);
-    let parties = bundle.parties.len();
     let xray = bundle.xray.processes.len();
-    let published: usize = bundle
-        .suite
-        .experiments
-        .iter()
-        .map(|experiment| experiment.published.len())
-        .sum();
-    let long = bundle.runs.iter().filter(|run| run.seconds > 60.0).count();
     let skew = bundle.runs.iter().filter(|run| run.skew.is_some()).count();
     vec![
         (
@@ -162,6 +154,21 @@ fn judgement(bundle: &Bundle, runs: &[&Run]) -> Vec<Method> {
             xray > 0,
             format!("{} samples", super::number::count(xray as u64)),
         ),
+    ]
+}
+
+/// How systems and executions are compared.
+fn comparison(bundle: &Bundle) -> Vec<Method> {
+    let parties = bundle.parties.len();
+    let repeats = bundle.runs.iter().map(|run| run.repeat).max().unwrap_or(0);
+    let published: usize = bundle
+        .suite
+        .experiments
+        .iter()
+        .map(|experiment| experiment.published.len())
+        .sum();
+    let long = bundle.runs.iter().filter(|run| run.seconds > 60.0).count();
+    vec![
         (
             "Systems in turns on the same machine, from an empty state",
             parties > 1,

@@ -73,7 +73,7 @@ pub struct Lines<'a> {
     pub markers: bool,
     /// Fixed horizontal ticks with labels, instead of round numbers.
     pub ticks: Option<Vec<(f64, String)>>,
-    /// Moments to be marked, with texts.
+    /// Moments to be marked, with texts; numbered from one, for the caption to explain.
     pub events: Vec<(f64, String)>,
     /// Moments of short marks at the foot of the plot, with the party that they belong to.
     pub pauses: Vec<(f64, usize, String)>,
@@ -120,7 +120,7 @@ impl Lines<'_> {
             html! {
                 (vertical_axis(&frame, &y, self.y.name, self.y.unit))
                 (horizontal_axis(&frame, &self.x_labels(&x, &xs), self.x.name, self.x.unit))
-                @for (at, words) in &self.events { (event(&frame, x.at(*at), words)) }
+                @for (index, (at, words)) in self.events.iter().enumerate() { (event(&frame, index + 1, x.at(*at), words)) }
                 @for (at, party, words) in &self.pauses {
                     line x1=(px(x.at(*at))) x2=(px(x.at(*at))) y1=(px(frame.y1() - 7.0)) y2=(px(frame.y1())) class={ (colour(*party)) " pause" } {
                         title { (words) }
@@ -142,9 +142,9 @@ impl Lines<'_> {
         let top = if self.events.is_empty() { 26.0 } else { 42.0 };
         if self.small {
             Frame {
-                width: 380.0,
-                height: 210.0,
-                left: 46.0,
+                width: 276.0,
+                height: 186.0,
+                left: 40.0,
                 right,
                 top,
                 bottom: 42.0,
@@ -263,15 +263,14 @@ fn tick_label(tick: f64) -> String {
     }
 }
 
-fn event(frame: &Frame, x: f64, words: &str) -> Markup {
-    let (anchor, room) = if x > (frame.x0() + frame.x1()) / 2.0 {
-        ("end", x - 20.0)
-    } else {
-        ("start", frame.width - x)
-    };
+/// A moment: its number, which the caption explains, and its words when pointed at.
+fn event(frame: &Frame, number: usize, x: f64, words: &str) -> Markup {
     html! {
-        (line(x, frame.y0() - 8.0, x, frame.y1(), "event"))
-        (text(x, frame.y0() - 11.0, anchor, "tick", &fit(words, room.min(280.0))))
+        g {
+            title { (words) }
+            (line(x, frame.y0() - 4.0, x, frame.y1(), "event"))
+            (text(x, frame.y0() - 7.0, "middle", "tick", &number.to_string()))
+        }
     }
 }
 

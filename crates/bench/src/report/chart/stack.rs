@@ -1,7 +1,7 @@
 //! Amounts stacked over time: who used the processors.
 
 use super::scale::Scale;
-use super::{Frame, colour, fit, horizontal_axis, px, spread_apart, text, vertical_axis};
+use super::{Frame, colour, fit, horizontal_axis, px, text, vertical_axis};
 use maud::{Markup, html};
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub struct Layer {
     pub values: Vec<f64>,
 }
 
-/// Layers over `times` (seconds, ascending); nothing if there are fewer than two moments or all is zero.
+/// Layers over `times` (seconds, ascending), named at the right from the top one down; nothing if there are fewer than two moments or all is zero.
 pub fn draw(title: &str, y: (&str, &str), times: &[f64], layers: &[Layer]) -> Option<Markup> {
     let sums = sums(times.len(), layers);
     let high = sums
@@ -48,20 +48,6 @@ pub fn draw(title: &str, y: (&str, &str), times: &[f64], layers: &[Layer]) -> Op
         .into_iter()
         .map(|tick| (x.at(tick), super::scale::label(tick, step)))
         .collect();
-    let middle = |index: usize| {
-        let at = |row: &[f64]| row.last().copied().unwrap_or_default();
-        let (low, high) = (
-            sums.get(index).map_or(0.0, |row| at(row)),
-            sums.get(index + 1).map_or(0.0, |row| at(row)),
-        );
-        scale.at((low + high) / 2.0)
-    };
-    let names = spread_apart(
-        (0..layers.len()).map(|index| (middle(index), index)).collect(),
-        13.0,
-        frame.y0(),
-        frame.y1(),
-    );
     Some(frame.svg(
         title,
         html! {
@@ -72,10 +58,8 @@ pub fn draw(title: &str, y: (&str, &str), times: &[f64], layers: &[Layer]) -> Op
                     path d=(outline(times, low, high, unit, &x, &scale)) class={ (colour(layer.colour)) " area" } { title { (layer.name) } }
                 }
             }
-            @for (at, index) in names {
-                @if let Some(layer) = layers.get(index) {
-                    (text(frame.x1() + 6.0, at + 4.0, "start", &format!("name {}", colour(layer.colour)), &fit(&layer.name, 160.0)))
-                }
+            @for (index, layer) in layers.iter().rev().enumerate() {
+                (text(frame.x1() + 6.0, frame.y0() + 4.0 + 15.0 * index as f64, "start", &format!("name {}", colour(layer.colour)), &fit(&layer.name, 160.0)))
             }
         },
     ))
