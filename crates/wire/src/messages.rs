@@ -11,15 +11,19 @@ pub mod admin;
 pub mod basic;
 pub mod client;
 pub mod master;
+pub mod multi;
 pub mod registry;
 pub mod rpc;
+pub mod scan;
 
 pub use admin::*;
 pub use basic::*;
 pub use client::*;
 pub use master::*;
+pub use multi::*;
 pub use registry::*;
 pub use rpc::*;
+pub use scan::*;
 
 use crate::WireError;
 use bytes::Bytes;

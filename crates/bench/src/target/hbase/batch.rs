@@ -28,8 +28,8 @@ const REQUEST_BYTES: usize = 2 << 20;
 /// Requests of a batch that a server gets at a time: HBase's `hbase.client.max.perserver.tasks`.
 const LANES: usize = 2;
 
-/// Rows of one request: small rows make long messages around few bytes.
-const REQUEST_ROWS_MAX: usize = 10_000;
+/// Rows of one request: HBase logs a warning for each batch of more, and small rows would make such batches.
+const REQUEST_ROWS_MAX: usize = 5000;
 
 const MULTI: Method = Method::named("Multi");
 

@@ -15,14 +15,16 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use stele_wire::frame::{self, CellBlock, Response};
+use stele_wire::frame::{self, CellBlock};
 use stele_wire::messages::{ConnectionHeader, KEY_VALUE_CODEC, RequestHeader, UserInformation, VersionInfo};
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use task::Task;
 use tokio::net::TcpStream;
+
+mod task;
 
 /// How exactly deadlines are kept: they are for servers that have stopped answering, not for measuring.
 const TICK: Duration = Duration::from_millis(100);
@@ -33,23 +35,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests are gathered in buffers of this size; larger ones have a buffer of their own.
 const GATHER_BYTES: usize = 64 << 10;
 
-/// Written buffers kept for later requests: two batches under way and one being filled.
-const SPARES_MAX: usize = 3;
-
-/// Largest buffer kept; a rare giant need not stay.
-const SPARE_BYTES_MAX: usize = 8 << 20;
-
 /// Bytes that may wait to be sent. A few hundred clients with two batches of 2 MiB each need that; more is a mistake.
 const UNSENT_BYTES_MAX: usize = 1 << 30;
-
-/// Room for each read: hundreds of point reads, a tenth of a scan's answer.
-const READ_BYTES: usize = 256 << 10;
-
-/// Below this much room, another buffer is taken before reading.
-const READ_BYTES_MIN: usize = 32 << 10;
-
-/// Largest answer: a scan's is 2 MiB unless one row is larger, which HBase allows.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// The version that the driver claims, since servers answer old clients differently: the one that it was written for.
 const CLIENT_VERSION: (u32, u32, &str) = (2, 6, "2.6.4");
@@ -124,12 +111,7 @@ impl Socket {
             state: Mutex::new(state),
         });
         tokio::spawn(count_ticks(Arc::downgrade(&shared)));
-        let mut task = Task {
-            stream,
-            incoming: BytesMut::new(),
-            writing: None,
-            written: 0,
-        };
+        let mut task = Task::new(stream);
         let its = shared.clone();
         tokio::spawn(async move {
             let failure = poll_fn(|cx| task.run(&its, cx)).await;
@@ -312,117 +294,5 @@ impl Drop for Call<'_> {
         if !self.over {
             self.shared.state.lock().slots.abandon(self.id);
         }
-    }
-}
-
-/// The task that sends and receives.
-struct Task {
-    stream: TcpStream,
-    incoming: BytesMut,
-    /// The buffer being sent, and how much of it has been.
-    writing: Option<BytesMut>,
-    written: usize,
-}
-
-impl Task {
-    /// Sends and receives until neither is possible; ready only when the socket is dead.
-    fn run(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<Failure> {
-        {
-            let mut state = shared.state.lock();
-            if let Some(dead) = &state.dead {
-                return Poll::Ready(dead.clone());
-            }
-            state.task = Some(cx.waker().clone());
-        }
-        if let Err(failure) = self.send(shared, cx) {
-            return Poll::Ready(failure);
-        }
-        match self.receive(shared, cx) {
-            Err(failure) => Poll::Ready(failure),
-            Ok(()) => Poll::Pending,
-        }
-    }
-
-    fn send(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Result<(), Failure> {
-        loop {
-            if self.writing.is_none() {
-                let mut state = shared.state.lock();
-                self.writing = state.unsent.pop_front();
-                let taken = self.writing.as_ref().map_or(0, BytesMut::len);
-                state.unsent_bytes -= taken;
-                self.written = 0;
-            }
-            let Some(buffer) = &self.writing else { return Ok(()) };
-            let rest = buffer.get(self.written..).unwrap_or_default();
-            match Pin::new(&mut self.stream).poll_write(cx, rest) {
-                Poll::Pending => return Ok(()),
-                Poll::Ready(Err(e)) => return Err(shared.lost(&e.to_string())),
-                Poll::Ready(Ok(0)) => return Err(shared.lost("the connection takes no more")),
-                Poll::Ready(Ok(n)) => self.written += n,
-            }
-            if self.written == buffer.len() {
-                self.keep_spare(shared);
-            }
-        }
-    }
-
-    /// Keeps the buffer that has been sent for requests to come.
-    fn keep_spare(&mut self, shared: &Shared) {
-        let Some(mut buffer) = self.writing.take() else { return };
-        buffer.clear();
-        let mut state = shared.state.lock();
-        if state.spares.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
-            state.spares.push(buffer);
-        }
-    }
-
-    fn receive(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Result<(), Failure> {
-        loop {
-            self.make_room()?;
-            let read = pin!(self.stream.read_buf(&mut self.incoming)).poll(cx);
-            match read {
-                Poll::Pending => return Ok(()),
-                Poll::Ready(Err(e)) => return Err(shared.lost(&e.to_string())),
-                Poll::Ready(Ok(0)) => return Err(shared.lost("closed by the server")),
-                Poll::Ready(Ok(_)) => self.hand_out(shared)?,
-            }
-        }
-    }
-
-    /// Makes room for a read: for the rest of a large answer step by step, so that a length alone allocates little.
-    fn make_room(&mut self) -> Result<(), Failure> {
-        let have = self.incoming.len();
-        let frame = frame::frame_bytes(&self.incoming, ANSWER_BYTES_MAX)?.unwrap_or_default();
-        let missing = frame.saturating_sub(have);
-        if self.incoming.capacity() - have < READ_BYTES_MIN.max(missing.min(READ_BYTES)) {
-            let step = missing.min(have.max(4 << 20));
-            self.incoming.reserve(step.max(READ_BYTES));
-        }
-        Ok(())
-    }
-
-    /// Gives all whole answers to their callers.
-    fn hand_out(&mut self, shared: &Shared) -> Result<(), Failure> {
-        let mut state = shared.state.lock();
-        while let Some(frame) = frame::take_frame(&mut self.incoming, ANSWER_BYTES_MAX)? {
-            let response = frame::decode_response(frame)?;
-            // Ids of calls are positive in Java; others mark an answer to the whole connection.
-            let id = response.header.call_id.unwrap_or_default();
-            if id == 0 || i32::try_from(id).is_err() {
-                return Err(refusal(shared, &response));
-            }
-            if let Some(waker) = state.slots.answer(id, response) {
-                waker.wake();
-            }
-        }
-        Ok(())
-    }
-}
-
-/// An answer that is for the whole connection: the server does not want it.
-fn refusal(shared: &Shared, response: &Response) -> Failure {
-    match &response.header.exception {
-        Some(e) => shared.lost(&Failure::exception(e).to_string()),
-        None => shared.lost("an answer to no call"),
     }
 }

@@ -1,0 +1,85 @@
+//! `ClientService.Multi`: many reads and changes in one request. Cells of changes travel in the request's cell block.
+
+use super::basic::{NameBytesPair, RegionSpecifier};
+use super::client::{Condition, Get, MutationProto, RowResult};
+
+/// One read or change among many.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Action {
+    /// Repeated in its result.
+    #[prost(uint32, optional, tag = "1")]
+    pub index: Option<u32>,
+    /// A change.
+    #[prost(message, optional, tag = "2")]
+    pub mutation: Option<MutationProto>,
+    /// A read.
+    #[prost(message, optional, tag = "3")]
+    pub get: Option<Get>,
+}
+
+/// Actions on one region.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegionAction {
+    /// The region.
+    #[prost(message, required, tag = "1")]
+    pub region: RegionSpecifier,
+    /// All or none, and all of one row.
+    #[prost(bool, optional, tag = "2")]
+    pub atomic: Option<bool>,
+    /// The actions.
+    #[prost(message, repeated, tag = "3")]
+    pub action: Vec<Action>,
+    /// What must hold first.
+    #[prost(message, optional, tag = "4")]
+    pub condition: Option<Condition>,
+}
+
+/// Argument of `Multi`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MultiRequest {
+    /// Actions by region.
+    #[prost(message, repeated, tag = "1")]
+    pub region_action: Vec<RegionAction>,
+    /// Names the client, for its nonces.
+    #[prost(uint64, optional, tag = "2")]
+    pub nonce_group: Option<u64>,
+}
+
+/// What came of one action: a result, or an exception.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ResultOrException {
+    /// The action's.
+    #[prost(uint32, optional, tag = "1")]
+    pub index: Option<u32>,
+    /// Cells of a read; empty for a change that was carried out.
+    #[prost(message, optional, tag = "2")]
+    pub result: Option<RowResult>,
+    /// Class and text of the exception.
+    #[prost(message, optional, tag = "3")]
+    pub exception: Option<NameBytesPair>,
+}
+
+/// What came of a [`RegionAction`], in the order of the request.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RegionActionResult {
+    /// One for each action, in any order, unless `exception` is set.
+    #[prost(message, repeated, tag = "1")]
+    pub result_or_exception: Vec<ResultOrException>,
+    /// Why none of the actions was carried out.
+    #[prost(message, optional, tag = "2")]
+    pub exception: Option<NameBytesPair>,
+    /// Of an atomic or conditional action: whether it was carried out.
+    #[prost(bool, optional, tag = "3")]
+    pub processed: Option<bool>,
+}
+
+/// Answer of `Multi`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct MultiResponse {
+    /// In the order of the request.
+    #[prost(message, repeated, tag = "1")]
+    pub region_action_result: Vec<RegionActionResult>,
+    /// As servers answer old clients.
+    #[prost(bool, optional, tag = "2")]
+    pub processed: Option<bool>,
+}

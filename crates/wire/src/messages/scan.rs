@@ -1,0 +1,140 @@
+//! `ClientService.Scan`: ranges of rows, by scanners that the server keeps open between requests.
+
+use super::basic::{NameBytesPair, RegionSpecifier, TimeRange};
+use super::client::{Column, Filter};
+use bytes::Bytes;
+
+/// How a scan reads files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum ReadType {
+    /// As the server thinks best.
+    Default = 0,
+    /// In long runs.
+    Stream = 1,
+    /// By position.
+    Pread = 2,
+}
+
+/// A range of rows to read.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Scan {
+    /// Columns; all when empty.
+    #[prost(message, repeated, tag = "1")]
+    pub column: Vec<Column>,
+    /// Attributes that change how it is carried out.
+    #[prost(message, repeated, tag = "2")]
+    pub attribute: Vec<NameBytesPair>,
+    /// First row; of a reversed scan the last in the table's order. Empty for the end of the table it starts from.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub start_row: Option<Bytes>,
+    /// Where it stops; empty for the other end of the table.
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub stop_row: Option<Bytes>,
+    /// Cells that pass it.
+    #[prost(message, optional, tag = "5")]
+    pub filter: Option<Filter>,
+    /// Cells of these times.
+    #[prost(message, optional, tag = "6")]
+    pub time_range: Option<TimeRange>,
+    /// Newest versions of each column; one when absent.
+    #[prost(uint32, optional, tag = "7")]
+    pub max_versions: Option<u32>,
+    /// Whether blocks read are kept in the cache; true when absent.
+    #[prost(bool, optional, tag = "8")]
+    pub cache_blocks: Option<bool>,
+    /// Most cells of a result.
+    #[prost(uint32, optional, tag = "9")]
+    pub batch_size: Option<u32>,
+    /// Bytes after which a response ends.
+    #[prost(uint64, optional, tag = "10")]
+    pub max_result_size: Option<u64>,
+    /// Backwards.
+    #[prost(bool, optional, tag = "15")]
+    pub reversed: Option<bool>,
+    /// Rows of each response.
+    #[prost(uint32, optional, tag = "17")]
+    pub caching: Option<u32>,
+    /// Whether the user wants pieces of rows.
+    #[prost(bool, optional, tag = "18")]
+    pub allow_partial_results: Option<bool>,
+    /// Of a scan that goes on in the middle of a row: what it saw.
+    #[prost(uint64, optional, tag = "20")]
+    pub mvcc_read_point: Option<u64>,
+    /// Whether `start_row` itself is wanted; true when absent.
+    #[prost(bool, optional, tag = "21")]
+    pub include_start_row: Option<bool>,
+    /// Whether `stop_row` itself is wanted; false when absent.
+    #[prost(bool, optional, tag = "22")]
+    pub include_stop_row: Option<bool>,
+    /// How files are read.
+    #[prost(enumeration = "ReadType", optional, tag = "23")]
+    pub read_type: Option<i32>,
+}
+
+/// Argument of `Scan`: opens a scanner (`scan` is set), asks it for more, or closes it (`scanner_id` is set).
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ScanRequest {
+    /// Region, when it is opened.
+    #[prost(message, optional, tag = "1")]
+    pub region: Option<RegionSpecifier>,
+    /// What to read, when it is opened.
+    #[prost(message, optional, tag = "2")]
+    pub scan: Option<Scan>,
+    /// Which scanner, once it is open.
+    #[prost(uint64, optional, tag = "3")]
+    pub scanner_id: Option<u64>,
+    /// Most rows of the response; none on opening: no rows yet.
+    #[prost(uint32, optional, tag = "4")]
+    pub number_of_rows: Option<u32>,
+    /// Closes it.
+    #[prost(bool, optional, tag = "5")]
+    pub close_scanner: Option<bool>,
+    /// 0 for the first request after opening, then one more each time.
+    #[prost(uint64, optional, tag = "6")]
+    pub next_call_seq: Option<u64>,
+    /// Whether a row may be cut in pieces.
+    #[prost(bool, optional, tag = "7")]
+    pub client_handles_partials: Option<bool>,
+    /// Whether there may be responses without rows.
+    #[prost(bool, optional, tag = "8")]
+    pub client_handles_heartbeats: Option<bool>,
+    /// Extends the scanner's lease and does nothing else.
+    #[prost(bool, optional, tag = "10")]
+    pub renew: Option<bool>,
+    /// Rows after which the server closes the scanner by itself; zero for never.
+    #[prost(uint32, optional, tag = "11")]
+    pub limit_of_rows: Option<u32>,
+}
+
+/// Answer of `Scan`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ScanResponse {
+    /// Cells of the block that belong to each result.
+    #[prost(uint32, repeated, packed = "false", tag = "1")]
+    pub cells_per_result: Vec<u32>,
+    /// The scanner.
+    #[prost(uint64, optional, tag = "2")]
+    pub scanner_id: Option<u64>,
+    /// False when the whole scan is over.
+    #[prost(bool, optional, tag = "3")]
+    pub more_results: Option<bool>,
+    /// Lease of the scanner in ms.
+    #[prost(uint32, optional, tag = "4")]
+    pub ttl: Option<u32>,
+    /// Whether rows may lag behind.
+    #[prost(bool, optional, tag = "6")]
+    pub stale: Option<bool>,
+    /// For each result, whether its row goes on in the next one.
+    #[prost(bool, repeated, packed = "false", tag = "7")]
+    pub partial_flag_per_result: Vec<bool>,
+    /// False when the region is finished; the scanner is closed then.
+    #[prost(bool, optional, tag = "8")]
+    pub more_results_in_region: Option<bool>,
+    /// Says only that the server is still looking.
+    #[prost(bool, optional, tag = "9")]
+    pub heartbeat_message: Option<bool>,
+    /// What the scan sees.
+    #[prost(uint64, optional, tag = "11")]
+    pub mvcc_read_point: Option<u64>,
+}
