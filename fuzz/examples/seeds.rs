@@ -16,16 +16,16 @@ use stele_sstable::frame::{self, Handle};
 use stele_sstable::index::IndexBlock;
 use stele_tablet::batch::BatchBuilder;
 use stele_tablet::{Batch, FileRef, Manifest, manifest};
+use stele_types::{
+    CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo,
+    TableId, TabletId, TimeUnit, Timestamp,
+};
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::messages::{
     ConnectionHeader, GetRequest, RegionInfo, RegionSpecifier, RequestHeader, ResponseHeader,
     ScanResponse,
 };
 use stele_wire::{frame as hbase_frame, meta};
-use stele_types::{
-    CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo,
-    TableId, TabletId, TimeUnit, Timestamp,
-};
 
 /// Seeds by target.
 type Seeds = BTreeMap<&'static str, Vec<Vec<u8>>>;

@@ -17,7 +17,9 @@ fuzz_target!(|bytes: &[u8]| {
         write(&cell, &mut again);
         cells.push(cell);
     }
-    let written_all = cells.iter().all(|c| c.row.len() <= ROW_BYTES_MAX && c.family.len() <= 127);
+    let written_all = cells
+        .iter()
+        .all(|c| c.row.len() <= ROW_BYTES_MAX && c.family.len() <= 127);
     if written_all {
         assert!(bytes.starts_with(&again));
     }

@@ -34,30 +34,38 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn request(frame: &Bytes) {
-    let Ok(mut request) = frame::decode_request(frame.clone()) else { return };
+    let Ok(mut request) = frame::decode_request(frame.clone()) else {
+        return;
+    };
     message(&request.message);
     let header = request.header.clone();
     let mut out = BytesMut::new();
     frame::encode_request(&mut out, header, &Raw(request.message.clone()), &request.cells).expect("it fits");
-    let again = frame::take_frame(&mut out, out.len()).expect("of that length").expect("whole");
+    let length = out.len();
+    let again = frame::take_frame(&mut out, length)
+        .expect("of that length")
+        .expect("whole");
     // What the encoder decides by itself.
     request.header.request_param = Some(true);
     let cells = request.cells.len() as u32;
-    request.header.cell_block_meta =
-        (cells > 0).then_some(messages::CellBlockMeta { length: Some(cells) });
+    request.header.cell_block_meta = (cells > 0).then_some(messages::CellBlockMeta { length: Some(cells) });
     assert_eq!(frame::decode_request(again), Ok(request));
 }
 
 fn response(frame: &Bytes) {
-    let Ok(mut response) = frame::decode_response(frame.clone()) else { return };
+    let Ok(mut response) = frame::decode_response(frame.clone()) else {
+        return;
+    };
     let message = Raw(response.message.clone());
     let message = response.header.exception.is_none().then_some(&message);
     let mut out = BytesMut::new();
     frame::encode_response(&mut out, response.header.clone(), message, &response.cells).expect("it fits");
-    let again = frame::take_frame(&mut out, out.len()).expect("of that length").expect("whole");
+    let length = out.len();
+    let again = frame::take_frame(&mut out, length)
+        .expect("of that length")
+        .expect("whole");
     let cells = response.cells.len() as u32;
-    response.header.cell_block_meta =
-        (cells > 0).then_some(messages::CellBlockMeta { length: Some(cells) });
+    response.header.cell_block_meta = (cells > 0).then_some(messages::CellBlockMeta { length: Some(cells) });
     assert_eq!(frame::decode_response(again), Ok(response));
 }
 
