@@ -299,6 +299,28 @@ mod tests {
     }
 
     #[test]
+    fn ranges_that_meet_are_no_difference() {
+        let run = |seconds: f64| RunOutcome {
+            seconds,
+            ..RunOutcome::default()
+        };
+        let runs = [5.0, 15.0, 10.0, 20.0, 16.0].map(run);
+        let [a, b, c, d, e] = &runs;
+        let cell = |runs: &[&'_ RunOutcome]| {
+            advantage(
+                &Cell { runs: vec![c, d] },
+                &Cell { runs: runs.to_vec() },
+                Metric::Seconds,
+            )
+            .unwrap()
+            .1
+        };
+        assert_eq!(cell(&[a, b]), Standing::Even);
+        assert_eq!(cell(&[e, d]), Standing::Even);
+        assert_eq!(cell(&[a]), Standing::Worse);
+    }
+
+    #[test]
     fn zero_is_better_or_worse_without_a_ratio() {
         let cell = |stale: u64| {
             let mut run = RunOutcome::default();
