@@ -1,5 +1,6 @@
 //! The HBase driver against a real HBase, named by `STELE_BENCH_HBASE=hbase://host:port`. Says so and does nothing
-//! without it: the servers are too large to be part of every test run.
+//! without it: the servers are too large to be part of every test run. `STELE_BENCH_HBASE_JARS`, a class path, also compares
+//! what is read with what the client of HBase itself reads.
 
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -299,4 +300,83 @@ async fn it_says_what_it_is() {
             "{name}"
         );
     }
+}
+
+/// What [`RowDigest.java`](hbase_live/RowDigest.java) prints of the same range.
+async fn digest(connection: &dyn Connection, table: &str, start: &'static str, end: &'static str) -> String {
+    let (mut rows, mut cells, mut crc) = (0, 0, flate2::Crc::new());
+    let mut sink = |row: &Row| {
+        rows += 1;
+        for cell in &row.cells {
+            cells += 1;
+            for part in [
+                &row.key,
+                &cell.family,
+                &cell.qualifier,
+                &cell.timestamp.to_be_bytes()[..],
+                &cell.value,
+            ] {
+                crc.update(part);
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    let columns = Columns {
+        versions: 2,
+        ..Columns::default()
+    };
+    let scan = Scan {
+        start: start.into(),
+        end: end.into(),
+        columns,
+        ..Scan::default()
+    };
+    connection.scan(table, &scan, &mut sink).await.expect("the scan ends");
+    format!("{rows} rows, {cells} cells, {:x}", crc.sum())
+}
+
+#[tokio::test]
+async fn hbases_own_client_reads_the_same() {
+    let Some(target) = target().await else { return };
+    let Ok(jars) = std::env::var("STELE_BENCH_HBASE_JARS") else {
+        println!("skipped: STELE_BENCH_HBASE_JARS is no class path with HBase's client");
+        return;
+    };
+    let url = std::env::var("STELE_BENCH_HBASE").unwrap_or_default();
+    let address = url
+        .trim_start_matches("hbase://")
+        .split(['?', '/'])
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    let table = table(&*target, "java", &["k04000", "k11111"]).await;
+    let c = target.connect().await.expect("connected");
+    // Rows of different sizes, with one to five cells of no to a few thousand bytes, and every seventh one twice.
+    let row = |i: u32, turn: u32| {
+        let value = |q: u32| format!("{turn}-{i}-").repeat((i * 31 + q * 17) as usize % 400);
+        let cells: Vec<_> = (0..=i % 5)
+            .map(|q| (["f", "g"][q as usize % 2], format!("q{q}"), value(q)))
+            .collect();
+        let cells: Vec<_> = cells.iter().map(|(f, q, v)| (*f, q.as_str(), v.as_str())).collect();
+        put(&format!("k{i:05}"), &cells)
+    };
+    c.put_many(&table, (0..20_000).map(|i| row(i, 1)).collect())
+        .await
+        .expect("written");
+    target.flush_table(&table).await.expect("flushed");
+    c.put_many(&table, (0..20_000).step_by(7).map(|i| row(i, 2)).collect())
+        .await
+        .expect("written");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hbase_live/RowDigest.java");
+    for (start, end) in [("", ""), ("k03999", "k11112"), ("k19990", "")] {
+        let mut java = std::process::Command::new("java");
+        java.args(["-cp", &jars, program, &address, &table, start, end]);
+        let output = java.output().expect("java is there");
+        let theirs = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let ours = digest(&*c, &table, start, end).await;
+        println!("{start:?} to {end:?}: {ours}");
+        assert_eq!(ours, theirs, "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(digest(&*c, &table, "", "").await.starts_with("20000 rows, "));
+    target.drop_table(&table).await.expect("dropped");
 }
