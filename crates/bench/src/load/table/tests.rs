@@ -2,6 +2,7 @@
 #![allow(clippy::single_range_in_vec_init, reason = "one span is a list of one")]
 
 mod fake;
+mod lying;
 
 use super::*;
 use crate::load::{Shared, Written};
@@ -101,7 +102,10 @@ impl Bench {
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(future)
 }
 
