@@ -176,7 +176,7 @@ fn load_time(sizing: &Sizing) -> Experiment {
     .metric(Metric::Seconds)
     .differs("The document does not say how many users its single node held: 10,000, its smallest number elsewhere.");
     for ((series, label, bytes), figures) in IMAGES.into_iter().zip(LOAD_SECONDS) {
-        let spec = spec(if sizing.quick { 100 } else { users(sizing, bytes) }, FRIENDS, bytes);
+        let spec = spec(users(sizing, bytes), FRIENDS, bytes);
         for threads in THREADS {
             create(&mut recipe, &spec);
             let label = format!("load-{label}-{threads}");

@@ -49,6 +49,12 @@ impl Dataset {
         self
     }
 
+    /// Bytes of a row's values, at most.
+    pub fn row_bytes(&self) -> u64 {
+        let each = self.values.bytes_max.unwrap_or(self.values.bytes);
+        u64::from(each) * u64::from(self.values.columns.max(self.values.families).max(1))
+    }
+
     /// One kind of operation on it.
     pub fn only(&self, operation: Operation, order: KeyOrder) -> Workload {
         self.mix(vec![(operation, 1.0)], order)

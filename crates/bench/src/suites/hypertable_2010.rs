@@ -201,12 +201,10 @@ fn writes(recipe: Recipe<'_>, test: &str, order: KeyOrder, figures: &SizeFigures
             padded(KEY_DIGITS),
             sizing.random(*bytes),
         );
-        let put = Operation::BufferedPut {
-            buffer_bytes: sizing.buffer_bytes(),
-        };
+        let put = sizing.buffered_put(data.row_bytes());
         let run = Measure::table(
             data.only(put, order),
-            sizing.clients(WRITERS),
+            sizing.writers(WRITERS),
             sizing.operations_or(rows, 0.9),
         );
         recipe.create(&data);

@@ -68,12 +68,10 @@ fn random_write(sizing: &Sizing) -> Experiment {
         };
         let data =
             Dataset::new("random-write", space, padded(KEY_DIGITS), sizing.text(bytes)).compressed(Compression::Snappy);
-        let put = Operation::BufferedPut {
-            buffer_bytes: sizing.buffer_bytes(),
-        };
+        let put = sizing.buffered_put(data.row_bytes());
         let run = Measure::table(
             data.only(put, KeyOrder::Uniform),
-            sizing.clients(WRITERS),
+            sizing.writers(WRITERS),
             sizing.operations_or(keys, 1.2),
         );
         let x = bytes.to_string();

@@ -150,12 +150,10 @@ impl<'a> Recipe<'a> {
 
     /// As [`Self::load`]; for tables whose check follows further writes.
     pub fn load_unchecked(&mut self, data: &Dataset, label: &str, clients: u32) {
-        let put = Operation::BufferedPut {
-            buffer_bytes: self.sizing.buffer_bytes(),
-        };
+        let put = self.sizing.buffered_put(data.row_bytes());
         let load = Measure::table(
             data.only(put, KeyOrder::Sequential),
-            self.sizing.clients(clients),
+            self.sizing.writers(clients),
             Stop::Operations(data.records),
         );
         self.push(label, Role::Load, None, load, None);

@@ -4,14 +4,20 @@
 //! because they are what the experiment is about. Quick has counts of its own and ends runs by time.
 
 use super::SuiteOptions;
-use crate::plan::{Disruption, OpenLoop, Stop, ValueSource, Values};
+use crate::plan::{Disruption, OpenLoop, Operation, Stop, ValueSource, Values};
 
 /// Client write buffer of the documents' loads: 12 MB for both systems.
 pub(super) const BUFFER_BYTES: u64 = 12_000_000;
 
-/// Buffer of quick loads. A run of one second would end before clients had filled 12 MB each: at 24 clients and 20 MB/s,
-/// the first full buffer would be sent after 14 s.
-const QUICK_BUFFER_BYTES: u64 = 256 * 1024;
+/// Rows in the buffer of quick writes, within [`QUICK_BUFFER_BYTES`]. A run of a second would be over before its clients had
+/// filled 12 MB each: 24 of them, writing 10 bytes at 200,000 rows/s, need 70 s. What is not sent does not count.
+const QUICK_BUFFER_ROWS: u64 = 1_000;
+
+/// Bounds of the buffer of quick writes.
+const QUICK_BUFFER_BYTES: std::ops::RangeInclusive<u64> = 32 * 1024..=256 * 1024;
+
+/// Clients of quick buffered writes: so many that the buffers being filled are a small part of what a run writes.
+const QUICK_WRITERS_MAX: u32 = 8;
 
 /// Clients of quick runs, unless their number is the experiment. More of them only queue on two cores.
 const QUICK_CLIENTS_MAX: u32 = 64;
@@ -95,9 +101,25 @@ impl Sizing {
         }
     }
 
-    /// Client write buffer.
-    pub fn buffer_bytes(&self) -> u64 {
-        if self.quick { QUICK_BUFFER_BYTES } else { BUFFER_BYTES }
+    /// Clients that write through buffers.
+    pub fn writers(&self, document: u32) -> u32 {
+        if self.quick {
+            document.min(QUICK_WRITERS_MAX)
+        } else {
+            document
+        }
+    }
+
+    /// A write of rows of so many bytes through a client's buffer.
+    pub fn buffered_put(&self, row_bytes: u64) -> Operation {
+        let (least, most) = (*QUICK_BUFFER_BYTES.start(), *QUICK_BUFFER_BYTES.end());
+        Operation::BufferedPut {
+            buffer_bytes: if self.quick {
+                (QUICK_BUFFER_ROWS * row_bytes).clamp(least, most)
+            } else {
+                BUFFER_BYTES
+            },
+        }
     }
 
     /// Rest after a flush.
@@ -166,9 +188,9 @@ impl Sizing {
         if self.quick {
             return Some(format!(
                 "Quick size: runs of about a second on small tables, at most {QUICK_CLIENTS_MAX} clients unless their \
-                 number is the experiment, write buffers of {} KiB instead of 12 MB. All data fits in memory, so the \
-                 document's ratio of data to memory is not kept.",
-                QUICK_BUFFER_BYTES / 1024
+                 number is the experiment, at most {QUICK_WRITERS_MAX} of them writing through buffers, and those of 32 to 256 \
+                 KiB instead of 12 MB. All data fits in memory, so the \
+                 document's ratio of data to memory is not kept."
             ));
         }
         (self.scale != 1.0).then(|| format!("Volume and number of operations are {} of the document's.", self.scale))

@@ -334,6 +334,36 @@ fn the_social_network_takes_every_specification() {
     }
 }
 
+/// What is in clients' buffers when time is up was never sent: a run of small rows could end before the first flush.
+#[test]
+fn quick_timed_writes_send_most_of_what_they_buffer() {
+    let mut seen = 0;
+    for (name, run) in names().into_iter().flat_map(|name| {
+        let suite = quick(name);
+        let all: Vec<Run> = suite.experiments.iter().flat_map(runs).cloned().collect();
+        all.into_iter().map(move |run| (name, run))
+    }) {
+        let (Stop::Seconds(seconds), Some(workload)) = (run.stop, table(&run)) else {
+            continue;
+        };
+        for (operation, _) in &workload.mix {
+            let Operation::BufferedPut { buffer_bytes } = operation else {
+                continue;
+            };
+            seen += 1;
+            let row = f64::from(workload.values.bytes) * f64::from(workload.values.columns) + 10.0;
+            let buffered = f64::from(run.clients) * *buffer_bytes as f64 / row;
+            let written = seconds * (30e6 / row).min(50_000.0);
+            assert!(
+                buffered * 2.0 < written,
+                "{name}/{}: {buffered:.0} of {written:.0} rows",
+                run.label
+            );
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}
+
 #[test]
 fn a_quick_suite_fits_its_time() {
     for name in names() {

@@ -52,15 +52,14 @@ fn load(sizing: &Sizing) -> Experiment {
     )
     .names("client");
     let data = dataset(sizing, "ycsb-load");
-    let buffered = Operation::BufferedPut {
-        buffer_bytes: sizing.buffer_bytes(),
-    };
-    for (x, operation) in [("unbuffered", Operation::Put), ("buffered", buffered)] {
-        let run = Measure::table(
-            data.only(operation, KeyOrder::Sequential),
-            sizing.clients(THREADS),
-            sizing.operations_or(ROWS, 1.5),
-        );
+    let buffered = sizing.buffered_put(data.row_bytes());
+    let ways = [
+        ("unbuffered", Operation::Put, sizing.clients(THREADS)),
+        ("buffered", buffered, sizing.writers(THREADS)),
+    ];
+    for (x, operation, clients) in ways {
+        let stop = sizing.operations_or(ROWS, 1.5);
+        let run = Measure::table(data.only(operation, KeyOrder::Sequential), clients, stop);
         recipe.create(&data);
         recipe.measure(x, "load", x, run);
         recipe.check(&data, &format!("{x}-check"));
