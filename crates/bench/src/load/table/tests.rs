@@ -365,6 +365,26 @@ fn a_condition_that_held_must_not_be_refused() {
 }
 
 #[test]
+fn rows_are_missed_among_others_that_may_or_may_not_be_there() {
+    for format in formats() {
+        let mut bench = Bench::loaded(300, format.clone());
+        let insert = workload(only(Operation::Insert), 300, KeyOrder::Sequential, format.clone());
+        bench.run_right(&insert, 0..300);
+        let inserts = bench.written.last_mut().unwrap();
+        inserts.uncertain = std::mem::take(&mut inserts.spans);
+        let coder = crate::load::keys::KeyCoder::new(&format).unwrap();
+        let dropped: Vec<u64> = (0..40)
+            .map(|n| coder.number(&bench.fake.drop_nth_row(3 * n)).unwrap())
+            .collect();
+        let loaded = dropped.iter().filter(|&&number| number < 300).count() as u64;
+        let verdict = bench
+            .run(&workload(only(scan()), 300, KeyOrder::Sequential, format), 0..300)
+            .verdict;
+        assert_eq!((verdict.missing, verdict.unexpected), (loaded, 0));
+    }
+}
+
+#[test]
 fn rows_that_nobody_wrote_are_unexpected() {
     let mut bench = Bench::loaded(50, padded());
     // The same rows, in a table of which only half was to be loaded.

@@ -49,10 +49,12 @@ impl Fake {
         self.table.lock().clear();
     }
 
-    pub fn drop_nth_row(&self, n: usize) {
+    /// The key of the row that was dropped.
+    pub fn drop_nth_row(&self, n: usize) -> Bytes {
         let mut table = self.table.lock();
         let key = table.keys().nth(n).cloned().unwrap();
         table.remove(&key);
+        key
     }
 
     pub fn forget_newest_version(&self) {
