@@ -25,6 +25,7 @@ pub struct Ranges {
     arrived: Notify,
     finished: AtomicBool,
     hungry: AtomicU32,
+    idle: Notify,
     ask: mpsc::UnboundedSender<()>,
 }
 
@@ -37,6 +38,7 @@ impl Ranges {
             arrived: Notify::new(),
             finished: AtomicBool::new(false),
             hungry: AtomicU32::new(0),
+            idle: Notify::new(),
             ask,
         }
     }
@@ -58,6 +60,11 @@ impl Ranges {
         self.hungry.swap(0, Ordering::AcqRel)
     }
 
+    /// Returns when a client has found nothing to do: the end may be near, and the dispatcher should hear of it.
+    pub async fn idle(&self) {
+        self.idle.notified().await;
+    }
+
     async fn next(&self) -> Option<Range<u64>> {
         loop {
             // Registered before looking, so that what arrives in between is not missed.
@@ -71,6 +78,7 @@ impl Ranges {
                 let _ = self.ask.send(());
                 return Some(range);
             }
+            self.idle.notify_one();
             arrived.await;
         }
     }
@@ -148,7 +156,7 @@ pub async fn run(shared: Loop, mut actor: Box<dyn Actor>) -> Result<(), GaveUp> 
                 recorder.failure(error.to_string(), from, now);
             }
         }
-        recorder.span(range.start..next, failed);
+        recorder.span(range.start..next, failed, now);
     }
     Ok(())
 }

@@ -72,12 +72,22 @@ pub struct Report {
     pub done: Vec<Range<u64>>,
     /// Spans in which something failed: nobody knows what of them took effect.
     pub uncertain: Vec<Range<u64>>,
+    /// When the last of these spans ended, seconds after the run's start.
+    pub last_span_at: Option<f64>,
     /// Increment of the statistics.
     pub increment: WorkerOutcome,
     /// Increment of what was found in answers.
     pub verdict: Verdict,
     /// Seconds that ended.
     pub seconds: Vec<SecondReport>,
+}
+
+/// The later of two moments that may not have come.
+pub fn later(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.max(other)),
+        (moment, None) | (None, moment) => moment,
+    }
 }
 
 /// One second of one worker.

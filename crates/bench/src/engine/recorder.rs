@@ -32,6 +32,7 @@ pub struct Recorder {
     uncertain: Vec<Range<u64>>,
     busy: Duration,
     send_lag: Option<Histogram<u64>>,
+    last_span: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub struct Taken {
     pub busy: Duration,
     /// How late the generator sent.
     pub send_lag: EncodedHistogram,
+    /// When the last span ended, seconds after the run's start.
+    pub last_span_at: Option<f64>,
 }
 
 impl Recorder {
@@ -87,6 +90,7 @@ impl Recorder {
             uncertain: Vec::new(),
             busy: Duration::ZERO,
             send_lag: open_loop.then(|| histogram(3)),
+            last_span: None,
         }
     }
 
@@ -153,7 +157,8 @@ impl Recorder {
     }
 
     /// A span is over.
-    pub fn span(&mut self, span: Range<u64>, failed: bool) {
+    pub fn span(&mut self, span: Range<u64>, failed: bool, now: Instant) {
+        self.last_span = Some(now);
         if failed {
             self.uncertain.push(span)
         } else {
@@ -189,6 +194,10 @@ impl Recorder {
             uncertain: std::mem::take(&mut self.uncertain),
             busy: std::mem::take(&mut self.busy),
             send_lag,
+            last_span_at: self
+                .last_span
+                .take()
+                .map(|at| at.saturating_duration_since(self.start).as_secs_f64()),
         }
     }
 

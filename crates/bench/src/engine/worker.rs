@@ -27,6 +27,8 @@ use tokio::task::LocalSet;
 
 /// How often a worker reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Between a client's having nothing to do and the report that says so.
+const IDLE_GATHERING: Duration = Duration::from_millis(5);
 /// A run without a time limit ends when the dispatcher says so; its window must end somewhere.
 const LONGEST_RUN: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -300,6 +302,7 @@ impl Worker {
             run,
             worker: start.worker,
             recorders: recorders.clone(),
+            ranges: active.ranges.clone(),
             retries: active.retries.clone(),
             retries_reported: 0,
             cpu: CpuWatch::new(from, deadline),
@@ -480,6 +483,7 @@ struct Reporter {
     worker: u32,
     place: String,
     recorders: Vec<Arc<Mutex<Recorder>>>,
+    ranges: Arc<Ranges>,
     retries: Arc<AtomicU64>,
     retries_reported: u64,
     cpu: CpuWatch,
@@ -494,6 +498,13 @@ impl Reporter {
         loop {
             tokio::select! {
                 _ = every.tick() => {
+                    if self.report(false).await.is_err() {
+                        return;
+                    }
+                }
+                () = self.ranges.idle() => {
+                    // Others will be idle in a moment too: one report for all of them.
+                    tokio::time::sleep(IDLE_GATHERING).await;
                     if self.report(false).await.is_err() {
                         return;
                     }
@@ -534,6 +545,7 @@ impl Reporter {
             totals.add(&taken.kinds, &taken.send_lag);
             client_seconds += taken.busy.as_secs_f64();
             report.verdict.merge(&taken.verdict);
+            report.last_span_at = frames::later(report.last_span_at, taken.last_span_at);
             report.done.extend(taken.done);
             report.uncertain.extend(taken.uncertain);
             report.seconds.extend(taken.seconds);

@@ -2,7 +2,7 @@
 
 use super::{Dispatcher, Happening, SILENCE_MAX, STANDSTILL_MAX};
 use crate::activity::Verdict;
-use crate::engine::frames::{FromDispatcher, FromWorker, Report, Start};
+use crate::engine::frames::{self, FromDispatcher, FromWorker, Report, Start};
 use crate::engine::ranges::RangeBook;
 use crate::engine::recorder::{Totals, histogram};
 use crate::load::Written;
@@ -78,7 +78,8 @@ struct UnderWay<'a> {
     book: RangeBook,
     slots: BTreeMap<u32, Slot>,
     began: Option<Instant>,
-    ended: Option<Instant>,
+    /// When the last span ended, seconds after the start, by the clock of the worker that did it.
+    last_span_at: Option<f64>,
     finishing: bool,
     moved: Instant,
     outcome: RunOutcome,
@@ -116,7 +117,7 @@ impl<'a> UnderWay<'a> {
             book: RangeBook::new(run),
             slots: BTreeMap::new(),
             began: None,
-            ended: None,
+            last_span_at: None,
             finishing: false,
             moved: Instant::now(),
             outcome,
@@ -275,7 +276,6 @@ impl<'a> UnderWay<'a> {
                 self.report(slot, *report);
                 if self.book.is_done() && !self.finishing {
                     self.finishing = true;
-                    self.ended = Some(Instant::now());
                     self.cpu_after = Some(observer.server_cpu());
                     self.tell_all(dispatcher, || FromDispatcher::Finish { run: self.number })
                         .await;
@@ -338,7 +338,6 @@ impl<'a> UnderWay<'a> {
             if self.book.is_done() {
                 // No operation at all.
                 self.finishing = true;
-                self.ended = self.began;
                 self.tell_all(dispatcher, || FromDispatcher::Finish { run }).await;
             }
         }
@@ -370,6 +369,7 @@ impl<'a> UnderWay<'a> {
 
     fn report(&mut self, slot: u32, report: Report) {
         self.moved_on(&report);
+        self.last_span_at = frames::later(self.last_span_at, report.last_span_at);
         for span in report.done {
             self.book.finish(slot, span);
         }
@@ -532,11 +532,7 @@ impl<'a> UnderWay<'a> {
         self.outcome.seconds = match (run.stop, self.began) {
             (_, None) => 0.0,
             (Stop::Seconds(seconds), _) => seconds.min(self.elapsed()),
-            (Stop::Operations(_), Some(began)) => self
-                .ended
-                .unwrap_or_else(Instant::now)
-                .saturating_duration_since(began)
-                .as_secs_f64(),
+            (Stop::Operations(_), Some(_)) => self.last_span_at.unwrap_or_else(|| self.elapsed()),
         };
         (self.outcome.kinds, _) = self.totals.finish();
         self.outcome.workers = self
