@@ -103,6 +103,12 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_the_one_that_hbase_gave() {
+        let name = name(&region("bench-hbase-live-again", "c", 1_795_235_367_096));
+        assert_eq!(name, "bench-hbase-live-again,c,1795235367096.43fe562af038b0a5df6ab12bd6cdbfda.");
+    }
+
+    #[test]
     fn the_region_of_meta_has_no_hash() {
         let name = name(&region(META_TABLE, "", 1));
         assert_eq!(name, META_REGION);

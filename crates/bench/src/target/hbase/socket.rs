@@ -112,10 +112,10 @@ impl Socket {
         });
         tokio::spawn(count_ticks(Arc::downgrade(&shared)));
         let mut task = Task::new(stream);
-        let its = shared.clone();
+        let last = LastWord(shared.clone());
         tokio::spawn(async move {
-            let failure = poll_fn(|cx| task.run(&its, cx)).await;
-            its.die(&failure);
+            let failure = poll_fn(|cx| task.run(&last.0, cx)).await;
+            last.0.die(&failure);
         });
         Ok(Self { shared })
     }
@@ -181,6 +181,15 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.shared.die(&self.shared.lost("closed by its owner"));
+    }
+}
+
+/// Held by the socket's task: whichever way that ends, nobody waits any longer.
+struct LastWord(Arc<Shared>);
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        self.0.die(&self.0.lost("the runtime that it was made on has ended"));
     }
 }
 

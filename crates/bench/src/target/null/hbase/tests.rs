@@ -1,6 +1,6 @@
 //! The echo server under the usual driver: every operation is answered, and by as much as was asked for.
 
-use crate::target::{Columns, Put, Row, Scan, TableSpec, Target};
+use crate::target::{Columns, Connection, Put, Row, Scan, TableSpec, Target};
 use bytes::Bytes;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
@@ -89,4 +89,23 @@ async fn many_clients_share_the_connection() {
     });
     futures::future::join_all(clients).await;
     assert_eq!(c.retries(), 0);
+}
+
+#[test]
+fn a_connection_outlives_its_runtime() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let get = async |c: &Arc<dyn Connection>| c.get(TABLE, "a".into(), &Columns::default()).await.unwrap().is_some();
+    let first = runtime();
+    let c = first.block_on(async {
+        let c = target(10).await.connect().await.unwrap();
+        assert!(get(&c).await);
+        c
+    });
+    drop(first);
+    assert!(runtime().block_on(get(&c)));
 }
