@@ -79,9 +79,11 @@ fn made(factor: f64) -> Bundle {
         .into(),
         parties: parties(),
         witnesses: vec![
-            witness("hbase", "get", 95_000.0),
-            witness("hbase", "put", 90_000.0),
-            witness("bigtable", "get", 31_000.0),
+            witness("hbase", "get, 1 client", 9_000.0),
+            witness("hbase", "get, 16 clients", 95_000.0),
+            witness("hbase", "put, 16 clients", 90_000.0),
+            witness("hbase", "scan of 1,000 rows, 4 clients", 900_000.0),
+            witness("bigtable", "get, 16 clients", 31_000.0),
         ],
         ..Bundle::default()
     };

@@ -173,10 +173,13 @@ fn ratios(bundle: &Bundle, results: &[Results<'_>]) -> Vec<dots::Row> {
 /// The generator's own cost, and the runs that it may have limited.
 fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
     let mut limited = Vec::new();
+    let mut covered = 0usize;
     for results in results {
         for row in &results.rows {
             for (cell, party) in row.cells.iter().zip(&bundle.parties) {
-                if let Some(share) = cell.generator_use(bundle).filter(|share| share * WITNESS_FACTOR > 1.0) {
+                let share = cell.generator_use(bundle);
+                covered += usize::from(share.is_some());
+                if let Some(share) = share.filter(|share| share * WITNESS_FACTOR > 1.0) {
                     let name = row.name(results.experiment);
                     limited.push(format!(
                         "{} {name} on {} ({:.0} %)",
@@ -201,8 +204,10 @@ fn generator(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
                     td { (number::short(witness.generator_micros)) } td { (number::millis(witness.p50_micros as f64)) }
                 } } }
             }
-            @if limited.is_empty() {
-                p { "In no run with a witness did the generator do more than two thirds of what it can." }
+            @if covered == 0 {
+                p.bad { "No run consists of operations that all have a witness: whether the generator was the limit is not known." }
+            } @else if limited.is_empty() {
+                p { "In none of the " (covered) " results with witnesses for all operations did the generator do more than two thirds of what it can." }
             } @else {
                 p.bad { "† The generator did more than two thirds of what it can, and may have been the limit, in: " (limited.join("; ")) "." }
             }

@@ -154,7 +154,7 @@ fn a_generator_that_was_the_limit_is_named() {
         .witnesses
         .iter_mut()
         .for_each(|witness| witness.operations_per_second = 1e9);
-    assert!(page_of(&bundle).contains("In no run with a witness"));
+    assert!(page_of(&bundle).contains("In none of the"));
     bundle
         .witnesses
         .iter_mut()
