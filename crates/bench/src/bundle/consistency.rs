@@ -5,7 +5,7 @@
 use super::{Bundle, Problem};
 use crate::outcome::histogram::{DIGITS, merge_kinds};
 use crate::outcome::{Ending, KindOutcome, RunOutcome};
-use crate::plan::Stage;
+use crate::plan::{Role, Stage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Adds every disagreement within `bundle` to `problems`.
@@ -163,10 +163,13 @@ fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
     let mut outcomes: BTreeMap<(&str, &str), BTreeSet<usize>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for run in &bundle.runs {
-        outcomes
-            .entry((&run.experiment, &run.label))
-            .or_default()
-            .insert(run.party);
+        // Warming up is not part of the suite.
+        if run.role != Role::Warm {
+            outcomes
+                .entry((&run.experiment, &run.label))
+                .or_default()
+                .insert(run.party);
+        }
         if !seen.insert((&run.experiment, &run.label, run.party, run.repeat)) {
             problems.push(Problem::new(place(bundle, run), "there twice"));
         }
@@ -179,6 +182,9 @@ fn check_coverage(bundle: &Bundle, problems: &mut Vec<Problem>) {
     {
         for stage in &experiment.stages {
             let Stage::Run(run) = stage else { continue };
+            if run.role == Role::Warm {
+                continue;
+            }
             let parties = outcomes
                 .remove(&(experiment.id.as_str(), run.label.as_str()))
                 .unwrap_or_default();

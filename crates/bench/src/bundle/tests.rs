@@ -111,6 +111,17 @@ fn figures_that_do_not_fit_are_found_though_sums_were_made_anew() {
 }
 
 #[test]
+fn warming_up_need_not_be_in_the_suite() {
+    let mut bundle = small();
+    let mut warm = bundle.runs[0].clone();
+    (warm.experiment, warm.role) = ("warm-up".into(), crate::plan::Role::Warm);
+    bundle.runs.push(warm);
+    let mut problems = Vec::new();
+    consistency::check(&bundle, &mut problems);
+    assert_eq!(problems, []);
+}
+
+#[test]
 fn a_strange_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis.tex"), "years of work").unwrap();

@@ -46,7 +46,7 @@ pub fn section(bundles: &[Bundle]) -> Markup {
     html! {
         section {
             h2 { "Changes against the first bundle" }
-            ol { @for bundle in bundles { li { (bundle.tool) ", " (bundle.suite.name) " at scale " (bundle.suite.scale) ", " (number::date(bundle.started_at)) } } }
+            ol { @for bundle in bundles { li { (bundle.tool) ", " (bundle.suite.name) " at scale " (super::head::scale(bundle.suite.scale)) ", " (number::date(bundle.started_at)) } } }
             p.note {
                 "Ratios are turned so that more than 1 is better, with the range that the repeats of both allow. Marked: changes of more than "
                 (CHANGE_MIN * 100.0) (SPACE) "% whose ranges do not include 1."

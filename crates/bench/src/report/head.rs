@@ -7,7 +7,6 @@ use super::results::{Results, Standing, WITNESS_FACTOR, advantage};
 use crate::bundle::{Bundle, differences};
 use crate::outcome::Ending;
 use maud::{Markup, html};
-use std::collections::BTreeMap;
 
 /// Title, date, command.
 pub fn title(bundle: &Bundle) -> Markup {
@@ -16,12 +15,21 @@ pub fn title(bundle: &Bundle) -> Markup {
         header {
             h1 { (if suite.document.is_empty() { "Benchmark report" } else { &suite.document }) }
             p.sub {
-                "Suite " b { (suite.name) } " at scale " (suite.scale) ", " (number::date(bundle.started_at))
+                "Suite " b { (suite.name) } " at scale " (scale(suite.scale)) ", " (number::date(bundle.started_at))
                 @if bundle.ended_at > bundle.started_at { ", " (number::seconds(bundle.ended_at - bundle.started_at)) }
                 ", by " (bundle.tool)
             }
             @if bundle.ended_at <= bundle.started_at { p.bad { "The bench did not end: this is what it had." } }
         }
+    }
+}
+
+/// A suite's scale; quick suites have none.
+pub fn scale(scale: f64) -> String {
+    if scale > 0.0 {
+        scale.to_string()
+    } else {
+        "quick".to_owned()
     }
 }
 
@@ -62,13 +70,14 @@ pub fn verdict(bundle: &Bundle, results: &[Results<'_>]) -> Markup {
 
 /// Runs with their causes; repeats and runs with the same cause together.
 fn causes(title: &str, bundle: &Bundle, cause: impl Fn(&Ending) -> Option<String>) -> Markup {
-    let mut grouped: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
+    let mut grouped: Vec<((usize, String), Vec<String>)> = Vec::new();
     for run in &bundle.runs {
         if let Some(cause) = cause(&run.ending) {
             let name = format!("{} {}", run.experiment, run.label);
-            let runs = grouped.entry((run.party, cause)).or_default();
-            if !runs.contains(&name) {
-                runs.push(name);
+            match grouped.iter_mut().find(|(key, _)| *key == (run.party, cause.clone())) {
+                Some((_, runs)) if runs.contains(&name) => {}
+                Some((_, runs)) => runs.push(name),
+                None => grouped.push(((run.party, cause), vec![name])),
             }
         }
     }
