@@ -19,6 +19,7 @@ mod head;
 pub mod metric;
 pub mod number;
 mod published;
+mod rating;
 mod resources;
 pub mod results;
 mod table;

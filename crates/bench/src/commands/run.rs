@@ -226,23 +226,15 @@ fn hiring(arguments: &Arguments) -> Result<Hiring> {
 
 /// All processes on this machine that take part.
 fn watched(rivals: &[Rival], dispatcher: &Dispatcher) -> Vec<Watched> {
-    let mut watched = Vec::new();
-    for rival in rivals {
-        for process in &rival.party.processes {
-            let name = if process.name == rival.party.name {
-                process.name.clone()
-            } else {
-                format!("{} {}", rival.party.name, process.name)
-            };
-            watched.push(Watched {
-                name,
-                ..process.clone()
-            });
-        }
-    }
-    for (index, pid) in dispatcher.local_pids().into_iter().enumerate() {
+    let mut watched: Vec<Watched> = rivals.iter().flat_map(|r| r.party.processes.clone()).collect();
+    for (index, pid) in (1..).zip(dispatcher.local_pids()) {
+        let name = if index == 1 {
+            "generator".to_owned()
+        } else {
+            format!("generator {index}")
+        };
         watched.push(Watched {
-            name: format!("generator {index}"),
+            name,
             pid,
             gc_log: None,
         });

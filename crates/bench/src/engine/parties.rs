@@ -73,8 +73,13 @@ async fn open(text: &str) -> Result<Rival> {
     }
     let name = url.parameter("name").map(str::to_owned).filter(|n| !n.is_empty());
     let from_file = Some(file.name).filter(|n| !n.is_empty());
+    let name = name.or(from_file).unwrap_or_else(|| target.name().to_owned());
+    // One name for each process of all parties.
+    for process in processes.iter_mut().filter(|p| p.name != name) {
+        process.name = format!("{name} {}", process.name);
+    }
     let party = Party {
-        name: name.or(from_file).unwrap_or_else(|| target.name().to_owned()),
+        name,
         version: file.version,
         url: text.to_owned(),
         processes,

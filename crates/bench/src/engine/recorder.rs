@@ -4,17 +4,15 @@
 
 use crate::activity::{Step, Verdict};
 use crate::engine::frames::SecondReport;
+use crate::outcome::histogram::{self, MICROS_MAX, MICROS_MIN};
 use crate::outcome::{EncodedHistogram, FAILURE_TEXTS_MAX, KindOutcome};
 use hdrhistogram::Histogram;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Largest latency told apart: one hour. Anything above counts as that much.
-pub const MICROS_MAX: u64 = 3_600_000_000;
-
-/// An empty latency histogram with so many significant digits.
-pub fn histogram(digits: u8) -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MICROS_MAX, digits).expect("the bounds are constants")
+/// An empty histogram of one second, which needs less precision than a run, and is sent for every second.
+pub fn histogram_of_second() -> Histogram<u64> {
+    Histogram::new_with_bounds(MICROS_MIN, MICROS_MAX, 2).expect("the bounds are constants")
 }
 
 /// What one thread's clients did since the last report.
@@ -82,14 +80,14 @@ impl Recorder {
                     index: first_second,
                     ..SecondReport::default()
                 },
-                histogram: histogram(2),
+                histogram: histogram_of_second(),
             },
             seconds: Vec::new(),
             verdict: Verdict::default(),
             done: Vec::new(),
             uncertain: Vec::new(),
             busy: Duration::ZERO,
-            send_lag: open_loop.then(|| histogram(3)),
+            send_lag: open_loop.then(histogram::new),
             last_span: None,
         }
     }
@@ -207,9 +205,7 @@ impl Recorder {
         if ended.operations == 0 && ended.failures == 0 {
             return;
         }
-        if !self.second.histogram.is_empty() {
-            ended.histogram = EncodedHistogram::encode(&self.second.histogram);
-        }
+        ended.histogram = EncodedHistogram::encode(&self.second.histogram);
         self.second.histogram.reset();
         self.seconds.push(ended);
     }
@@ -222,15 +218,13 @@ impl KindRecorder {
                 name: name.to_owned(),
                 ..KindOutcome::default()
             },
-            histogram: histogram(3),
+            histogram: histogram::new(),
         }
     }
 
     fn finish(self) -> KindOutcome {
         let mut outcome = self.outcome;
-        if !self.histogram.is_empty() {
-            outcome.histogram = EncodedHistogram::encode(&self.histogram);
-        }
+        outcome.histogram = EncodedHistogram::encode(&self.histogram);
         outcome
     }
 }
@@ -256,7 +250,7 @@ impl Totals {
                 self.kinds.len() - 1
             });
             if let Some((sum, latencies)) = self.kinds.get_mut(position) {
-                add_counts(sum, kind);
+                sum.add_counts(kind);
                 add_histogram(latencies, &kind.histogram);
             }
         }
@@ -274,27 +268,12 @@ impl Totals {
     }
 }
 
-fn add_counts(sum: &mut KindOutcome, more: &KindOutcome) {
-    sum.operations += more.operations;
-    sum.steps += more.steps;
-    sum.rows += more.rows;
-    sum.bytes += more.bytes;
-    sum.micros_sum += more.micros_sum;
-    sum.micros_square_sum += more.micros_square_sum;
-    sum.micros_max = sum.micros_max.max(more.micros_max);
-    for (text, count) in &more.failures {
-        let room = sum.failures.len() < FAILURE_TEXTS_MAX || sum.failures.contains_key(text);
-        let text = if room { text.clone() } else { "other".to_owned() };
-        *sum.failures.entry(text).or_default() += count;
-    }
-}
-
 fn add_histogram(sum: &mut Option<Histogram<u64>>, more: &EncodedHistogram) {
     if more.0.is_empty() {
         return;
     }
     if let Ok(decoded) = more.decode() {
-        let sum = sum.get_or_insert_with(|| histogram(decoded.sigfig()));
+        let sum = sum.get_or_insert_with(histogram::new);
         // Both have the same bounds, so nothing is cut off.
         let _ = sum.add(&decoded);
     }

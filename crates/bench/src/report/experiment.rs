@@ -3,7 +3,7 @@
 use super::chart::bars::{Bar, Bars};
 use super::chart::lines::{Axis, Line, Lines, Point};
 use super::results::{Results, Row};
-use super::{distribution, metric, number, published, resources, table};
+use super::{distribution, metric, number, published, rating, resources, table};
 use crate::plan::{Experiment, Metric};
 use maud::{Markup, html};
 
@@ -31,6 +31,7 @@ fn body(results: &Results<'_>) -> Markup {
     html! {
         (super::chart::legend(&names))
         (charts(results))
+        (rating::section(results))
         (table::throughput(results))
         (table::latency(results))
         (table::checks(results))

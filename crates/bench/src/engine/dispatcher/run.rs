@@ -4,7 +4,7 @@ use super::{Dispatcher, Happening, SILENCE_MAX, STANDSTILL_MAX};
 use crate::activity::Verdict;
 use crate::engine::frames::{self, FromDispatcher, FromWorker, Report, Start};
 use crate::engine::ranges::RangeBook;
-use crate::engine::recorder::{Totals, histogram};
+use crate::engine::recorder::{Totals, histogram_of_second};
 use crate::load::Written;
 use crate::outcome::{Ending, Event, RunOutcome, Second, WorkerOutcome};
 use crate::plan::{Disruption, Run, Stop};
@@ -398,7 +398,7 @@ impl<'a> UnderWay<'a> {
                         at,
                         ..Second::default()
                     },
-                    histogram(2),
+                    histogram_of_second(),
                 )
             });
             sum.operations += second.operations;
