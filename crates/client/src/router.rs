@@ -337,6 +337,7 @@ impl RoutedRows {
             filter: self.request.filter.clone(),
             reversed: self.request.reversed,
             raw: self.request.raw,
+            rows_limit: (self.limit != u64::MAX).then_some(self.limit),
         };
         match self.shared.tablets.read(tablet.id, read).await {
             Ok(stream) => self.current = Some((tablet.range.clone(), stream)),

@@ -20,6 +20,8 @@ pub struct TabletRead {
     pub reversed: bool,
     /// Everything stored.
     pub raw: bool,
+    /// Rows wanted at most; all of them when absent.
+    pub rows_limit: Option<u64>,
 }
 
 /// A conditional write to one row of one tablet.

@@ -32,6 +32,9 @@ pub struct ScanSpec {
     pub reversed: bool,
     /// Everything stored, unresolved.
     pub raw: bool,
+    /// Rows with cells after which the scan ends; unbounded when absent. A batch that somebody cuts short afterwards has
+    /// cost all of its megabyte.
+    pub rows_limit: Option<u64>,
 }
 
 /// Bytes of cells after which a batch is handed out.
@@ -133,7 +136,8 @@ impl TabletScanner {
     async fn fill_batch(&mut self) -> Result<RowBatch> {
         let mut batch = RowBatch::default();
         let (mut bytes, mut looked_at) = (0, 0);
-        while bytes < BATCH_BYTES && looked_at < BATCH_ROWS {
+        let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
+        while bytes < BATCH_BYTES && looked_at < BATCH_ROWS && (batch.len() as u64) < rows_max {
             let Some(row) = self.next_row_key().await? else {
                 if self.ranges.is_empty() {
                     break;
@@ -144,6 +148,13 @@ impl TabletScanner {
             bytes += self.read_row(&row, &mut batch).await?;
             self.pass(&row);
             batch.scanned_through = Some(row);
+        }
+        if let Some(left) = &mut self.spec.rows_limit {
+            *left -= batch.len() as u64;
+            if *left == 0 {
+                self.ranges.clear();
+                self.position = None;
+            }
         }
         Ok(batch)
     }

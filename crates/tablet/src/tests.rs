@@ -76,11 +76,12 @@ fn put(timestamp: i64, value: &'static str) -> Mutation {
 }
 
 fn write(tablet: &Tablet, mutations: Vec<Mutation>) {
+    write_row(tablet, Bytes::from_static(b"r"), mutations);
+}
+
+fn write_row(tablet: &Tablet, row: Bytes, mutations: Vec<Mutation>) {
     let mut builder = BatchBuilder::default();
-    builder.push_row(&RowMutation {
-        row: Bytes::from_static(b"r"),
-        mutations,
-    });
+    builder.push_row(&RowMutation { row, mutations });
     let batch = builder.finish();
     let first = tablet.sequence(batch.len(), |first| first).unwrap();
     tablet.apply(&batch, first);
@@ -93,6 +94,7 @@ async fn read(tablet: &Arc<Tablet>) -> String {
         filter: None,
         reversed: false,
         raw: false,
+        rows_limit: None,
     };
     let mut scanner = TabletScanner::new(tablet.clone(), spec);
     let mut found = Vec::new();
@@ -106,6 +108,29 @@ async fn read(tablet: &Arc<Tablet>) -> String {
         }
     }
     found.join(" ")
+}
+
+/// A batch may hold a megabyte; a reader of three small rows must not pay for the rest of it.
+#[tokio::test]
+async fn a_scan_with_a_limit_looks_at_no_more_rows_than_it_gives() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    for row in 0..100 {
+        write_row(&tablet, Bytes::from(format!("{row:03}")), vec![put(1, "v")]);
+    }
+    for (reversed, expected) in [(false, ["000", "001", "002"]), (true, ["099", "098", "097"])] {
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter: None,
+            reversed,
+            raw: false,
+            rows_limit: Some(3),
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        let batch = scanner.next_batch().await.unwrap().unwrap();
+        let rows: Vec<_> = batch.rows().map(|(row, _)| row.clone()).collect();
+        assert_eq!((rows, batch.seen.rows), (expected.map(Bytes::from).to_vec(), 3));
+        assert!(scanner.next_batch().await.unwrap().is_none());
+    }
 }
 
 #[tokio::test]

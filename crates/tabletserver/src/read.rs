@@ -23,6 +23,7 @@ impl TabletServer {
             filter,
             reversed: request.reversed,
             raw: request.raw,
+            rows_limit: request.rows_limit,
         };
         Ok(Box::new(TabletRows {
             scanner: TabletScanner::new(served.tablet.clone(), spec),
@@ -62,6 +63,7 @@ pub(crate) async fn read_row(
             filter,
             reversed: false,
             raw: false,
+            rows_limit: None,
         },
     );
     let mut cells = Vec::new();

@@ -366,6 +366,7 @@ impl Table {
                 filter: filter.clone(),
                 reversed,
                 raw,
+                rows_limit: None,
             };
             let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
             while let Some(batch) = scanner.next_batch().await.map_err(text)? {

@@ -226,6 +226,7 @@ async fn a_reader_that_does_not_come_back_holds_no_memtable() {
         filter: None,
         reversed: false,
         raw: false,
+        rows_limit: None,
     };
     let mut scanner = TabletScanner::new(bench.tablet.clone(), spec);
     let mut seen = 0;
