@@ -6,5 +6,6 @@ pub mod list;
 pub mod null_server;
 pub mod report;
 pub mod run;
+pub mod summary;
 pub mod verify;
 pub mod worker;

@@ -28,6 +28,8 @@ enum Command {
     Worker(commands::worker::Arguments),
     /// Renders the report of one bundle again, or compares several.
     Report(commands::report::Arguments),
+    /// Prints bundles as Markdown tables.
+    Summary(commands::summary::Arguments),
     /// Checks that bundles are whole and agree with themselves.
     Verify(commands::verify::Arguments),
     /// Reads a table once and prints how much there is, and a digest of it.
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
             Command::List(arguments) => commands::list::run(&arguments),
             Command::Worker(arguments) => commands::worker::run(arguments).await,
             Command::Report(arguments) => commands::report::run(&arguments),
+            Command::Summary(arguments) => commands::summary::run(&arguments),
             Command::Verify(arguments) => commands::verify::run(&arguments),
             Command::Digest(arguments) => commands::digest::run(&arguments).await,
             Command::NullServer(arguments) => commands::null_server::run(&arguments).await,

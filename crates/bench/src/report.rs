@@ -22,8 +22,11 @@ mod published;
 mod rating;
 mod resources;
 pub mod results;
+mod summary;
 mod table;
 mod tail;
+
+pub use summary::summary;
 
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,15 @@ use crate::rival::{self, Request, Rival};
 use crate::server::{self, Scratch, Server, Start};
 use crate::shell::{Run, cargo, target_dir};
 use crate::tally::Tally;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use std::path::PathBuf;
 
 /// What the smoke test runs: a load, sequential and random reads, and a check.
 const SMOKE: [&str; 3] = ["purdue-2008", "--only", "B14"];
+
+/// Memory given to Stele beside HBase's heap of 8 GB.
+const STELE_MEMORY: &str = "memory=4GiB";
 
 /// Suites against rivals.
 #[derive(clap::Args)]
@@ -27,12 +31,9 @@ pub struct Arguments {
     /// Where each suite's bundle goes.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Memory given to Stele, so that all fit on one machine.
-    #[arg(long, default_value = "4GiB")]
-    memory: String,
-    /// Heap of HBase's region server.
-    #[arg(long, default_value = "8g")]
-    heap: String,
+    /// A setting of one of them, such as `hbase:hsync=true` or `stele:durability=flush`; may be repeated.
+    #[arg(long = "set", value_name = "RIVAL:KEY=VALUE")]
+    settings: Vec<String>,
     /// Further arguments of `stele-bench run`.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -49,8 +50,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     };
     let mut urls = Vec::new();
     let mut result = Ok(true);
-    for rival in &arguments.against {
-        match rival::started(*rival, &request(arguments, *rival)) {
+    let requests = requests(arguments)?;
+    for (rival, request) in &requests {
+        match rival::started(*rival, request) {
             Ok(url) => urls.push(url),
             Err(error) => result = Err(error),
         }
@@ -82,17 +84,35 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     result
 }
 
-fn request(arguments: &Arguments, rival: Rival) -> Request {
-    let setting = match rival {
-        Rival::Stele => Some(format!("memory={}", arguments.memory)),
-        Rival::Hbase => Some(format!("heap={}", arguments.heap)),
-        Rival::Emulator => None,
-    };
-    Request {
-        settings: setting.into_iter().collect(),
-        conf: None,
-        fresh: true,
+/// What each of them is to be like: small enough that all fit on one machine, unless something else is said.
+fn requests(arguments: &Arguments) -> Result<Vec<(Rival, Request)>> {
+    let mut requests = Vec::new();
+    for rival in &arguments.against {
+        let settings = match rival {
+            Rival::Stele => vec![STELE_MEMORY.to_owned()],
+            Rival::Hbase | Rival::Emulator => Vec::new(),
+        };
+        requests.push((
+            *rival,
+            Request {
+                settings,
+                conf: None,
+                fresh: true,
+            },
+        ));
     }
+    for setting in &arguments.settings {
+        let (name, setting) = setting.split_once(':').context("--set takes RIVAL:KEY=VALUE")?;
+        let rival = Rival::from_str(name, true).map_err(anyhow::Error::msg)?;
+        let (_, request) = requests
+            .iter_mut()
+            .find(|(known, _)| *known == rival)
+            .with_context(|| format!("--set {name}:{setting}: {name} is not measured"))?;
+        let key = setting.split('=').next().unwrap_or_default();
+        request.settings.retain(|had| had.split('=').next() != Some(key));
+        request.settings.push(setting.to_owned());
+    }
+    Ok(requests)
 }
 
 fn names(program: &PathBuf) -> Result<Vec<String>> {

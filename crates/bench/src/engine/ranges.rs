@@ -94,17 +94,27 @@ impl RangeBook {
 
     /// A worker has done a span: a range that it had, or its beginning when time was up.
     pub fn finish(&mut self, worker: u32, span: Range<u64>) {
+        if self.put_back(worker, &span) && !span.is_empty() {
+            self.done.push(span);
+        }
+    }
+
+    /// Something failed in a span: it is not done, and not to be done again, since nobody knows what of it took effect.
+    pub fn give_up(&mut self, worker: u32, span: &Range<u64>) {
+        self.put_back(worker, span);
+    }
+
+    /// Takes a span off a worker; whether the worker had it.
+    fn put_back(&mut self, worker: u32, span: &Range<u64>) -> bool {
         let Some(taken) = self.taken.get_mut(&worker) else {
-            return;
+            return false;
         };
         let Some(position) = taken.iter().position(|r| r.start == span.start && span.end <= r.end) else {
-            return;
+            return false;
         };
         taken.swap_remove(position);
         self.done_operations += span.end - span.start;
-        if !span.is_empty() {
-            self.done.push(span);
-        }
+        true
     }
 
     /// A worker is gone: what it had is to be done by others. The number of ranges that go back.
@@ -233,6 +243,18 @@ mod tests {
         book.finish(2, lost[1].clone());
         assert!(book.is_done());
         assert_eq!(book.into_done(), [0..100]);
+    }
+
+    #[test]
+    fn a_span_in_which_something_failed_is_neither_done_nor_done_again() {
+        let mut book = counted(30, 1);
+        let ranges = book.take(0, u32::MAX);
+        book.give_up(0, &ranges[1]);
+        for range in ranges {
+            book.finish(0, range);
+        }
+        assert!(book.is_done() && book.take(0, 1).is_empty());
+        assert_eq!(book.into_done(), [0..3, 6..30]);
     }
 
     #[test]

@@ -3,32 +3,29 @@
 //! Each generator thread has a runtime, a connection to the target, and its share of the clients, and shares nothing that is
 //! written often with the others. The main thread talks to the dispatcher.
 
-use crate::activity::{self, ActorContext};
-use crate::engine::client::{GaveUp, Loop, Ranges};
-use crate::engine::frames::{self, FromDispatcher, FromWorker, Report, Start};
+mod generator;
+mod reporter;
+
+use crate::activity;
+use crate::engine::client::{GaveUp, Ranges};
+use crate::engine::frames::{self, FromDispatcher, FromWorker, Start};
 use crate::engine::pace::Pace;
-use crate::engine::recorder::{Recorder, Totals};
-use crate::engine::timer::Timer;
+use crate::engine::recorder::Recorder;
 use crate::load::Shared;
-use crate::outcome::WorkerOutcome;
 use crate::plan::Stop;
 use crate::target::{self, Target};
 use anyhow::{Context, Result, bail};
+use generator::{Ended, Generator, Go, Signal};
 use parking_lot::Mutex;
+use reporter::{CpuWatch, Reporter};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{mpsc, watch};
-use tokio::task::LocalSet;
 
-/// How often a worker reports.
-const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Between a client's having nothing to do and the report that says so.
-const IDLE_GATHERING: Duration = Duration::from_millis(5);
 /// A run without a time limit ends when the dispatcher says so; its window must end somewhere.
 const LONGEST_RUN: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -110,29 +107,6 @@ struct Active {
     threads: usize,
     /// Ends when all threads have ended.
     ended: Option<mpsc::Receiver<Ended>>,
-}
-
-/// Told to generator threads.
-#[derive(Clone)]
-enum Signal {
-    Wait,
-    Go(Go),
-    Abort,
-}
-
-#[derive(Clone)]
-struct Go {
-    start: Instant,
-    deadline: Option<Instant>,
-    recorders: Vec<Arc<Mutex<Recorder>>>,
-    pace: Option<Arc<Mutex<Pace>>>,
-}
-
-/// Told by generator threads.
-enum Ended {
-    Connected,
-    Over,
-    Failed(GaveUp),
 }
 
 impl Worker {
@@ -351,277 +325,4 @@ async fn ask_for_more(
             return;
         }
     }
-}
-
-/// One generator thread of one run.
-struct Generator {
-    thread: usize,
-    threads: usize,
-    start: Arc<Start>,
-    target: Arc<dyn Target>,
-    shared: Arc<Shared>,
-    ranges: Arc<Ranges>,
-    signal: watch::Receiver<Signal>,
-    retries: Arc<AtomicU64>,
-    say: mpsc::Sender<Ended>,
-}
-
-impl Generator {
-    fn main(self) {
-        let say = self.say.clone();
-        let ended = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => LocalSet::new().block_on(&runtime, self.work()),
-            Err(error) => Err(anyhow::Error::from(error)),
-        };
-        let last = match ended {
-            Ok(()) => Ended::Over,
-            Err(error) => {
-                let unsupported = error
-                    .downcast_ref::<target::TargetError>()
-                    .is_some_and(|e| matches!(e, target::TargetError::Unsupported(_)));
-                Ended::Failed(GaveUp {
-                    cause: format!("{error:#}"),
-                    unsupported,
-                })
-            }
-        };
-        // There is room for what each thread and client says once.
-        let _ = say.try_send(last);
-    }
-
-    async fn work(mut self) -> Result<()> {
-        let connection = self.target.connect().await?;
-        let mut actors = Vec::new();
-        for client in (self.thread..self.start.clients as usize).step_by(self.threads) {
-            let context = ActorContext {
-                connection: connection.clone(),
-                shared: self.shared.clone(),
-                worker: self.start.worker,
-                workers: self.start.workers,
-                client: self.start.first_client + client as u32,
-                clients: self.start.what.clients,
-                seed: self.start.what.seed,
-            };
-            actors.push(activity::actor(&self.start.what, context)?);
-        }
-        let timer = Timer::new()?;
-        let _ = self.say.try_send(Ended::Connected);
-        let go = loop {
-            match self.signal.borrow_and_update().clone() {
-                Signal::Go(go) => break go,
-                Signal::Abort => return Ok(()),
-                Signal::Wait => {}
-            }
-            if self.signal.changed().await.is_err() {
-                return Ok(());
-            }
-        };
-        let shared = Loop {
-            ranges: self.ranges.clone(),
-            recorder: go
-                .recorders
-                .get(self.thread)
-                .context("a recorder for each thread")?
-                .clone(),
-            pace: go.pace,
-            timer: timer.clone(),
-            start: go.start,
-            deadline: go.deadline,
-        };
-        let clients: Vec<_> = actors
-            .into_iter()
-            .map(|actor| tokio::task::spawn_local(crate::engine::client::run(shared.clone(), actor)))
-            .collect();
-        let waking = tokio::task::spawn_local(async move { timer.run().await });
-        let result = tokio::select! {
-            result = wait_for(clients, &self.ranges) => result,
-            () = aborted(&mut self.signal) => Ok(()),
-        };
-        waking.abort();
-        self.retries.fetch_add(connection.retries(), Ordering::Relaxed);
-        result
-    }
-}
-
-/// Waits for all clients, and ends the others when one gives up.
-async fn wait_for(clients: Vec<tokio::task::JoinHandle<Result<(), GaveUp>>>, ranges: &Ranges) -> Result<()> {
-    let mut first: Option<anyhow::Error> = None;
-    for client in clients {
-        let error = match client.await {
-            Ok(Ok(())) => continue,
-            Ok(Err(GaveUp {
-                cause,
-                unsupported: true,
-            })) => target::TargetError::Unsupported(cause).into(),
-            Ok(Err(GaveUp {
-                cause,
-                unsupported: false,
-            })) => anyhow::Error::msg(cause),
-            Err(error) => anyhow::Error::from(error).context("a client ended abnormally"),
-        };
-        ranges.finish();
-        first.get_or_insert(error);
-    }
-    first.map_or(Ok(()), Err)
-}
-
-async fn aborted(signal: &mut watch::Receiver<Signal>) {
-    loop {
-        if matches!(*signal.borrow_and_update(), Signal::Abort) {
-            return;
-        }
-        if signal.changed().await.is_err() {
-            // The worker forgets a run only when it aborts it or starts the next.
-            return;
-        }
-    }
-}
-
-/// Sends what recorders hold, once a second and at the end.
-struct Reporter {
-    run: u64,
-    worker: u32,
-    place: String,
-    recorders: Vec<Arc<Mutex<Recorder>>>,
-    ranges: Arc<Ranges>,
-    retries: Arc<AtomicU64>,
-    retries_reported: u64,
-    cpu: CpuWatch,
-    out: mpsc::Sender<FromWorker>,
-}
-
-impl Reporter {
-    async fn run(mut self, mut ended: mpsc::Receiver<Ended>) {
-        let mut every = tokio::time::interval(REPORT_EVERY);
-        every.tick().await;
-        let mut failure = None;
-        loop {
-            tokio::select! {
-                _ = every.tick() => {
-                    if self.report(false).await.is_err() {
-                        return;
-                    }
-                }
-                () = self.ranges.idle() => {
-                    // Others will be idle in a moment too: one report for all of them.
-                    tokio::time::sleep(IDLE_GATHERING).await;
-                    if self.report(false).await.is_err() {
-                        return;
-                    }
-                }
-                () = self.cpu.wait() => self.cpu.mark(),
-                said = ended.recv() => match said {
-                    Some(Ended::Failed(gave_up)) => {
-                        failure.get_or_insert(gave_up);
-                    }
-                    Some(Ended::Connected | Ended::Over) => {}
-                    None => break,
-                }
-            }
-        }
-        let _ = self.report(true).await;
-        let run = self.run;
-        let last = match failure {
-            Some(GaveUp { cause, unsupported }) => FromWorker::Failed {
-                run,
-                cause,
-                unsupported,
-            },
-            None => FromWorker::Done { run },
-        };
-        let _ = self.out.send(last).await;
-    }
-
-    async fn report(&mut self, last: bool) -> Result<(), mpsc::error::SendError<FromWorker>> {
-        let now = Instant::now();
-        let mut report = Report {
-            run: self.run,
-            ..Report::default()
-        };
-        let mut totals = Totals::default();
-        let mut client_seconds = 0.0;
-        for recorder in &self.recorders {
-            let taken = recorder.lock().take(now, last);
-            totals.add(&taken.kinds, &taken.send_lag);
-            client_seconds += taken.busy.as_secs_f64();
-            report.verdict.merge(&taken.verdict);
-            report.last_span_at = frames::later(report.last_span_at, taken.last_span_at);
-            report.done.extend(taken.done);
-            report.uncertain.extend(taken.uncertain);
-            report.seconds.extend(taken.seconds);
-        }
-        let retries = self.retries.load(Ordering::Relaxed);
-        let (kinds, send_lag) = totals.finish();
-        report.increment = WorkerOutcome {
-            worker: self.worker,
-            place: self.place.clone(),
-            kinds,
-            client_seconds,
-            cpu_seconds: self.cpu.take(last),
-            retries: retries - self.retries_reported,
-            send_lag,
-        };
-        self.retries_reported = retries;
-        self.out.send(FromWorker::Report(Box::new(report))).await
-    }
-}
-
-/// CPU seconds of this process within the measured window.
-struct CpuWatch {
-    window: Range<Instant>,
-    /// CPU time at the window's start, once that has come.
-    last: Option<f64>,
-    /// Whether the window has ended.
-    over: bool,
-    pending: f64,
-}
-
-impl CpuWatch {
-    fn new(from: Instant, until: Option<Instant>) -> Self {
-        Self {
-            window: from..until.unwrap_or(from + LONGEST_RUN),
-            last: None,
-            over: false,
-            pending: 0.0,
-        }
-    }
-
-    /// Returns when the window's start or end has come.
-    async fn wait(&self) {
-        let at = match (self.last, self.over) {
-            (_, true) => return std::future::pending().await,
-            (None, false) => self.window.start,
-            (Some(_), false) => self.window.end,
-        };
-        tokio::time::sleep_until(at.into()).await;
-    }
-
-    fn mark(&mut self) {
-        let now = process_cpu_seconds();
-        match self.last {
-            None => self.last = Some(now),
-            Some(last) => {
-                self.pending += now - last;
-                self.over = true;
-            }
-        }
-    }
-
-    fn take(&mut self, last: bool) -> f64 {
-        if let Some(before) = self.last
-            && !self.over
-        {
-            let now = process_cpu_seconds();
-            self.pending += now - before;
-            self.last = Some(now);
-            self.over = last;
-        }
-        std::mem::take(&mut self.pending)
-    }
-}
-
-/// CPU seconds of this process since it began.
-fn process_cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -1,24 +1,21 @@
 //! One run: from telling workers what to do to adding up what they did.
 
+mod sums;
+
 use super::{Dispatcher, Happening, SILENCE_MAX, STANDSTILL_MAX};
-use crate::activity::Verdict;
-use crate::engine::frames::{self, FromDispatcher, FromWorker, Report, Start};
+use crate::engine::frames::{FromDispatcher, FromWorker, Report, Start};
 use crate::engine::ranges::RangeBook;
-use crate::engine::recorder::{Totals, histogram_of_second};
 use crate::load::Written;
-use crate::outcome::{Ending, Event, RunOutcome, Second, WorkerOutcome};
+use crate::outcome::{Ending, RunOutcome, Second};
 use crate::plan::{Disruption, Run, Stop};
-use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+use sums::Sums;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
 /// How long workers may take to connect their clients, and to come to an end.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Events kept of one run.
-const EVENTS_MAX: usize = 1_000;
 
 /// A run to be carried out.
 pub struct Order<'a> {
@@ -78,15 +75,10 @@ struct UnderWay<'a> {
     book: RangeBook,
     slots: BTreeMap<u32, Slot>,
     began: Option<Instant>,
-    /// When the last span ended, seconds after the start, by the clock of the worker that did it.
-    last_span_at: Option<f64>,
     finishing: bool,
+    /// When something last came of it.
     moved: Instant,
-    outcome: RunOutcome,
-    workers: BTreeMap<u32, (WorkerOutcome, Totals)>,
-    totals: Totals,
-    seconds: BTreeMap<u32, (Second, Histogram<u64>)>,
-    uncertain: Vec<Range<u64>>,
+    sums: Sums,
     causes: Vec<String>,
     unsupported: Option<String>,
     cpu_before: Option<BTreeMap<String, f64>>,
@@ -99,17 +91,6 @@ struct UnderWay<'a> {
 impl<'a> UnderWay<'a> {
     fn new(number: u64, order: &'a Order<'a>) -> Self {
         let run = order.run;
-        let outcome = RunOutcome {
-            label: run.label.clone(),
-            role: run.role,
-            point: run.point.clone(),
-            clients: run.clients,
-            started_at: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs_f64(),
-            ..RunOutcome::default()
-        };
         let (disrupt, disrupted) = mpsc::channel(1);
         Self {
             number,
@@ -117,14 +98,9 @@ impl<'a> UnderWay<'a> {
             book: RangeBook::new(run),
             slots: BTreeMap::new(),
             began: None,
-            last_span_at: None,
             finishing: false,
             moved: Instant::now(),
-            outcome,
-            workers: BTreeMap::new(),
-            totals: Totals::default(),
-            seconds: BTreeMap::new(),
-            uncertain: Vec::new(),
+            sums: Sums::new(),
             causes: Vec::new(),
             unsupported: None,
             cpu_before: None,
@@ -176,7 +152,7 @@ impl<'a> UnderWay<'a> {
                         return Err("interrupted".into());
                     }
                     self.check_progress(dispatcher).await?;
-                    let last = self.seconds.values().next_back().map(|(s, _)| s.clone());
+                    let last = self.sums.last_second();
                     let done = self.done_operations();
                     observer.progress(self.order.run, self.elapsed(), done, self.book.total(), last.as_ref());
                 }
@@ -190,7 +166,7 @@ impl<'a> UnderWay<'a> {
 
     fn done_operations(&self) -> u64 {
         match self.order.run.stop {
-            Stop::Operations(_) => self.seconds.values().map(|(s, _)| s.operations).sum(),
+            Stop::Operations(_) => self.sums.operations(),
             Stop::Seconds(_) => self.book.done_operations(),
         }
     }
@@ -204,10 +180,7 @@ impl<'a> UnderWay<'a> {
     }
 
     fn event(&mut self, text: String) {
-        if self.outcome.events.len() < EVENTS_MAX {
-            let at = self.elapsed();
-            self.outcome.events.push(Event { at, text });
-        }
+        self.sums.event(self.elapsed(), text);
     }
 
     async fn start(&self, dispatcher: &Dispatcher, slot: u32) {
@@ -368,59 +341,16 @@ impl<'a> UnderWay<'a> {
     }
 
     fn report(&mut self, slot: u32, report: Report) {
-        self.moved_on(&report);
-        self.last_span_at = frames::later(self.last_span_at, report.last_span_at);
-        for span in report.done {
-            self.book.finish(slot, span);
-        }
-        for span in report.uncertain {
-            self.book.finish(slot, span.clone());
-            self.uncertain.push(span);
-        }
-        self.totals.add(&report.increment.kinds, &report.increment.send_lag);
-        self.outcome.verdict.merge(&report.verdict);
-        let (worker, totals) = self.workers.entry(slot).or_default();
-        let increment = report.increment;
-        totals.add(&increment.kinds, &increment.send_lag);
-        worker.worker = slot;
-        if !worker.place.contains(&increment.place) {
-            let comma = if worker.place.is_empty() { "" } else { ", then " };
-            worker.place = format!("{}{comma}{}", worker.place, increment.place);
-        }
-        worker.client_seconds += increment.client_seconds;
-        worker.cpu_seconds += increment.cpu_seconds;
-        worker.retries += increment.retries;
-        for second in report.seconds {
-            let (sum, latencies) = self.seconds.entry(second.index).or_insert_with(|| {
-                let at = f64::from(second.index) + 1.0;
-                (
-                    Second {
-                        at,
-                        ..Second::default()
-                    },
-                    histogram_of_second(),
-                )
-            });
-            sum.operations += second.operations;
-            sum.failures += second.failures;
-            sum.bytes += second.bytes;
-            if let Ok(decoded) = second.histogram.decode() {
-                let _ = latencies.add(&decoded);
-            }
-        }
-    }
-
-    fn moved_on(&mut self, report: &Report) {
-        let worked = report.seconds.iter().any(|s| s.operations > 0)
-            || report
-                .increment
-                .kinds
-                .iter()
-                .any(|k| k.operations > 0 || k.rows > 0 || k.bytes > 0)
-            || !report.done.is_empty();
-        if worked {
+        if sums::has_moved(&report) {
             self.moved = Instant::now();
         }
+        for span in &report.done {
+            self.book.finish(slot, span.clone());
+        }
+        for span in &report.uncertain {
+            self.book.give_up(slot, span);
+        }
+        self.sums.add(slot, report);
     }
 
     async fn lost(&mut self, dispatcher: &mut Dispatcher, slot: u32, why: &str) -> Result<(), String> {
@@ -527,82 +457,32 @@ impl<'a> UnderWay<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> RunOutcome {
+    fn finish(self) -> RunOutcome {
         let run = self.order.run;
-        self.outcome.seconds = match (run.stop, self.began) {
+        let elapsed = self.elapsed();
+        let mut outcome = self.sums.finish();
+        outcome.label.clone_from(&run.label);
+        outcome.role = run.role;
+        outcome.point.clone_from(&run.point);
+        outcome.clients = run.clients;
+        outcome.seconds = match (run.stop, self.began) {
             (_, None) => 0.0,
-            (Stop::Seconds(seconds), _) => seconds.min(self.elapsed()),
-            (Stop::Operations(_), Some(_)) => self.last_span_at.unwrap_or_else(|| self.elapsed()),
+            (Stop::Seconds(seconds), _) => seconds.min(elapsed),
+            (Stop::Operations(_), Some(_)) => outcome.seconds.max(f64::MIN_POSITIVE),
         };
-        (self.outcome.kinds, _) = self.totals.finish();
-        self.outcome.workers = self
-            .workers
-            .into_values()
-            .map(|(worker, totals)| {
-                let (kinds, send_lag) = totals.finish();
-                WorkerOutcome {
-                    kinds,
-                    send_lag,
-                    ..worker
-                }
-            })
-            .collect();
-        self.outcome.series = self
-            .seconds
-            .into_values()
-            .map(|(second, latencies)| Second {
-                p50_micros: latencies.value_at_quantile(0.5),
-                p99_micros: latencies.value_at_quantile(0.99),
-                max_micros: latencies.max(),
-                ..second
-            })
-            .collect();
         if let (Some(before), Some(after)) = (self.cpu_before, self.cpu_after) {
             let spent = |(name, end): (String, f64)| {
                 let begin = before.get(&name).copied().unwrap_or(0.0);
                 (name, end - begin)
             };
-            self.outcome.server_cpu = after.into_iter().map(spent).collect();
+            outcome.server_cpu = after.into_iter().map(spent).collect();
         }
-        self.outcome.done = self.book.into_done();
-        self.outcome.uncertain = self.uncertain;
-        self.outcome.ending = match self.unsupported {
+        outcome.done = self.book.into_done();
+        outcome.ending = match self.unsupported {
             Some(why) => Ending::Skipped(why),
-            None => ending(
-                self.causes,
-                &self.outcome.kinds,
-                &self.outcome.verdict,
-                run.disruption.is_some(),
-            ),
+            None => sums::ending(self.causes, &outcome, run.disruption.is_some()),
         };
-        self.outcome
-    }
-}
-
-/// How a run ended, with every cause if it failed.
-fn ending(
-    mut causes: Vec<String>,
-    kinds: &[crate::outcome::KindOutcome],
-    verdict: &Verdict,
-    disrupted: bool,
-) -> Ending {
-    // Where a server was pulled on purpose failures are the subject; they are reported, and fail nothing.
-    for (text, count) in kinds.iter().flat_map(|k| &k.failures).filter(|_| !disrupted) {
-        causes.push(format!("{count} operations failed: {text}"));
-    }
-    let found = [
-        (verdict.missing, "rows missing"),
-        (verdict.unexpected, "rows that should not be there"),
-        (verdict.wrong, "wrong values"),
-        (verdict.stale, "stale reads"),
-    ];
-    for (count, what) in found.into_iter().filter(|(count, _)| *count > 0) {
-        causes.push(format!("{count} {what}"));
-    }
-    if causes.is_empty() {
-        Ending::Passed
-    } else {
-        Ending::Failed(causes)
+        outcome
     }
 }
 
