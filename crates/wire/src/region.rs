@@ -105,7 +105,10 @@ mod tests {
     #[test]
     fn a_name_is_the_one_that_hbase_gave() {
         let name = name(&region("bench-hbase-live-again", "c", 1_795_235_367_096));
-        assert_eq!(name, "bench-hbase-live-again,c,1795235367096.43fe562af038b0a5df6ab12bd6cdbfda.");
+        assert_eq!(
+            name,
+            "bench-hbase-live-again,c,1795235367096.43fe562af038b0a5df6ab12bd6cdbfda."
+        );
     }
 
     #[test]
