@@ -17,13 +17,12 @@ use stele_sstable::index::IndexBlock;
 use stele_tablet::batch::BatchBuilder;
 use stele_tablet::{Batch, FileRef, Manifest, manifest};
 use stele_types::{
-    CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo,
-    TableId, TabletId, TimeUnit, Timestamp,
+    CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo, TableId, TabletId,
+    TimeUnit, Timestamp,
 };
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::messages::{
-    ConnectionHeader, GetRequest, RegionInfo, RegionSpecifier, RequestHeader, ResponseHeader,
-    ScanResponse,
+    ConnectionHeader, GetRequest, RegionInfo, RegionSpecifier, RequestHeader, ResponseHeader, ScanResponse,
 };
 use stele_wire::{frame as hbase_frame, meta};
 
@@ -46,9 +45,7 @@ fn main() -> io::Result<()> {
     hbase(&mut seeds);
     texts(&mut seeds);
     for (target, inputs) in seeds {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("seeds")
-            .join(target);
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
         for (number, input) in inputs.iter().enumerate() {
@@ -82,9 +79,7 @@ fn sstables(seeds: &mut Seeds) -> io::Result<()> {
             let at = handle.offset as usize;
             bytes.slice(at..at + handle.framed_len())
         };
-        let open = |handle: Handle| {
-            frame::open(footer.file, handle.offset, &framed(handle)).expect("golden")
-        };
+        let open = |handle: Handle| frame::open(footer.file, handle.offset, &framed(handle)).expect("golden");
         add(seeds, "sstable_parts", open(footer.properties));
         add(seeds, "sstable_parts", open(footer.filter.expect("golden")));
         add(seeds, "sstable_parts", framed(footer.top_index));
@@ -221,10 +216,7 @@ fn manifests(seeds: &mut Seeds) {
         ..FileRef::default()
     };
     let cut = file
-        .narrowed(
-            Some(Bytes::from_static(b"a")),
-            Some(Bytes::from_static(b"m")),
-        )
+        .narrowed(Some(Bytes::from_static(b"a")), Some(Bytes::from_static(b"m")))
         .expect("not empty");
     tablet.set_files(GroupId(0), vec![file, cut]);
     add(seeds, "manifest", tablet.encode_file());
@@ -236,31 +228,20 @@ fn catalog(seeds: &mut Seeds) {
     let mut schema = schema(TimeUnit::Micros, 1_000);
     if let Some(family) = schema.families.get_mut(&FamilyId(1)) {
         let rules = vec![GcRule::MaxVersions(3), GcRule::MaxAgeMicros(1 << 40)];
-        family.gc_rule = Some(GcRule::Union(vec![
-            GcRule::Intersection(rules),
-            GcRule::MaxVersions(9),
-        ]));
+        family.gc_rule = Some(GcRule::Union(vec![GcRule::Intersection(rules), GcRule::MaxVersions(9)]));
     }
     add(seeds, "catalog", record::encode_schema(&schema));
     let range = RowRange {
         start: Bytes::from_static(b"a"),
         end: Some(Bytes::from_static(b"m")),
     };
-    add(
-        seeds,
-        "catalog",
-        record::encode(&record::TabletRecord::new(&range)),
-    );
+    add(seeds, "catalog", record::encode(&record::TabletRecord::new(&range)));
     let namespace = record::NamespaceRecord {
         front_end_data: Bytes::from_static(b"data"),
         explicit: true,
     };
     add(seeds, "catalog", record::encode(&namespace));
-    add(
-        seeds,
-        "catalog",
-        record::tablet_key(TableId(1), TabletId(0xab)),
-    );
+    add(seeds, "catalog", record::tablet_key(TableId(1), TabletId(0xab)));
 }
 
 /// A field of a message that has a length; numbers below 16 only.
@@ -293,14 +274,24 @@ fn hbase(seeds: &mut Seeds) {
     ];
     for (qualifier, value) in columns {
         let (row, family, kind) = (&b"t,a,1"[..], meta::INFO_FAMILY, CellType::Put);
-        let cell = CellRef { row, family, qualifier, timestamp: 1, kind, value: &value };
+        let cell = CellRef {
+            row,
+            family,
+            qualifier,
+            timestamp: 1,
+            kind,
+            value: &value,
+        };
         cell.encode(&mut cells).expect("a short cell");
     }
     let cells = cells.freeze();
     add(seeds, "hbase_cells", cells.clone());
     let mut opening = BytesMut::new();
     let service_name = Some("ClientService".to_owned());
-    let header = ConnectionHeader { service_name, ..ConnectionHeader::default() };
+    let header = ConnectionHeader {
+        service_name,
+        ..ConnectionHeader::default()
+    };
     hbase_frame::encode_preamble(&mut opening, &header);
     add(seeds, "hbase_frame", opening);
     let get = GetRequest {
@@ -308,12 +299,21 @@ fn hbase(seeds: &mut Seeds) {
         ..GetRequest::default()
     };
     let mut request = BytesMut::new();
-    let header = RequestHeader { call_id: Some(1), ..RequestHeader::default() };
+    let header = RequestHeader {
+        call_id: Some(1),
+        ..RequestHeader::default()
+    };
     hbase_frame::encode_request(&mut request, header, &get, &cells).expect("it fits");
     add(seeds, "hbase_frame", request);
-    let scanned = ScanResponse { cells_per_result: vec![3], ..ScanResponse::default() };
+    let scanned = ScanResponse {
+        cells_per_result: vec![3],
+        ..ScanResponse::default()
+    };
     let mut response = BytesMut::new();
-    let header = ResponseHeader { call_id: Some(1), ..ResponseHeader::default() };
+    let header = ResponseHeader {
+        call_id: Some(1),
+        ..ResponseHeader::default()
+    };
     hbase_frame::encode_response(&mut response, header, Some(&scanned), &cells).expect("it fits");
     add(seeds, "hbase_frame", response);
 }
@@ -326,32 +326,19 @@ fn requests(seeds: &mut Seeds) {
     let values = field(15, [field(1, "a"), field(4, "z")].concat());
     let chain = field(
         1,
-        [
-            field(1, &family),
-            field(1, &qualifier),
-            field(1, number(11, 1)),
-        ]
-        .concat(),
+        [field(1, &family), field(1, &qualifier), field(1, number(11, 1))].concat(),
     );
     let interleave = field(
         2,
         [
             field(1, &columns),
-            field(
-                1,
-                field(1, [field(1, &times), field(1, number(12, 1))].concat()),
-            ),
+            field(1, field(1, [field(1, &times), field(1, number(12, 1))].concat())),
         ]
         .concat(),
     );
     let condition = field(
         3,
-        [
-            field(1, &values),
-            field(2, &chain),
-            field(3, field(9, "v?")),
-        ]
-        .concat(),
+        [field(1, &values), field(2, &chain), field(3, field(9, "v?"))].concat(),
     );
     for filter in [
         &family,
@@ -366,22 +353,9 @@ fn requests(seeds: &mut Seeds) {
         add(seeds, "bigtable_filter", filter.clone());
     }
     let table = "projects/p/instances/i/tables/t";
-    let ranges = [
-        field(1, "key"),
-        field(2, [field(1, "a"), field(4, "m")].concat()),
-    ]
-    .concat();
-    let read = [
-        field(1, table),
-        field(2, ranges),
-        field(3, chain),
-        number(4, 9),
-    ]
-    .concat();
-    let set = field(
-        1,
-        [field(1, "a"), field(2, "q"), number(3, 0), field(4, "v")].concat(),
-    );
+    let ranges = [field(1, "key"), field(2, [field(1, "a"), field(4, "m")].concat())].concat();
+    let read = [field(1, table), field(2, ranges), field(3, chain), number(4, 9)].concat();
+    let set = field(1, [field(1, "a"), field(2, "q"), number(3, 0), field(4, "v")].concat());
     let add_to_cell = field(
         5,
         [
@@ -393,26 +367,12 @@ fn requests(seeds: &mut Seeds) {
         .concat(),
     );
     let delete = field(2, [field(1, "a"), field(2, "q")].concat());
-    let mutations = [
-        set,
-        add_to_cell,
-        delete,
-        field(3, field(1, "b")),
-        field(4, ""),
-    ]
-    .map(|m| field(2, m))
-    .concat();
-    let mutate = [
-        field(1, table),
-        field(2, [field(1, "row"), mutations].concat()),
-    ]
-    .concat();
+    let mutations = [set, add_to_cell, delete, field(3, field(1, "b")), field(4, "")]
+        .map(|m| field(2, m))
+        .concat();
+    let mutate = [field(1, table), field(2, [field(1, "row"), mutations].concat())].concat();
     let rules = field(3, [field(1, "a"), field(2, "q"), field(3, "more")].concat());
-    for request in [
-        read,
-        mutate,
-        [field(1, table), field(2, "row"), rules].concat(),
-    ] {
+    for request in [read, mutate, [field(1, table), field(2, "row"), rules].concat()] {
         add(seeds, "bigtable_requests", request);
     }
 }

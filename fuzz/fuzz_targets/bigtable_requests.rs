@@ -14,10 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         let schema = schema(unit, granularity);
         if let Some(rows) = fuzzing::read_rows(bytes, &schema) {
             for range in rows.ranges() {
-                assert!(
-                    range.end.as_ref().is_none_or(|end| *end > range.start),
-                    "{range:?}"
-                );
+                assert!(range.end.as_ref().is_none_or(|end| *end > range.start), "{range:?}");
             }
         }
         fuzzing::read_modify_write(bytes, &schema);

@@ -3,8 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use stele_catalog::record::{
-    NamespaceRecord, TabletRecord, decode, decode_schema, encode, encode_schema, parse_tablet_key,
-    tablet_key,
+    NamespaceRecord, TabletRecord, decode, decode_schema, encode, encode_schema, parse_tablet_key, tablet_key,
 };
 
 fuzz_target!(|bytes: &[u8]| {

@@ -27,10 +27,7 @@ fn decode(bytes: &[u8]) {
         (parts.timestamp, parts.seq, parts.kind),
         (key.timestamp, key.seq, key.kind)
     );
-    assert_eq!(
-        (parts.row(bytes), parts.qualifier(bytes)),
-        (key.row, key.qualifier)
-    );
+    assert_eq!((parts.row(bytes), parts.qualifier(bytes)), (key.row, key.qualifier));
 }
 
 fn compare(a: &CellKey<'_>, b: &CellKey<'_>) {

@@ -3,9 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use stele_commitlog::format::{
-    GroupHeader, Record, SegmentHeader, VERSION, parse_segment_path, segment_path,
-};
+use stele_commitlog::format::{GroupHeader, Record, SegmentHeader, VERSION, parse_segment_path, segment_path};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(header) = SegmentHeader::decode(bytes)

@@ -68,11 +68,7 @@ fuzz_target!(|input: Input<'_>| {
         };
         files.push((segment_path(0, 2), header.encode()));
     }
-    let storage = storage(
-        files
-            .iter()
-            .map(|(path, content)| (path.as_str(), content.clone())),
-    );
+    let storage = storage(files.iter().map(|(path, content)| (path.as_str(), content.clone())));
     let mut found = Vec::new();
     let report = block_on(replay(&*storage, |record| {
         found.push(record);
@@ -94,9 +90,7 @@ fuzz_target!(|input: Input<'_>| {
         assert_eq!(found, written);
     }
     for record in &found {
-        if let Some(batch) =
-            Batch::decode_record(record.payload.bytes().clone(), record.first, record.last)
-        {
+        if let Some(batch) = Batch::decode_record(record.payload.bytes().clone(), record.first, record.last) {
             batch.entries(record.first, |_, _| ());
         }
     }

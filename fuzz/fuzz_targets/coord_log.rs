@@ -3,9 +3,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use stele_coord::format::{
-    LOG_HEADER_BYTES, RECORD_HEADER_BYTES, decode_log, decode_snapshot, inspect,
-};
+use stele_coord::format::{LOG_HEADER_BYTES, RECORD_HEADER_BYTES, decode_log, decode_snapshot, inspect};
 use stele_fuzz::crc;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -77,15 +77,8 @@ fuzz_target!(|input: Input<'_>| {
     };
     let mut cells: Vec<Cell> = input.cells.iter().take(CELLS_MAX).map(cell).collect();
     sort(&mut cells);
-    cells.dedup_by(|a, b| {
-        (a.family, &a.qualifier, a.timestamp) == (b.family, &b.qualifier, b.timestamp)
-    });
-    check_filter(
-        &compiled,
-        input.row,
-        &cells,
-        f64::from(input.chance) / 256.0,
-    );
+    cells.dedup_by(|a, b| (a.family, &a.qualifier, a.timestamp) == (b.family, &b.qualifier, b.timestamp));
+    check_filter(&compiled, input.row, &cells, f64::from(input.chance) / 256.0);
 });
 
 fn bytes(slice: &[u8]) -> Bytes {
@@ -103,12 +96,7 @@ fn edge(edge: &Edge<'_>) -> Bound<Bytes> {
 /// The filter of a tree; `None` when it has too many.
 fn build(tree: &Tree<'_>, left: &mut usize) -> Option<Filter> {
     *left = left.checked_sub(1)?;
-    let mut members = |members: &[Tree<'_>]| {
-        members
-            .iter()
-            .map(|m| build(m, left))
-            .collect::<Option<Vec<_>>>()
-    };
+    let mut members = |members: &[Tree<'_>]| members.iter().map(|m| build(m, left)).collect::<Option<Vec<_>>>();
     Some(match tree {
         Tree::Chain(of) => Filter::Chain(members(of)?),
         Tree::Interleave(of) => Filter::Interleave(members(of)?),

@@ -18,10 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     pieces(input);
-    let (whole, dribbled) = (
-        records(*format, input, usize::MAX),
-        records(*format, input, 3),
-    );
+    let (whole, dribbled) = (records(*format, input, usize::MAX), records(*format, input, 3));
     assert_eq!(whole, dribbled, "records depend on how the input arrives");
     let mapping = Mapping::new(MappingOptions {
         key: vec!["id".to_owned()],
@@ -80,10 +77,7 @@ fn pieces(input: &[u8]) {
             let _ = timestamp::format(micros);
         }
     }
-    assert_eq!(
-        escape::unescape(&escape::escape(input)).as_deref(),
-        Ok(input)
-    );
+    assert_eq!(escape::unescape(&escape::escape(input)).as_deref(), Ok(input));
     let field = escape::to_field(input);
     assert_eq!(escape::from_field(&field).as_deref(), Ok(input));
     if let Ok(text) = std::str::from_utf8(input) {

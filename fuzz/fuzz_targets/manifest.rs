@@ -30,8 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn decode(bytes: &[u8]) {
     if let Ok(manifest) = Manifest::decode_file("manifest", bytes) {
-        let again = Manifest::decode_file("manifest", &manifest.encode_file())
-            .expect("what was encoded decodes");
+        let again = Manifest::decode_file("manifest", &manifest.encode_file()).expect("what was encoded decodes");
         assert_eq!(again, manifest);
     }
     let _ = stele_tablet::manifest::inspect("manifest", bytes);

@@ -57,10 +57,7 @@ fn restarts_ascend(bytes: &[u8]) -> bool {
         return false;
     };
     let len = u32::from_le_bytes(*count) as usize * 4;
-    let restarts = rest
-        .len()
-        .checked_sub(8 + len)
-        .and_then(|at| rest.get(at..at + len));
+    let restarts = rest.len().checked_sub(8 + len).and_then(|at| rest.get(at..at + len));
     let restarts = restarts.unwrap_or_default().chunks_exact(4);
     let restarts = restarts.map(|n| n.try_into().map_or(0, u32::from_le_bytes));
     restarts.is_sorted_by(|a, b| a < b)
@@ -78,11 +75,7 @@ fn walk(cursor: &mut BlockCursor, forward: bool) -> (Vec<(Vec<u8>, Vec<u8>)>, bo
         assert!(cursor.is_valid());
         assert_eq!(cursor.value_bytes(), cursor.value());
         cells.push((cursor.key().to_vec(), cursor.value().to_vec()));
-        step = if forward {
-            cursor.advance()
-        } else {
-            cursor.retreat()
-        };
+        step = if forward { cursor.advance() } else { cursor.retreat() };
     }
     (cells, step.is_ok())
 }

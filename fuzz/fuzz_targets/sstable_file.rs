@@ -32,10 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn read(bytes: Bytes, slow: bool) -> Result<()> {
-    let Some(Ok(footer)) = bytes
-        .last_chunk::<FOOTER_BYTES>()
-        .map(|tail| Footer::decode(tail))
-    else {
+    let Some(Ok(footer)) = bytes.last_chunk::<FOOTER_BYTES>().map(|tail| Footer::decode(tail)) else {
         return Ok(());
     };
     let storage = storage([(PATH, bytes)]);
@@ -43,11 +40,7 @@ fn read(bytes: Bytes, slow: bool) -> Result<()> {
     if slow {
         file = Arc::new(Slow(file));
     }
-    let table = block_on(Sstable::open(
-        file.clone(),
-        footer.file,
-        Arc::new(Cache::new(1 << 20)),
-    ))?;
+    let table = block_on(Sstable::open(file.clone(), footer.file, Arc::new(Cache::new(1 << 20))))?;
     let _ = (
         table.pinned_bytes(),
         table.properties().deletes(),
@@ -96,11 +89,7 @@ fn walk(cursor: &mut Cursor, forward: bool) -> Result<Cells> {
     };
     while finish(cursor, step)? == Step::Ready && cells.len() < CELLS_MAX {
         cells.push((cursor.key().to_vec(), cursor.value_bytes()));
-        step = if forward {
-            cursor.advance()
-        } else {
-            cursor.retreat()
-        };
+        step = if forward { cursor.advance() } else { cursor.retreat() };
     }
     Ok(cells)
 }
@@ -123,10 +112,7 @@ fn seal_all(bytes: &mut [u8]) -> Option<()> {
             seal(bytes, footer.file, block);
         }
     }
-    for section in [Some(footer.properties), footer.filter]
-        .into_iter()
-        .flatten()
-    {
+    for section in [Some(footer.properties), footer.filter].into_iter().flatten() {
         seal(bytes, footer.file, section);
     }
     Some(())

@@ -65,6 +65,8 @@ enum Task {
     },
     /// Runs suites of `stele-bench` against Stele and its rivals.
     Bench(bench::Arguments),
+    /// Proves that `stele-bench` passes an honest server and fails liars.
+    BenchSmoke,
     /// Runs the simulator; arguments after `--` are its own.
     Sim {
         #[arg(last = true)]
@@ -125,6 +127,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Fmt => shell::cargo(["fmt", "--all"]).succeeds(),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::BenchSmoke => bench::smoke().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
