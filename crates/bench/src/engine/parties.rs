@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct PartyFile {
-    name: String,
     version: String,
     processes: Vec<Watched>,
     configuration: BTreeMap<String, String>,
@@ -71,9 +70,7 @@ async fn open(text: &str) -> Result<Rival> {
     if !file.settings.is_empty() {
         configuration.insert("settings".into(), file.settings.join(" "));
     }
-    let name = url.parameter("name").map(str::to_owned).filter(|n| !n.is_empty());
-    let from_file = Some(file.name).filter(|n| !n.is_empty());
-    let name = name.or(from_file).unwrap_or_else(|| target.name().to_owned());
+    let name = target.name().to_owned();
     // One name for each process of all parties.
     for process in processes.iter_mut().filter(|p| p.name != name) {
         process.name = format!("{name} {}", process.name);

@@ -206,6 +206,23 @@ mod tests {
         })
     }
 
+    fn timed(records: u64, order: KeyOrder) -> RangeBook {
+        let keys = Keys {
+            records,
+            order,
+            ..Keys::default()
+        };
+        RangeBook::new(&Run {
+            clients: 1,
+            stop: Stop::Seconds(1.0),
+            activity: Activity::Table(Workload {
+                keys,
+                ..Workload::default()
+            }),
+            ..Run::default()
+        })
+    }
+
     #[test]
     fn a_counted_run_is_cut_into_ten_ranges_for_each_client() {
         let mut book = counted(1_000, 4);
@@ -259,19 +276,7 @@ mod tests {
 
     #[test]
     fn a_timed_sequential_run_wraps_around_at_the_end_of_the_keys() {
-        let keys = Keys {
-            records: 25,
-            ..Keys::default()
-        };
-        let mut book = RangeBook::new(&Run {
-            clients: 1,
-            stop: Stop::Seconds(1.0),
-            activity: Activity::Table(Workload {
-                keys,
-                ..Workload::default()
-            }),
-            ..Run::default()
-        });
+        let mut book = timed(25, KeyOrder::Sequential);
         let ranges = book.take(0, 10);
         assert_eq!(
             (ranges[0].clone(), ranges[8].clone(), ranges[9].clone()),
@@ -281,20 +286,7 @@ mod tests {
 
     #[test]
     fn a_timed_random_run_never_repeats_an_operation() {
-        let keys = Keys {
-            records: 25,
-            order: KeyOrder::Uniform,
-            ..Keys::default()
-        };
-        let mut book = RangeBook::new(&Run {
-            clients: 1,
-            stop: Stop::Seconds(1.0),
-            activity: Activity::Table(Workload {
-                keys,
-                ..Workload::default()
-            }),
-            ..Run::default()
-        });
+        let mut book = timed(25, KeyOrder::Uniform);
         assert_eq!(book.take(0, 2), [0..1_000, 1_000..2_000]);
         // Half of the second one was done when time was up.
         book.finish(0, 0..1_000);

@@ -62,7 +62,7 @@ impl TargetUrl {
     /// # Errors
     /// A party file that cannot be read.
     pub fn name_or(&self, default: &str) -> Result<String> {
-        if let Some(name) = self.parameter("name") {
+        if let Some(name) = self.parameter("name").filter(|name| !name.is_empty()) {
             return Ok(name.to_owned());
         }
         let Some(path) = self.parameter("party") else {
@@ -71,7 +71,8 @@ impl TargetUrl {
         let bad = |why: String| TargetError::Unsupported(format!("party file {path}: {why}"));
         let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
         let party: PartyName = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
-        Ok(party.name.unwrap_or_else(|| default.to_owned()))
+        let name = party.name.filter(|name| !name.is_empty());
+        Ok(name.unwrap_or_else(|| default.to_owned()))
     }
 
     /// A parameter that is a number within `range`, or its default.
