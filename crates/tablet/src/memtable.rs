@@ -6,6 +6,7 @@
 
 mod skiplist;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use skiplist::SkipList;
 use std::sync::Arc;
@@ -148,6 +149,11 @@ impl MemtableCursor {
     /// The value; empty when the cursor is on no entry.
     pub fn value(&self) -> &[u8] {
         self.table.list.value(self.at)
+    }
+
+    /// The value, shared rather than copied where that is cheaper; empty when the cursor is on no entry.
+    pub fn value_bytes(&self) -> Bytes {
+        Bytes::copy_from_slice(self.value())
     }
 }
 

@@ -108,7 +108,7 @@ impl Source {
 
     fn value(&self) -> Bytes {
         match &self.cursor {
-            Cursor::Memtable(c) => Bytes::copy_from_slice(c.value()),
+            Cursor::Memtable(c) => c.value_bytes(),
             Cursor::Sstable(c) => c.value_bytes(),
         }
     }
