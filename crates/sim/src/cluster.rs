@@ -16,7 +16,7 @@ use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_tabletserver::{ServerOptions, TabletServer};
+use stele_tabletserver::{MemtableLimits, ServerOptions, TabletServer};
 use stele_types::{Durability, Epoch};
 
 use crate::runtime::{Process, Sim};
@@ -60,8 +60,7 @@ const START_MAX: Duration = Duration::from_secs(600);
 fn options() -> ServerOptions {
     ServerOptions {
         durability: Durability::Sync,
-        memtable_bytes_max: 256 << 10,
-        tablet_memtable_bytes: 12 << 10,
+        memtables: MemtableLimits::new(256 << 10, 12 << 10),
         log_bytes_max: 48 << 10,
         log_segment_bytes: 6 << 10,
         log_queue_bytes: 64 << 10,

@@ -7,7 +7,7 @@
 //!   and writes come back by themselves when there is space again.
 
 use crate::metrics::ServerMetrics;
-use crate::options::ServerOptions;
+use crate::options::{MemtableLimits, ServerOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ const PACE_MAX: Duration = Duration::from_millis(100);
 pub struct Admission {
     env: Env,
     memory: MemoryAccount,
-    memtable_bytes_max: u64,
+    memtables: MemtableLimits,
     free_bytes_min: u64,
     wait_max: Duration,
     /// Woken when memory was freed.
@@ -46,7 +46,7 @@ impl Admission {
         Admission {
             env,
             memory,
-            memtable_bytes_max: options.memtable_bytes_max,
+            memtables: options.memtables.clone(),
             free_bytes_min: options.free_bytes_min,
             wait_max: options.admission_wait_max,
             freed: Notify::new(),
@@ -63,12 +63,12 @@ impl Admission {
             let message = "the disk is full: writes are refused until there is space";
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
-        if self.memory.bytes() <= self.memtable_bytes_max {
+        if self.memory.bytes() <= self.memtables.bytes_max() {
             return Ok(());
         }
         self.metrics.delayed_memory.inc();
         let freed = async {
-            while self.memory.bytes() > self.memtable_bytes_max {
+            while self.memory.bytes() > self.memtables.bytes_max() {
                 let notified = self.freed.notified();
                 // Memtables that readers held are freed without a flush ending, hence the look now and then.
                 let _ = self.env.timeout(Duration::from_millis(50), notified).await;

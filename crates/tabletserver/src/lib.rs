@@ -20,6 +20,6 @@ pub mod service;
 pub mod split;
 pub mod write;
 
-pub use options::ServerOptions;
+pub use options::{MemtableLimits, ServerOptions};
 pub use recovery::RecoveryReport;
 pub use server::TabletServer;

@@ -99,8 +99,8 @@ impl TabletServer {
         let log_bytes: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
         let pressure = FlushPressure {
             memory_bytes: self.context.memory.bytes(),
-            memory_bytes_max: self.options.memtable_bytes_max,
-            tablet_bytes: self.options.tablet_memtable_bytes,
+            memory_bytes_max: self.options.memtables.bytes_max(),
+            tablet_bytes: self.options.memtables.tablet_bytes(),
             log_bytes,
             log_bytes_max: self.options.log_bytes_max,
         };

@@ -1,17 +1,60 @@
 //! Settings of a tablet server, derived from the memory budget where that is possible.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_types::Durability;
+
+/// How much memtables may take. Clones are one and the same limit: whoever decides how memory is divided moves it, and
+/// admission and flushes look at it every time. The two numbers may be seen a moment apart.
+#[derive(Clone, Debug)]
+pub struct MemtableLimits {
+    inner: Arc<(AtomicU64, AtomicU64)>,
+}
+
+impl MemtableLimits {
+    /// Limits for all memtables together and for those of one tablet.
+    pub fn new(bytes_max: u64, tablet_bytes: u64) -> Self {
+        MemtableLimits {
+            inner: Arc::new((AtomicU64::new(bytes_max), AtomicU64::new(tablet_bytes))),
+        }
+    }
+
+    /// The limits for a share of memory: a tablet's memtables are a quarter of it, so that one fills while another is
+    /// written to a file; at least 1 MB, or files would be too small, and at most 128 MB, beyond which they gain little
+    /// and take long to write.
+    pub fn for_share(bytes_max: u64) -> Self {
+        let limits = MemtableLimits::new(0, 0);
+        limits.set_share(bytes_max);
+        limits
+    }
+
+    /// Moves both limits to those of a share; see [`MemtableLimits::for_share`].
+    pub fn set_share(&self, bytes_max: u64) {
+        self.inner.0.store(bytes_max, Ordering::Relaxed);
+        self.inner
+            .1
+            .store((bytes_max / 4).clamp(1 << 20, 128 << 20), Ordering::Relaxed);
+    }
+
+    /// Bytes of all memtables at which writers wait.
+    pub fn bytes_max(&self) -> u64 {
+        self.inner.0.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of one tablet's memtables at which it is flushed.
+    pub fn tablet_bytes(&self) -> u64 {
+        self.inner.1.load(Ordering::Relaxed)
+    }
+}
 
 /// Settings. [`ServerOptions::for_memory`] gives consistent ones.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Durability of writes that neither the request nor the table decides.
     pub durability: Durability,
-    /// Bytes of all memtables at which writers wait.
-    pub memtable_bytes_max: u64,
-    /// Bytes of one tablet's memtables at which it is flushed.
-    pub tablet_memtable_bytes: u64,
+    /// Bytes of memtables; may change while the server runs.
+    pub memtables: MemtableLimits,
     /// Bytes of commit log at which the tablets that hold its oldest part are flushed; bounds recovery time.
     pub log_bytes_max: u64,
     /// Bytes of one log segment.
@@ -37,8 +80,7 @@ impl ServerOptions {
         let memtable_bytes_max = memory * 2 / 5;
         ServerOptions {
             durability: Durability::Sync,
-            memtable_bytes_max,
-            tablet_memtable_bytes: (memtable_bytes_max / 4).clamp(1 << 20, 128 << 20),
+            memtables: MemtableLimits::for_share(memtable_bytes_max),
             log_bytes_max: (memtable_bytes_max * 2).clamp(64 << 20, 512 << 20),
             log_segment_bytes: (memtable_bytes_max / 8).clamp(4 << 20, 32 << 20),
             log_queue_bytes: (memory / 32).clamp(4 << 20, 64 << 20) as usize,

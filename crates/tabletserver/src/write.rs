@@ -134,8 +134,8 @@ impl TabletServer {
 
     fn after_write(&self, tablet: &stele_tablet::Tablet) {
         let active = tablet.state().active_bytes();
-        let full = self.context.memory.bytes() > self.options.memtable_bytes_max / 2;
-        if active > self.options.tablet_memtable_bytes || full {
+        let full = self.context.memory.bytes() > self.options.memtables.bytes_max() / 2;
+        if active > self.options.memtables.tablet_bytes() || full {
             self.work.notify_one();
         }
     }
