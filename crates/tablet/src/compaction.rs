@@ -117,6 +117,7 @@ pub async fn run(job: Job, env: &Env, storage: &Arc<dyn Storage>) -> Result<JobR
             referenced: meta.file_bytes,
             cells: meta.properties.cells,
             deletes: meta.properties.deletes(),
+            run: 0,
         });
     }
     Ok(report)

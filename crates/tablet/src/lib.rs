@@ -14,6 +14,7 @@ pub mod merge;
 pub mod metrics;
 pub mod picker;
 pub mod resolve;
+pub mod run;
 pub mod scan;
 pub mod state;
 pub mod tablet;

@@ -47,13 +47,13 @@ pub struct Manifest {
     pub written_micros: i64,
 }
 
-/// The files of one locality group, oldest first.
+/// The files of one locality group, in sorted runs; of any key the oldest run that holds it comes first.
 #[derive(Clone, PartialEq, Message)]
 pub struct GroupFiles {
     /// Which group.
     #[prost(uint32, tag = "1")]
     pub group: u32,
-    /// Its files.
+    /// Its files, run by run.
     #[prost(message, repeated, tag = "2")]
     pub files: Vec<FileRef>,
 }
@@ -82,12 +82,21 @@ pub struct FileRef {
     /// About how many of its bytes are referenced.
     #[prost(uint64, tag = "7")]
     pub referenced: u64,
+    /// Neighbours of the list with the same number other than 0 are one sorted run: ascending, without overlap, of one
+    /// age. 0 is a run of its own.
+    #[prost(uint64, tag = "8")]
+    pub run: u64,
 }
 
 impl FileRef {
     /// Which file.
     pub fn id(&self) -> FileId {
         FileId(self.file)
+    }
+
+    /// Whether `next`, the following reference of a list, belongs to the same run.
+    pub fn continues_in(&self, next: &FileRef) -> bool {
+        self.run != 0 && self.run == next.run
     }
 
     /// The path of an sstable.

@@ -9,6 +9,7 @@
 
 use crate::error::Result;
 use crate::memtable::MemtableCursor;
+use crate::run::RunCursor;
 use bytes::Bytes;
 pub use stele_sstable::Step;
 
@@ -27,6 +28,7 @@ pub struct Source {
 enum Cursor {
     Memtable(MemtableCursor),
     Sstable(Box<stele_sstable::Cursor>),
+    Run(Box<RunCursor>),
 }
 
 impl Source {
@@ -38,6 +40,11 @@ impl Source {
     /// An sstable: its keys within the bounds.
     pub fn sstable(cursor: stele_sstable::Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
         Self::new(Cursor::Sstable(Box::new(cursor)), lower, upper)
+    }
+
+    /// A run of several sstables.
+    pub(crate) fn run(cursor: RunCursor) -> Self {
+        Self::new(Cursor::Run(Box::new(cursor)), None, None)
     }
 
     fn new(cursor: Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
@@ -56,6 +63,7 @@ impl Source {
         let step = match &mut self.cursor {
             Cursor::Memtable(c) => found(c.seek(target)),
             Cursor::Sstable(c) => c.seek(target)?,
+            Cursor::Run(c) => c.seek(target)?,
         };
         Ok(self.arrive(step))
     }
@@ -66,6 +74,7 @@ impl Source {
         let step = match &mut self.cursor {
             Cursor::Memtable(c) => found(c.seek_before(target)),
             Cursor::Sstable(c) => c.seek_before(target)?,
+            Cursor::Run(c) => c.seek_before(target)?,
         };
         Ok(self.arrive(step))
     }
@@ -75,6 +84,7 @@ impl Source {
         let step = match &mut self.cursor {
             Cursor::Memtable(c) => found(c.advance()),
             Cursor::Sstable(c) => c.advance()?,
+            Cursor::Run(c) => c.advance()?,
         };
         Ok(self.arrive(step))
     }
@@ -83,6 +93,7 @@ impl Source {
         let step = match &mut self.cursor {
             Cursor::Memtable(c) => found(c.is_valid()),
             Cursor::Sstable(c) => c.load().await?,
+            Cursor::Run(c) => c.load().await?,
         };
         Ok(self.arrive(step))
     }
@@ -103,6 +114,7 @@ impl Source {
         match &self.cursor {
             Cursor::Memtable(c) => c.key(),
             Cursor::Sstable(c) => c.key(),
+            Cursor::Run(c) => c.key(),
         }
     }
 
@@ -110,6 +122,7 @@ impl Source {
         match &self.cursor {
             Cursor::Memtable(c) => c.value_bytes(),
             Cursor::Sstable(c) => c.value_bytes(),
+            Cursor::Run(c) => c.value_bytes(),
         }
     }
 }

@@ -3,11 +3,12 @@
 //! A [`State`] is immutable but for the active memtables, which only grow; a change makes a new one. A reader holds the
 //! state it began with, so flushes and compactions never disturb it.
 
-use crate::error::Result;
+use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
 use crate::manifest::{FileRef, Manifest};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
+use crate::run;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_sstable::{Cursor, CursorOptions, Sstable};
@@ -29,8 +30,15 @@ pub struct GroupState {
     pub id: GroupId,
     /// Takes new writes.
     pub active: Arc<Memtable>,
-    /// Oldest first.
+    /// Run by run, oldest first (see [`GroupState::runs`]).
     pub files: Vec<HeldFile>,
+}
+
+impl GroupState {
+    /// The sorted runs, oldest first: within one, keys ascend from file to file without overlap.
+    pub fn runs(&self) -> impl Iterator<Item = &[HeldFile]> {
+        self.files.chunk_by(|a, b| a.reference.continues_in(&b.reference))
+    }
 }
 
 /// Memtables of all groups that were frozen together and wait to be flushed.
@@ -117,11 +125,11 @@ impl State {
                 .flat_map(|f| &f.memtables)
                 .filter(|(id, _)| *id == group.id);
             sources.extend(frozen.map(|(_, table)| Source::memtable(table.clone())));
-            for file in &group.files {
-                if file.may_contain(lower, upper) && row.is_none_or(|row| file.sstable.may_contain_row(row)) {
-                    sources.push(file.source(options));
-                }
-            }
+            sources.extend(
+                group
+                    .runs()
+                    .filter_map(|run| run::source(run, lower, upper, row, options)),
+            );
         }
         sources
     }
@@ -152,13 +160,18 @@ impl State {
 }
 
 impl HeldFile {
-    /// A cursor over the referenced part.
-    pub fn source(&self, options: ReadOptions) -> Source {
+    /// A cursor over the whole file.
+    pub(crate) fn cursor(&self, options: ReadOptions) -> Cursor {
         let options = CursorOptions {
             fill_cache: options.fill_cache,
             readahead_bytes: options.readahead_bytes,
         };
-        let cursor = Cursor::new(self.sstable.clone(), options);
+        Cursor::new(self.sstable.clone(), options)
+    }
+
+    /// A source over the referenced part.
+    pub fn source(&self, options: ReadOptions) -> Source {
+        let cursor = self.cursor(options);
         Source::sstable(cursor, self.reference.lower.clone(), self.reference.upper.clone())
     }
 
@@ -179,17 +192,26 @@ impl HeldFile {
         Ok(Some(cut))
     }
 
-    fn may_contain(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
-        let properties = self.sstable.properties();
-        let first: &[u8] = self
-            .reference
-            .lower
-            .as_deref()
-            .map_or(&properties.smallest_key, |l| l.max(&properties.smallest_key));
-        let below: Option<&Bytes> = self.reference.upper.as_ref();
-        upper.is_none_or(|upper| first < upper)
-            && below.is_none_or(|below| lower < &below[..])
-            && lower <= &properties.largest_key[..]
+    /// Whether the referenced part may have keys in `[lower, upper)`.
+    pub fn may_contain(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
+        upper.is_none_or(|upper| self.first_key() < upper) && !self.ends_before(lower)
+    }
+
+    /// No key of the referenced part is below this.
+    pub fn first_key(&self) -> &[u8] {
+        let smallest = &self.sstable.properties().smallest_key[..];
+        self.reference.lower.as_deref().map_or(smallest, |l| l.max(smallest))
+    }
+
+    /// Whether this may stand behind `last` in a list: in the same run only without overlap.
+    fn may_follow(&self, last: &HeldFile) -> bool {
+        !last.reference.continues_in(&self.reference) || last.ends_before(self.first_key())
+    }
+
+    /// Whether all keys of the referenced part are below `key`.
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        let cut = self.reference.upper.as_deref().is_some_and(|upper| upper <= key);
+        cut || self.sstable.properties().largest_key.as_slice() < key
     }
 }
 
@@ -197,11 +219,22 @@ impl HeldFile {
 pub async fn hold(references: &[FileRef], files: &FileRegistry) -> Result<Vec<HeldFile>> {
     let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
     for reference in references {
-        match files.acquire(reference.id()).await {
-            Ok(sstable) => held.push(HeldFile {
-                reference: reference.clone(),
-                sstable,
-            }),
+        let opened = files.acquire(reference.id()).await.and_then(|sstable| {
+            let reference = reference.clone();
+            let file = HeldFile { reference, sstable };
+            match held.last() {
+                Some(last) if !file.may_follow(last) => {
+                    files.release(file.reference.id());
+                    Err(TabletError::Corruption {
+                        path: Arc::from(FileRef::path(file.reference.id())),
+                        detail: format!("overlaps {} in the same sorted run", last.reference.file),
+                    })
+                }
+                _ => Ok(file),
+            }
+        });
+        match opened {
+            Ok(file) => held.push(file),
             Err(error) => {
                 held.iter().for_each(|file| files.release(file.reference.id()));
                 return Err(error);

@@ -17,6 +17,7 @@ fn manifest() -> Manifest {
         cells: 100,
         deletes: 5,
         referenced: 4096,
+        run: 0,
     };
     let cut = FileRef {
         file: FileId::new(2, 1).0,
@@ -95,6 +96,18 @@ fn manifests_are_written_and_read_as_ever() {
         "the bytes of a manifest have changed"
     );
     assert_eq!(Manifest::decode_file("v1.manifest", MANIFEST).unwrap(), manifest());
+}
+
+/// What an older program wrote has no runs; a run is bytes that it passes over.
+#[test]
+fn a_run_is_written_only_where_there_is_one() {
+    let mut manifest = manifest();
+    for file in &mut manifest.groups[0].files {
+        file.run = 7;
+    }
+    let bytes = manifest.encode_file();
+    assert_eq!(bytes.len(), MANIFEST.len() + 2 * 2);
+    assert_eq!(Manifest::decode_file("runs", &bytes).unwrap(), manifest);
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! One sorted run as one source of a merge.
+//!
+//! A *run* is a sequence of file references whose keys ascend without overlap (`manifest`). A merge needs one cursor for
+//! it, not one per file: [`RunCursor`] stands in one file at a time and goes on to its neighbour at either end. Files
+//! are entered when they are reached, so a short scan over a long run reads one of them.
+//!
+//! Invariants:
+//! * A reference is not cut above its file's last key, so where files end ascends with where they begin.
+//! * `at` is the file of `cursor`; the cursor's keys count only within the file's bounds.
+//! * After `Pending`, `backward` tells which way the interrupted move went on.
+
+use crate::error::Result;
+use crate::merge::{Source, Step};
+use crate::state::{HeldFile, ReadOptions};
+use bytes::Bytes;
+use stele_sstable::Cursor;
+
+/// A position in a run.
+pub struct RunCursor {
+    files: Vec<HeldFile>,
+    options: ReadOptions,
+    at: usize,
+    cursor: Option<Cursor>,
+    backward: bool,
+}
+
+/// The source of the files of a run that may have keys in `[lower, upper)` and, when `row` is given, that row; `None`
+/// when none may.
+pub fn source(
+    run: &[HeldFile],
+    lower: &[u8],
+    upper: Option<&[u8]>,
+    row: Option<&[u8]>,
+    options: ReadOptions,
+) -> Option<Source> {
+    let start = run.partition_point(|file| file.ends_before(lower));
+    let end = upper.map_or(run.len(), |upper| run.partition_point(|file| file.first_key() < upper));
+    match run.get(start..end)? {
+        [] => None,
+        [file] => {
+            let wanted = row.is_none_or(|row| file.sstable.may_contain_row(row));
+            wanted.then(|| file.source(options))
+        }
+        files => Some(Source::run(RunCursor::new(files.to_vec(), options))),
+    }
+}
+
+impl RunCursor {
+    /// A cursor without position. The files' keys ascend without overlap.
+    pub fn new(files: Vec<HeldFile>, options: ReadOptions) -> Self {
+        RunCursor {
+            files,
+            options,
+            at: 0,
+            cursor: None,
+            backward: false,
+        }
+    }
+
+    /// To the first key not below `target`.
+    pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
+        self.backward = false;
+        self.enter(self.files.partition_point(|file| file.ends_before(target)));
+        let step = match (&mut self.cursor, self.files.get(self.at)) {
+            (Some(cursor), Some(file)) => cursor.seek(target.max(file.first_key()))?,
+            _ => Step::End,
+        };
+        self.arrive(step)
+    }
+
+    /// To the last key below `target`.
+    pub fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
+        self.backward = true;
+        let below = self.files.partition_point(|file| file.first_key() < target);
+        let Some(at) = below.checked_sub(1) else {
+            self.cursor = None;
+            return Ok(Step::End);
+        };
+        self.enter(at);
+        let step = match (&mut self.cursor, self.files.get(at)) {
+            (Some(cursor), Some(file)) => match file.reference.upper.as_deref() {
+                Some(upper) => cursor.seek_before(upper.min(target))?,
+                None => cursor.seek_before(target)?,
+            },
+            _ => Step::End,
+        };
+        self.arrive(step)
+    }
+
+    /// To the following key.
+    pub fn advance(&mut self) -> Result<Step> {
+        self.backward = false;
+        let step = match &mut self.cursor {
+            Some(cursor) => cursor.advance()?,
+            None => Step::End,
+        };
+        match (step, self.upper()) {
+            (Step::Ready, None) => Ok(Step::Ready),
+            _ => self.arrive(step),
+        }
+    }
+
+    /// Completes a move that said `Pending`.
+    pub async fn load(&mut self) -> Result<Step> {
+        let mut step = Step::Pending;
+        while step == Step::Pending {
+            step = match &mut self.cursor {
+                Some(cursor) => cursor.load().await?,
+                None => Step::End,
+            };
+            step = self.arrive(step)?;
+        }
+        Ok(step)
+    }
+
+    /// The current key; meaningful after `Ready`.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.cursor.as_ref().map_or(&[], Cursor::key)
+    }
+
+    /// The current value; meaningful after `Ready`.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.cursor.as_ref().map_or(&[], Cursor::value)
+    }
+
+    /// The current value as a slice of its block.
+    pub fn value_bytes(&self) -> Bytes {
+        self.cursor.as_ref().map_or_else(Bytes::new, Cursor::value_bytes)
+    }
+
+    fn upper(&self) -> Option<&Bytes> {
+        self.files.get(self.at).and_then(|file| file.reference.upper.as_ref())
+    }
+
+    /// Makes `at` the current file; its cursor is kept when it is that already.
+    fn enter(&mut self, at: usize) {
+        if at != self.at || self.cursor.is_none() {
+            self.at = at;
+            self.cursor = self.files.get(at).map(|file| file.cursor(self.options));
+        }
+    }
+
+    /// The cursor has come to `step`: past the file's bounds the neighbour goes on, until a key or the run's end.
+    fn arrive(&mut self, mut step: Step) -> Result<Step> {
+        loop {
+            let Some(file) = self.files.get(self.at) else {
+                return Ok(Step::End);
+            };
+            let reference = &file.reference;
+            let outside = match step {
+                Step::Pending => return Ok(step),
+                Step::End => true,
+                Step::Ready if self.backward => reference.lower.as_deref().is_some_and(|lower| self.key() < lower),
+                Step::Ready => reference.upper.as_deref().is_some_and(|upper| self.key() >= upper),
+            };
+            if !outside {
+                return Ok(Step::Ready);
+            }
+            step = if self.backward {
+                match self.at.checked_sub(1) {
+                    Some(before) => self.enter_last(before)?,
+                    None => return Ok(Step::End),
+                }
+            } else {
+                self.enter_first(self.at + 1)?
+            };
+        }
+    }
+
+    fn enter_first(&mut self, at: usize) -> Result<Step> {
+        self.enter(at);
+        match (&mut self.cursor, self.files.get(at)) {
+            (Some(cursor), Some(file)) => Ok(cursor.seek(file.first_key())?),
+            _ => Ok(Step::End),
+        }
+    }
+
+    fn enter_last(&mut self, at: usize) -> Result<Step> {
+        self.enter(at);
+        let upper = self.files.get(at).and_then(|file| file.reference.upper.clone());
+        match (&mut self.cursor, upper) {
+            (Some(cursor), Some(upper)) => Ok(cursor.seek_before(&upper)?),
+            (Some(cursor), None) => Ok(cursor.seek_last()?),
+            _ => Ok(Step::End),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
