@@ -22,6 +22,7 @@ mod measure;
 mod pipeline;
 mod rival;
 mod server;
+mod server_cost;
 mod shell;
 mod soak;
 mod tally;
@@ -96,6 +97,12 @@ enum Task {
         #[arg(long, default_value_t = 3)]
         repeats: u32,
     },
+    /// Measures what the server adds to its transport: operations per CPU second of the server, beside a bare tonic
+    /// echo in the same run. Arguments after `--` are the measurement's own.
+    ServerCost {
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Starts and stops servers to measure Stele against: HBase, Google's emulator; and Stele in the same way.
     Rival {
         #[command(subcommand)]
@@ -132,6 +139,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Crash { rounds } => crash::run(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
+        Task::ServerCost { arguments } => server_cost::run(&arguments),
         Task::Rival { task } => rival::run(task),
         Task::Corpus => corpus::run(),
         Task::Debian => debian::run(),

@@ -1,0 +1,202 @@
+//! What a server adds to its transport: operations for each CPU second of the server, beside a bare tonic echo that is
+//! measured in the same run by the same caller.
+//!
+//! `cargo xtask server-cost`, or `cargo run --release -p stele-bench --example server_cost -- [--stele PROGRAM]`.
+//!
+//! Every repeat measures the echo and all workloads in turn, so that whatever else the machine does meets all of them.
+//! Requests are encoded before they are counted, and answers are looked at no further than to know that they are right:
+//! caller and server share the machine, and a caller that is slow changes how much the server can do at a time.
+//!
+//! The server keeps its files in a temporary folder, with durability `flush`: acknowledged when the operating system has it.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a measurement needs the real clock and real sockets"
+)]
+
+mod caller;
+mod echo;
+mod process;
+mod workload;
+
+use anyhow::{Context, ensure};
+use caller::Caller;
+use clap::Parser;
+use process::Server;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use workload::{Plan, Requests, Workload};
+
+#[derive(Parser)]
+struct Arguments {
+    /// Serves the echo until the process ends; for the measurement's own use.
+    #[arg(long)]
+    echo: bool,
+    /// The server's program; the one beside this example when absent.
+    #[arg(long)]
+    stele: Option<PathBuf>,
+    /// Further arguments of `stele start`.
+    #[arg(long)]
+    start: Vec<String>,
+    /// Measures a server that runs already, by address and process, instead of starting one.
+    #[arg(long, requires = "pid")]
+    address: Option<String>,
+    /// The process of that server.
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Seconds of each measurement, after a fifth as much to warm up.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// Only these workloads.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Also writes the results here.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    if arguments.echo {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .build()?;
+        return runtime.block_on(echo::serve());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(measure(&arguments))
+}
+
+/// What one measurement found.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// Operations, rows or bytes for each CPU second of the server.
+    per_cpu_second: f64,
+    /// The same for each second of the clock.
+    per_second: f64,
+}
+
+#[derive(Serialize)]
+struct Line {
+    workload: &'static str,
+    unit: &'static str,
+    per_server_cpu_second: f64,
+    /// Lowest and highest of the repeats.
+    spread: [f64; 2],
+    per_second: f64,
+    /// Of the echo's calls for each CPU second, in the same repeat; only where operations are calls.
+    of_echo: Option<f64>,
+}
+
+async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
+    let echo = Server::echo()?;
+    let stele = match (&arguments.address, arguments.pid) {
+        (Some(address), Some(pid)) => Server::running(address, pid),
+        _ => Server::stele(arguments.stele.clone(), &arguments.start)?,
+    };
+    let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+    let plans: Vec<Plan> = Plan::all().into_iter().filter(|plan| wanted(plan.name)).collect();
+    ensure!(!plans.is_empty(), "no workload of that name");
+    let caller = Arc::new(Caller::connect(stele.address()).await?);
+    workload::prepare(&caller).await?;
+    let echo_caller = Arc::new(Caller::connect(echo.address()).await?);
+    let time = Duration::from_secs_f64(arguments.seconds);
+    let echo_plan = Plan::echo();
+    let mut echoes = Vec::new();
+    let mut results: Vec<Vec<Measured>> = vec![Vec::new(); plans.len()];
+    for _ in 0..arguments.repeats {
+        echoes.push(one(&echo_caller, &echo, &echo_plan, time).await?);
+        for (plan, measured) in plans.iter().zip(&mut results) {
+            measured.push(one(&caller, &stele, plan, time).await?);
+        }
+    }
+    let mut lines = vec![line(&echo_plan, &echoes, &echoes)];
+    lines.extend(plans.iter().zip(&results).map(|(plan, m)| line(plan, m, &echoes)));
+    print(&lines);
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_string_pretty(&lines)?)?;
+    }
+    Ok(())
+}
+
+/// Runs a workload and relates what it did to what the server's process used.
+async fn one(caller: &Arc<Caller>, server: &Server, plan: &Plan, time: Duration) -> anyhow::Result<Measured> {
+    let workload = Arc::new(Workload::new(plan)?);
+    run(caller, &workload, plan.callers, time / 5).await?;
+    let (started, cpu) = (Instant::now(), server.cpu_seconds()?);
+    let done = run(caller, &workload, plan.callers, time).await? as f64;
+    let (wall, cpu) = (started.elapsed().as_secs_f64(), server.cpu_seconds()? - cpu);
+    Ok(Measured {
+        per_cpu_second: done / cpu,
+        per_second: done / wall,
+    })
+}
+
+/// All callers in closed loops; what they got done, in the plan's unit.
+async fn run(caller: &Arc<Caller>, workload: &Arc<Workload>, callers: u64, time: Duration) -> anyhow::Result<u64> {
+    let end = Instant::now() + time;
+    let mut running = Vec::new();
+    for number in 0..callers {
+        let (caller, workload) = (caller.clone(), workload.clone());
+        running.push(tokio::spawn(async move {
+            let mut requests = Requests::new(&workload, number);
+            let mut done = 0;
+            while Instant::now() < end {
+                done += requests.next(&caller).await?;
+            }
+            Ok::<u64, anyhow::Error>(done)
+        }));
+    }
+    let mut done = 0;
+    for caller in running {
+        done += caller.await.context("a caller ended early")??;
+    }
+    Ok(done)
+}
+
+fn line(plan: &Plan, measured: &[Measured], echoes: &[Measured]) -> Line {
+    let per_cpu: Vec<f64> = measured.iter().map(|m| m.per_cpu_second).collect();
+    let ratios: Vec<f64> = measured
+        .iter()
+        .zip(echoes)
+        .map(|(m, e)| m.per_cpu_second / e.per_cpu_second)
+        .collect();
+    let ends = |values: &[f64], f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
+    Line {
+        workload: plan.name,
+        unit: plan.unit,
+        per_server_cpu_second: median(&per_cpu),
+        spread: [ends(&per_cpu, f64::min), ends(&per_cpu, f64::max)],
+        per_second: median(&measured.iter().map(|m| m.per_second).collect::<Vec<_>>()),
+        of_echo: (plan.unit == "calls").then(|| median(&ratios)),
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn print(lines: &[Line]) {
+    println!(
+        "{:<18} {:>14} {:>26} {:>12} {:>8}  unit",
+        "workload", "/CPU-second", "spread", "/second", "of echo"
+    );
+    for line in lines {
+        let [low, high] = line.spread;
+        let spread = format!("{low:.0} to {high:.0}");
+        let of_echo = line.of_echo.map_or(String::new(), |ratio| format!("{ratio:.2}"));
+        println!(
+            "{:<18} {:>14.0} {:>26} {:>12.0} {:>8}  {}",
+            line.workload, line.per_server_cpu_second, spread, line.per_second, of_echo, line.unit
+        );
+    }
+}
