@@ -1,3 +1,94 @@
 //! `stele-bench-engine`: the tablet engine against RocksDB, in one process and one run.
+//!
+//! The engine is a whole tablet server (commit log, memtable, sstables, caches, maintenance) over the local disk, called
+//! in process: no transport, no front end. The rival gets the same keys and values, the same log setting, the same memory
+//! for memtables and block cache, the same compression and the same filter bits. The two take turns run by run, so that a
+//! noisy machine harms both alike, and what is reported is the median of the ratios of neighbouring runs.
+//!
+//! `docs/benchmarking.md` describes the workloads and what is and is not equal between the two.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "measures real time on a real disk; nothing here is simulated"
+)]
 
-fn main() {}
+mod clock;
+mod compare;
+mod data;
+mod engine;
+#[cfg(feature = "rocksdb")]
+mod rocks;
+mod stele;
+mod workload;
+
+use anyhow::bail;
+use clap::Parser;
+use std::path::PathBuf;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measures the tablet engine by itself.
+#[derive(Parser)]
+#[command(name = "stele-bench-engine", max_term_width = 100)]
+struct Arguments {
+    /// Workloads to run; all that take less than a minute when none is given. `list` lists them.
+    workloads: Vec<String>,
+    /// Measures this rival too, turn by turn.
+    #[arg(long, value_name = "rocksdb")]
+    against: Option<String>,
+    /// Writes the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Runs of each engine; the medians are reported.
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// Multiplies the number of rows.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Memory budget of each engine, MiB.
+    #[arg(long, default_value_t = 512)]
+    memory_mib: u64,
+    /// Where data is put; a folder that can be deleted is made in it.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    if arguments.workloads.iter().any(|w| w == "list") {
+        workload::ALL
+            .iter()
+            .for_each(|w| println!("{:28} {}", w.name, w.describe()));
+        return Ok(());
+    }
+    let rival = match arguments.against.as_deref() {
+        None => false,
+        Some("rocksdb") if cfg!(feature = "rocksdb") => true,
+        Some("rocksdb") => bail!("built without the rival: build with --features rocksdb"),
+        Some(other) => bail!("{other:?} is no rival; there is rocksdb"),
+    };
+    if arguments.repeats == 0 {
+        bail!("--repeats must be at least 1");
+    }
+    let chosen = workload::choose(&arguments.workloads)?;
+    let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = tempfile::Builder::new().prefix("stele-engine-").tempdir_in(parent)?;
+    let setup = workload::Setup {
+        folder: folder.path().to_owned(),
+        scale: arguments.scale,
+        memory: arguments.memory_mib << 20,
+    };
+    let mut results = Vec::new();
+    for workload in chosen {
+        let result = compare::run(workload, &setup, arguments.repeats, rival)?;
+        println!("{result}");
+        results.push(result);
+        if let Some(path) = &arguments.json {
+            // After each, so that an interrupted run leaves what it had.
+            let list: Vec<_> = results.iter().map(compare::Comparison::json).collect();
+            std::fs::write(path, serde_json::to_vec_pretty(&list)?)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! What a workload asks of an engine.
+
+use crate::data::KEY_BYTES;
+
+/// A row's key and value in a batch.
+pub type Row<'a> = ([u8; KEY_BYTES], &'a [u8]);
+
+/// One engine over one folder. Failures of the medium end the benchmark.
+pub trait Engine: Sync {
+    /// Writes one row; returns when the log has it, synced if `sync`.
+    fn put(&self, key: &[u8; KEY_BYTES], value: &[u8], sync: bool) -> anyhow::Result<()>;
+
+    /// Writes rows as one batch, log not synced.
+    fn put_batch(&self, rows: &[Row<'_>]) -> anyhow::Result<()>;
+
+    /// Bytes of the row's value, all of which were at hand; `None` when there is no row.
+    fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>>;
+
+    /// Rows, and bytes of their values, of a scan over everything.
+    fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)>;
+
+    /// Writes out what is in memory and waits until no compaction is due.
+    fn settle(&self) -> anyhow::Result<()>;
+
+    /// Rewrites all files into one run.
+    fn compact(&self) -> anyhow::Result<()>;
+
+    /// Runs `work`, which calls the engine, on this thread.
+    fn on_this_thread(&self, work: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        work()
+    }
+}

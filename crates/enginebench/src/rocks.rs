@@ -1,0 +1,99 @@
+//! The rival: RocksDB with its own defaults, but for what is made equal to the engine under test.
+//!
+//! Equal: memory for memtables (a quarter of their share in each of four) and for blocks, compression, filter bits,
+//! background threads (one per core), log on and not synced unless asked. Everything else is RocksDB's default: leveled
+//! compaction with dynamic level sizes, 4 KiB blocks, indexes and filters held by open files.
+
+use crate::data::KEY_BYTES;
+use crate::engine::{Engine, Row};
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, Options, ReadOptions, WaitForCompactOptions,
+    WriteBatch, WriteOptions,
+};
+use std::path::Path;
+use stele_tabletserver::ServerOptions;
+
+/// RocksDB's default: bits per key of the filter that the engine under test has too.
+const FILTER_BITS: f64 = 10.0;
+/// Memtables that share the budget.
+const MEMTABLES: u64 = 4;
+
+/// The rival over one folder.
+pub struct RocksEngine {
+    db: DB,
+}
+
+impl RocksEngine {
+    /// A new database in an empty folder.
+    pub fn open(folder: &Path, memory: u64) -> anyhow::Result<Self> {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(&Cache::new_lru_cache(ServerOptions::block_cache_bytes(memory)));
+        table.set_bloom_filter(FILTER_BITS, false);
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_compression_type(DBCompressionType::Snappy);
+        options.set_block_based_table_factory(&table);
+        let memtables = ServerOptions::for_memory(memory).memtable_bytes_max;
+        options.set_write_buffer_size(usize::try_from(memtables / MEMTABLES)?);
+        options.set_max_write_buffer_number(i32::try_from(MEMTABLES)?);
+        options.set_max_background_jobs(i32::try_from(cores)?);
+        Ok(RocksEngine {
+            db: DB::open(&options, folder)?,
+        })
+    }
+}
+
+impl Engine for RocksEngine {
+    fn put(&self, key: &[u8; KEY_BYTES], value: &[u8], sync: bool) -> anyhow::Result<()> {
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        Ok(self.db.put_opt(key, value, &options)?)
+    }
+
+    fn put_batch(&self, rows: &[Row<'_>]) -> anyhow::Result<()> {
+        let mut batch = WriteBatch::default();
+        rows.iter().for_each(|(key, value)| batch.put(key, value));
+        Ok(self.db.write(batch)?)
+    }
+
+    fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
+        Ok(self.db.get_pinned(key)?.map(|value| value.len()))
+    }
+
+    fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)> {
+        let mut options = ReadOptions::default();
+        options.set_verify_checksums(true);
+        let mut rows = self.db.raw_iterator_opt(options);
+        if reversed {
+            rows.seek_to_last();
+        } else {
+            rows.seek_to_first();
+        }
+        let (mut count, mut bytes) = (0, 0);
+        while let Some((_, value)) = rows.item() {
+            count += 1;
+            bytes += value.len() as u64;
+            if reversed {
+                rows.prev();
+            } else {
+                rows.next();
+            }
+        }
+        rows.status()?;
+        Ok((count, bytes))
+    }
+
+    fn settle(&self) -> anyhow::Result<()> {
+        let mut flush = FlushOptions::default();
+        flush.set_wait(true);
+        self.db.flush_opt(&flush)?;
+        Ok(self.db.wait_for_compact(&WaitForCompactOptions::default())?)
+    }
+
+    fn compact(&self) -> anyhow::Result<()> {
+        self.settle()?;
+        self.db.compact_range::<&[u8], &[u8]>(None, None);
+        self.settle()
+    }
+}

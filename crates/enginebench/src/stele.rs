@@ -1,0 +1,236 @@
+//! The engine under test: a tablet server over the local disk.
+
+use crate::data::KEY_BYTES;
+use crate::engine::{Engine, Row};
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+use stele_catalog::Catalog;
+use stele_client::{TabletControl, TabletRead, TabletService};
+use stele_coord::EmbeddedCoord;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_storage::local::LocalStorage;
+use stele_tabletserver::{ServerOptions, TabletServer};
+use stele_types::{
+    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation,
+    RowRange, RowSet, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+};
+use tokio::runtime::Runtime;
+
+const TABLET: TabletId = TabletId(1);
+const FAMILY: FamilyId = FamilyId(1);
+const QUALIFIER: Bytes = Bytes::from_static(b"v");
+
+/// How the engine is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct SteleOptions {
+    /// The whole budget.
+    pub memory: u64,
+    /// Codec of the files.
+    pub compression: Compression,
+}
+
+/// The engine.
+pub struct SteleEngine {
+    server: Arc<TabletServer>,
+    foreground: Runtime,
+    _background: Runtime,
+}
+
+impl SteleEngine {
+    /// A new engine in an empty folder.
+    pub fn open(folder: &Path, options: SteleOptions) -> anyhow::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let runtime = |threads| {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(threads).enable_all().build()
+        };
+        // As the server does it.
+        let foreground = runtime(cores)?;
+        let background = runtime(cores.div_ceil(2))?;
+        let env = TokioRuntime::env(foreground.handle().clone(), background.handle().clone());
+        let server = foreground.block_on(async {
+            let storage: Arc<dyn Storage> = LocalStorage::open(folder, env.clone())?;
+            let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await?;
+            let catalog = Catalog::load(coord).await?;
+            let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(options.memory)));
+            let mut settings = ServerOptions::for_memory(options.memory);
+            settings.durability = Durability::Flush;
+            let metrics = Metrics::new();
+            let started = TabletServer::start(env, storage, &catalog, Epoch(1), cache, settings, &metrics);
+            let (server, _) = started.await.context("starting the engine")?;
+            let schema = Arc::new(schema(options.compression));
+            let tablets = vec![(TABLET, RowRange::all())];
+            server
+                .create_tablets(schema, tablets)
+                .await
+                .map_err(|e| anyhow!("{e}"))?;
+            anyhow::Ok(server)
+        })?;
+        Ok(SteleEngine {
+            server,
+            foreground,
+            _background: background,
+        })
+    }
+
+    fn write(&self, rows: Vec<RowMutation>, durability: Durability) -> anyhow::Result<()> {
+        let written = self.server.mutate(TABLET, rows, Some(durability));
+        wait_for(written).map_err(|e| anyhow!("{e}"))
+    }
+
+    fn read(&self, rows: RowSet, reversed: bool, mut visit: impl FnMut(&[u8])) -> anyhow::Result<u64> {
+        let request = TabletRead {
+            rows,
+            filter: None,
+            reversed,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut count = 0;
+        wait_for(async {
+            let mut stream = self.server.read(TABLET, request).await?;
+            while let Some(batch) = stream.next().await? {
+                for (_, cells) in batch.rows() {
+                    count += 1;
+                    cells.iter().for_each(|cell| visit(&cell.value));
+                }
+            }
+            Ok::<_, stele_client::ServiceError>(())
+        })
+        .map_err(|e| anyhow!("{e}"))?;
+        Ok(count)
+    }
+}
+
+impl Engine for SteleEngine {
+    fn put(&self, key: &[u8; KEY_BYTES], value: &[u8], sync: bool) -> anyhow::Result<()> {
+        let durability = if sync { Durability::Sync } else { Durability::Flush };
+        self.write(vec![mutation(key, value)], durability)
+    }
+
+    fn put_batch(&self, rows: &[Row<'_>]) -> anyhow::Result<()> {
+        let rows = rows.iter().map(|(key, value)| mutation(key, value)).collect();
+        self.write(rows, Durability::Flush)
+    }
+
+    fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
+        let row = Bytes::copy_from_slice(key);
+        let mut found = None;
+        let rows = RowSet::new(vec![RowRange::single(&row)]);
+        self.read(rows, false, |value| found = Some(value.len()))?;
+        Ok(found)
+    }
+
+    fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)> {
+        let mut bytes = 0;
+        let rows = RowSet::new(vec![RowRange::all()]);
+        let count = self.read(rows, reversed, |value| bytes += value.len() as u64)?;
+        Ok((count, bytes))
+    }
+
+    fn settle(&self) -> anyhow::Result<()> {
+        for served in self.server.all_served() {
+            self.foreground.block_on(served.tablet.flush())?;
+            while served.tablet.compaction_due() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // One that was begun before ends first.
+            drop(self.foreground.block_on(served.tablet.stop_compactions()));
+        }
+        Ok(())
+    }
+
+    fn compact(&self) -> anyhow::Result<()> {
+        for served in self.server.all_served() {
+            self.foreground.block_on(served.tablet.compact_all())?;
+        }
+        Ok(())
+    }
+
+    fn on_this_thread(&self, work: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        // Timers and spawned tasks find the runtime by the thread's context.
+        let _context = self.foreground.enter();
+        work()
+    }
+}
+
+impl Drop for SteleEngine {
+    fn drop(&mut self) {
+        self.foreground.block_on(self.server.shut_down());
+    }
+}
+
+fn mutation(key: &[u8; KEY_BYTES], value: &[u8]) -> RowMutation {
+    RowMutation {
+        row: Bytes::copy_from_slice(key),
+        mutations: vec![Mutation::Put {
+            family: FAMILY,
+            qualifier: QUALIFIER,
+            timestamp: Timestamp(1_700_000_000_000_000),
+            value: Bytes::copy_from_slice(value),
+        }],
+    }
+}
+
+fn schema(compression: Compression) -> TableSchema {
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    TableSchema {
+        id: TableId(1),
+        name: TableName::new("bench", "rows"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: BTreeMap::from([(FAMILY, family)]),
+        next_family: FamilyId(2),
+        groups: vec![LocalityGroup {
+            id: GroupId(0),
+            name: "default".to_owned(),
+            compression,
+        }],
+        tablet_bytes_max: 0,
+        front_end_data: Vec::new(),
+    }
+}
+
+/// Runs a future on this thread, asleep while it waits.
+fn wait_for<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    thread_local! {
+        static WAKER: Waker = Arc::new(Unpark(std::thread::current())).into();
+    }
+    let mut future = pin!(future);
+    WAKER.with(|waker| {
+        let mut context = std::task::Context::from_waker(waker);
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    })
+}

@@ -1,0 +1,513 @@
+//! The workloads, and one run of each against one engine.
+
+use crate::clock::{Clock, Took};
+use crate::data::{self, Values, Zipf};
+use crate::engine::Engine;
+use anyhow::{bail, ensure};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What is the same for all workloads of a run.
+pub struct Setup {
+    /// Where engines get their folders.
+    pub folder: PathBuf,
+    /// Multiplies rows.
+    pub scale: f64,
+    /// Budget of an engine, bytes.
+    pub memory: u64,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Of wall time.
+    RowsPerSecond,
+    /// Of CPU time of all threads, flush and compaction included.
+    RowsPerCpuSecond,
+    /// On disk after a major compaction; less is better.
+    BytesPerRow,
+    /// Bytes written to the medium for each byte of keys and values; less is better.
+    WriteAmplification,
+}
+
+impl Unit {
+    /// As the results say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::RowsPerSecond => "rows/s",
+            Unit::RowsPerCpuSecond => "rows/CPU-s",
+            Unit::BytesPerRow => "bytes/row (less is better)",
+            Unit::WriteAmplification => "bytes written/byte (less is better)",
+        }
+    }
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Rows one by one, at random keys, by some threads.
+    Put { threads: u64, sync: bool },
+    /// Rows in batches of this many, at random keys, by one thread.
+    Batch { rows: u64 },
+    /// Rows one by one for this long; rates of quarters and the longest stall are what counts.
+    Sustained { seconds: u64 },
+    /// Every row overwritten this many times, at random.
+    Overwrite { times: u64 },
+    /// Point reads of rows that exist.
+    Get,
+    /// Point reads of rows that do not.
+    Absent,
+    /// Point reads, Zipf-distributed with exponent 0.99.
+    ZipfGet,
+    /// One scan over all rows.
+    Scan { reversed: bool },
+    /// What the files weigh.
+    DiskBytes,
+}
+
+/// A named workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// As on the command line.
+    pub name: &'static str,
+    /// What is done.
+    pub kind: Kind,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Rows of the data, before scaling; for writes also the number written.
+    pub rows: u64,
+    /// What is counted.
+    pub unit: Unit,
+    /// The budget in MiB, where the workload is about it.
+    pub memory_mib: Option<u64>,
+    /// Part of a run that names no workload.
+    pub quick: bool,
+}
+
+const fn w(name: &'static str, kind: Kind, value_bytes: usize, rows: u64, unit: Unit) -> Workload {
+    Workload {
+        name,
+        kind,
+        value_bytes,
+        rows,
+        unit,
+        memory_mib: None,
+        quick: true,
+    }
+}
+
+const fn put(name: &'static str, value_bytes: usize, rows: u64) -> Workload {
+    let kind = Kind::Put {
+        threads: 1,
+        sync: false,
+    };
+    w(name, kind, value_bytes, rows, Unit::RowsPerSecond)
+}
+
+const fn batch(name: &'static str, value_bytes: usize, rows: u64) -> Workload {
+    w(
+        name,
+        Kind::Batch { rows: 1000 },
+        value_bytes,
+        rows,
+        Unit::RowsPerCpuSecond,
+    )
+}
+
+const fn scan(name: &'static str, value_bytes: usize, rows: u64, reversed: bool) -> Workload {
+    w(name, Kind::Scan { reversed }, value_bytes, rows, Unit::RowsPerSecond)
+}
+
+const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> Workload {
+    w(name, kind, value_bytes, rows, Unit::RowsPerSecond)
+}
+
+/// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
+pub const ALL: [Workload; 25] = [
+    put("random-write-1000", 1000, 1_000_000),
+    put("random-write-100", 100, 2_500_000),
+    put("random-write-10", 10, 4_000_000),
+    batch("batch-write-1000", 1000, 1_000_000),
+    batch("batch-write-100", 100, 4_000_000),
+    batch("batch-write-10", 10, 6_000_000),
+    w(
+        "sync-write-64",
+        Kind::Put {
+            threads: 64,
+            sync: true,
+        },
+        100,
+        200_000,
+        Unit::RowsPerSecond,
+    ),
+    get("random-read", Kind::Get, 100, 1_000_000),
+    get("random-read-1000", Kind::Get, 1000, 150_000),
+    get("random-read-10", Kind::Get, 10, 2_000_000),
+    Workload {
+        memory_mib: Some(256),
+        ..get("random-read-beyond-memory", Kind::Get, 1000, 1_000_000)
+    },
+    get("random-read-absent", Kind::Absent, 100, 1_000_000),
+    get("zipf-read", Kind::ZipfGet, 1000, 1_000_000),
+    scan("scan-1000", 1000, 1_000_000, false),
+    scan("scan-100", 100, 2_000_000, false),
+    scan("scan-10", 10, 3_000_000, false),
+    scan("reverse-scan-1000", 1000, 1_000_000, true),
+    scan("reverse-scan-100", 100, 2_000_000, true),
+    scan("reverse-scan-10", 10, 3_000_000, true),
+    w("disk-bytes-1000", Kind::DiskBytes, 1000, 500_000, Unit::BytesPerRow),
+    w("disk-bytes-100", Kind::DiskBytes, 100, 1_000_000, Unit::BytesPerRow),
+    w("disk-bytes-10", Kind::DiskBytes, 10, 2_000_000, Unit::BytesPerRow),
+    Workload {
+        quick: false,
+        ..w(
+            "sustained-write-10",
+            Kind::Sustained { seconds: 600 },
+            10,
+            40_000_000,
+            Unit::RowsPerSecond,
+        )
+    },
+    Workload {
+        quick: false,
+        ..w(
+            "sustained-write-1000",
+            Kind::Sustained { seconds: 120 },
+            1000,
+            10_000_000,
+            Unit::RowsPerSecond,
+        )
+    },
+    Workload {
+        quick: false,
+        ..w(
+            "overwrite-1000",
+            Kind::Overwrite { times: 4 },
+            1000,
+            5_000_000,
+            Unit::WriteAmplification,
+        )
+    },
+];
+
+/// The workloads of these names, in the order of [`ALL`]; the quick ones for none. A name may be a prefix.
+pub fn choose(names: &[String]) -> anyhow::Result<Vec<Workload>> {
+    if let Some(unknown) = names
+        .iter()
+        .find(|n| !ALL.iter().any(|w| w.name.starts_with(n.as_str())))
+    {
+        bail!("no workload {unknown:?}; `list` lists them");
+    }
+    let exact = |w: &Workload| names.iter().any(|n| w.name == n);
+    let begun = |w: &Workload| {
+        let prefix = |n: &String| w.name.starts_with(n.as_str()) && !ALL.iter().any(|other| other.name == n);
+        names.iter().any(prefix)
+    };
+    let chosen = ALL.into_iter();
+    Ok(chosen
+        .filter(|w| {
+            if names.is_empty() {
+                w.quick
+            } else {
+                exact(w) || begun(w)
+            }
+        })
+        .collect())
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// The figure in the workload's unit.
+    pub figure: f64,
+    /// CPU microseconds of all threads for each row, background work included.
+    pub cpu_micros: f64,
+    /// The longest single operation, where operations were timed.
+    pub longest: Option<Duration>,
+    /// Further figures by name.
+    pub extra: Vec<(&'static str, f64)>,
+}
+
+impl Workload {
+    /// One line.
+    pub fn describe(&self) -> String {
+        format!(
+            "{:?}, {} rows of {} bytes, {}",
+            self.kind,
+            self.rows,
+            self.value_bytes,
+            self.unit.name()
+        )
+    }
+
+    /// Rows of the data.
+    pub fn rows(&self, setup: &Setup) -> u64 {
+        ((self.rows as f64 * setup.scale) as u64).max(1000)
+    }
+
+    /// Bytes of the budget.
+    pub fn memory(&self, setup: &Setup) -> u64 {
+        self.memory_mib.map_or(setup.memory, |mib| mib << 20)
+    }
+
+    /// Whether runs share data that is loaded once.
+    pub fn reads(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Get | Kind::Absent | Kind::ZipfGet | Kind::Scan { .. } | Kind::DiskBytes
+        )
+    }
+
+    /// Fills an engine for workloads that read.
+    pub fn load(&self, engine: &dyn Engine, setup: &Setup) -> anyhow::Result<()> {
+        let rows = self.rows(setup);
+        engine.on_this_thread(&mut || write_batches(engine, self.value_bytes, rows, 1000, |i| i))?;
+        engine.settle()?;
+        engine.compact()
+    }
+
+    /// One run. `folder` is the engine's.
+    pub fn run(&self, engine: &dyn Engine, setup: &Setup, folder: &Path) -> anyhow::Result<Measured> {
+        let rows = self.rows(setup);
+        let value_bytes = self.value_bytes;
+        match self.kind {
+            Kind::Put { threads, sync } => self.puts(engine, rows, threads, sync),
+            Kind::Batch { rows: batch } => {
+                let clock = Clock::start();
+                let mut random = data::generator(17);
+                engine.on_this_thread(&mut || {
+                    write_batches(engine, value_bytes, rows, batch, |_| data::below(&mut random, rows))
+                })?;
+                let written = clock.took();
+                engine.settle()?;
+                let all = clock.took();
+                let mut measured = Measured::of_cpu(rows, all);
+                measured
+                    .extra
+                    .push(("rows/s", rows as f64 / written.wall.as_secs_f64()));
+                Ok(measured)
+            }
+            Kind::Sustained { seconds } => self.sustained(engine, rows, Duration::from_secs(seconds)),
+            Kind::Overwrite { times } => self.overwrite(engine, rows, times, folder),
+            Kind::Get | Kind::Absent | Kind::ZipfGet => self.gets(engine, rows),
+            Kind::Scan { reversed } => {
+                let clock = Clock::start();
+                let mut seen = (0, 0);
+                engine.on_this_thread(&mut || {
+                    seen = engine.scan(reversed)?;
+                    Ok(())
+                })?;
+                ensure!(
+                    seen == (rows, rows * value_bytes as u64),
+                    "the scan saw {seen:?} of {rows} rows"
+                );
+                Ok(Measured::of_wall(rows, clock.took()))
+            }
+            Kind::DiskBytes => Ok(Measured {
+                figure: disk_bytes(folder)? as f64 / rows as f64,
+                ..Measured::default()
+            }),
+        }
+    }
+
+    fn puts(&self, engine: &dyn Engine, rows: u64, threads: u64, sync: bool) -> anyhow::Result<Measured> {
+        let each = rows / threads;
+        let clock = Clock::start();
+        let longest = std::thread::scope(|scope| {
+            let write = |thread: u64| {
+                let mut longest = Duration::ZERO;
+                engine.on_this_thread(&mut || {
+                    let mut random = data::generator(100 + thread);
+                    let mut values = Values::new(self.value_bytes);
+                    for _ in 0..each {
+                        let key = data::key(data::below(&mut random, rows));
+                        let before = Instant::now();
+                        engine.put(&key, values.next(), sync)?;
+                        longest = longest.max(before.elapsed());
+                    }
+                    Ok(())
+                })?;
+                anyhow::Ok(longest)
+            };
+            let writers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || write(thread))).collect();
+            let mut longest = Duration::ZERO;
+            for writer in writers {
+                match writer.join() {
+                    Ok(outcome) => longest = longest.max(outcome?),
+                    Err(_) => bail!("a writer panicked"),
+                }
+            }
+            Ok(longest)
+        })?;
+        let took = clock.took();
+        let mut measured = Measured::of_wall(each * threads, took);
+        measured.longest = Some(longest);
+        Ok(measured)
+    }
+
+    fn sustained(&self, engine: &dyn Engine, rows: u64, limit: Duration) -> anyhow::Result<Measured> {
+        let mut longest = Duration::ZERO;
+        let mut quarters = [0u64; 4];
+        let clock = Clock::start();
+        engine.on_this_thread(&mut || {
+            let mut random = data::generator(5);
+            let mut values = Values::new(self.value_bytes);
+            let start = Instant::now();
+            let mut before = start;
+            loop {
+                let key = data::key(data::below(&mut random, rows));
+                engine.put(&key, values.next(), false)?;
+                let after = Instant::now();
+                longest = longest.max(after - before);
+                before = after;
+                let quarter = (4 * (after - start).as_micros() / limit.as_micros()) as usize;
+                match quarters.get_mut(quarter) {
+                    Some(count) => *count += 1,
+                    None => return Ok(()),
+                }
+            }
+        })?;
+        let mut measured = Measured::of_wall(quarters.iter().sum(), clock.took());
+        measured.longest = Some(longest);
+        measured
+            .extra
+            .push(("last quarter/first", quarters[3] as f64 / quarters[0].max(1) as f64));
+        Ok(measured)
+    }
+
+    fn overwrite(&self, engine: &dyn Engine, rows: u64, times: u64, folder: &Path) -> anyhow::Result<Measured> {
+        let written_before = written_by_process()?;
+        let clock = Clock::start();
+        let mut peak = 0;
+        let mut random = data::generator(23);
+        for _ in 0..times {
+            engine.on_this_thread(&mut || {
+                write_batches(engine, self.value_bytes, rows, 1000, |_| data::below(&mut random, rows))
+            })?;
+            peak = peak.max(disk_bytes(folder)?);
+        }
+        engine.settle()?;
+        let took = clock.took();
+        let user_bytes = (rows * times) as f64 * (self.value_bytes + data::KEY_BYTES) as f64;
+        let settled = disk_bytes(folder)?;
+        engine.compact()?;
+        let live = disk_bytes(folder)? as f64;
+        Ok(Measured {
+            figure: (written_by_process()? - written_before) as f64 / user_bytes,
+            cpu_micros: took.cpu.as_secs_f64() * 1e6 / (rows * times) as f64,
+            longest: None,
+            extra: vec![
+                ("space amplification, settled", settled as f64 / live),
+                ("space amplification, peak", peak as f64 / live),
+                ("rows/s", (rows * times) as f64 / took.wall.as_secs_f64()),
+            ],
+        })
+    }
+
+    fn gets(&self, engine: &dyn Engine, rows: u64) -> anyhow::Result<Measured> {
+        let reads = rows.clamp(100_000, 1_000_000);
+        let zipf = matches!(self.kind, Kind::ZipfGet).then(|| Zipf::new(rows, 0.99));
+        let absent = matches!(self.kind, Kind::Absent);
+        let mut random = data::generator(31);
+        let clock = Clock::start();
+        engine.on_this_thread(&mut || {
+            for _ in 0..reads {
+                let number = match &zipf {
+                    Some(zipf) => zipf.next(&mut random),
+                    None => data::below(&mut random, rows) + if absent { rows } else { 0 },
+                };
+                let found = engine.get(&data::key(number))?;
+                let expected = (!absent).then_some(self.value_bytes);
+                ensure!(
+                    found == expected,
+                    "row {number}: found {found:?}, expected {expected:?}"
+                );
+            }
+            Ok(())
+        })?;
+        Ok(Measured::of_wall(reads, clock.took()))
+    }
+}
+
+impl Measured {
+    fn of_wall(rows: u64, took: Took) -> Self {
+        Measured {
+            figure: rows as f64 / took.wall.as_secs_f64(),
+            cpu_micros: took.cpu.as_secs_f64() * 1e6 / rows as f64,
+            ..Measured::default()
+        }
+    }
+
+    fn of_cpu(rows: u64, took: Took) -> Self {
+        Measured {
+            figure: rows as f64 / took.cpu.as_secs_f64(),
+            ..Measured::of_wall(rows, took)
+        }
+    }
+}
+
+/// Writes `rows` rows in batches, the i-th with the number that `number(i)` gives.
+fn write_batches(
+    engine: &dyn Engine,
+    value_bytes: usize,
+    rows: u64,
+    batch: u64,
+    mut number: impl FnMut(u64) -> u64,
+) -> anyhow::Result<()> {
+    let mut values = Values::new(value_bytes);
+    let mut bytes = Vec::new();
+    let mut done = 0;
+    while done < rows {
+        let now = batch.min(rows - done);
+        bytes.clear();
+        (0..now).for_each(|_| bytes.extend_from_slice(values.next()));
+        let mut pieces = bytes.chunks(value_bytes);
+        let made: Vec<_> = (done..done + now)
+            .map(|i| (data::key(number(i)), pieces.next().unwrap_or_default()))
+            .collect();
+        engine.put_batch(&made)?;
+        done += now;
+    }
+    Ok(())
+}
+
+/// Bytes of all files in a folder.
+pub fn disk_bytes(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        // A compaction may delete files meanwhile.
+        let Ok(entry) = entry else { continue };
+        let Ok(kind) = entry.metadata() else { continue };
+        bytes += if kind.is_dir() {
+            disk_bytes(&entry.path())?
+        } else {
+            kind.len()
+        };
+    }
+    Ok(bytes)
+}
+
+/// Bytes this process has handed to the kernel for files.
+fn written_by_process() -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/io")?;
+    let line = text.lines().find_map(|l| l.strip_prefix("wchar: "));
+    Ok(line.unwrap_or_default().parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_choose_by_prefix_and_exactly() {
+        let names = |wanted: &[&str]| -> Vec<&str> {
+            let wanted: Vec<String> = wanted.iter().map(|s| (*s).to_owned()).collect();
+            choose(&wanted).unwrap().iter().map(|w| w.name).collect()
+        };
+        assert_eq!(names(&["random-read"]), ["random-read"]);
+        assert_eq!(names(&["batch"]).len(), 3);
+        assert_eq!(names(&["scan-10", "sync"]), ["sync-write-64", "scan-10"]);
+        assert!(!names(&[]).contains(&"sustained-write-10"));
+        assert!(choose(&["nothing".to_owned()]).is_err());
+    }
+}
