@@ -4,6 +4,14 @@
 //! create-if-absent, which makes each creation a compare-and-swap: of two owners only one can make version n + 1, and
 //! the other learns from it that it has been replaced. Fencing thus lives in storage. Byte table:
 //! `docs/formats/manifest.md`.
+//!
+//! Invariants that make it safe against an owner that slept for any time at any point:
+//! * An owner passes a number only when the version of that number is known to be its own. So a former owner never gets
+//!   past the version that replaced it, whatever errors it meets.
+//! * Having made a version, an owner looks whether it is the newest before it acts on it (deletes what it replaces). The
+//!   new owner deletes its older versions, the one that took the tablet among them; a former owner that makes one of
+//!   those numbers again finds a higher one beside it.
+//! * Having learnt that it was replaced, an owner deletes nothing any more.
 
 use crate::error::{Result, TabletError};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -249,8 +257,12 @@ pub struct ManifestLog {
     stale: Vec<u64>,
 }
 
-/// Attempts at one commit when the medium fails: each uses a new number.
+/// Attempts at one commit when the medium fails.
 const ATTEMPTS: usize = 3;
+
+/// How often an owner that still works may get ahead of the one that takes over, or delete what it is about to read. Each
+/// time is a flush or a compaction of one tablet in the milliseconds between a listing and a put.
+const RACES_MAX: usize = 100;
 
 impl ManifestLog {
     /// Makes the first version of a new tablet.
@@ -267,34 +279,34 @@ impl ManifestLog {
 
     /// Reads the newest version.
     pub async fn open(storage: Arc<dyn Storage>, tablet: TabletId) -> Result<(ManifestLog, Manifest)> {
-        let files = storage.list(&directory(tablet)).await?;
-        let mut numbers: Vec<u64> = files
-            .iter()
-            .filter_map(|f| parse_path(&f.path))
-            .map(|(_, n)| n)
-            .collect();
-        numbers.sort_unstable();
-        let Some(number) = numbers.pop() else {
-            return Err(StorageError::NotFound { path: path(tablet, 1) }.into());
-        };
-        let newest = path(tablet, number);
-        let manifest = Manifest::decode_file(&newest, &storage.read_all(&newest).await?)?;
-        if manifest.tablet() != tablet {
-            let detail = format!("describes tablet {}", manifest.tablet());
-            return Err(TabletError::Corruption {
-                path: Arc::from(newest),
-                detail,
-            });
-        }
-        Ok((
-            ManifestLog {
+        for _ in 0..RACES_MAX {
+            let mut numbers = numbers(&*storage, tablet).await?;
+            let Some(number) = numbers.pop() else {
+                return Err(StorageError::NotFound { path: path(tablet, 1) }.into());
+            };
+            let newest = path(tablet, number);
+            let content = match storage.read_all(&newest).await {
+                // Its owner made a newer one meanwhile.
+                Err(StorageError::NotFound { .. }) => continue,
+                content => content?,
+            };
+            let manifest = Manifest::decode_file(&newest, &content)?;
+            if manifest.tablet() != tablet {
+                let detail = format!("describes tablet {}", manifest.tablet());
+                return Err(TabletError::Corruption {
+                    path: Arc::from(newest),
+                    detail,
+                });
+            }
+            let log = ManifestLog {
                 storage,
                 tablet,
                 number,
                 stale: numbers,
-            },
-            manifest,
-        ))
+            };
+            return Ok((log, manifest));
+        }
+        Err(contended(tablet, "open"))
     }
 
     /// Takes the tablet over: reads the newest version and makes one like it under a new epoch right after it. What the
@@ -307,7 +319,7 @@ impl ManifestLog {
     ) -> Result<(ManifestLog, Manifest)> {
         let mut failure = None;
         let mut attempts = 0;
-        while attempts < ATTEMPTS {
+        for _ in 0..RACES_MAX {
             let (mut log, mut manifest) = Self::open(storage.clone(), tablet).await?;
             if failure.is_some() && Epoch(manifest.epoch) == epoch {
                 // Nobody else has this epoch: an attempt that seemed to fail did not.
@@ -324,8 +336,7 @@ impl ManifestLog {
                 .await
             {
                 Ok(()) => {
-                    log.advance(number);
-                    log.delete_stale().await;
+                    log.take_effect(number).await?;
                     return Ok((log, manifest));
                 }
                 // The former owner was faster, or it is ours: what it says decides.
@@ -333,16 +344,19 @@ impl ManifestLog {
                 Err(error @ StorageError::NoSpace { .. }) => return Err(failure.unwrap_or(error).into()),
                 Err(error) => {
                     attempts += 1;
+                    if attempts == ATTEMPTS {
+                        return Err(error.into());
+                    }
                     failure = Some(error);
                 }
             }
         }
-        Err(failure.map_or(TabletError::Fenced { tablet }, TabletError::from))
+        Err(contended(tablet, "claim"))
     }
 
-    /// Makes `manifest` the newest version. After `NoSpace` the old one still is. After any other error but `Fenced` the
-    /// old one or the new one may be the newest on the medium, so what either refers to must be kept; a later commit
-    /// settles it.
+    /// Makes `manifest` the newest version. After `NoSpace` the old one still is. After any other error the old one or
+    /// the new one may be the newest on the medium, so what either refers to must be kept; a later commit settles it,
+    /// unless the error was `Fenced`, after which this owner has no say any more.
     pub async fn commit(&mut self, manifest: &Manifest) -> Result<()> {
         let content = manifest.encode_file();
         let mut failure = None;
@@ -354,21 +368,19 @@ impl ManifestLog {
                 .put_if_absent(&path(self.tablet, number), content.clone())
                 .await
             {
-                Ok(()) => {
-                    self.stale.push(self.number);
-                    self.number = number;
-                    self.delete_stale().await;
-                    return Ok(());
-                }
+                Ok(()) => return self.take_effect(number).await,
                 Err(StorageError::AlreadyExists { .. }) => {
-                    self.check_not_fenced(number, manifest).await?;
+                    if self.read_own(number, manifest).await? == content {
+                        // An attempt that seemed to fail did not.
+                        return self.take_effect(number).await;
+                    }
+                    // Of an earlier commit that seemed to fail, or of an even older owner.
                     self.advance(number);
                 }
                 // After an attempt of unknown outcome the whole is unknown.
                 Err(error @ StorageError::NoSpace { .. }) => return Err(failure.unwrap_or(error).into()),
                 Err(error) => {
-                    // Whether it exists now is unknown; the next attempt takes the number after it.
-                    self.advance(number);
+                    // Whether it exists now is unknown. The number must not be passed before that is known.
                     attempts += 1;
                     failure = Some(error);
                 }
@@ -382,14 +394,31 @@ impl ManifestLog {
         self.number = number;
     }
 
-    /// A version that should not exist: ours, from an attempt that seemed to fail, or a newer owner's.
-    async fn check_not_fenced(&self, number: u64, ours: &Manifest) -> Result<()> {
-        let taken = path(self.tablet, number);
-        let theirs = Manifest::decode_file(&taken, &self.storage.read_all(&taken).await?)?;
-        if Epoch(theirs.epoch) > Epoch(ours.epoch) {
+    /// A version of ours exists: unless it is the newest we have been replaced.
+    async fn take_effect(&mut self, number: u64) -> Result<()> {
+        let newest = numbers(&*self.storage, self.tablet).await?.pop();
+        if newest != Some(number) {
             return Err(TabletError::Fenced { tablet: self.tablet });
         }
+        self.advance(number);
+        self.delete_stale().await;
         Ok(())
+    }
+
+    /// The version that took our next number. Ours, from an attempt that seemed to fail, or a newer owner's.
+    async fn read_own(&self, number: u64, ours: &Manifest) -> Result<Bytes> {
+        let taken = path(self.tablet, number);
+        let fenced = TabletError::Fenced { tablet: self.tablet };
+        let content = match self.storage.read_all(&taken).await {
+            // We did not delete it.
+            Err(StorageError::NotFound { .. }) => return Err(fenced),
+            content => content?,
+        };
+        let theirs = Manifest::decode_file(&taken, &content)?;
+        if Epoch(theirs.epoch) > Epoch(ours.epoch) {
+            return Err(fenced);
+        }
+        Ok(content)
     }
 
     async fn delete_stale(&mut self) {
@@ -402,6 +431,26 @@ impl ManifestLog {
         }
         self.stale = kept;
     }
+}
+
+/// The numbers of all versions, ascending.
+async fn numbers(storage: &dyn Storage, tablet: TabletId) -> Result<Vec<u64>> {
+    let files = storage.list(&directory(tablet)).await?;
+    let mut numbers: Vec<u64> = files
+        .iter()
+        .filter_map(|f| parse_path(&f.path))
+        .map(|(_, n)| n)
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+fn contended(tablet: TabletId, operation: &'static str) -> TabletError {
+    TabletError::Storage(StorageError::Io {
+        path: directory(tablet),
+        operation,
+        message: format!("another owner got ahead {RACES_MAX} times"),
+    })
 }
 
 /// Prints a manifest.
