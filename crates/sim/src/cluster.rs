@@ -57,7 +57,7 @@ pub enum End {
 const START_MAX: Duration = Duration::from_secs(600);
 
 /// Everything small, so that little data makes segments, flushes, compactions and splits.
-fn options() -> ServerOptions {
+pub fn options() -> ServerOptions {
     ServerOptions {
         durability: Durability::Sync,
         memtables: MemtableLimits::new(256 << 10, 12 << 10),
@@ -160,7 +160,7 @@ impl Cluster {
             let starting = env.spawn_join(
                 Priority::Foreground,
                 "start",
-                open_node(process.clone(), env.clone(), storage),
+                open_node(process.clone(), env.clone(), storage, options()),
             );
             let why = match self.env.timeout(START_MAX, starting).await {
                 Ok(Ok(Ok(node))) => {
@@ -184,7 +184,13 @@ impl Cluster {
     }
 }
 
-async fn open_node(process: Process, env: Env, storage: Arc<dyn Storage>) -> Result<Node, String> {
+/// Starts a server on what a medium holds, wired as the binary wires it.
+pub async fn open_node(
+    process: Process,
+    env: Env,
+    storage: Arc<dyn Storage>,
+    options: ServerOptions,
+) -> Result<Node, String> {
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
         .await
         .map_err(|e| format!("coordinator: {e}"))?;
@@ -193,7 +199,7 @@ async fn open_node(process: Process, env: Env, storage: Arc<dyn Storage>) -> Res
     let catalog = Arc::new(catalog);
     let cache = Arc::new(Cache::with_shards(32 << 10, 1));
     let epoch = Epoch(u32::try_from(epoch).unwrap_or(u32::MAX));
-    let started = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options(), &Metrics::new()).await;
+    let started = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, &Metrics::new()).await;
     let (server, _) = started.map_err(|e| e.to_string())?;
     let master = Master::new(env.clone(), catalog.clone(), server.clone());
     master.start_splitting();
@@ -226,6 +232,11 @@ impl Node {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => Err(NoAnswer),
         }
+    }
+
+    /// The tablet server.
+    pub fn server(&self) -> &Arc<TabletServer> {
+        &self.server
     }
 
     /// Number of tablets served.

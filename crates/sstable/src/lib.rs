@@ -16,6 +16,7 @@
 pub mod block;
 pub mod compress;
 mod cursor;
+pub mod damage;
 mod error;
 pub mod filter;
 pub mod footer;
@@ -29,6 +30,7 @@ mod reader;
 mod writer;
 
 pub use cursor::{Cursor, CursorOptions, Step};
+pub use damage::Damage;
 pub use error::{DecodeError, Result, SstableError};
 pub use inspect::inspect;
 pub use properties::Properties;

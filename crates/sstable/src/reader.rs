@@ -2,8 +2,13 @@
 //!
 //! Footer, properties, row filter and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]);
 //! data blocks and first-level index blocks are fetched through the cache, as checked, decompressed bytes.
+//!
+//! What is found damaged is remembered ([`Sstable::damage`]), so that compactions can leave the file alone and somebody
+//! gets to know. A file that cannot be opened at all can still be held, by [`Sstable::open_or_damaged`]: it claims to
+//! have all keys that it might have, and fails every read of one.
 
 use crate::block::Block;
+use crate::damage::{self, Damage};
 use crate::error::{DecodeError, Result, SstableError};
 use crate::filter::{self, Filter};
 use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
@@ -14,7 +19,7 @@ use crate::properties::Properties;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_cache::{BlockCache, BlockKey};
-use stele_storage::ReadFile;
+use stele_storage::{ReadFile, StorageError};
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
@@ -32,6 +37,8 @@ pub struct Sstable {
     properties: Properties,
     filter: Option<Filter>,
     top: IndexBlock,
+    /// What was found damaged since the file was opened, or by opening it.
+    damage: Damage,
 }
 
 impl std::fmt::Debug for Sstable {
@@ -45,24 +52,63 @@ impl std::fmt::Debug for Sstable {
 impl Sstable {
     /// Opens a file that was written under `file_id`.
     pub async fn open(file: Arc<dyn ReadFile>, file_id: FileId, cache: Arc<Cache>) -> Result<Arc<Sstable>> {
-        let tail = Tail::read(&*file).await?;
-        if tail.footer.file != file_id {
-            let detail = format!("written as file {}, opened as {file_id}", tail.footer.file);
-            return Err(SstableError::corruption(file.path(), tail.footer_at, detail));
-        }
-        let content = tail.section(&*file, tail.footer.properties, "properties").await?;
-        let at = tail.footer.properties.offset;
-        let properties = Properties::decode_checked(&content).map_err(|e| corruption(&*file, at, &e))?;
-        let content = tail.section(&*file, tail.footer.top_index, "top index").await?;
-        let at = tail.footer.top_index.offset;
-        let top = IndexBlock::parse(content).map_err(|e| corruption(&*file, at, &e))?;
-        let filter = match tail.footer.filter {
-            None => None,
-            Some(handle) => {
-                let content = tail.section(&*file, handle, "filter").await?;
-                let filter = Filter::parse(content);
-                Some(filter.map_err(|e| corruption(&*file, handle.offset, &e))?)
+        let tail = Tail::open(&*file, file_id).await?;
+        let properties = tail.properties(&*file).await?;
+        let top = tail.top_index(&*file).await?;
+        let filter = tail.filter(&*file).await?;
+        Ok(Arc::new(Sstable {
+            file,
+            file_id,
+            cache,
+            properties,
+            filter,
+            top,
+            damage: Damage::default(),
+        }))
+    }
+
+    /// Like [`Sstable::open`], but damage is no error: without its filter a file is as good as before, and without its
+    /// index or footer it is one of which every read fails. Other errors are, for they may pass. `opened` is what the
+    /// medium said to opening `path`.
+    pub async fn open_or_damaged(
+        opened: stele_storage::Result<Arc<dyn ReadFile>>,
+        path: &str,
+        file_id: FileId,
+        cache: Arc<Cache>,
+    ) -> Result<Arc<Sstable>> {
+        let file = match opened {
+            Ok(file) => file,
+            Err(StorageError::NotFound { .. }) => {
+                let missing = SstableError::corruption(path, 0, "a manifest refers to this file, which is missing");
+                return Self::unreadable(path, file_id, cache, None, missing);
             }
+            Err(error) => return Err(error.into()),
+        };
+        let tail = match Tail::open(&*file, file_id).await {
+            Ok(tail) => tail,
+            Err(error) if damage::is_damage(&error) => {
+                return Self::unreadable(path, file_id, cache, None, error);
+            }
+            Err(error) => return Err(error),
+        };
+        let properties = match tail.properties(&*file).await {
+            Ok(properties) => properties,
+            Err(error) if damage::is_damage(&error) => {
+                return Self::unreadable(path, file_id, cache, None, error);
+            }
+            Err(error) => return Err(error),
+        };
+        let top = match tail.top_index(&*file).await {
+            Ok(top) => top,
+            Err(error) if damage::is_damage(&error) => {
+                return Self::unreadable(path, file_id, cache, Some(properties), error);
+            }
+            Err(error) => return Err(error),
+        };
+        let (filter, damage) = match tail.filter(&*file).await {
+            Ok(filter) => (filter, Damage::default()),
+            Err(error) if damage::is_damage(&error) => (None, Damage::of_filter(error)),
+            Err(error) => return Err(error),
         };
         Ok(Arc::new(Sstable {
             file,
@@ -71,7 +117,32 @@ impl Sstable {
             properties,
             filter,
             top,
+            damage,
         }))
+    }
+
+    /// Stands for a file that cannot be read: has no bytes, and an index of one block that is not there.
+    fn unreadable(
+        path: &str,
+        file_id: FileId,
+        cache: Arc<Cache>,
+        properties: Option<Properties>,
+        error: SstableError,
+    ) -> Result<Arc<Sstable>> {
+        Ok(Arc::new(Sstable {
+            file: Arc::new(damage::Unreadable::new(path)),
+            file_id,
+            cache,
+            properties: properties.unwrap_or_else(damage::any_properties),
+            filter: None,
+            top: damage::no_index()?,
+            damage: Damage::unreadable(error),
+        }))
+    }
+
+    /// What was found damaged so far, first things first: remembered until the file is opened anew.
+    pub fn damage(&self) -> &Damage {
+        &self.damage
     }
 
     /// What the file says about itself.
@@ -116,7 +187,7 @@ impl Sstable {
     /// The error for a caller that finds a key of this file malformed.
     #[cold]
     pub fn corruption(&self, detail: &str) -> SstableError {
-        SstableError::corruption(self.path(), 0, detail)
+        self.damage.note(SstableError::corruption(self.path(), 0, detail))
     }
 
     pub(crate) fn top(&self) -> &IndexBlock {
@@ -172,7 +243,7 @@ impl Sstable {
 
     /// Refuses a handle that leaves the file or exceeds the limit, before anything is read or allocated for it.
     pub(crate) fn check_handle(&self, handle: Handle) -> Result<()> {
-        check_handle(&*self.file, handle, "block")
+        check_handle(&*self.file, handle, "block").map_err(|error| self.damage.note(error))
     }
 
     pub(crate) fn parse_index(&self, handle: Handle, content: Bytes) -> Result<IndexBlock> {
@@ -185,7 +256,7 @@ impl Sstable {
 
     #[cold]
     pub(crate) fn corruption_at(&self, handle: Handle, error: &DecodeError) -> SstableError {
-        corruption(&*self.file, handle.offset, error)
+        self.damage.note(corruption(&*self.file, handle.offset, error))
     }
 
     fn cache_key(&self, handle: Handle) -> BlockKey {
@@ -220,6 +291,37 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
+    /// The end of a file that was written under `file_id`.
+    async fn open(file: &dyn ReadFile, file_id: FileId) -> Result<Tail> {
+        let tail = Tail::read(file).await?;
+        if tail.footer.file != file_id {
+            let detail = format!("written as file {}, opened as {file_id}", tail.footer.file);
+            return Err(SstableError::corruption(file.path(), tail.footer_at, detail));
+        }
+        Ok(tail)
+    }
+
+    async fn properties(&self, file: &dyn ReadFile) -> Result<Properties> {
+        let handle = self.footer.properties;
+        let content = self.section(file, handle, "properties").await?;
+        Properties::decode_checked(&content).map_err(|e| corruption(file, handle.offset, &e))
+    }
+
+    async fn top_index(&self, file: &dyn ReadFile) -> Result<IndexBlock> {
+        let handle = self.footer.top_index;
+        let content = self.section(file, handle, "top index").await?;
+        IndexBlock::parse(content).map_err(|e| corruption(file, handle.offset, &e))
+    }
+
+    async fn filter(&self, file: &dyn ReadFile) -> Result<Option<Filter>> {
+        let Some(handle) = self.footer.filter else {
+            return Ok(None);
+        };
+        let content = self.section(file, handle, "filter").await?;
+        let filter = Filter::parse(content).map_err(|e| corruption(file, handle.offset, &e))?;
+        Ok(Some(filter))
+    }
+
     pub(crate) async fn read(file: &dyn ReadFile) -> Result<Tail> {
         let Some(footer_at) = file.len().checked_sub(FOOTER_BYTES as u64) else {
             let detail = format!("{} bytes are too few for an sstable", file.len());

@@ -3,14 +3,19 @@
 //! A split leaves both children referring to the parent's files, so files are counted by references from *committed
 //! manifests* over all tablets of the server. A file without any is obsolete; it is deleted when no reader holds it any
 //! more. A crash in between leaves an orphan, which the sweep at start finds.
+//!
+//! A file that was intact once and cannot be read any more is *damaged*, and held nevertheless ([`Opening::EvenDamaged`]):
+//! the rest of the tablet goes on, and whoever needs the file gets an error that names it. While a manifest cannot be
+//! read, nobody knows which files it refers to; then no file of an earlier process is deleted
+//! ([`FileRegistry::keep_former_files`]).
 
 use crate::error::{Result, TabletError};
 use crate::manifest::FileRef;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use stele_sstable::{Cache, Sstable};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use stele_sstable::{Cache, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
 
@@ -21,6 +26,8 @@ pub struct FileRegistry {
     /// Server epoch: the upper half of new file ids.
     epoch: u32,
     next: AtomicU32,
+    /// Files of earlier epochs are not deleted.
+    keeps_former: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -35,6 +42,26 @@ struct Entry {
     references: u32,
 }
 
+/// What to make of a file whose content is not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// It is an error: for files that have just been written.
+    Intact,
+    /// It is held as damaged: for files that an earlier process wrote.
+    EvenDamaged,
+}
+
+/// A file of which something was found damaged.
+#[derive(Clone, Debug)]
+pub struct DamagedFile {
+    /// Which file.
+    pub file: FileId,
+    /// The first damage met: names file and offset.
+    pub error: SstableError,
+    /// How often damage in it was met.
+    pub times_met: u64,
+}
+
 impl FileRegistry {
     /// A registry that names new files under a server epoch no earlier process used.
     pub fn new(storage: Arc<dyn Storage>, cache: Arc<Cache>, epoch: u32) -> Self {
@@ -43,6 +70,7 @@ impl FileRegistry {
             cache,
             epoch,
             next: AtomicU32::new(1),
+            keeps_former: AtomicBool::new(false),
             inner: Mutex::default(),
         }
     }
@@ -58,18 +86,46 @@ impl FileRegistry {
     }
 
     /// The file, opened if it is not, with one more reference.
-    pub async fn acquire(&self, file: FileId) -> Result<Arc<Sstable>> {
+    pub async fn acquire(&self, file: FileId, opening: Opening) -> Result<Arc<Sstable>> {
         if let Some(entry) = self.inner.lock().files.get_mut(&file) {
             entry.references += 1;
             return Ok(entry.sstable.clone());
         }
-        let reader = self.storage.open(&FileRef::path(file)).await?;
-        let sstable = Sstable::open(reader, file, self.cache.clone()).await?;
+        let path = FileRef::path(file);
+        let reader = self.storage.open(&path).await;
+        let sstable = match opening {
+            Opening::Intact => Sstable::open(reader?, file, self.cache.clone()).await?,
+            Opening::EvenDamaged => Sstable::open_or_damaged(reader, &path, file, self.cache.clone()).await?,
+        };
         let mut inner = self.inner.lock();
         // Somebody else may have opened it meanwhile.
         let entry = inner.files.entry(file).or_insert(Entry { sstable, references: 0 });
         entry.references += 1;
         Ok(entry.sstable.clone())
+    }
+
+    /// The open files of which something was found damaged.
+    pub fn damaged(&self) -> Vec<DamagedFile> {
+        let inner = self.inner.lock();
+        let damaged = inner.files.iter().filter_map(|(file, entry)| {
+            let damage = entry.sstable.damage();
+            Some(DamagedFile {
+                file: *file,
+                error: damage.first()?.clone(),
+                times_met: damage.times_met(),
+            })
+        });
+        damaged.collect()
+    }
+
+    /// From now on deletes no file that an earlier process wrote. What becomes obsolete of those is an orphan, for a start
+    /// that can read every manifest.
+    pub fn keep_former_files(&self) {
+        self.keeps_former.store(true, Ordering::Release);
+    }
+
+    fn is_kept(&self, file: FileId) -> bool {
+        self.keeps_former.load(Ordering::Acquire) && file < FileId::new(self.epoch, 0)
     }
 
     /// Gives one reference back; the last one makes the file obsolete.
@@ -104,7 +160,7 @@ impl FileRegistry {
         };
         let mut deleted = 0;
         let mut failure = None;
-        for (file, sstable) in unheld {
+        for (file, sstable) in unheld.into_iter().filter(|(file, _)| !self.is_kept(*file)) {
             match self.storage.delete(&FileRef::path(file)).await {
                 Ok(()) => {
                     self.cache.remove_file(file.0);

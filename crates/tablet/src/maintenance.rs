@@ -121,8 +121,7 @@ impl Tablet {
         };
         let state = self.state();
         for group in &state.groups {
-            let summaries: Vec<FileSummary> = group.files.iter().map(summary).collect();
-            if let Some(pick) = picker::pick(&summaries) {
+            if let Some(pick) = pick_around_damage(&group.files) {
                 self.compact_files(group.id, &group.files, pick).await?;
                 return Ok(true);
             }
@@ -150,10 +149,7 @@ impl Tablet {
     /// Whether a compaction is due.
     pub fn compaction_due(&self) -> bool {
         let state = self.state();
-        state
-            .groups
-            .iter()
-            .any(|g| picker::pick(&g.files.iter().map(summary).collect::<Vec<_>>()).is_some())
+        state.groups.iter().any(|g| pick_around_damage(&g.files).is_some())
     }
 
     async fn compact_files(&self, group: GroupId, files: &[HeldFile], pick: Pick) -> Result<()> {
@@ -234,7 +230,7 @@ impl Tablet {
         next.written_micros = self.wall_micros();
         let unused = |file: &&FileId| !next.all_files().any(|used| used.id() == **file);
         made.iter().filter(unused).for_each(|file| files.discard(*file));
-        let held = match hold_all(&next, files).await {
+        let held = match hold_all(&next, files, made).await {
             Ok(held) => held,
             Err(error) => {
                 made.iter().for_each(|file| files.discard(*file));
@@ -425,10 +421,10 @@ impl Tablet {
 }
 
 /// Opens all files of a manifest, by group. On an error no reference is kept.
-async fn hold_all(manifest: &Manifest, files: &FileRegistry) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
+async fn hold_all(manifest: &Manifest, files: &FileRegistry, made: &[FileId]) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
     let mut held: Vec<(GroupId, Vec<HeldFile>)> = Vec::new();
     for group in &manifest.groups {
-        match state::hold(&group.files, files).await {
+        match state::hold(&group.files, files, made).await {
             Ok(files) => held.push((GroupId(group.group), files)),
             Err(error) => {
                 let references = held.iter().flat_map(|(_, held)| held);
@@ -439,6 +435,30 @@ async fn hold_all(manifest: &Manifest, files: &FileRegistry) -> Result<Vec<(Grou
     }
     Ok(held)
 }
+
+/// The compaction that is due among the files behind the newest damaged one and its run. A damaged file stays where it
+/// is, with all that is older: merging over it would make markers and versions go that still decide over what is in it, and trying to
+/// merge it would fail again and again.
+fn pick_around_damage(files: &[HeldFile]) -> Option<Pick> {
+    let mut from = files.iter().rposition(HeldFile::is_damaged).map_or(0, |at| at + 1);
+    let in_one_run = |pair: &[HeldFile]| matches!(pair, [a, b] if a.reference.continues_in(&b.reference));
+    while from > 0 && files.get(from - 1..from + 1).is_some_and(in_one_run) {
+        from += 1;
+    }
+    let summaries: Vec<FileSummary> = files.iter().skip(from).map(summary).collect();
+    let pick = picker::pick(&summaries)?;
+    if from == 0 {
+        return Some(pick);
+    }
+    // Garbage cannot go while the oldest files are not merged with it: merging for its sake would never end.
+    (!pick.major || pick.files.len() >= MERGED_BEHIND_DAMAGE_MIN).then(|| Pick {
+        files: pick.files.start + from..pick.files.end + from,
+        major: false,
+    })
+}
+
+/// Files worth merging when that cannot drop anything: as many as make a tier.
+const MERGED_BEHIND_DAMAGE_MIN: usize = 4;
 
 fn summary(file: &HeldFile) -> FileSummary {
     FileSummary {

@@ -4,7 +4,7 @@
 //! state it began with, so flushes and compactions never disturb it.
 
 use crate::error::{Result, TabletError};
-use crate::files::FileRegistry;
+use crate::files::{FileRegistry, Opening};
 use crate::manifest::{FileRef, Manifest};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
@@ -12,12 +12,12 @@ use crate::run;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_sstable::{Cursor, CursorOptions, Sstable};
-use stele_types::{GroupId, SeqNo};
+use stele_types::{FileId, GroupId, SeqNo};
 
 /// A reference to an sstable, with the open file.
 #[derive(Clone)]
 pub struct HeldFile {
-    /// What the manifest says.
+    /// What the manifest says; the bounds of a damaged file in a run are narrower where its neighbours' are known.
     pub reference: FileRef,
     /// The open file.
     pub sstable: Arc<Sstable>,
@@ -70,7 +70,7 @@ pub struct ReadOptions {
 }
 
 impl State {
-    /// The state a manifest describes, with empty memtables. References are acquired.
+    /// The state a manifest describes, with empty memtables. References are acquired, those to damaged files, too.
     pub async fn load(
         manifest: &Manifest,
         groups: &[GroupId],
@@ -79,7 +79,7 @@ impl State {
     ) -> Result<State> {
         let mut loaded: Vec<GroupState> = Vec::new();
         for &id in groups {
-            let held = match hold(manifest.files(id), files).await {
+            let held = match hold(manifest.files(id), files, &[]).await {
                 Ok(held) => held,
                 Err(error) => {
                     let references = loaded.iter().flat_map(|group| &group.files);
@@ -180,6 +180,11 @@ impl HeldFile {
         self.reference.referenced
     }
 
+    /// Whether merging it would meet damage that is known of.
+    pub fn is_damaged(&self) -> bool {
+        self.sstable.damage().of_cells().is_some()
+    }
+
     /// The reference cut down to keys in `[lower, upper)`; `None` when the file has no key there.
     pub async fn narrowed(&self, lower: Option<&Bytes>, upper: Option<&Bytes>) -> Result<Option<FileRef>> {
         let may = self.may_contain(lower.map_or(&[], |l| &l[..]), upper.map(|u| &u[..]));
@@ -203,6 +208,14 @@ impl HeldFile {
         self.reference.lower.as_deref().map_or(smallest, |l| l.max(smallest))
     }
 
+    /// The least key above all of the referenced part.
+    fn key_after(&self) -> Bytes {
+        let largest = &self.sstable.properties().largest_key;
+        let after = Bytes::from([&largest[..], &[0]].concat());
+        let upper = self.reference.upper.clone();
+        upper.map_or(after.clone(), |upper| upper.min(after))
+    }
+
     /// Whether this may stand behind `last` in a list: in the same run only without overlap.
     fn may_follow(&self, last: &HeldFile) -> bool {
         !last.reference.continues_in(&self.reference) || last.ends_before(self.first_key())
@@ -215,31 +228,75 @@ impl HeldFile {
     }
 }
 
-/// Opens references. On an error none is kept.
-pub async fn hold(references: &[FileRef], files: &FileRegistry) -> Result<Vec<HeldFile>> {
+/// Opens references, those of `made` only when they are intact. On an error none is kept.
+pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[FileId]) -> Result<Vec<HeldFile>> {
     let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
+    let mut failure = None;
     for reference in references {
-        let opened = files.acquire(reference.id()).await.and_then(|sstable| {
-            let reference = reference.clone();
-            let file = HeldFile { reference, sstable };
-            match held.last() {
-                Some(last) if !file.may_follow(last) => {
-                    files.release(file.reference.id());
-                    Err(TabletError::Corruption {
-                        path: Arc::from(FileRef::path(file.reference.id())),
-                        detail: format!("overlaps {} in the same sorted run", last.reference.file),
-                    })
-                }
-                _ => Ok(file),
-            }
-        });
-        match opened {
-            Ok(file) => held.push(file),
+        let opening = match made.contains(&reference.id()) {
+            true => Opening::Intact,
+            false => Opening::EvenDamaged,
+        };
+        match files.acquire(reference.id(), opening).await {
+            Ok(sstable) => held.push(HeldFile {
+                reference: reference.clone(),
+                sstable,
+            }),
             Err(error) => {
-                held.iter().for_each(|file| files.release(file.reference.id()));
-                return Err(error);
+                failure = Some(error);
+                break;
             }
         }
     }
-    Ok(held)
+    bound_damaged(&mut held);
+    let failure = failure.or_else(|| overlap(&held));
+    match failure {
+        None => Ok(held),
+        Some(error) => {
+            held.iter().for_each(|file| files.release(file.reference.id()));
+            Err(error)
+        }
+    }
+}
+
+/// The keys of a file that cannot be opened are unknown, but in a run its neighbours' are not: it is cut down to the gap
+/// between them, and what it says fails no further than that. Of several in a row the first stands for all.
+fn bound_damaged(held: &mut [HeldFile]) {
+    let is_open = |file: &HeldFile| file.sstable.damage().of_everything().is_none();
+    for at in 0..held.len() {
+        let Some((before, [file, after @ ..])) = held.split_at_mut_checked(at) else {
+            return;
+        };
+        if is_open(file) {
+            continue;
+        }
+        if let Some(last) = before
+            .last()
+            .filter(|last| last.reference.continues_in(&file.reference))
+        {
+            let lower = match &last.reference.upper {
+                Some(upper) if !is_open(last) => upper.clone(),
+                _ => last.key_after(),
+            };
+            file.reference.lower = file.reference.lower.take().max(Some(lower));
+        }
+        let run = |next: &&HeldFile| file.reference.continues_in(&next.reference);
+        if let Some(next) = after.iter().take_while(run).find(|next| is_open(next)) {
+            let first = Bytes::copy_from_slice(next.first_key());
+            let upper = file.reference.upper.take();
+            file.reference.upper = Some(upper.map_or(first.clone(), |upper| upper.min(first)));
+        }
+    }
+}
+
+/// The error for the first file that overlaps the one before it in the same run.
+fn overlap(held: &[HeldFile]) -> Option<TabletError> {
+    let overlaps = |pair: &&[HeldFile]| matches!(pair, [last, file] if !file.may_follow(last));
+    let [last, file] = held.windows(2).find(overlaps)? else {
+        return None;
+    };
+    Some(TabletError::Corruption {
+        path: Arc::from(FileRef::path(file.reference.id())),
+        detail: format!("overlaps {} in the same sorted run", last.reference.file),
+    })
 }

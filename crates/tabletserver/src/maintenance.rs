@@ -8,7 +8,7 @@ use crate::server::{Served, TabletServer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_tablet::TabletError;
+use stele_tablet::{FileRef, TabletError};
 use stele_types::TabletId;
 
 /// How often a loop looks when nothing wakes it.
@@ -161,7 +161,20 @@ impl TabletServer {
                 tracing::warn!(%error, "log segment left over");
             }
             self.update_gauges();
+            self.report_damage();
             self.env.sleep(IDLE).await;
+        }
+    }
+
+    /// Counts what readers met of damage since the last look, and logs each damaged file once.
+    fn report_damage(&self) {
+        for damaged in self.context.files.damaged() {
+            let path = FileRef::path(damaged.file);
+            let counter = self.metrics.corruption.with_label_values(&[&path]);
+            if counter.get() == 0 {
+                tracing::error!(error = %damaged.error, "a file is damaged; `stele check` says more");
+            }
+            counter.inc_by(damaged.times_met.saturating_sub(counter.get()));
         }
     }
 
@@ -184,6 +197,9 @@ impl TabletServer {
         self.metrics.cache_misses.set(gauge(cache.misses));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
         self.metrics.open_files.set(gauge(open_files as u64));
+        self.metrics
+            .damaged_tablets
+            .set(gauge(self.damaged.read().len() as u64));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Instruments of a tablet server.
 
-use stele_env::metrics::{IntCounter, IntGauge, Metrics};
+use stele_env::metrics::{IntCounter, IntCounterVec, IntGauge, Metrics};
 
 /// Shared by the parts of one server.
 #[derive(Clone, Debug)]
@@ -33,6 +33,10 @@ pub struct ServerMetrics {
     pub maintenance_failures: IntCounter,
     /// Tablets split.
     pub splits: IntCounter,
+    /// Reads that met damage, by file: as many labels as there are damaged files.
+    pub corruption: IntCounterVec,
+    /// Tablets whose manifest cannot be read.
+    pub damaged_tablets: IntGauge,
 }
 
 impl ServerMetrics {
@@ -71,6 +75,15 @@ impl ServerMetrics {
                 "Flushes and compactions that failed.",
             ),
             splits: m.counter("stele_tablet_splits_total", "Tablets split."),
+            corruption: m.counters(
+                "stele_corruption_total",
+                "Reads that met damage, by damaged sstable.",
+                &["file"],
+            ),
+            damaged_tablets: m.gauge(
+                "stele_damaged_tablets",
+                "Tablets that are not served because their manifest cannot be read.",
+            ),
         }
     }
 }

@@ -6,6 +6,10 @@
 //! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
 //!    now on clients see them.
 //! 5. Delete what nothing refers to: sstables, manifests of tablets that are no more.
+//!
+//! Damage (`docs/adr/0005-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
+//! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. A damaged
+//! log, on the other hand, ends the start: nobody could say what was acknowledged.
 
 use crate::admission::Admission;
 use crate::error::ServerError;
@@ -23,9 +27,11 @@ use stele_commitlog::{LogError, LogMetrics, LogOptions, LogStream, ReplayReport}
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
-use stele_storage::Storage;
-use stele_tablet::{Batch, FileRef, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletMetrics, manifest};
-use stele_types::{Epoch, FileId, TableSchema, TabletId};
+use stele_storage::{Storage, StorageError};
+use stele_tablet::{
+    Batch, FileRef, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletError, TabletMetrics, manifest,
+};
+use stele_types::{Epoch, ErrorKind, FileId, TableSchema, TabletId};
 use tokio::sync::Notify;
 
 /// What a start found and did.
@@ -33,6 +39,8 @@ use tokio::sync::Notify;
 pub struct RecoveryReport {
     /// Tablets opened.
     pub tablets: usize,
+    /// Tablets whose manifest cannot be read.
+    pub damaged_tablets: usize,
     /// Log bytes read.
     pub log_bytes: u64,
     /// Log records replayed.
@@ -68,14 +76,15 @@ impl TabletServer {
             memory: MemoryAccount::default(),
             metrics: TabletMetrics::new(metrics),
         };
-        let tablets = open_tablets(&context, catalog, epoch).await?;
+        let Opened { tablets, damaged } = open_tablets(&context, catalog, epoch).await?;
         let replayed = replay_log(&*storage, &tablets).await?;
         for (_, _, segment) in &replayed.segments {
             storage.sync_file(&segment.path).await?;
         }
-        let orphans = sweep(&context, &tablets).await?;
+        let orphans = sweep(&context, &tablets, &damaged).await?;
         let mut report = RecoveryReport {
             tablets: tablets.len(),
+            damaged_tablets: damaged.len(),
             log_bytes: replayed.bytes,
             log_records: replayed.records,
             torn_bytes: replayed.torn_bytes,
@@ -94,6 +103,7 @@ impl TabletServer {
             cache,
             streams,
             tablets: RwLock::default(),
+            damaged: RwLock::new(damaged),
             latches: RowLatches::default(),
             metrics: server_metrics,
             splits: Mutex::default(),
@@ -109,28 +119,56 @@ impl TabletServer {
     }
 }
 
-async fn open_tablets(
-    context: &TabletContext,
-    catalog: &Catalog,
-    epoch: Epoch,
-) -> Result<BTreeMap<TabletId, Arc<Tablet>>, ServerError> {
+/// The tablets of the catalog.
+#[derive(Default)]
+struct Opened {
+    tablets: BTreeMap<TabletId, Arc<Tablet>>,
+    /// Those whose manifest cannot be read.
+    damaged: BTreeMap<TabletId, TabletError>,
+}
+
+async fn open_tablets(context: &TabletContext, catalog: &Catalog, epoch: Epoch) -> Result<Opened, ServerError> {
     let view = catalog.view();
     let named: Vec<(TabletId, Arc<TableSchema>)> = view
         .tables
         .values()
         .flat_map(|t| t.tablets().iter().map(|e| (e.id, t.schema.clone())))
         .collect();
-    let mut tablets = BTreeMap::new();
+    let mut all = Opened::default();
     for some in named.chunks(OPEN_AT_ONCE) {
         let opening = some.iter().map(|(id, schema)| async move {
             let opened = Tablet::open(context.clone(), schema.clone(), *id, epoch).await;
-            opened.map_err(|error| ServerError::Tablet { tablet: *id, error })
+            set_damaged_aside(*id, opened)
         });
-        for tablet in futures::future::try_join_all(opening).await? {
-            tablets.insert(tablet.id(), tablet);
+        for (id, opened) in futures::future::try_join_all(opening).await? {
+            match opened {
+                Ok(tablet) => drop(all.tablets.insert(id, tablet)),
+                Err(error) => drop(all.damaged.insert(id, error)),
+            }
         }
     }
-    Ok(tablets)
+    if !all.damaged.is_empty() {
+        context.files.keep_former_files();
+    }
+    Ok(all)
+}
+
+/// The tablet, or why it is damaged; any other error ends the start.
+fn set_damaged_aside(
+    tablet: TabletId,
+    opened: Result<Arc<Tablet>, TabletError>,
+) -> Result<(TabletId, Result<Arc<Tablet>, TabletError>), ServerError> {
+    let error = match opened {
+        Ok(opened) => return Ok((tablet, Ok(opened))),
+        Err(TabletError::Storage(StorageError::NotFound { path })) => TabletError::Corruption {
+            path: Arc::from(path),
+            detail: "the catalog names the tablet, but it has no manifest".to_owned(),
+        },
+        Err(error) if error.kind() == ErrorKind::Corruption => error,
+        Err(error) => return Err(ServerError::Tablet { tablet, error }),
+    };
+    tracing::error!(%tablet, %error, "the tablet is damaged and not served; `stele check` says more");
+    Ok((tablet, Err(error)))
 }
 
 async fn replay_log(
@@ -157,23 +195,28 @@ async fn replay_log(
     .await
 }
 
-/// Deletes sstables and manifests that belong to no tablet.
-async fn sweep(context: &TabletContext, tablets: &BTreeMap<TabletId, Arc<Tablet>>) -> Result<usize, ServerError> {
+/// Deletes sstables and manifests that belong to no tablet. Which sstables are a damaged tablet's is unknown: then all
+/// stay.
+async fn sweep(
+    context: &TabletContext,
+    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    damaged: &BTreeMap<TabletId, TabletError>,
+) -> Result<usize, ServerError> {
     let mut referenced: BTreeSet<FileId> = BTreeSet::new();
     for tablet in tablets.values() {
         referenced.extend(tablet.manifest().await.all_files().map(FileRef::id));
     }
     let of_tablet = |tablet, error| ServerError::Tablet { tablet, error };
-    let mut deleted = context
-        .files
-        .sweep(&referenced)
-        .await
-        .map_err(|e| of_tablet(TabletId(0), e))?;
+    let mut deleted = 0;
+    if damaged.is_empty() {
+        let swept = context.files.sweep(&referenced).await;
+        deleted += swept.map_err(|e| of_tablet(TabletId(0), e))?;
+    }
     for file in context.storage.list("tablets/").await? {
         let Some((tablet, _)) = manifest::parse_path(&file.path) else {
             continue;
         };
-        if !tablets.contains_key(&tablet) {
+        if !tablets.contains_key(&tablet) && !damaged.contains_key(&tablet) {
             context.storage.delete(&file.path).await?;
             deleted += 1;
         }

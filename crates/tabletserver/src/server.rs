@@ -1,7 +1,7 @@
 //! The server: which tablets it serves, and what they share.
 
 use crate::admission::Admission;
-use crate::error::not_here;
+use crate::error::{from_tablet, not_here};
 use crate::latch::RowLatches;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
@@ -13,7 +13,7 @@ use stele_client::ServiceResult;
 use stele_commitlog::LogStream;
 use stele_env::Env;
 use stele_sstable::Cache;
-use stele_tablet::{Tablet, TabletContext};
+use stele_tablet::{Tablet, TabletContext, TabletError};
 use stele_types::{Epoch, SeqNo, TableSchema, TabletId};
 use tokio::sync::{Notify, OwnedRwLockWriteGuard, RwLock as AsyncRwLock};
 
@@ -44,6 +44,9 @@ pub struct TabletServer {
     pub(crate) cache: Arc<Cache>,
     pub(crate) streams: Vec<Arc<LogStream>>,
     pub(crate) tablets: RwLock<BTreeMap<TabletId, Arc<Served>>>,
+    /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
+    /// what it has of them.
+    pub(crate) damaged: RwLock<BTreeMap<TabletId, TabletError>>,
     pub(crate) latches: RowLatches,
     pub(crate) admission: Admission,
     pub(crate) metrics: ServerMetrics,
@@ -58,11 +61,17 @@ pub struct TabletServer {
 impl TabletServer {
     /// The tablet, if it is served here.
     pub fn served(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
-        self.tablets
-            .read()
-            .get(&tablet)
-            .cloned()
-            .ok_or_else(|| not_here(tablet))
+        let served = self.tablets.read().get(&tablet).cloned();
+        served.ok_or_else(|| match self.damaged.read().get(&tablet) {
+            Some(error) => from_tablet(error.clone()),
+            None => not_here(tablet),
+        })
+    }
+
+    /// The tablets that cannot be served, and why.
+    pub fn damaged_tablets(&self) -> Vec<(TabletId, TabletError)> {
+        let damaged = self.damaged.read();
+        damaged.iter().map(|(id, error)| (*id, error.clone())).collect()
     }
 
     /// All tablets served here.
@@ -93,8 +102,8 @@ impl TabletServer {
         let tablets = self.tablets.read();
         match tablets.get(&tablet) {
             Some(served) => served.tablet.flushed_through() >= seq,
-            // Dropped or split: its successors' manifests hold what it held.
-            None => true,
+            // Dropped or split: its successors' manifests hold what it held. Of a damaged one nobody knows.
+            None => !self.damaged.read().contains_key(&tablet),
         }
     }
 

@@ -4,9 +4,9 @@ use crate::error::from_tablet;
 use crate::server::{PreparedSplit, Served, TabletServer};
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::ServiceResult;
+use stele_client::{ServiceError, ServiceResult};
 use stele_tablet::{Manifest, Tablet, TabletError, manifest};
-use stele_types::{RowRange, TableSchema, TabletId};
+use stele_types::{ErrorKind, RowRange, TableSchema, TabletId};
 
 impl TabletServer {
     pub(crate) async fn create_empty(
@@ -38,6 +38,11 @@ impl TabletServer {
             if let Some(served) = self.unserve(id) {
                 self.forget(&served.tablet).await;
             }
+            let damaged = self.damaged.write().remove(&id);
+            if damaged.is_some() {
+                // Its sstables, which nobody can name, are left to the next start.
+                self.delete_manifests(id).await;
+            }
         }
         self.work.notify_one();
     }
@@ -45,11 +50,15 @@ impl TabletServer {
     /// Gives up what a tablet that is no more has on the medium. What cannot be deleted now, the next start deletes.
     async fn forget(&self, tablet: &Tablet) {
         tablet.release_files().await;
+        self.delete_manifests(tablet.id()).await;
+    }
+
+    async fn delete_manifests(&self, tablet: TabletId) {
         let storage = &self.context.storage;
-        let left = match storage.list(&manifest::directory(tablet.id())).await {
+        let left = match storage.list(&manifest::directory(tablet)).await {
             Ok(files) => files,
             Err(error) => {
-                tracing::warn!(tablet = %tablet.id(), %error, "manifests left over");
+                tracing::warn!(%tablet, %error, "manifests left over");
                 return;
             }
         };
@@ -98,10 +107,9 @@ impl TabletServer {
         let served = self.served(tablet)?;
         // Most of the memtable goes while writes still flow, so that they are stopped only for the rest.
         served.tablet.flush().await.map_err(from_tablet)?;
-        let Some(row) = served.tablet.split_row().await.map_err(from_tablet)? else {
-            self.indivisible
-                .lock()
-                .insert(tablet, served.tablet.state().file_bytes());
+        let row = served.tablet.split_row().await;
+        let Some(row) = row.map_err(|error| self.not_divided(&served, error))? else {
+            self.note_indivisible(&served);
             return Ok(None);
         };
         let gate = served.gate.clone().write_owned().await;
@@ -110,9 +118,22 @@ impl TabletServer {
         let halves = self
             .make_halves(&served, &row, left, right)
             .await
-            .map_err(from_tablet)?;
+            .map_err(|error| self.not_divided(&served, error))?;
         self.splits.lock().insert(tablet, PreparedSplit { halves, _gate: gate });
         Ok(Some(row))
+    }
+
+    fn note_indivisible(&self, served: &Served) {
+        let bytes = served.tablet.state().file_bytes();
+        self.indivisible.lock().insert(served.tablet.id(), bytes);
+    }
+
+    /// What the master is told of a split that failed. A tablet with a damaged file is not tried again soon.
+    fn not_divided(&self, served: &Served, error: TabletError) -> ServiceError {
+        if error.kind() == ErrorKind::Corruption {
+            self.note_indivisible(served);
+        }
+        from_tablet(error)
     }
 
     async fn make_halves(
