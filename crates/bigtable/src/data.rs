@@ -190,7 +190,7 @@ impl DataService {
         }
         let request = MutateRows {
             table: table.name.clone(),
-            rows,
+            rows: rows.into(),
             durability: None,
         };
         let results = self.0.service.mutate_rows(request).await.map_err(status)?;

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet, TableName, TabletId,
-    TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet, RowWrites, TableName,
+    TabletId, TimeUnit, Timestamp, ValueType,
 };
 
 /// A read of any number of rows.
@@ -45,7 +45,7 @@ pub struct MutateRows {
     /// Which table.
     pub table: TableName,
     /// The rows, in the order in which changes to the same row apply.
-    pub rows: Vec<RowMutation>,
+    pub rows: RowWrites,
     /// `None` takes the table's.
     pub durability: Option<Durability>,
 }

@@ -15,9 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::{Catalog, TableEntry};
 use stele_env::Env;
-use stele_types::{
-    Cell, ErrorKind, RowBatch, RowMutation, RowRange, RowSet, TableId, TableName, TableSchema, TabletId,
-};
+use stele_types::{Cell, ErrorKind, RowBatch, RowRange, RowSet, RowWrites, TableId, TableName, TableSchema, TabletId};
 
 /// Attempts at one tablet before the client is told to retry itself. With the pauses below that is about five seconds,
 /// more than a split takes.
@@ -93,49 +91,77 @@ impl Shared {
         self.env.sleep(pause).await;
     }
 
-    /// Writes rows, all of which one tablet held when the catalog was looked at.
-    async fn mutate_some(
+    /// Writes the rows of a request that are left, until every one has its result.
+    async fn mutate_left(
         &self,
         request: &MutateRows,
         id: TableId,
-        mut left: Vec<usize>,
+        mut parts: Vec<Part>,
         results: &mut [ServiceResult<()>],
     ) {
         let mut attempt = 0;
-        while !left.is_empty() {
-            let table = match self.same_table(&request.table, id) {
-                Ok(table) => table,
+        loop {
+            let mut retry = Vec::new();
+            let calls = parts.iter().map(|part| {
+                self.tablets
+                    .mutate(part.tablet, part.writes.clone(), request.durability)
+            });
+            let outcomes = futures::future::join_all(calls).await;
+            for (part, outcome) in parts.iter().zip(outcomes) {
+                match outcome {
+                    Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
+                        retry.extend_from_slice(&part.items);
+                    }
+                    outcome => part.items.iter().for_each(|&i| results[i] = outcome.clone()),
+                }
+            }
+            if retry.is_empty() {
+                return;
+            }
+            retry.sort_unstable();
+            attempt += 1;
+            self.pause(attempt).await;
+            parts = match self.same_table(&request.table, id) {
+                Ok(table) => parts_of(&table, &request.rows, &retry),
                 Err(error) => {
-                    left.iter().for_each(|&i| results[i] = Err(error.clone()));
+                    retry.iter().for_each(|&i| results[i] = Err(error.clone()));
                     return;
                 }
             };
-            let mut retry = Vec::new();
-            for (tablet, items) in by_tablet(&table, &request.rows, &left) {
-                let rows = items.iter().map(|&i| request.rows[i].clone()).collect();
-                match self.tablets.mutate(tablet, rows, request.durability).await {
-                    Err(error) if error.kind == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
-                        retry.extend(items);
-                    }
-                    outcome => items.iter().for_each(|&i| results[i] = outcome.clone()),
-                }
-            }
-            left = retry;
-            if !left.is_empty() {
-                attempt += 1;
-                self.pause(attempt).await;
-            }
         }
     }
 }
 
-/// The items of a request by tablet, each in request order.
-fn by_tablet(table: &TableEntry, rows: &[RowMutation], items: &[usize]) -> BTreeMap<TabletId, Vec<usize>> {
+/// The rows of a request that one tablet holds.
+struct Part {
+    tablet: TabletId,
+    /// Which they are in the request, ascending.
+    items: Vec<usize>,
+    writes: RowWrites,
+}
+
+/// The tablet that holds all rows, if it is one: most requests are for one row or a small table.
+fn only_tablet(table: &TableEntry, rows: &RowWrites) -> Option<TabletId> {
+    let tablet = table.tablet_of(rows.get(0)?.row);
+    rows.iter()
+        .all(|row| tablet.range.contains(row.row))
+        .then_some(tablet.id)
+}
+
+/// The given rows of a request by tablet, each in request order.
+fn parts_of(table: &TableEntry, rows: &RowWrites, items: &[usize]) -> Vec<Part> {
     let mut tablets: BTreeMap<TabletId, Vec<usize>> = BTreeMap::new();
     for &i in items {
-        tablets.entry(table.tablet_of(&rows[i].row).id).or_default().push(i);
+        if let Some(row) = rows.get(i) {
+            tablets.entry(table.tablet_of(row.row).id).or_default().push(i);
+        }
     }
-    tablets
+    let part = |(tablet, items): (TabletId, Vec<usize>)| Part {
+        tablet,
+        writes: rows.choose(items.iter().copied()),
+        items,
+    };
+    tablets.into_iter().map(part).collect()
 }
 
 #[async_trait]
@@ -169,10 +195,20 @@ impl TableService for Router {
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
-        let id = self.shared.table(&request.table)?.schema.id;
+        let table = self.shared.table(&request.table)?;
         let mut results = vec![Ok(()); request.rows.len()];
-        let all = (0..request.rows.len()).collect();
-        self.shared.mutate_some(&request, id, all, &mut results).await;
+        let all = 0..request.rows.len();
+        let parts = match only_tablet(&table, &request.rows) {
+            Some(tablet) => vec![Part {
+                tablet,
+                items: all.collect(),
+                writes: request.rows.clone(),
+            }],
+            None => parts_of(&table, &request.rows, &all.collect::<Vec<_>>()),
+        };
+        self.shared
+            .mutate_left(&request, table.schema.id, parts, &mut results)
+            .await;
         Ok(results)
     }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, Durability, RowMutation, RowRange, RowSet, TableSchema, TabletId};
+use stele_types::{Cell, Durability, RowMutation, RowRange, RowSet, RowWrites, TableSchema, TabletId};
 
 /// A read of rows of one tablet.
 #[derive(Clone, Debug)]
@@ -47,12 +47,7 @@ pub trait TabletService: Send + Sync + 'static {
     async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>>;
 
     /// Writes rows. Each row is atomic; an error means that none of them was acknowledged.
-    async fn mutate(
-        &self,
-        tablet: TabletId,
-        rows: Vec<RowMutation>,
-        durability: Option<Durability>,
-    ) -> ServiceResult<()>;
+    async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()>;
 
     /// Whether the predicate matched.
     async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool>;

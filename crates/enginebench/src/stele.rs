@@ -85,7 +85,7 @@ impl SteleEngine {
     }
 
     fn write(&self, rows: Vec<RowMutation>, durability: Durability) -> anyhow::Result<()> {
-        let written = self.server.mutate(TABLET, rows, Some(durability));
+        let written = self.server.mutate(TABLET, rows.into(), Some(durability));
         wait_for(written).map_err(|e| anyhow!("{e}"))
     }
 

@@ -229,7 +229,7 @@ impl Workload {
         }
         let request = MutateRows {
             table: table(),
-            rows: rows.iter().map(change).collect(),
+            rows: rows.iter().map(change).collect::<Vec<_>>().into(),
             durability: None,
         };
         let router = node.router.clone();
@@ -316,7 +316,7 @@ impl Workload {
         }];
         let request = MutateRows {
             table: table(),
-            rows,
+            rows: rows.into(),
             durability: None,
         };
         let router = node.router.clone();

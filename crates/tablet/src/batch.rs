@@ -40,11 +40,12 @@ impl BatchBuilder {
     /// Adds all mutations of one row.
     pub fn push_row(&mut self, row: &RowMutation) {
         for mutation in &row.mutations {
-            self.push(&row.row, mutation);
+            self.push(&row.row, mutation.map(|bytes| &bytes[..]));
         }
     }
 
-    fn push(&mut self, row: &[u8], mutation: &Mutation) {
+    /// Adds one mutation of a row.
+    pub fn push(&mut self, row: &[u8], mutation: Mutation<&[u8]>) {
         let range_value;
         let (family, qualifier, timestamp, kind, value): (FamilyId, &[u8], Timestamp, CellKind, &[u8]) = match mutation
         {
@@ -53,38 +54,38 @@ impl BatchBuilder {
                 qualifier,
                 timestamp,
                 value,
-            } => (*family, qualifier, *timestamp, CellKind::Put, value),
+            } => (family, qualifier, timestamp, CellKind::Put, value),
             Mutation::Merge {
                 family,
                 qualifier,
                 timestamp,
                 operand,
-            } => (*family, qualifier, *timestamp, CellKind::Merge, operand),
-            Mutation::DeleteRow { up_to } => (FamilyId(0), &[], *up_to, CellKind::DeleteRow, &[]),
-            Mutation::DeleteFamily { family, up_to } => (*family, &[], *up_to, CellKind::DeleteFamily, &[]),
+            } => (family, qualifier, timestamp, CellKind::Merge, operand),
+            Mutation::DeleteRow { up_to } => (FamilyId(0), &[], up_to, CellKind::DeleteRow, &[]),
+            Mutation::DeleteFamily { family, up_to } => (family, &[], up_to, CellKind::DeleteFamily, &[]),
             Mutation::DeleteFamilyVersion { family, timestamp } => {
-                (*family, &[], *timestamp, CellKind::DeleteFamilyVersion, &[])
+                (family, &[], timestamp, CellKind::DeleteFamilyVersion, &[])
             }
             Mutation::DeleteColumn {
                 family,
                 qualifier,
                 from,
                 to,
-            } if *from == Timestamp::MIN => (*family, qualifier, *to, CellKind::DeleteColumn, &[]),
+            } if from == Timestamp::MIN => (family, qualifier, to, CellKind::DeleteColumn, &[]),
             Mutation::DeleteColumn {
                 family,
                 qualifier,
                 from,
                 to,
             } => {
-                range_value = key::range_delete_value(*from);
-                (*family, qualifier, *to, CellKind::DeleteRange, &range_value)
+                range_value = key::range_delete_value(from);
+                (family, qualifier, to, CellKind::DeleteRange, &range_value)
             }
             Mutation::DeleteVersion {
                 family,
                 qualifier,
                 timestamp,
-            } => (*family, qualifier, *timestamp, CellKind::DeleteVersion, &[]),
+            } => (family, qualifier, timestamp, CellKind::DeleteVersion, &[]),
         };
         self.key
             .set(row, family, qualifier, timestamp, SeqNo(u64::from(self.entries)), kind);

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
+use stele_tablet::BatchBuilder;
 use stele_types::{Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits};
 use tokio::sync::OwnedRwLockReadGuard;
 
@@ -24,7 +25,8 @@ impl TabletServer {
         let matched = !read_row(&served.tablet, &request.row, filter).await?.is_empty();
         let mutation = if matched { request.on_match } else { request.otherwise };
         if let Some(mutation) = mutation {
-            self.commit(&served, &[mutation], request.durability, Self::hold(gate, latch))
+            let held = Self::hold(gate, latch);
+            self.commit(&served, batch_of(&mutation), request.durability, held)
                 .await?;
         }
         Ok(matched)
@@ -53,7 +55,7 @@ impl TabletServer {
             row,
             mutations: mutations.collect(),
         };
-        self.commit(&served, &[mutation], durability, Self::hold(gate, latch))
+        self.commit(&served, batch_of(&mutation), durability, Self::hold(gate, latch))
             .await?;
         Ok(written)
     }
@@ -71,6 +73,12 @@ impl TabletServer {
         let latch = Latch::Exclusive(self.latches.own(row).await);
         Ok((served, gate, latch))
     }
+}
+
+fn batch_of(row: &RowMutation) -> BatchBuilder {
+    let mut builder = BatchBuilder::default();
+    builder.push_row(row);
+    builder
 }
 
 type Columns = BTreeMap<(FamilyId, Bytes), (Timestamp, Bytes)>;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stele_client::{
     RmwRule, RowStream, ServiceResult, TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService,
 };
-use stele_types::{Cell, Durability, RowMutation, RowRange, TableSchema, TabletId};
+use stele_types::{Cell, Durability, RowRange, RowWrites, TableSchema, TabletId};
 
 #[async_trait]
 impl TabletService for TabletServer {
@@ -15,12 +15,7 @@ impl TabletService for TabletServer {
         self.open_read(tablet, request)
     }
 
-    async fn mutate(
-        &self,
-        tablet: TabletId,
-        rows: Vec<RowMutation>,
-        durability: Option<Durability>,
-    ) -> ServiceResult<()> {
+    async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
         self.write_rows(tablet, rows, durability).await
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::{Append, LogError, Payload, Record, is_no_space};
 use stele_tablet::BatchBuilder;
-use stele_types::{Durability, ErrorKind, RowMutation, TabletId};
+use stele_types::{Durability, ErrorKind, RowWrites, TabletId};
 use tokio::sync::{OwnedRwLockReadGuard, oneshot};
 
 /// What a writer holds until its batch is applied.
@@ -35,18 +35,18 @@ impl TabletServer {
     pub(crate) async fn write_rows(
         &self,
         tablet: TabletId,
-        rows: Vec<RowMutation>,
+        rows: RowWrites,
         durability: Option<Durability>,
     ) -> ServiceResult<()> {
         let served = self.admit(tablet).await?;
         let gate = self.enter(&served).await?;
-        check_rows(&served, rows.iter())?;
-        let latch = Latch::Shared(self.latches.share(rows.iter().map(|r| &r.row[..])).await);
+        check_rows(&served, &rows)?;
+        let latch = Latch::Shared(self.latches.share(rows.iter().map(|row| row.row)).await);
         let held = Held {
             _gate: gate,
             _latch: latch,
         };
-        self.commit(&served, &rows, durability, held).await
+        self.commit(&served, batch_of(&rows), durability, held).await
     }
 
     /// The tablet, when the server takes writes now.
@@ -74,12 +74,10 @@ impl TabletServer {
     pub(crate) async fn commit(
         &self,
         served: &Served,
-        rows: &[RowMutation],
+        builder: BatchBuilder,
         durability: Option<Durability>,
         held: Held,
     ) -> ServiceResult<()> {
-        let mut builder = BatchBuilder::default();
-        rows.iter().for_each(|row| builder.push_row(row));
         if builder.is_empty() {
             return Ok(());
         }
@@ -148,10 +146,19 @@ impl TabletServer {
     }
 }
 
+/// The rows as the log takes them.
+fn batch_of(rows: &RowWrites) -> BatchBuilder {
+    let mut builder = BatchBuilder::default();
+    for row in rows.iter() {
+        row.for_each(|mutation| builder.push(row.row, mutation));
+    }
+    builder
+}
+
 /// Every row must be the tablet's: the caller's view of the catalog may be old.
-pub(crate) fn check_rows<'a>(served: &Served, mut rows: impl Iterator<Item = &'a RowMutation>) -> ServiceResult<()> {
+pub(crate) fn check_rows(served: &Served, rows: &RowWrites) -> ServiceResult<()> {
     let range = served.tablet.range();
-    if rows.all(|row| range.contains(&row.row)) {
+    if rows.iter().all(|row| range.contains(row.row)) {
         Ok(())
     } else {
         Err(not_here(served.tablet.id()))

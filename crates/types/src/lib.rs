@@ -13,6 +13,7 @@ pub mod range;
 pub mod row;
 pub mod schema;
 pub mod varint;
+pub mod writes;
 
 pub use error::ErrorKind;
 pub use gc::{GcRule, GcView};
@@ -22,3 +23,4 @@ pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
 pub use row::{Cell, RowBatch};
 pub use schema::{Compression, DeleteRule, Durability, Family, LocalityGroup, TableSchema, TimeUnit, ValueType};
+pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

@@ -4,29 +4,32 @@ use crate::ids::{FamilyId, Timestamp};
 use bytes::Bytes;
 
 /// One change to one row. Mutations of a [`RowMutation`] apply in order: each has its own sequence number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mutation {
+///
+/// `B` is what qualifiers and values are: bytes of their own, or a place in bytes that many mutations share
+/// ([`crate::writes`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation<B = Bytes> {
     /// Writes a cell; the same (row, family, qualifier, timestamp) overwrites.
     Put {
         /// Which family.
         family: FamilyId,
         /// Which column.
-        qualifier: Bytes,
+        qualifier: B,
         /// Which version.
         timestamp: Timestamp,
         /// The content.
-        value: Bytes,
+        value: B,
     },
     /// Adds an operand to an aggregate cell; the family's type says how.
     Merge {
         /// Which family.
         family: FamilyId,
         /// Which column.
-        qualifier: Bytes,
+        qualifier: B,
         /// Which version.
         timestamp: Timestamp,
         /// Eight bytes, big-endian, signed.
-        operand: Bytes,
+        operand: B,
     },
     /// Deletes cells of the row at or below the timestamp.
     DeleteRow {
@@ -52,7 +55,7 @@ pub enum Mutation {
         /// Which family.
         family: FamilyId,
         /// Which column.
-        qualifier: Bytes,
+        qualifier: B,
         /// `Timestamp::MIN` for no lower bound.
         from: Timestamp,
         /// `Timestamp::MAX` for no upper bound.
@@ -63,7 +66,7 @@ pub enum Mutation {
         /// Which family.
         family: FamilyId,
         /// Which column.
-        qualifier: Bytes,
+        qualifier: B,
         /// Which version.
         timestamp: Timestamp,
     },
@@ -108,6 +111,66 @@ impl RowMutation {
     /// Bytes of user data, for budgets and limits.
     pub fn weight(&self) -> usize {
         self.mutations.iter().map(|m| self.row.len() + m.weight()).sum()
+    }
+}
+
+impl<B> Mutation<B> {
+    /// The same mutation over other bytes.
+    #[inline]
+    pub fn map<'m, C>(&'m self, bytes: impl Fn(&'m B) -> C) -> Mutation<C> {
+        match self {
+            Mutation::Put {
+                family,
+                qualifier,
+                timestamp,
+                value,
+            } => Mutation::Put {
+                family: *family,
+                qualifier: bytes(qualifier),
+                timestamp: *timestamp,
+                value: bytes(value),
+            },
+            Mutation::Merge {
+                family,
+                qualifier,
+                timestamp,
+                operand,
+            } => Mutation::Merge {
+                family: *family,
+                qualifier: bytes(qualifier),
+                timestamp: *timestamp,
+                operand: bytes(operand),
+            },
+            Mutation::DeleteRow { up_to } => Mutation::DeleteRow { up_to: *up_to },
+            Mutation::DeleteFamily { family, up_to } => Mutation::DeleteFamily {
+                family: *family,
+                up_to: *up_to,
+            },
+            Mutation::DeleteFamilyVersion { family, timestamp } => Mutation::DeleteFamilyVersion {
+                family: *family,
+                timestamp: *timestamp,
+            },
+            Mutation::DeleteColumn {
+                family,
+                qualifier,
+                from,
+                to,
+            } => Mutation::DeleteColumn {
+                family: *family,
+                qualifier: bytes(qualifier),
+                from: *from,
+                to: *to,
+            },
+            Mutation::DeleteVersion {
+                family,
+                qualifier,
+                timestamp,
+            } => Mutation::DeleteVersion {
+                family: *family,
+                qualifier: bytes(qualifier),
+                timestamp: *timestamp,
+            },
+        }
     }
 }
 

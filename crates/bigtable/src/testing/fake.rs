@@ -185,7 +185,7 @@ impl TableService for Fake {
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         self.with_table(&request.table, |table| {
-            Ok(request.rows.iter().map(|row| table.apply(row)).collect())
+            Ok(request.rows.iter().map(|row| table.apply(&row.to_owned())).collect())
         })
     }
 

@@ -9,7 +9,7 @@ use stele_coord::EmbeddedCoord;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, TimeUnit, Timestamp,
+    Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, TimeUnit, Timestamp,
 };
 
 fn range(start: &'static str, end: &'static str) -> RowRange {
@@ -58,7 +58,7 @@ impl TabletService for Replaces {
         self.refuse().await
     }
 
-    async fn mutate(&self, _: TabletId, _: Vec<RowMutation>, _: Option<Durability>) -> ServiceResult<()> {
+    async fn mutate(&self, _: TabletId, _: RowWrites, _: Option<Durability>) -> ServiceResult<()> {
         self.refuse().await
     }
 
@@ -131,7 +131,7 @@ async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
     let results = router
         .mutate_rows(MutateRows {
             table: schema.name,
-            rows: vec![row],
+            rows: vec![row].into(),
             durability: None,
         })
         .await

@@ -136,7 +136,7 @@ impl Workload {
             let node = self.node_after_a_pause().await;
             let request = MutateRows {
                 table: name.clone(),
-                rows: rows.clone(),
+                rows: rows.clone().into(),
                 durability: None,
             };
             let router = node.router.clone();

@@ -1,0 +1,324 @@
+//! The rows of one write request, in the form in which they came.
+//!
+//! A front end that has a request's bytes before it lays the rows *flat* over them: a list of rows and a list of mutations
+//! for all rows, whose keys, qualifiers and values are places in those bytes. A batch of any size is then three allocations,
+//! and its values are copied for the first time into the commit log. Who has rows in pieces gives them *owned*.
+//!
+//! Both are read in the same way, and cheap to share: the way down to the tablets hands on the same rows, or a choice of
+//! them, as often as it must.
+//!
+//! Invariant: every [`Span`] of flat rows lies within their bytes.
+
+use crate::mutation::{Mutation, RowMutation};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A place in a request's bytes. Requests are bounded far below 4 GiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    /// From `start` up to `end`; `None` when that is no place in a request.
+    #[inline]
+    pub fn new(start: usize, end: usize) -> Option<Span> {
+        let (start, end) = (u32::try_from(start).ok()?, u32::try_from(end).ok()?);
+        (start <= end).then_some(Span { start, end })
+    }
+
+    /// Bytes between its ends.
+    #[inline]
+    pub fn len(self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Whether there is nothing between its ends.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    /// What is there; `None` when `bytes` are shorter.
+    #[inline]
+    pub fn of(self, bytes: &[u8]) -> Option<&[u8]> {
+        bytes.get(self.start as usize..self.end as usize)
+    }
+}
+
+/// Rows to be changed, in the order of the request. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct RowWrites {
+    rows: Arc<Rows>,
+    /// Indexes into `rows`, each within it; all rows when absent.
+    chosen: Option<Arc<[u32]>>,
+}
+
+#[derive(Debug)]
+enum Rows {
+    Owned(Vec<RowMutation>),
+    Flat(Flat),
+}
+
+#[derive(Debug)]
+struct Flat {
+    bytes: Bytes,
+    rows: Vec<FlatRow>,
+    /// Of all rows, in order.
+    mutations: Vec<Mutation<Span>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FlatRow {
+    key: Span,
+    /// Its mutations begin where those of the row before end.
+    mutations_end: u32,
+}
+
+/// One of the rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowWrite<'a> {
+    /// Its key.
+    pub row: &'a [u8],
+    mutations: Mutations<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Mutations<'a> {
+    Owned(&'a [Mutation]),
+    Flat(&'a [Mutation<Span>], &'a [u8]),
+}
+
+impl From<Vec<RowMutation>> for RowWrites {
+    fn from(rows: Vec<RowMutation>) -> Self {
+        RowWrites {
+            rows: Arc::new(Rows::Owned(rows)),
+            chosen: None,
+        }
+    }
+}
+
+impl RowWrites {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        match (&self.chosen, &*self.rows) {
+            (Some(chosen), _) => chosen.len(),
+            (None, Rows::Owned(rows)) => rows.len(),
+            (None, Rows::Flat(flat)) => flat.rows.len(),
+        }
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The row with this number.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<RowWrite<'_>> {
+        match &self.chosen {
+            Some(chosen) => self.rows.get(*chosen.get(index)? as usize),
+            None => self.rows.get(index),
+        }
+    }
+
+    /// All rows, in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = RowWrite<'_>> + Clone {
+        (0..self.len()).map_while(|index| self.get(index))
+    }
+
+    /// Some of the rows, in the order in which they are named; names of rows that are not there are dropped.
+    pub fn choose(&self, rows: impl IntoIterator<Item = usize>) -> RowWrites {
+        let index = |row: usize| match &self.chosen {
+            Some(chosen) => chosen.get(row).copied(),
+            None => u32::try_from(row).ok().filter(|_| row < self.len()),
+        };
+        RowWrites {
+            rows: self.rows.clone(),
+            chosen: Some(rows.into_iter().filter_map(index).collect()),
+        }
+    }
+}
+
+impl Rows {
+    #[inline]
+    fn get(&self, index: usize) -> Option<RowWrite<'_>> {
+        match self {
+            Rows::Owned(rows) => rows.get(index).map(|row| RowWrite {
+                row: &row.row,
+                mutations: Mutations::Owned(&row.mutations),
+            }),
+            Rows::Flat(flat) => {
+                let row = flat.rows.get(index)?;
+                let start = match index.checked_sub(1) {
+                    Some(before) => flat.rows.get(before)?.mutations_end,
+                    None => 0,
+                };
+                Some(RowWrite {
+                    row: row.key.of(&flat.bytes)?,
+                    mutations: Mutations::Flat(
+                        flat.mutations.get(start as usize..row.mutations_end as usize)?,
+                        &flat.bytes,
+                    ),
+                })
+            }
+        }
+    }
+}
+
+impl<'a> RowWrite<'a> {
+    /// Calls `visit` with each of its mutations, in order.
+    #[inline]
+    pub fn for_each(self, mut visit: impl FnMut(Mutation<&'a [u8]>)) {
+        match self.mutations {
+            Mutations::Owned(mutations) => mutations.iter().for_each(|m| visit(m.map(|bytes| &bytes[..]))),
+            Mutations::Flat(mutations, bytes) => mutations
+                .iter()
+                .for_each(|m| visit(m.map(|span| span.of(bytes).unwrap_or_default()))),
+        }
+    }
+
+    /// The row with bytes of its own.
+    pub fn to_owned(self) -> RowMutation {
+        let mut mutations = Vec::new();
+        self.for_each(|m| mutations.push(m.map(|bytes| Bytes::copy_from_slice(bytes))));
+        RowMutation {
+            row: Bytes::copy_from_slice(self.row),
+            mutations,
+        }
+    }
+}
+
+/// Lays rows flat over the bytes of a request: the mutations of a row, then its key.
+#[derive(Debug)]
+pub struct RowWritesBuilder {
+    flat: Flat,
+}
+
+impl RowWritesBuilder {
+    /// No rows yet, and room for some with one mutation each.
+    pub fn over(bytes: Bytes, rows: usize) -> Self {
+        RowWritesBuilder {
+            flat: Flat {
+                bytes,
+                rows: Vec::with_capacity(rows),
+                mutations: Vec::with_capacity(rows),
+            },
+        }
+    }
+
+    /// The bytes that spans are places in.
+    pub fn bytes(&self) -> &Bytes {
+        &self.flat.bytes
+    }
+
+    /// Mutations so far.
+    pub fn mutations(&self) -> usize {
+        self.flat.mutations.len()
+    }
+
+    /// Adds a mutation to the row that ends next; `None`, and nothing is added, when it is not within the bytes.
+    #[inline]
+    #[must_use = "nothing is added when this is None"]
+    pub fn push(&mut self, mutation: Mutation<Span>) -> Option<()> {
+        let within = |span: &Span| span.of(&self.flat.bytes).is_some();
+        let fits = match &mutation {
+            Mutation::Put { qualifier, value, .. } => within(qualifier) && within(value),
+            Mutation::Merge { qualifier, operand, .. } => within(qualifier) && within(operand),
+            Mutation::DeleteColumn { qualifier, .. } | Mutation::DeleteVersion { qualifier, .. } => within(qualifier),
+            Mutation::DeleteRow { .. } | Mutation::DeleteFamily { .. } | Mutation::DeleteFamilyVersion { .. } => true,
+        };
+        fits.then(|| self.flat.mutations.push(mutation))
+    }
+
+    /// Ends a row; `None`, and there is no row, when the key is not within the bytes.
+    #[inline]
+    #[must_use = "there is no row when this is None"]
+    pub fn end_row(&mut self, key: Span) -> Option<()> {
+        key.of(&self.flat.bytes)?;
+        let mutations_end = u32::try_from(self.flat.mutations.len()).ok()?;
+        self.flat.rows.push(FlatRow { key, mutations_end });
+        Some(())
+    }
+
+    /// The rows.
+    pub fn finish(self) -> RowWrites {
+        RowWrites {
+            rows: Arc::new(Rows::Flat(self.flat)),
+            chosen: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{FamilyId, Timestamp};
+
+    fn put<B>(qualifier: B, value: B) -> Mutation<B> {
+        Mutation::Put {
+            family: FamilyId(1),
+            qualifier,
+            timestamp: Timestamp(7),
+            value,
+        }
+    }
+
+    fn span(start: usize, end: usize) -> Span {
+        Span::new(start, end).unwrap()
+    }
+
+    fn owned(writes: &RowWrites) -> Vec<RowMutation> {
+        writes.iter().map(RowWrite::to_owned).collect()
+    }
+
+    #[test]
+    fn flat_rows_read_like_owned_ones() {
+        let mut builder = RowWritesBuilder::over(Bytes::from_static(b"abqvw"), 2);
+        builder.push(put(span(2, 3), span(3, 5))).unwrap();
+        builder.push(Mutation::DeleteRow { up_to: Timestamp::MAX }).unwrap();
+        builder.end_row(span(0, 1)).unwrap();
+        builder.push(put(span(2, 3), span(4, 4))).unwrap();
+        builder.end_row(span(0, 2)).unwrap();
+        assert_eq!(builder.push(put(span(2, 3), span(4, 6))), None);
+        assert_eq!(builder.end_row(span(5, 6)), None);
+        assert_eq!(builder.mutations(), 3);
+        let flat = builder.finish();
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let expected = vec![
+            RowMutation {
+                row: bytes("a"),
+                mutations: vec![
+                    put(bytes("q"), bytes("vw")),
+                    Mutation::DeleteRow { up_to: Timestamp::MAX },
+                ],
+            },
+            RowMutation {
+                row: bytes("ab"),
+                mutations: vec![put(bytes("q"), bytes(""))],
+            },
+        ];
+        assert_eq!(owned(&flat), expected);
+        for writes in [flat, RowWrites::from(expected.clone())] {
+            assert_eq!((writes.len(), writes.get(2).is_none()), (2, true));
+            let swapped = writes.choose([1, 0, 5]);
+            assert_eq!(owned(&swapped), [expected[1].clone(), expected[0].clone()]);
+            assert_eq!(owned(&swapped.choose([1])), [expected[0].clone()]);
+            assert!(swapped.choose([2]).is_empty());
+        }
+    }
+
+    #[test]
+    fn spans_are_places() {
+        assert_eq!(Span::new(2, 1), None);
+        assert_eq!(Span::new(0, usize::MAX), None);
+        assert_eq!(
+            (span(1, 3).len(), span(1, 1).is_empty(), span(1, 3).is_empty()),
+            (2, true, false)
+        );
+        assert_eq!(span(1, 3).of(b"abc"), Some(&b"bc"[..]));
+        assert_eq!(span(1, 3).of(b"ab"), None);
+    }
+}
