@@ -13,10 +13,17 @@
 //! * Charged bytes are the given weight plus [`ENTRY_OVERHEAD_BYTES`], so tiny entries cannot grow it without bound.
 //! * An entry that exceeds the share is not admitted.
 
-mod shard;
+//!
+//! [`Profile`] says what other capacities would have done; [`S3Fifo`] is the policy by itself, for caches of other things.
+
+mod policy;
+mod profile;
 
 use parking_lot::Mutex;
-use shard::Shard;
+pub use policy::{Admission, CacheKey, S3Fifo};
+pub use profile::{Profile, ProfileCounts, ProfilePlan};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Charged on top of an entry's weight: slot, queue position, map entry and the value's own header.
 pub const ENTRY_OVERHEAD_BYTES: usize = 128;
@@ -33,7 +40,7 @@ pub struct BlockKey {
     pub offset: u64,
 }
 
-impl BlockKey {
+impl CacheKey for BlockKey {
     /// Mixes both halves (the finalizer of MurmurHash3); file ids and offsets are not chosen by an adversary.
     fn hash64(self) -> u64 {
         let mut h = self.file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset;
@@ -64,11 +71,23 @@ pub struct CacheStats {
     pub entries: u64,
 }
 
+/// Monotonic time since an arbitrary origin.
+pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
 /// A concurrent cache of cheaply clonable values.
-#[derive(Debug)]
 pub struct BlockCache<V> {
     /// Power of two in number; the key's hash picks one.
-    shards: Box<[Mutex<Shard<V>>]>,
+    shards: Box<[Mutex<S3Fifo<BlockKey, V>>]>,
+    /// Set once, when somebody wants to know what other capacities would do.
+    profile: OnceLock<(Profile, Clock)>,
+}
+
+impl<V> std::fmt::Debug for BlockCache<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockCache")
+            .field("shards", &self.shards.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<V: Clone> BlockCache<V> {
@@ -82,26 +101,60 @@ impl<V: Clone> BlockCache<V> {
         let shards = shards.clamp(1, 1 << 16).next_power_of_two();
         let share = capacity_bytes / shards;
         BlockCache {
-            shards: (0..shards).map(|_| Mutex::new(Shard::new(share))).collect(),
+            shards: (0..shards)
+                .map(|_| Mutex::new(S3Fifo::new(share, Admission::Probation)))
+                .collect(),
+            profile: OnceLock::new(),
         }
+    }
+
+    /// Begins to find out what other capacities would do; `clock` times how long missing blocks take to come. The first
+    /// call counts.
+    pub fn start_profile(&self, plan: &ProfilePlan, clock: Clock) {
+        let _ = self.profile.set((Profile::new(plan, Admission::Probation), clock));
+    }
+
+    /// What has been found out about other capacities, if anybody wanted to know.
+    pub fn profile(&self) -> Option<ProfileCounts> {
+        Some(self.profile.get()?.0.counts())
     }
 
     /// The block, when it is here.
     pub fn get(&self, key: &BlockKey) -> Option<V> {
-        self.shard(key).lock().get(key)
+        let hash = key.hash64();
+        let mut shard = self.shard(hash).lock();
+        let found = shard
+            .get_hashed(*key, hash)
+            .map(|(value, charge)| (value.clone(), charge));
+        drop(shard);
+        if let Some((profile, clock)) = self.profile.get()
+            && profile.samples(hash)
+        {
+            match &found {
+                Some((_, charge)) => profile.accessed(hash, charge.saturating_sub(ENTRY_OVERHEAD_BYTES)),
+                None => profile.missed(hash, clock()),
+            }
+        }
+        found.map(|(value, _)| value)
     }
 
     /// The block, when it is here, without counting as a use: for readers whose interest says nothing about the future,
     /// such as a compaction that is about to make the file obsolete.
     pub fn peek(&self, key: &BlockKey) -> Option<V> {
-        self.shard(key).lock().peek(key)
+        self.shard(key.hash64()).lock().peek(*key).cloned()
     }
 
     /// Keeps `value`, which holds on to `weight` bytes, if it fits at all. Replaces an older value of the key.
     pub fn insert(&self, key: BlockKey, value: V, weight: usize) {
+        let hash = key.hash64();
         // Values are dropped after the lock: freeing a block may return memory to the system.
-        let dropped = self.shard(&key).lock().insert(key, value, weight);
+        let dropped = self.shard(hash).lock().insert(key, value, weight);
         drop(dropped);
+        if let Some((profile, clock)) = self.profile.get()
+            && profile.samples(hash)
+        {
+            profile.loaded(hash, weight, clock());
+        }
     }
 
     /// Changes the capacity, evicting at once when it shrinks.
@@ -116,7 +169,7 @@ impl<V: Clone> BlockCache<V> {
     /// Drops all blocks of a file. Walks the whole cache: for deleted files, not for the read path.
     pub fn remove_file(&self, file: u64) {
         for shard in &self.shards {
-            let dropped = shard.lock().remove_file(file);
+            let dropped = shard.lock().remove_all(|key, _| key.file == file);
             drop(dropped);
         }
     }
@@ -130,10 +183,10 @@ impl<V: Clone> BlockCache<V> {
         sum
     }
 
-    fn shard(&self, key: &BlockKey) -> &Mutex<Shard<V>> {
-        // The map within a shard uses the low bits; take the high ones here.
+    fn shard(&self, hash: u64) -> &Mutex<S3Fifo<BlockKey, V>> {
+        // The map within a shard uses the lowest and highest bits; take some in between.
         let mask = self.shards.len() - 1;
-        &self.shards[(key.hash64() >> 40) as usize & mask]
+        &self.shards[(hash >> 40) as usize & mask]
     }
 }
 

@@ -123,3 +123,109 @@ fn an_entry_above_the_share_is_refused_and_displaces_nothing() {
     assert_eq!(cache.get(&key(1, 2)), None);
     assert_eq!(cache.get(&key(1, 1)), Some(1));
 }
+
+/// Keys 0.. with probabilities that fall like those of Zipf's law.
+fn skewed(draw: u64, keys: u64) -> u64 {
+    let uniform = (draw >> 11) as f64 / (1u64 << 53) as f64;
+    ((keys as f64).powf(uniform) - 1.0) as u64
+}
+
+fn next_draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    key(*state, 1).hash64()
+}
+
+#[test]
+fn the_profile_tells_what_other_capacities_do() {
+    const WEIGHT: usize = 1024 - ENTRY_OVERHEAD_BYTES;
+    let plan = ProfilePlan {
+        capacities: vec![1 << 20, 4 << 20, 16 << 20],
+        sample_shift: 3,
+    };
+    let profiled = BlockCache::with_shards(2 << 20, 1);
+    profiled.start_profile(&plan, Arc::new(|| Duration::ZERO));
+    let real: Vec<BlockCache<()>> = plan.capacities.iter().map(|c| BlockCache::with_shards(*c, 1)).collect();
+    let mut state = 7;
+    for _ in 0..400_000 {
+        let key = key(1, skewed(next_draw(&mut state), 60_000));
+        for cache in real.iter().chain([&profiled]) {
+            if cache.get(&key).is_none() {
+                cache.insert(key, (), WEIGHT);
+            }
+        }
+    }
+    let found = profiled.profile().expect("it was started");
+    let rate = |hits: u64, of: u64| hits as f64 / of as f64;
+    for (cache, hits) in real.iter().zip(&found.hits) {
+        let stats = cache.stats();
+        let (real, told) = (rate(stats.hits, stats.hits + stats.misses), rate(*hits, found.accesses));
+        assert!((real - told).abs() < 0.05, "hit rate {real}, the profile says {told}");
+    }
+}
+
+#[test]
+fn the_profile_times_misses() {
+    let now = Arc::new(parking_lot::Mutex::new(Duration::from_secs(1)));
+    let clock = now.clone();
+    let cache = BlockCache::with_shards(1 << 20, 1);
+    let plan = ProfilePlan {
+        capacities: vec![1 << 20],
+        sample_shift: 0,
+    };
+    cache.start_profile(&plan, Arc::new(move || *clock.lock()));
+    assert_eq!(cache.get(&key(1, 1)), None);
+    *now.lock() += Duration::from_micros(30);
+    cache.insert(key(1, 1), (), 100);
+    cache.insert(key(1, 2), (), 100);
+    let found = cache.profile().expect("it was started");
+    assert_eq!((found.timed, found.timed_nanos, found.accesses), (1, 30_000, 2));
+}
+
+#[test]
+fn what_must_return_is_kept_when_it_does() {
+    let mut cache = S3Fifo::new(10 * (1000 + ENTRY_OVERHEAD_BYTES), Admission::Returning);
+    assert!(!cache.admits(key(1, 1), 1000), "never seen");
+    assert!(cache.admits(key(1, 1), 1000));
+    assert_eq!(cache.insert(key(1, 1), 1, 1000), vec![]);
+    assert_eq!(cache.insert(key(1, 2), 2, 1000), vec![2], "refused, remembered");
+    assert_eq!(cache.insert(key(1, 2), 2, 1000), vec![]);
+    assert_eq!((cache.peek(key(1, 1)), cache.peek(key(1, 2))), (Some(&1), Some(&2)));
+    assert_eq!((cache.remove(key(1, 1)), cache.get(key(1, 1))), (Some(1), None));
+}
+
+proptest! {
+    /// Like a map that may forget, with removals, under both kinds of admission; and queues stay short.
+    #[test]
+    fn the_policy_never_lies(
+        returning in any::<bool>(), share in 0usize..8_000,
+        ops in prop::collection::vec((0u8..4, 0u64..12, 0usize..1_500), 1..600),
+    ) {
+        let admission = if returning { Admission::Returning } else { Admission::Probation };
+        let mut cache = S3Fifo::new(share, admission);
+        let mut model: HashMap<BlockKey, usize> = HashMap::new();
+        for (version, (op, offset, weight)) in ops.into_iter().enumerate() {
+            let key = key(1, offset);
+            match op {
+                0 => if let Some(found) = cache.get(key) {
+                    prop_assert_eq!(model.get(&key), Some(found));
+                },
+                1 => {
+                    cache.insert(key, version, weight);
+                    model.insert(key, version);
+                }
+                2 => {
+                    let removed = cache.remove(key);
+                    let known = model.remove(&key);
+                    prop_assert!(removed.is_none() || removed == known);
+                    prop_assert_eq!(cache.get(key), None);
+                }
+                _ => { cache.admits(key, weight); }
+            }
+            let mut stats = CacheStats::default();
+            cache.add_stats(&mut stats);
+            prop_assert!(stats.used_bytes <= stats.capacity);
+            prop_assert_eq!(stats.inserted_bytes - stats.evicted_bytes, stats.used_bytes);
+            prop_assert!(cache.places() <= 2 * stats.entries as usize + 64);
+        }
+    }
+}

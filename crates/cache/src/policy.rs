@@ -1,0 +1,438 @@
+//! The replacement policy: the S3-FIFO queues, single-threaded; whoever shares it holds a lock around it.
+//!
+//! Entries live in a slab (`slots`) and the queues hold slot numbers with a *ticket*, the count of entries the slot has
+//! held. An entry that is removed leaves its place in the queue behind; a place whose ticket is not its slot's is stale and
+//! is passed over. That makes removal as cheap as a lookup.
+//!
+//! Two kinds of admission. [`Admission::Probation`] is S3-FIFO as published: what is new goes through the small queue.
+//! [`Admission::Returning`] has no small queue: what is new leaves only a ghost, and is kept when it comes back while the
+//! ghost is remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
+//!
+//! Invariants:
+//! * `used` is the sum of the charges of all entries and at most `share`.
+//! * Every entry has exactly one place with a current ticket, in `small` or in `main`.
+//! * Stale places are at most as many as entries, plus [`STALE_SLACK`].
+
+use crate::{CacheStats, ENTRY_OVERHEAD_BYTES};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+/// Uses past this count no more: an entry goes round the main queue at most this often without being used.
+const USES_MAX: u8 = 3;
+
+/// Uses within the small queue that earn a place in main.
+const USES_TO_MAIN: u8 = 2;
+
+/// The small queue's part of the share.
+const SMALL_FRACTION: usize = 10;
+
+/// Stale places tolerated beyond one for each entry; spares small caches frequent clean-ups.
+const STALE_SLACK: usize = 64;
+
+/// What entries are found by.
+pub trait CacheKey: Copy + Eq {
+    /// A well mixed hash: all its bits are used, for different purposes.
+    fn hash64(self) -> u64;
+}
+
+/// How a new entry gets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Through the small queue.
+    Probation,
+    /// Only when it comes back.
+    Returning,
+}
+
+#[derive(Debug)]
+struct Entry<K, V> {
+    key: K,
+    value: V,
+    /// Weight plus overhead.
+    charge: usize,
+    /// Saturates at `USES_MAX`.
+    uses: u8,
+    in_main: bool,
+}
+
+#[derive(Debug)]
+struct Slot<K, V> {
+    /// Entries it has held before; wraps.
+    ticket: u32,
+    entry: Option<Entry<K, V>>,
+}
+
+/// Where an entry stands in a queue.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    slot: u32,
+    ticket: u32,
+}
+
+/// Keys that were let go, oldest first, as hashes: a collision costs a slightly wrong placement.
+#[derive(Debug, Default)]
+struct Ghosts {
+    order: VecDeque<(u64, usize)>,
+    present: HashSet<u64, BuildHasherDefault<Hashed>>,
+    /// Sum of the charges the ghosts had; bounded by the share.
+    charge: usize,
+}
+
+/// A key with its hash, so that the map does not compute it again.
+#[derive(Clone, Copy, Debug)]
+struct HashedKey<K> {
+    hash: u64,
+    key: K,
+}
+
+impl<K: Eq> PartialEq for HashedKey<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl<K: Eq> Eq for HashedKey<K> {}
+
+impl<K> Hash for HashedKey<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// The keys are hashed already.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+/// A byte-bounded cache for one thread at a time.
+#[derive(Debug)]
+pub struct S3Fifo<K, V> {
+    map: HashMap<HashedKey<K>, u32, BuildHasherDefault<Hashed>>,
+    slots: Vec<Slot<K, V>>,
+    free: Vec<u32>,
+    small: VecDeque<Place>,
+    main: VecDeque<Place>,
+    ghosts: Ghosts,
+    admission: Admission,
+    share: usize,
+    small_used: usize,
+    used: usize,
+    hits: u64,
+    misses: u64,
+    ghost_hits: u64,
+    inserted: u64,
+    evicted: u64,
+}
+
+impl<K: CacheKey, V> S3Fifo<K, V> {
+    /// An empty cache of at most `share` charged bytes.
+    pub fn new(share: usize, admission: Admission) -> Self {
+        S3Fifo {
+            map: HashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            ghosts: Ghosts::default(),
+            admission,
+            share,
+            small_used: 0,
+            used: 0,
+            hits: 0,
+            misses: 0,
+            ghost_hits: 0,
+            inserted: 0,
+            evicted: 0,
+        }
+    }
+
+    /// The value, when it is here, and what it is charged with. `hash` is the key's own.
+    pub fn get_hashed(&mut self, key: K, hash: u64) -> Option<(&V, usize)> {
+        let slot = self.map.get(&HashedKey { hash, key }).copied();
+        let found = slot.and_then(|slot| self.slots.get_mut(slot as usize)?.entry.as_mut());
+        let Some(entry) = found else {
+            self.misses += 1;
+            return None;
+        };
+        self.hits += 1;
+        entry.uses = (entry.uses + 1).min(USES_MAX);
+        Some((&entry.value, entry.charge))
+    }
+
+    /// The value, when it is here.
+    pub fn get(&mut self, key: K) -> Option<&V> {
+        self.get_hashed(key, key.hash64()).map(|(value, _)| value)
+    }
+
+    /// The value, when it is here, without counting as a use.
+    pub fn peek(&self, key: K) -> Option<&V> {
+        let hash = key.hash64();
+        let slot = *self.map.get(&HashedKey { hash, key })?;
+        Some(&self.slots.get(slot as usize)?.entry.as_ref()?.value)
+    }
+
+    /// Whether an insertion of the key would be kept, as far as its history tells. Under [`Admission::Returning`] a key
+    /// that is new is remembered from now on.
+    pub fn admits(&mut self, key: K, weight: usize) -> bool {
+        let hash = key.hash64();
+        let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
+        if charge > self.share {
+            return false;
+        }
+        if self.admission == Admission::Probation
+            || self.map.contains_key(&HashedKey { hash, key })
+            || self.ghosts.present.contains(&hash)
+        {
+            return true;
+        }
+        self.ghosts.push(hash, charge, self.share);
+        false
+    }
+
+    /// Keeps `value`, which holds on to `weight` bytes, if it is admitted. Replaces an older value of the key. Returns
+    /// what had to go, for the caller to drop when it has let go of its lock.
+    pub fn insert(&mut self, key: K, value: V, weight: usize) -> Vec<V> {
+        let hash = key.hash64();
+        let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
+        let mut dropped = Vec::new();
+        let (mut uses, mut known) = (0, false);
+        if let Some(&slot) = self.map.get(&HashedKey { hash, key }) {
+            if let Some(old) = self.slots.get_mut(slot as usize).and_then(|s| s.entry.as_mut()) {
+                if old.charge == charge {
+                    // A racing reader loaded the same: only the value changes.
+                    dropped.push(std::mem::replace(&mut old.value, value));
+                    return dropped;
+                }
+                (uses, known) = (old.uses, true);
+            }
+            dropped.extend(self.release(slot));
+            self.drop_stale_places();
+        }
+        if charge > self.share {
+            dropped.push(value);
+            return dropped;
+        }
+        let returned = self.ghosts.take(hash);
+        self.ghost_hits += u64::from(returned);
+        if self.admission == Admission::Returning && !returned && !known {
+            self.ghosts.push(hash, charge, self.share);
+            dropped.push(value);
+            return dropped;
+        }
+        self.shrink_to(self.share - charge, &mut dropped);
+        let in_main = returned || self.admission == Admission::Returning;
+        let entry = Entry {
+            key,
+            value,
+            charge,
+            uses,
+            in_main,
+        };
+        let place = self.store(entry);
+        self.map.insert(HashedKey { hash, key }, place.slot);
+        self.used += charge;
+        self.inserted += charge as u64;
+        if in_main {
+            self.main.push_back(place);
+        } else {
+            self.small_used += charge;
+            self.small.push_back(place);
+        }
+        assert!(self.used <= self.share, "cache above its share");
+        dropped
+    }
+
+    /// Takes an entry out, and forgets nothing else of its key.
+    pub fn remove(&mut self, key: K) -> Option<V> {
+        let hash = key.hash64();
+        let slot = *self.map.get(&HashedKey { hash, key })?;
+        let value = self.release(slot);
+        self.drop_stale_places();
+        value
+    }
+
+    /// Takes out all entries for which `unwanted` holds. Walks everything.
+    pub fn remove_all(&mut self, mut unwanted: impl FnMut(&K, &V) -> bool) -> Vec<V> {
+        let mut slots = Vec::new();
+        for (number, slot) in self.slots.iter().enumerate() {
+            if slot.entry.as_ref().is_some_and(|e| unwanted(&e.key, &e.value)) {
+                slots.push(number as u32);
+            }
+        }
+        let removed = slots.into_iter().filter_map(|slot| self.release(slot)).collect();
+        self.drop_stale_places();
+        removed
+    }
+
+    /// Changes the share, evicting at once when it shrinks.
+    pub fn set_share(&mut self, share: usize) -> Vec<V> {
+        self.share = share;
+        let mut dropped = Vec::new();
+        self.shrink_to(share, &mut dropped);
+        self.ghosts.shrink_to(share);
+        dropped
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Places in the queues, stale ones included.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> usize {
+        self.small.len() + self.main.len()
+    }
+
+    /// Adds what has been counted.
+    pub fn add_stats(&self, sum: &mut CacheStats) {
+        sum.hits += self.hits;
+        sum.misses += self.misses;
+        sum.ghost_hits += self.ghost_hits;
+        sum.inserted_bytes += self.inserted;
+        sum.evicted_bytes += self.evicted;
+        sum.used_bytes += self.used as u64;
+        sum.capacity += self.share as u64;
+        sum.entries += self.map.len() as u64;
+    }
+
+    /// Evicts until at most `limit` bytes are charged. Ends: every step takes a place off a queue for good, moves one
+    /// from small to main, or lowers a use count.
+    fn shrink_to(&mut self, limit: usize, dropped: &mut Vec<V>) {
+        while self.used > limit {
+            if self.small_used > self.share / SMALL_FRACTION || self.main.is_empty() {
+                self.evict_small(dropped);
+            } else {
+                self.evict_main(dropped);
+            }
+        }
+    }
+
+    fn entry_at(&mut self, place: Place) -> Option<&mut Entry<K, V>> {
+        let slot = self.slots.get_mut(place.slot as usize)?;
+        slot.entry.as_mut().filter(|_| slot.ticket == place.ticket)
+    }
+
+    fn evict_small(&mut self, dropped: &mut Vec<V>) {
+        let Some(place) = self.small.pop_front() else { return };
+        let Some(entry) = self.entry_at(place) else { return };
+        let charge = entry.charge;
+        if entry.uses >= USES_TO_MAIN {
+            entry.uses = 0;
+            entry.in_main = true;
+            self.small_used -= charge;
+            self.main.push_back(place);
+            return;
+        }
+        let hash = entry.key.hash64();
+        self.ghosts.push(hash, charge, self.share);
+        dropped.extend(self.release(place.slot));
+    }
+
+    fn evict_main(&mut self, dropped: &mut Vec<V>) {
+        let Some(place) = self.main.pop_front() else { return };
+        let Some(entry) = self.entry_at(place) else { return };
+        if entry.uses > 0 {
+            entry.uses -= 1;
+            self.main.push_back(place);
+            return;
+        }
+        let (hash, charge) = (entry.key.hash64(), entry.charge);
+        if self.admission == Admission::Returning {
+            self.ghosts.push(hash, charge, self.share);
+        }
+        dropped.extend(self.release(place.slot));
+    }
+
+    /// Empties a slot; its place in a queue, if it still has one, is stale from now on.
+    fn release(&mut self, number: u32) -> Option<V> {
+        let slot = self.slots.get_mut(number as usize)?;
+        let entry = slot.entry.take()?;
+        slot.ticket = slot.ticket.wrapping_add(1);
+        let hash = entry.key.hash64();
+        self.map.remove(&HashedKey { hash, key: entry.key });
+        self.used -= entry.charge;
+        self.evicted += entry.charge as u64;
+        if !entry.in_main {
+            self.small_used -= entry.charge;
+        }
+        self.free.push(number);
+        Some(entry.value)
+    }
+
+    /// Keeps the queues from filling up with places of entries that were removed.
+    fn drop_stale_places(&mut self) {
+        if self.small.len() + self.main.len() <= 2 * self.map.len() + STALE_SLACK {
+            return;
+        }
+        let slots = &self.slots;
+        let current = |place: &Place| {
+            slots
+                .get(place.slot as usize)
+                .is_some_and(|s| s.entry.is_some() && s.ticket == place.ticket)
+        };
+        self.small.retain(current);
+        self.main.retain(current);
+    }
+
+    fn store(&mut self, entry: Entry<K, V>) -> Place {
+        if let Some(number) = self.free.pop() {
+            let slot = &mut self.slots[number as usize];
+            slot.entry = Some(entry);
+            return Place {
+                slot: number,
+                ticket: slot.ticket,
+            };
+        }
+        self.slots.push(Slot {
+            ticket: 0,
+            entry: Some(entry),
+        });
+        // 2^32 entries of at least ENTRY_OVERHEAD_BYTES each would be half a terabyte in one shard.
+        Place {
+            slot: (self.slots.len() - 1) as u32,
+            ticket: 0,
+        }
+    }
+}
+
+impl Ghosts {
+    fn push(&mut self, hash: u64, charge: usize, limit: usize) {
+        if self.present.insert(hash) {
+            self.order.push_back((hash, charge));
+            self.charge += charge;
+        }
+        self.shrink_to(limit);
+    }
+
+    /// Whether the key was here; it is not afterwards. Its place in `order` stays until its turn comes, which only
+    /// makes the memory a little shorter.
+    fn take(&mut self, hash: u64) -> bool {
+        self.present.remove(&hash)
+    }
+
+    fn shrink_to(&mut self, limit: usize) {
+        while self.charge > limit {
+            let Some((hash, charge)) = self.order.pop_front() else {
+                return;
+            };
+            self.present.remove(&hash);
+            self.charge -= charge;
+        }
+    }
+}
