@@ -44,6 +44,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
             compression: Compression::None,
         }],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     }
 }

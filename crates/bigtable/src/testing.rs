@@ -40,6 +40,7 @@ pub(crate) fn schema() -> TableSchema {
             compression: Compression::None,
         }],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     }
 }

@@ -68,6 +68,9 @@ struct TableRecord {
     tablet_bytes_max: u64,
     #[prost(bytes = "vec", tag = "14")]
     front_end_data: Vec<u8>,
+    /// The other way round, so that tables made before it are cached.
+    #[prost(bool, tag = "15")]
+    no_row_cache: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -189,6 +192,7 @@ pub fn encode_schema(schema: &TableSchema) -> Bytes {
         next_family: schema.next_family.0,
         groups: groups.collect(),
         tablet_bytes_max: schema.tablet_bytes_max,
+        no_row_cache: !schema.row_cache,
         front_end_data: schema.front_end_data.clone(),
     })
 }
@@ -244,6 +248,7 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
         next_family: FamilyId(record.next_family),
         groups,
         tablet_bytes_max: record.tablet_bytes_max,
+        row_cache: !record.no_row_cache,
         front_end_data: record.front_end_data,
     })
 }

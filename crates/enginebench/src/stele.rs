@@ -208,6 +208,7 @@ fn schema(compression: Compression) -> TableSchema {
             compression,
         }],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     }
 }

@@ -10,14 +10,17 @@ pub enum PlantedBug {
     DropMemtable,
     /// A tablet hands out a sequence number twice.
     ReuseSequence,
+    /// The row cache keeps what a read found although the row was written meanwhile.
+    StaleRow,
 }
 
 impl PlantedBug {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, PlantedBug); 3] = [
+    pub const ALL: [(&'static str, PlantedBug); 4] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
         ("reuse-sequence", PlantedBug::ReuseSequence),
+        ("stale-row", PlantedBug::StaleRow),
     ];
 }
 

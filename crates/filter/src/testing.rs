@@ -28,6 +28,7 @@ pub(crate) fn schema() -> TableSchema {
         next_family: FamilyId(4),
         groups: Vec::new(),
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     }
 }

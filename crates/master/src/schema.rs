@@ -31,6 +31,7 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
             compression: table.compression,
         }],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: table.front_end_data,
     };
     for family in table.families {

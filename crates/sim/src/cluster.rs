@@ -61,6 +61,7 @@ pub fn options() -> ServerOptions {
     ServerOptions {
         durability: Durability::Sync,
         memtables: MemtableLimits::new(256 << 10, 12 << 10),
+        row_cache_bytes: 1 << 20,
         log_bytes_max: 48 << 10,
         log_segment_bytes: 6 << 10,
         log_queue_bytes: 64 << 10,

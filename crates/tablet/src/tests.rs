@@ -45,6 +45,7 @@ fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> 
         next_family: FamilyId(2),
         groups: vec![group],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     })
 }

@@ -3,6 +3,7 @@
 //! * [`server::TabletServer`] is what the router and the master talk to.
 //! * [`write`] is the way of a write from request to acknowledgement; [`latch`] what makes read-modify-write atomic;
 //!   [`admission`] what refuses or delays writes when memory or disk run out.
+//! * [`read`] answers reads, of hot rows from the [`row_cache`].
 //! * [`maintenance`] decides when tablets are flushed and compacted.
 //! * [`recovery`] turns a data root into a running server.
 
@@ -15,6 +16,7 @@ pub mod options;
 pub mod read;
 pub mod recovery;
 pub mod rmw;
+pub mod row_cache;
 pub mod server;
 pub mod service;
 pub mod split;

@@ -195,6 +195,10 @@ impl TabletServer {
         self.metrics.cache_bytes.set(gauge(cache.used_bytes));
         self.metrics.cache_hits.set(gauge(cache.hits));
         self.metrics.cache_misses.set(gauge(cache.misses));
+        let rows = self.row_cache.stats();
+        self.metrics.row_cache_bytes.set(gauge(rows.used_bytes));
+        self.metrics.row_cache_hits.set(gauge(rows.hits));
+        self.metrics.row_cache_misses.set(gauge(rows.misses));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
         self.metrics.open_files.set(gauge(open_files as u64));
         self.metrics

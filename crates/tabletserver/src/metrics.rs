@@ -13,6 +13,12 @@ pub struct ServerMetrics {
     pub cache_hits: IntGauge,
     /// Lookups that did not.
     pub cache_misses: IntGauge,
+    /// Bytes of cached rows.
+    pub row_cache_bytes: IntGauge,
+    /// Reads of single rows that were answered from the cache.
+    pub row_cache_hits: IntGauge,
+    /// Reads that could have been.
+    pub row_cache_misses: IntGauge,
     /// Bytes of indexes and filters of open files.
     pub pinned_bytes: IntGauge,
     /// Open sstables.
@@ -47,6 +53,15 @@ impl ServerMetrics {
             cache_bytes: m.gauge("stele_block_cache_bytes", "Bytes of cached blocks."),
             cache_hits: m.gauge("stele_block_cache_hits", "Block lookups that found their block."),
             cache_misses: m.gauge("stele_block_cache_misses", "Block lookups that did not."),
+            row_cache_bytes: m.gauge("stele_row_cache_bytes", "Bytes of cached rows."),
+            row_cache_hits: m.gauge(
+                "stele_row_cache_hits",
+                "Reads of single rows answered from the row cache.",
+            ),
+            row_cache_misses: m.gauge(
+                "stele_row_cache_misses",
+                "Reads of single rows that the row cache might have answered.",
+            ),
             pinned_bytes: m.gauge("stele_pinned_bytes", "Bytes of indexes and filters of open sstables."),
             open_files: m.gauge("stele_open_sstables", "Open sstables."),
             free_bytes: m.gauge(

@@ -55,6 +55,8 @@ pub struct ServerOptions {
     pub durability: Durability,
     /// Bytes of memtables; may change while the server runs.
     pub memtables: MemtableLimits,
+    /// Bytes of results of single-row reads kept for the next reader; 0 keeps none.
+    pub row_cache_bytes: usize,
     /// Bytes of commit log at which the tablets that hold its oldest part are flushed; bounds recovery time.
     pub log_bytes_max: u64,
     /// Bytes of one log segment.
@@ -75,12 +77,13 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Settings for a budget of `memory` bytes: two fifths for memtables, two fifths for the block cache (given to the cache
-    /// by the caller), the rest for indexes, filters, queues and requests in flight.
+    /// by the caller), a twentieth for the row cache, the rest for indexes, filters, queues and requests in flight.
     pub fn for_memory(memory: u64) -> Self {
         let memtable_bytes_max = memory * 2 / 5;
         ServerOptions {
             durability: Durability::Sync,
             memtables: MemtableLimits::for_share(memtable_bytes_max),
+            row_cache_bytes: usize::try_from(memory / 20).unwrap_or(usize::MAX),
             log_bytes_max: (memtable_bytes_max * 2).clamp(64 << 20, 512 << 20),
             log_segment_bytes: (memtable_bytes_max / 8).clamp(4 << 20, 32 << 20),
             log_queue_bytes: (memory / 32).clamp(4 << 20, 64 << 20) as usize,

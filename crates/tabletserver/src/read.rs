@@ -1,6 +1,7 @@
 //! Reads of one tablet.
 
 use crate::error::{from_tablet, not_here};
+use crate::row_cache::{Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -17,7 +18,13 @@ impl TabletServer {
     pub(crate) fn open_read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
         let served = self.served(tablet)?;
         served.tablet.check_open().map_err(from_tablet)?;
-        let filter = compile(request.filter.as_deref(), &served.tablet.schema())?;
+        let schema = served.tablet.schema();
+        let reading = match self.look_up(&served.tablet, &schema, &request) {
+            Lookup::Hit(batch) => return Ok(Box::new(CachedRow(Some(batch)))),
+            Lookup::Miss(reading) => Some((reading, self.row_cache.clone())),
+            Lookup::Uncached => None,
+        };
+        let filter = compile(request.filter.as_deref(), &schema)?;
         let spec = ScanSpec {
             rows: request.rows,
             filter,
@@ -27,7 +34,26 @@ impl TabletServer {
         };
         Ok(Box::new(TabletRows {
             scanner: TabletScanner::new(served.tablet.clone(), spec),
+            reading,
         }))
+    }
+
+    /// Looks in the row cache, when the read is of one row of the tablet.
+    fn look_up(&self, tablet: &Tablet, schema: &TableSchema, request: &TabletRead) -> Lookup {
+        let [range] = request.rows.ranges() else {
+            return Lookup::Uncached;
+        };
+        let row = match range.as_single() {
+            Some(row) if !request.raw && request.rows_limit != Some(0) && tablet.range().contains(row) => row,
+            _ => return Lookup::Uncached,
+        };
+        let read = RowRead {
+            tablet: tablet.id(),
+            schema,
+            row,
+            filter: request.filter.as_ref(),
+        };
+        self.row_cache.lookup(&read, tablet.wall_micros())
     }
 
     /// How a tablet's bytes are distributed.
@@ -83,9 +109,21 @@ pub(crate) fn compile(filter: Option<&Filter>, schema: &TableSchema) -> ServiceR
         .map(Arc::new))
 }
 
+/// The result of a read that the row cache had.
+struct CachedRow(Option<RowBatch>);
+
+#[async_trait]
+impl RowStream for CachedRow {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        Ok(self.0.take())
+    }
+}
+
 /// A scan as a stream of batches.
 struct TabletRows {
     scanner: TabletScanner,
+    /// Of a single row that may be worth keeping: its one batch goes there.
+    reading: Option<(Reading, Arc<RowCache>)>,
 }
 
 #[async_trait]
@@ -95,6 +133,11 @@ impl RowStream for TabletRows {
             // The tablet was split or dropped: what is left is read from what took its place.
             return Err(not_here(self.scanner.tablet().id()));
         }
-        self.scanner.next_batch().await.map_err(from_tablet)
+        let batch = self.scanner.next_batch().await.map_err(from_tablet)?;
+        if let (Some((reading, cache)), Some(batch)) = (self.reading.take(), &batch) {
+            let tablet = self.scanner.tablet();
+            cache.install(reading, batch, &tablet.schema(), tablet.wall_micros());
+        }
+        Ok(batch)
     }
 }

@@ -16,6 +16,7 @@ use crate::error::ServerError;
 use crate::latch::RowLatches;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
+use crate::row_cache::RowCache;
 use crate::server::TabletServer;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +95,7 @@ impl TabletServer {
         let streams = start_streams(&env, &storage, epoch, &options, replayed, LogMetrics::new(metrics));
         let admission = Admission::new(env.clone(), context.memory.clone(), &options, server_metrics.clone());
         admission.check_disk(&storage).await;
+        let row_cache = RowCache::new(env.clone(), options.row_cache_bytes);
         let server = Arc::new(TabletServer {
             admission,
             env: env.clone(),
@@ -105,6 +107,7 @@ impl TabletServer {
             tablets: RwLock::default(),
             damaged: RwLock::new(damaged),
             latches: RowLatches::default(),
+            row_cache,
             metrics: server_metrics,
             splits: Mutex::default(),
             indivisible: Mutex::default(),

@@ -5,6 +5,7 @@ use crate::error::{from_tablet, not_here};
 use crate::latch::RowLatches;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
+use crate::row_cache::RowCache;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub struct TabletServer {
     /// what it has of them.
     pub(crate) damaged: RwLock<BTreeMap<TabletId, TabletError>>,
     pub(crate) latches: RowLatches,
+    pub(crate) row_cache: Arc<RowCache>,
     pub(crate) admission: Admission,
     pub(crate) metrics: ServerMetrics,
     pub(crate) splits: Mutex<BTreeMap<TabletId, PreparedSplit>>,
@@ -94,6 +96,7 @@ impl TabletServer {
     pub(crate) fn unserve(&self, tablet: TabletId) -> Option<Arc<Served>> {
         let served = self.tablets.write().remove(&tablet)?;
         served.tablet.close();
+        self.row_cache.forget(tablet);
         Some(served)
     }
 

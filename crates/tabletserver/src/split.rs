@@ -73,7 +73,9 @@ impl TabletServer {
         let served = self.served(tablet)?;
         let _gate = served.gate.clone().write_owned().await;
         served.tablet.check_open().map_err(from_tablet)?;
+        let clearing = self.row_cache.clearing(tablet);
         served.tablet.drop_rows(&range).await.map_err(from_tablet)?;
+        drop(clearing);
         self.work.notify_one();
         Ok(())
     }

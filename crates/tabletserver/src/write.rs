@@ -87,6 +87,8 @@ impl TabletServer {
         let tablet = served.tablet.clone();
         let default = tablet.schema().durability.unwrap_or(self.options.durability);
         let durability = durability.unwrap_or(default);
+        let row_cache = self.row_cache.clone();
+        let cached = row_cache.keys(tablet.id(), rows.iter().map(|row| &row.row[..]));
         let (acknowledge, acknowledged) = oneshot::channel();
         let slot = served.stream.slot(batch.bytes().len()).await.map_err(from_log)?;
         tablet
@@ -100,6 +102,7 @@ impl TabletServer {
                 let applied_to = tablet.clone();
                 let done = Box::new(move |outcome: Result<(), LogError>| {
                     if outcome.is_ok() {
+                        let _writing = row_cache.writing(cached);
                         applied_to.apply(&batch, first);
                     }
                     drop(held);

@@ -48,6 +48,32 @@ impl GcRule {
         }
     }
 
+    /// Whether time alone can make a cell garbage.
+    pub fn has_age(&self) -> bool {
+        match self {
+            GcRule::MaxVersions(_) => false,
+            GcRule::MaxAgeMicros(_) => true,
+            GcRule::Union(rules) | GcRule::Intersection(rules) => rules.iter().any(GcRule::has_age),
+        }
+    }
+
+    /// The last microsecond, at or after `now_micros`, after which time alone may change what the rule says of a cell
+    /// written at `written_micros`; `None` when it never will. The rule is looked at by its ages alone, so it may as well
+    /// say the same afterwards.
+    pub fn next_change(&self, written_micros: i64, now_micros: i64) -> Option<i64> {
+        match self {
+            GcRule::MaxVersions(_) => None,
+            GcRule::MaxAgeMicros(age) => {
+                let last = written_micros.checked_add(*age)?;
+                (last >= now_micros).then_some(last)
+            }
+            GcRule::Union(rules) | GcRule::Intersection(rules) => {
+                let changes = rules.iter().filter_map(|r| r.next_change(written_micros, now_micros));
+                changes.min()
+            }
+        }
+    }
+
     /// Nesting depth; a leaf has 1.
     pub fn depth(&self) -> usize {
         match self {
@@ -71,6 +97,35 @@ mod tests {
             now_micros: 1_000,
         };
         rule.is_garbage(&view)
+    }
+
+    #[test]
+    fn rules_change_when_they_say() {
+        let age = GcRule::MaxAgeMicros;
+        let rule = GcRule::Union(vec![
+            GcRule::Intersection(vec![GcRule::MaxVersions(1), age(100)]),
+            age(300),
+        ]);
+        assert!(rule.has_age() && !GcRule::MaxVersions(3).has_age());
+        let says = |now_micros, version_index| {
+            rule.is_garbage(&GcView {
+                version_index,
+                timestamp: Timestamp(50),
+                unit: TimeUnit::Micros,
+                now_micros,
+            })
+        };
+        let mut now = 60;
+        let mut changes = Vec::new();
+        while let Some(last) = rule.next_change(50, now) {
+            for index in [0, 1] {
+                assert!((now..=last).all(|t| says(t, index) == says(now, index)));
+            }
+            changes.push(last);
+            now = last + 1;
+        }
+        assert_eq!(changes, [150, 350]);
+        assert!(says(351, 0) && !says(350, 0) && says(151, 1) && !says(150, 1));
     }
 
     #[test]

@@ -143,6 +143,8 @@ pub struct TableSchema {
     pub groups: Vec<LocalityGroup>,
     /// Bytes at which a tablet splits; 0 takes the server's.
     pub tablet_bytes_max: u64,
+    /// Whether results of reads of single rows are kept for the next reader.
+    pub row_cache: bool,
     /// What the front end that made the table wants back verbatim.
     pub front_end_data: Vec<u8>,
 }

@@ -33,6 +33,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         next_family: FamilyId(3),
         groups: vec![group],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     })
 }

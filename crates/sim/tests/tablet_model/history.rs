@@ -172,6 +172,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32) -> T
         next_family: FamilyId(5),
         groups: (0..groups).map(group).collect(),
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     }
 }

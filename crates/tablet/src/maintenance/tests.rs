@@ -151,6 +151,7 @@ fn schema() -> TableSchema {
             compression: Compression::None,
         }],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     }
 }

@@ -23,6 +23,7 @@ fn schema() -> Arc<TableSchema> {
         next_family: FamilyId(3),
         groups: vec![group],
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     })
 }

@@ -24,6 +24,7 @@ fn schema() -> TableSchema {
         next_family: FamilyId(2),
         groups: Vec::new(),
         tablet_bytes_max: 0,
+        row_cache: true,
         front_end_data: Vec::new(),
     }
 }

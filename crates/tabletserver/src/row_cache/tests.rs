@@ -1,0 +1,364 @@
+//! Racing reads and writes, step by step in every order chance comes up with, against a tablet that is a map.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use stele_env::{BlockingWork, Priority, Runtime};
+use stele_types::{
+    Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableName, TimeUnit, Timestamp,
+    ValueType,
+};
+
+const TABLET: TabletId = TabletId(7);
+const FAMILY: FamilyId = FamilyId(1);
+
+/// The cache reads the clock for its profile alone.
+struct NoRuntime;
+
+impl Runtime for NoRuntime {
+    fn now(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
+
+    fn wall_micros(&self) -> i64 {
+        0
+    }
+
+    fn random_u64(&self) -> u64 {
+        0
+    }
+
+    fn sleep(&self, _: std::time::Duration) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(futures::future::ready(()))
+    }
+
+    fn spawn(&self, _: Priority, _: &'static str, _: futures::future::BoxFuture<'static, ()>) {}
+
+    fn run_blocking(&self, _: BlockingWork) {}
+}
+
+fn cache(bytes: usize) -> Arc<RowCache> {
+    RowCache::new(Env::new(Arc::new(NoRuntime)), bytes)
+}
+
+fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule,
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    TableSchema {
+        id: TableId(1),
+        name: TableName::new("n", "t"),
+        version,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: BTreeMap::from([(FAMILY, family)]),
+        next_family: FamilyId(2),
+        groups: vec![LocalityGroup {
+            id: GroupId(0),
+            name: "default".to_owned(),
+            compression: Compression::None,
+        }],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        front_end_data: Vec::new(),
+    }
+}
+
+fn row(number: usize) -> Bytes {
+    Bytes::from(vec![b'r', number as u8])
+}
+
+fn filter(number: usize) -> Option<Arc<Filter>> {
+    match number {
+        0 => None,
+        n => Some(Arc::new(Filter::CellsPerColumn(n as i32))),
+    }
+}
+
+/// What a read gives: the value, and under which filter and schema it was read.
+fn result(row: &Bytes, value: u64, filter: usize, schema: u64) -> RowBatch {
+    let mut batch = RowBatch::default();
+    let content = format!("{value} {filter} {schema}");
+    let cell = Cell::put(FAMILY, Bytes::from_static(b"q"), Timestamp(1), Bytes::from(content));
+    batch.push_row(row.clone(), [cell]);
+    batch.scanned_through = Some(row.clone());
+    batch
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    LookUp(usize, usize),
+    Snapshot(usize),
+    Install(usize),
+    BeginWrite(Vec<usize>),
+    Apply(usize),
+    EndWrite(usize),
+    DropRows,
+    ChangeSchema,
+    Resize(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0usize..3, 0usize..2).prop_map(|(r, f)| Step::LookUp(r, f)),
+        12 => (0usize..8).prop_map(Step::Snapshot),
+        12 => (0usize..8).prop_map(Step::Install),
+        2 => prop::collection::vec(0usize..3, 1..3).prop_map(Step::BeginWrite),
+        2 => (0usize..8).prop_map(Step::Apply),
+        2 => (0usize..8).prop_map(Step::EndWrite),
+        1 => Just(Step::DropRows),
+        1 => Just(Step::ChangeSchema),
+        1 => (0usize..400_000).prop_map(Step::Resize),
+    ]
+}
+
+struct OpenRead {
+    reading: Reading,
+    row: usize,
+    filter: usize,
+    schema: u64,
+    found: Option<RowBatch>,
+}
+
+struct OpenWrite {
+    rows: Vec<usize>,
+    value: u64,
+    applied: bool,
+    _writing: Writing,
+}
+
+/// The tablet, what is on its way, and the cache.
+struct Race {
+    cache: Arc<RowCache>,
+    values: [u64; 3],
+    schema: u64,
+    next_value: u64,
+    reads: Vec<OpenRead>,
+    writes: Vec<OpenWrite>,
+    hits: u64,
+}
+
+impl Race {
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::LookUp(r, f) => self.look_up(r, f),
+            Step::Snapshot(i) => {
+                let open = self.reads.len().max(1);
+                if let Some(read) = self.reads.get_mut(i % open) {
+                    let found = result(&row(read.row), self.values[read.row], read.filter, read.schema);
+                    read.found.get_or_insert(found);
+                }
+            }
+            Step::Install(i) => {
+                let i = i % self.reads.len().max(1);
+                if self.reads.get(i).is_some_and(|r| r.found.is_some()) {
+                    let read = self.reads.remove(i);
+                    let found = read.found.unwrap_or_default();
+                    self.cache.install(read.reading, &found, &schema(self.schema, None), 0);
+                }
+            }
+            Step::BeginWrite(rows) => {
+                let names: Vec<Bytes> = rows.iter().map(|r| row(*r)).collect();
+                let keys = self.cache.keys(TABLET, names.iter().map(|r| &r[..]));
+                self.next_value += 1;
+                self.writes.push(OpenWrite {
+                    rows,
+                    value: self.next_value,
+                    applied: false,
+                    _writing: self.cache.writing(keys),
+                });
+            }
+            Step::Apply(i) => {
+                let open = self.writes.len().max(1);
+                if let Some(write) = self.writes.get_mut(i % open) {
+                    for r in &write.rows {
+                        self.values[*r] = self.values[*r].max(write.value);
+                    }
+                    write.applied = true;
+                }
+            }
+            Step::EndWrite(i) => {
+                let i = i % self.writes.len().max(1);
+                if self.writes.get(i).is_some_and(|w| w.applied) {
+                    self.writes.remove(i);
+                }
+            }
+            Step::DropRows => {
+                let clearing = self.cache.clearing(TABLET);
+                self.next_value += 1;
+                self.values = [self.next_value; 3];
+                drop(clearing);
+            }
+            Step::ChangeSchema => self.schema += 1,
+            Step::Resize(bytes) => self.cache.set_capacity(bytes),
+        }
+    }
+
+    fn look_up(&mut self, r: usize, f: usize) {
+        let (schema, row, filter) = (schema(self.schema, None), row(r), filter(f));
+        let read = RowRead {
+            tablet: TABLET,
+            schema: &schema,
+            row: &row,
+            filter: filter.as_ref(),
+        };
+        match self.cache.lookup(&read, 0) {
+            Lookup::Hit(batch) => {
+                self.hits += 1;
+                assert_eq!(batch, result(&row, self.values[r], f, self.schema), "stale");
+            }
+            Lookup::Miss(reading) => self.reads.push(OpenRead {
+                reading,
+                row: r,
+                filter: f,
+                schema: self.schema,
+                found: None,
+            }),
+            Lookup::Uncached => {}
+        }
+    }
+}
+
+/// Runs a history; the hits it had.
+fn race(steps: Vec<Step>) -> u64 {
+    let mut race = Race {
+        cache: cache(400_000),
+        values: [0; 3],
+        schema: 1,
+        next_value: 0,
+        reads: Vec::new(),
+        writes: Vec::new(),
+        hits: 0,
+    };
+    for step in steps {
+        race.step(step);
+    }
+    race.hits
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hits_are_never_stale(steps in prop::collection::vec(step(), 1..200)) {
+        race(steps);
+    }
+}
+
+/// Reads a row until it is kept.
+fn keep(cache: &RowCache, read: &RowRead<'_>, batch: &RowBatch, now_micros: i64) {
+    for _ in 0..2 {
+        if let Lookup::Miss(reading) = cache.lookup(read, now_micros) {
+            cache.install(reading, batch, read.schema, now_micros);
+        }
+    }
+}
+
+fn found(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<RowBatch> {
+    match cache.lookup(read, now_micros) {
+        Lookup::Hit(batch) => Some(batch),
+        Lookup::Miss(_) | Lookup::Uncached => None,
+    }
+}
+
+#[test]
+fn the_second_read_is_kept_in_memory_of_its_own() {
+    let (cache, schema, row) = (cache(1 << 20), schema(1, None), row(1));
+    let block = Bytes::from(vec![1u8; 1 << 16]);
+    let mut batch = RowBatch::default();
+    let cells = [
+        Cell::put(FAMILY, block.slice(10..20), Timestamp(5), block.slice(100..200)),
+        Cell::put(FAMILY, block.slice(30..31), Timestamp(4), Bytes::new()),
+    ];
+    batch.push_row(row.clone(), cells);
+    batch.scanned_through = Some(row.clone());
+    batch.seen.cells = 9;
+    let read = RowRead {
+        tablet: TABLET,
+        schema: &schema,
+        row: &row,
+        filter: None,
+    };
+    if let Lookup::Miss(reading) = cache.lookup(&read, 0) {
+        cache.install(reading, &batch, &schema, 0);
+    }
+    assert_eq!(found(&cache, &read, 0), None, "read once");
+    keep(&cache, &read, &batch, 0);
+    let kept = found(&cache, &read, 0);
+    assert_eq!(kept.as_ref(), Some(&batch));
+    drop((batch, kept));
+    assert!(block.try_into_mut().is_ok(), "nothing holds the block");
+    cache.forget(TABLET);
+    assert_eq!(cache.stats().entries, 0);
+}
+
+#[test]
+fn age_rules_end_an_entry() {
+    let rule = GcRule::Union(vec![GcRule::MaxVersions(3), GcRule::MaxAgeMicros(1_000)]);
+    let (schema, row) = (schema(1, Some(rule)), row(1));
+    let mut batch = RowBatch::default();
+    for timestamp in [900, 500] {
+        let cell = Cell::put(FAMILY, Bytes::new(), Timestamp(timestamp), Bytes::new());
+        batch.push_row(row.clone(), [cell]);
+    }
+    let read = |filter| RowRead {
+        tablet: TABLET,
+        schema: &schema,
+        row: &row,
+        filter,
+    };
+    let cache = cache(1 << 20);
+    keep(&cache, &read(None), &batch, 1_200);
+    assert!(found(&cache, &read(None), 1_500).is_some());
+    assert_eq!(found(&cache, &read(None), 1_501), None, "the older cell is garbage");
+    assert_eq!(found(&cache, &read(None), 1_199), None, "the clock was set back");
+    let first = Arc::new(Filter::CellsPerRow(1));
+    keep(&cache, &read(Some(&first)), &batch, 1_200);
+    assert_eq!(
+        found(&cache, &read(Some(&first)), 1_200),
+        None,
+        "depends on cells it does not have"
+    );
+    let newest = Arc::new(Filter::CellsPerColumn(1));
+    keep(&cache, &read(Some(&newest)), &batch, 1_200);
+    assert!(found(&cache, &read(Some(&newest)), 1_200).is_some());
+}
+
+#[test]
+fn lots_and_switches_keep_out() {
+    let (cache, row, batch) = (cache(1 << 20), row(1), result(&row(1), 1, 0, 1));
+    let mut schema = schema(1, None);
+    let sample = Arc::new(Filter::Chain(vec![Filter::PassAll, Filter::RowSample(0.5)]));
+    let read = RowRead {
+        tablet: TABLET,
+        schema: &schema,
+        row: &row,
+        filter: Some(&sample),
+    };
+    assert!(matches!(cache.lookup(&read, 0), Lookup::Uncached));
+    schema.row_cache = false;
+    let read = RowRead {
+        tablet: TABLET,
+        schema: &schema,
+        row: &row,
+        filter: None,
+    };
+    assert!(matches!(cache.lookup(&read, 0), Lookup::Uncached));
+    schema.row_cache = true;
+    let read = RowRead {
+        tablet: TABLET,
+        schema: &schema,
+        row: &row,
+        filter: None,
+    };
+    let off = self::cache(0);
+    keep(&off, &read, &batch, 0);
+    assert!(matches!(off.lookup(&read, 0), Lookup::Uncached));
+}
