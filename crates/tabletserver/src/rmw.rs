@@ -26,7 +26,8 @@ impl TabletServer {
         let mutation = if matched { request.on_match } else { request.otherwise };
         if let Some(mutation) = mutation {
             let held = Self::hold(gate, latch);
-            self.commit(&served, batch_of(&mutation), request.durability, held)
+            let cached = self.row_cache.keys(tablet, [&mutation.row[..]].into_iter());
+            self.commit(&served, batch_of(&mutation), cached, request.durability, held)
                 .await?;
         }
         Ok(matched)
@@ -55,8 +56,15 @@ impl TabletServer {
             row,
             mutations: mutations.collect(),
         };
-        self.commit(&served, batch_of(&mutation), durability, Self::hold(gate, latch))
-            .await?;
+        let cached = self.row_cache.keys(tablet, [&mutation.row[..]].into_iter());
+        self.commit(
+            &served,
+            batch_of(&mutation),
+            cached,
+            durability,
+            Self::hold(gate, latch),
+        )
+        .await?;
         Ok(written)
     }
 

@@ -8,6 +8,7 @@
 
 use crate::error::{from_log, from_tablet, not_here};
 use crate::latch;
+use crate::row_cache::RowKey;
 use crate::server::{Served, TabletServer};
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult};
@@ -46,7 +47,8 @@ impl TabletServer {
             _gate: gate,
             _latch: latch,
         };
-        self.commit(&served, batch_of(&rows), durability, held).await
+        let cached = self.row_cache.keys(tablet, rows.iter().map(|row| row.row));
+        self.commit(&served, batch_of(&rows), cached, durability, held).await
     }
 
     /// The tablet, when the server takes writes now.
@@ -70,11 +72,13 @@ impl TabletServer {
         Ok(gate)
     }
 
-    /// Logs and applies a batch; returns when it is as durable as asked.
+    /// Logs and applies a batch; returns when it is as durable as asked. `cached` are its rows as the row cache knows
+    /// them.
     pub(crate) async fn commit(
         &self,
         served: &Served,
         builder: BatchBuilder,
+        cached: Vec<RowKey>,
         durability: Option<Durability>,
         held: Held,
     ) -> ServiceResult<()> {
@@ -88,7 +92,6 @@ impl TabletServer {
         let default = tablet.schema().durability.unwrap_or(self.options.durability);
         let durability = durability.unwrap_or(default);
         let row_cache = self.row_cache.clone();
-        let cached = row_cache.keys(tablet.id(), rows.iter().map(|row| &row.row[..]));
         let (acknowledge, acknowledged) = oneshot::channel();
         let slot = served.stream.slot(batch.bytes().len()).await.map_err(from_log)?;
         tablet
