@@ -14,6 +14,7 @@
 
 mod clock;
 mod compare;
+mod count;
 mod data;
 mod engine;
 #[cfg(feature = "rocksdb")]
@@ -49,6 +50,10 @@ struct Arguments {
     /// Memory budget of each engine, MiB.
     #[arg(long, default_value_t = 512)]
     memory_mib: u64,
+    /// Instead of measuring: does so many operations of the one path that is named, in one thread and in memory, so that
+    /// instructions can be counted. The paths are put, put-batch, get, get-absent, scan.
+    #[arg(long, value_name = "OPERATIONS")]
+    count: Option<u64>,
     /// Where data is put; a folder that can be deleted is made in it.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -61,6 +66,12 @@ fn main() -> anyhow::Result<()> {
             .iter()
             .for_each(|w| println!("{:28} {}", w.name, w.describe()));
         return Ok(());
+    }
+    if let Some(operations) = arguments.count {
+        let [path] = arguments.workloads.as_slice() else {
+            bail!("--count takes one path");
+        };
+        return count::run(path.parse()?, operations);
     }
     let rival = match arguments.against.as_deref() {
         None => false,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{TabletControl, TabletRead, TabletService};
 use stele_coord::EmbeddedCoord;
+use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
@@ -27,7 +28,8 @@ use stele_types::{
 };
 use tokio::runtime::Runtime;
 
-const TABLET: TabletId = TabletId(1);
+/// The tablet that holds everything.
+pub const TABLET: TabletId = TabletId(1);
 const FAMILY: FamilyId = FamilyId(1);
 const QUALIFIER: Bytes = Bytes::from_static(b"v");
 
@@ -38,6 +40,23 @@ pub struct SteleOptions {
     pub memory: u64,
     /// Codec of the files.
     pub compression: Compression,
+}
+
+/// A server with one tablet.
+pub async fn start(env: Env, storage: Arc<dyn Storage>, options: SteleOptions) -> anyhow::Result<Arc<TabletServer>> {
+    let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await?;
+    let catalog = Catalog::load(coord).await?;
+    let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(options.memory)));
+    let mut settings = ServerOptions::for_memory(options.memory);
+    settings.durability = Durability::Flush;
+    let metrics = Metrics::new();
+    let started = TabletServer::start(env, storage, &catalog, Epoch(1), cache, settings, &metrics);
+    let (server, _) = started.await.context("starting the engine")?;
+    let schema = Arc::new(schema(options.compression));
+    let tablets = vec![(TABLET, RowRange::all())];
+    let made = server.create_tablets(schema, tablets).await;
+    made.map_err(|e| anyhow!("{e}"))?;
+    Ok(server)
 }
 
 /// The engine.
@@ -61,21 +80,7 @@ impl SteleEngine {
         let env = TokioRuntime::env(foreground.handle().clone(), background.handle().clone());
         let server = foreground.block_on(async {
             let storage: Arc<dyn Storage> = LocalStorage::open(folder, env.clone())?;
-            let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await?;
-            let catalog = Catalog::load(coord).await?;
-            let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(options.memory)));
-            let mut settings = ServerOptions::for_memory(options.memory);
-            settings.durability = Durability::Flush;
-            let metrics = Metrics::new();
-            let started = TabletServer::start(env, storage, &catalog, Epoch(1), cache, settings, &metrics);
-            let (server, _) = started.await.context("starting the engine")?;
-            let schema = Arc::new(schema(options.compression));
-            let tablets = vec![(TABLET, RowRange::all())];
-            server
-                .create_tablets(schema, tablets)
-                .await
-                .map_err(|e| anyhow!("{e}"))?;
-            anyhow::Ok(server)
+            start(env, storage, options).await
         })?;
         Ok(SteleEngine {
             server,
@@ -155,6 +160,8 @@ impl Engine for SteleEngine {
         for served in self.server.all_served() {
             self.foreground.block_on(served.tablet.compact_all())?;
         }
+        // Obsolete files are deleted in the background, a moment later.
+        std::thread::sleep(Duration::from_secs(1));
         Ok(())
     }
 
@@ -171,7 +178,8 @@ impl Drop for SteleEngine {
     }
 }
 
-fn mutation(key: &[u8; KEY_BYTES], value: &[u8]) -> RowMutation {
+/// The mutation that writes one row.
+pub fn mutation(key: &[u8; KEY_BYTES], value: &[u8]) -> RowMutation {
     RowMutation {
         row: Bytes::copy_from_slice(key),
         mutations: vec![Mutation::Put {

@@ -471,18 +471,19 @@ fn write_batches(
     Ok(())
 }
 
-/// Bytes of all files in a folder.
-pub fn disk_bytes(folder: &Path) -> anyhow::Result<u64> {
+/// Bytes of all sstables in a folder; both engines call them `.sst`. Logs come and go.
+fn disk_bytes(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
         // A compaction may delete files meanwhile.
         let Ok(entry) = entry else { continue };
         let Ok(kind) = entry.metadata() else { continue };
-        bytes += if kind.is_dir() {
-            disk_bytes(&entry.path())?
-        } else {
-            kind.len()
-        };
+        let path = entry.path();
+        if kind.is_dir() {
+            bytes += disk_bytes(&path)?;
+        } else if path.extension().is_some_and(|e| e == "sst") {
+            bytes += kind.len();
+        }
     }
     Ok(bytes)
 }

@@ -13,6 +13,7 @@
 )]
 
 mod bench;
+mod bench_engine;
 mod clients;
 mod corpus;
 mod crash;
@@ -68,6 +69,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Proves that `stele-bench` passes an honest server and fails liars.
     BenchSmoke,
+    /// Measures the engine by itself, against RocksDB or by counting instructions.
+    BenchEngine(bench_engine::Arguments),
     /// Runs the simulator; arguments after `--` are its own.
     Sim {
         #[arg(last = true)]
@@ -135,6 +138,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::BenchSmoke => bench::smoke().map(|tally| tally.failed == 0 && tally.passed > 0),
+        Task::BenchEngine(arguments) => bench_engine::run(&arguments),
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),

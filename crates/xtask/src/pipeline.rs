@@ -5,7 +5,7 @@
 
 use crate::shell::{self, Run, cargo};
 use crate::tally::Tally;
-use crate::{bench, clients, crash, tidy};
+use crate::{bench, bench_engine, clients, crash, tidy};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -88,6 +88,7 @@ pub fn full() -> Result<bool> {
         report.step("Go client", clients::go_suite);
         report.step("Python client", clients::python_suite);
         report.step("benchmark", bench::smoke);
+        report.step("instruction counts", || bench_engine::counts(false));
     }
     Ok(report.finish())
 }

@@ -10,6 +10,9 @@ use std::path::PathBuf;
 /// The last release of the command line client that is part of the public module; later ones live elsewhere.
 const CBT: &str = "cloud.google.com/go/bigtable/cmd/cbt@v1.13.0";
 
+/// The library `bindgen` reads C++ headers with.
+const LIBCLANG: &str = "libclang==18.1.1";
+
 /// Where tools go.
 pub fn tools_dir() -> Result<PathBuf> {
     let dir = target_dir().join("tools");
@@ -65,6 +68,27 @@ pub fn python() -> Result<PathBuf> {
         stamp("venv", &wanted)?;
     }
     Ok(python)
+}
+
+/// The folder with the `libclang` that generates bindings to C++; a Python package carries it.
+pub fn libclang() -> Result<PathBuf> {
+    let dir = tools_dir()?.join("libclang");
+    if !stamped("libclang", LIBCLANG)? {
+        Run::new(python()?)
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--upgrade",
+            ])
+            .args([LIBCLANG, "--target"])
+            .args([&dir])
+            .check()?;
+        stamp("libclang", LIBCLANG)?;
+    }
+    Ok(dir.join("clang/native"))
 }
 
 /// `cargo fuzz`, installed beside the others.

@@ -1,0 +1,135 @@
+//! Hot paths run so that their instructions can be counted: one thread, no disk, no timers that matter.
+//!
+//! Run under callgrind with two numbers of operations: the difference is what the operations themselves cost, whatever
+//! the start and the loading took. The count repeats to within a fraction of a percent, on a busy machine too, which no
+//! wall time does.
+
+use crate::data::{self, Values};
+use crate::stele::{self, SteleOptions, TABLET};
+use anyhow::{anyhow, bail, ensure};
+use bytes::Bytes;
+use std::str::FromStr;
+use std::sync::Arc;
+use stele_client::{TabletRead, TabletService};
+use stele_env::tokio_env::TokioRuntime;
+use stele_storage::memory::MemoryStorage;
+use stele_tabletserver::TabletServer;
+use stele_types::{Compression, Durability, RowRange, RowSet};
+
+/// Bytes of a value.
+const VALUE_BYTES: usize = 100;
+/// Rows that reads find: some hundred blocks.
+const ROWS: u64 = 50_000;
+/// Rows of a batch.
+const BATCH: u64 = 1000;
+/// Enough that nothing is flushed or evicted meanwhile.
+const MEMORY: u64 = 4 << 30;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HotPath {
+    /// A row written by itself.
+    Put,
+    /// A row written in a batch of a thousand.
+    PutBatch,
+    /// A row found in a cached block.
+    Get,
+    /// A row that is not there.
+    GetAbsent,
+    /// A row of a scan over cached blocks.
+    Scan,
+}
+
+impl FromStr for HotPath {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> anyhow::Result<Self> {
+        Ok(match name {
+            "put" => HotPath::Put,
+            "put-batch" => HotPath::PutBatch,
+            "get" => HotPath::Get,
+            "get-absent" => HotPath::GetAbsent,
+            "scan" => HotPath::Scan,
+            _ => bail!("{name:?} is none of put, put-batch, get, get-absent, scan"),
+        })
+    }
+}
+
+/// Does `operations` operations (rows) of a path.
+pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let options = SteleOptions {
+            memory: MEMORY,
+            compression: Compression::Snappy,
+        };
+        let server = stele::start(TokioRuntime::current(), MemoryStorage::new(), options).await?;
+        match path {
+            HotPath::Put => write(&server, operations, 1).await,
+            HotPath::PutBatch => write(&server, operations, BATCH).await,
+            HotPath::Get | HotPath::GetAbsent | HotPath::Scan => {
+                write(&server, ROWS, BATCH).await?;
+                for served in server.all_served() {
+                    served.tablet.compact_all().await?;
+                }
+                // Once before, so that blocks are cached whatever is counted.
+                scan(&server).await?;
+                read(&server, path, operations).await
+            }
+        }
+    })
+}
+
+async fn write(server: &Arc<TabletServer>, rows: u64, batch: u64) -> anyhow::Result<()> {
+    let mut values = Values::new(VALUE_BYTES);
+    let mut done = 0;
+    while done < rows {
+        let end = (done + batch).min(rows);
+        let mutations = (done..end)
+            .map(|i| stele::mutation(&data::key(i), values.next()))
+            .collect();
+        let written = server.mutate(TABLET, mutations, Some(Durability::Flush)).await;
+        written.map_err(|e| anyhow!("{e}"))?;
+        done = end;
+    }
+    Ok(())
+}
+
+async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> anyhow::Result<()> {
+    if path == HotPath::Scan {
+        let mut done = 0;
+        while done < operations {
+            done += scan(server).await?;
+        }
+        return Ok(());
+    }
+    let mut random = data::generator(7);
+    for _ in 0..operations {
+        let absent = path == HotPath::GetAbsent;
+        let number = data::below(&mut random, ROWS) + if absent { ROWS } else { 0 };
+        let row = Bytes::copy_from_slice(&data::key(number));
+        let found = rows_of(server, RowSet::new(vec![RowRange::single(&row)])).await?;
+        ensure!(found == u64::from(!absent), "row {number}: found {found}");
+    }
+    Ok(())
+}
+
+async fn scan(server: &Arc<TabletServer>) -> anyhow::Result<u64> {
+    rows_of(server, RowSet::new(vec![RowRange::all()])).await
+}
+
+async fn rows_of(server: &Arc<TabletServer>, rows: RowSet) -> anyhow::Result<u64> {
+    let request = TabletRead {
+        rows,
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
+    let mut count = 0;
+    while let Some(batch) = stream.next().await.map_err(|e| anyhow!("{e}"))? {
+        count += batch.len() as u64;
+    }
+    Ok(count)
+}
