@@ -85,10 +85,11 @@ async fn write(server: &Arc<TabletServer>, rows: u64, batch: u64) -> anyhow::Res
     let mut done = 0;
     while done < rows {
         let end = (done + batch).min(rows);
-        let mutations = (done..end)
-            .map(|i| stele::mutation(&data::key(i), values.next()))
-            .collect();
-        let written = server.mutate(TABLET, mutations, Some(Durability::Flush)).await;
+        let owned: Vec<Vec<u8>> = (done..end).map(|_| values.next().to_vec()).collect();
+        let rows: Vec<_> = (done..end).map(data::key).zip(owned.iter().map(|v| &v[..])).collect();
+        let written = server
+            .mutate(TABLET, stele::writes(&rows)?, Some(Durability::Flush))
+            .await;
         written.map_err(|e| anyhow!("{e}"))?;
         done = end;
     }

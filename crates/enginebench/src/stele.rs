@@ -23,15 +23,15 @@ use stele_storage::Storage;
 use stele_storage::local::LocalStorage;
 use stele_tabletserver::{ServerOptions, TabletServer};
 use stele_types::{
-    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation,
-    RowRange, RowSet, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowRange, RowSet,
+    RowWrites, RowWritesBuilder, Span, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 use tokio::runtime::Runtime;
 
 /// The tablet that holds everything.
 pub const TABLET: TabletId = TabletId(1);
 const FAMILY: FamilyId = FamilyId(1);
-const QUALIFIER: Bytes = Bytes::from_static(b"v");
+const QUALIFIER: &[u8] = b"v";
 
 /// How the engine is set up.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ impl SteleEngine {
         })
     }
 
-    fn write(&self, rows: Vec<RowMutation>, durability: Durability) -> anyhow::Result<()> {
+    fn write(&self, rows: RowWrites, durability: Durability) -> anyhow::Result<()> {
         let written = self.server.mutate(TABLET, rows.into(), Some(durability));
         wait_for(written).map_err(|e| anyhow!("{e}"))
     }
@@ -121,12 +121,11 @@ impl SteleEngine {
 impl Engine for SteleEngine {
     fn put(&self, key: &[u8; KEY_BYTES], value: &[u8], sync: bool) -> anyhow::Result<()> {
         let durability = if sync { Durability::Sync } else { Durability::Flush };
-        self.write(vec![mutation(key, value)], durability)
+        self.write(writes(&[(*key, value)])?, durability)
     }
 
     fn put_batch(&self, rows: &[Row<'_>]) -> anyhow::Result<()> {
-        let rows = rows.iter().map(|(key, value)| mutation(key, value)).collect();
-        self.write(rows, Durability::Flush)
+        self.write(writes(rows)?, Durability::Flush)
     }
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
@@ -178,17 +177,34 @@ impl Drop for SteleEngine {
     }
 }
 
-/// The mutation that writes one row.
-pub fn mutation(key: &[u8; KEY_BYTES], value: &[u8]) -> RowMutation {
-    RowMutation {
-        row: Bytes::copy_from_slice(key),
-        mutations: vec![Mutation::Put {
-            family: FAMILY,
-            qualifier: QUALIFIER,
-            timestamp: Timestamp(1_700_000_000_000_000),
-            value: Bytes::copy_from_slice(value),
-        }],
+/// Rows of one cell each, as a front end lays them over the bytes of its request.
+pub fn writes(rows: &[Row<'_>]) -> anyhow::Result<RowWrites> {
+    let bytes = rows.iter().map(|(_, value)| KEY_BYTES + value.len()).sum::<usize>();
+    let mut request = Vec::with_capacity(QUALIFIER.len() + bytes);
+    request.extend_from_slice(QUALIFIER);
+    for (key, value) in rows {
+        request.extend_from_slice(key);
+        request.extend_from_slice(value);
     }
+    let span = |start, end| Span::new(start, end).context("a batch of 4 GiB");
+    let qualifier = span(0, QUALIFIER.len())?;
+    let mut at = QUALIFIER.len();
+    let mut builder = RowWritesBuilder::over(request.into(), rows.len());
+    for (_, value) in rows {
+        let (value_at, end) = (at + KEY_BYTES, at + KEY_BYTES + value.len());
+        let put = Mutation::Put {
+            family: FAMILY,
+            qualifier,
+            timestamp: Timestamp(1_700_000_000_000_000),
+            value: span(value_at, end)?,
+        };
+        let added = builder
+            .push(put)
+            .and_then(|()| builder.end_row(span(at, value_at).ok()?));
+        added.context("a row outside of its batch")?;
+        at = end;
+    }
+    Ok(builder.finish())
 }
 
 fn schema(compression: Compression) -> TableSchema {
