@@ -90,7 +90,7 @@ impl SteleEngine {
     }
 
     fn write(&self, rows: RowWrites, durability: Durability) -> anyhow::Result<()> {
-        let written = self.server.mutate(TABLET, rows.into(), Some(durability));
+        let written = self.server.mutate(TABLET, rows, Some(durability));
         wait_for(written).map_err(|e| anyhow!("{e}"))
     }
 
