@@ -17,7 +17,8 @@ use stele_storage::local::LocalStorage;
 
 /// Newest data folder format this binary knows.
 const VERSION: u32 = 1;
-const FORMAT: &str = "FORMAT";
+/// The file that makes a folder ours.
+pub const FORMAT: &str = "FORMAT";
 
 /// Opens the folder as this process's own, making it when needed.
 pub async fn open(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStorage>> {
@@ -28,6 +29,11 @@ pub async fn open(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStorage>> {
         Ok(()) | Err(stele_storage::StorageError::AlreadyExists { .. }) => Ok(storage),
         Err(error) => Err(error).with_context(|| format!("data folder {}", root.display())),
     }
+}
+
+/// Whether there is a data folder.
+pub fn exists(root: &Path) -> bool {
+    root.join(FORMAT).exists()
 }
 
 fn check_format(root: &Path) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! The binary `stele`: the server, and the commands that speak to one.
 
+mod check;
 mod config;
 mod data_dir;
 mod http;
@@ -13,6 +14,7 @@ use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use stele_env::tokio_env::TokioRuntime;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -33,6 +35,8 @@ enum Top {
     Config(ConfigArgs),
     /// Prints any file the server writes.
     Inspect(InspectArgs),
+    /// Checks a data folder: every file, block and record. Exits with 1 when something is damaged.
+    Check(check::CheckArgs),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
 }
@@ -81,6 +85,12 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Start(args) => start::run(&config::load(&args)?).map(|()| ExitCode::SUCCESS),
         Top::Config(_) => print(&config::describe()),
         Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
+        Top::Check(args) => {
+            let runtime = tool_runtime()?;
+            let env = TokioRuntime::env(runtime.handle().clone(), runtime.handle().clone());
+            let (code, text) = runtime.block_on(check::run(&args, env))?;
+            print(&text).map(|_| code)
+        }
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
 }

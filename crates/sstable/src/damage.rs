@@ -54,7 +54,7 @@ impl Damage {
         })
     }
 
-    pub(crate) fn of_filter(error: SstableError) -> Self {
+    pub(crate) fn without_filter(error: SstableError) -> Self {
         Self::of(Found {
             filter: Some(error),
             met: AtomicU64::new(1),
@@ -79,6 +79,11 @@ impl Damage {
     /// Why nothing of the file can be read, when that is so. Which keys it has may then be unknown, too.
     pub fn of_everything(&self) -> Option<&SstableError> {
         self.found.get().filter(|found| found.unreadable)?.cells.get()
+    }
+
+    /// Why the filter is not used, when it is damaged.
+    pub fn of_filter(&self) -> Option<&SstableError> {
+        self.found.get()?.filter.as_ref()
     }
 
     /// The first damage of any kind.

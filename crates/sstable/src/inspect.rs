@@ -1,14 +1,12 @@
-//! Prints an sstable for people, and checks one for machines.
+//! Prints an sstable for people.
 
 use crate::cursor::{Cursor, CursorOptions, Step};
 use crate::error::Result;
 use crate::footer::VERSION;
-use crate::properties::Properties;
 use crate::reader::{Cache, Sstable, Tail};
 use std::fmt::Write;
 use std::sync::Arc;
 use stele_storage::ReadFile;
-use stele_types::key::KeyParts;
 use stele_types::schema::Compression;
 use stele_types::{CellKey, CellKind};
 
@@ -63,56 +61,6 @@ pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
 }
 
 impl Sstable {
-    /// Reads every block and checks that keys are well-formed and strictly increasing and that the properties are those
-    /// of the cells.
-    pub async fn verify(self: &Arc<Self>) -> Result<()> {
-        let expected = self.properties();
-        let mut found = Properties {
-            data_blocks: expected.data_blocks,
-            ..expected.clone()
-        };
-        (found.cells, found.rows, found.raw_key_bytes, found.raw_value_bytes) = (0, 0, 0, 0);
-        (found.timestamp_min, found.timestamp_max, found.seq_min, found.seq_max) = (None, None, 0, 0);
-        found.kind_counts.clear();
-        found.smallest_key.clear();
-        let mut last: Vec<u8> = Vec::new();
-        let mut row_len = 0;
-        let mut cursor = self.scan();
-        let mut step = cursor.seek_first()?;
-        while step != Step::End {
-            if step == Step::Pending {
-                step = cursor.load().await?;
-                continue;
-            }
-            let key = cursor.key();
-            let parts = KeyParts::parse(key).ok_or_else(|| self.corruption("malformed key"))?;
-            if key <= last.as_slice() {
-                return Err(self.corruption("keys out of order"));
-            }
-            if found.cells == 0 {
-                found.smallest_key = key.to_vec();
-            }
-            let row = key.get(..parts.row_end).unwrap_or(key);
-            if last.get(..row_len) != Some(row) {
-                found.rows += 1;
-                if !self.may_contain_row(row) {
-                    return Err(self.corruption("the filter denies a row that is there"));
-                }
-            }
-            found.add(key, cursor.value(), parts.timestamp, parts.seq.0, parts.kind);
-            row_len = parts.row_end;
-            last.clear();
-            last.extend_from_slice(key);
-            step = cursor.advance()?;
-        }
-        found.largest_key = last;
-        if found == *expected {
-            Ok(())
-        } else {
-            Err(self.corruption("properties differ from the cells"))
-        }
-    }
-
     fn scan(self: &Arc<Self>) -> Cursor {
         let options = CursorOptions {
             fill_cache: false,

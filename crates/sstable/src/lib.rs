@@ -15,6 +15,7 @@
 
 pub mod block;
 pub mod compress;
+pub mod check;
 mod cursor;
 pub mod damage;
 mod error;

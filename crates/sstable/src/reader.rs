@@ -107,7 +107,7 @@ impl Sstable {
         };
         let (filter, damage) = match tail.filter(&*file).await {
             Ok(filter) => (filter, Damage::default()),
-            Err(error) if damage::is_damage(&error) => (None, Damage::of_filter(error)),
+            Err(error) if damage::is_damage(&error) => (None, Damage::without_filter(error)),
             Err(error) => return Err(error),
         };
         Ok(Arc::new(Sstable {

@@ -1,0 +1,103 @@
+//! The catalog: that every record can be read, and that the tablets of each table cover all rows, once.
+
+use super::report::Report;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_catalog::record::{self, TabletRecord};
+use stele_catalog::{TableEntry, TabletEntry};
+use stele_coord::{Coord, CoordError, EmbeddedCoord};
+use stele_env::Env;
+use stele_storage::Storage;
+use stele_types::{RowRange, TableId, TableSchema, TabletId};
+
+/// A tablet that should be there.
+pub struct Named {
+    /// Its table.
+    pub schema: Arc<TableSchema>,
+    /// Its rows.
+    pub range: RowRange,
+}
+
+/// The tablets of the catalog; `None` when it cannot be read.
+pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Option<BTreeMap<TabletId, Named>> {
+    match read(storage, env, report).await {
+        Ok(tablets) => Some(tablets),
+        Err(CoordError::Corruption {
+            file,
+            offset,
+            expected,
+            found,
+        }) => {
+            let what = format!("expected {expected}, found {found}; the catalog cannot be read");
+            report.damage(&file, Some(offset), what, Vec::new());
+            None
+        }
+        Err(error) => {
+            report.damage("coord", None, error.to_string(), Vec::new());
+            None
+        }
+    }
+}
+
+async fn read(
+    storage: Arc<dyn Storage>,
+    env: Env,
+    report: &mut Report,
+) -> Result<BTreeMap<TabletId, Named>, CoordError> {
+    let coord = EmbeddedCoord::open(storage, env).await?;
+    let mut tablets: BTreeMap<TableId, Vec<TabletEntry>> = BTreeMap::new();
+    for (key, versioned) in coord.list(record::TABLETS).await? {
+        let Some((table, id)) = record::parse_tablet_key(&key) else {
+            report.damage(&key, None, "not the key of a tablet", Vec::new());
+            continue;
+        };
+        match record::decode::<TabletRecord>(&versioned.value) {
+            Ok(tablet) => tablets.entry(table).or_default().push(TabletEntry {
+                id,
+                range: tablet.range(),
+                version: versioned.version,
+            }),
+            Err(why) => report.damage(&key, None, why, Vec::new()),
+        }
+    }
+    let mut named = BTreeMap::new();
+    for (key, versioned) in coord.list(record::TABLES).await? {
+        let schema = match record::decode_schema(&versioned.value) {
+            Ok(schema) => Arc::new(schema),
+            Err(why) => {
+                report.damage(&key, None, why, Vec::new());
+                continue;
+            }
+        };
+        report.tables += 1;
+        if record::table_key(&schema.name) != key {
+            report.damage(&key, None, format!("describes table {}", schema.name), Vec::new());
+        }
+        let of_table = tablets.remove(&schema.id).unwrap_or_default();
+        if let Err(why) = TableEntry::new(schema.clone(), versioned.version, of_table.clone()) {
+            report.damage(&key, None, why, Vec::new());
+        }
+        for tablet in of_table {
+            report.tablets += 1;
+            let entry = Named {
+                schema: schema.clone(),
+                range: tablet.range,
+            };
+            if named.insert(tablet.id, entry).is_some() {
+                let what = format!("tablet {} belongs to two tables", tablet.id);
+                report.damage(&key, None, what, Vec::new());
+            }
+        }
+    }
+    for (table, left) in tablets {
+        let what = format!(
+            "{} tablets of a table that is no more; the next start removes them",
+            left.len()
+        );
+        report.note(
+            &record::tablet_key(table, left.first().map_or(TabletId(0), |t| t.id)),
+            what,
+        );
+    }
+    Ok(named)
+}

@@ -1,0 +1,69 @@
+//! The commit log: that it replays to its end, and that every record is a batch of rows of its tablet.
+
+use super::report::{Progress, Report};
+use super::tablets::Tablets;
+use stele_commitlog::{LogError, Record};
+use stele_storage::Storage;
+use stele_tablet::Batch;
+use stele_types::CellKey;
+
+/// Checks the whole log. Behind the first damage nothing is known of it.
+pub async fn check(storage: &dyn Storage, tablets: &Tablets, progress: &Progress, report: &mut Report) {
+    let mut wrong: Vec<(Record, &'static str)> = Vec::new();
+    let mut records = 0;
+    let replayed = stele_commitlog::replay(storage, |record: Record| {
+        records += 1;
+        progress.add(record.frame_len() as u64);
+        if let Err(what) = check_record(&record, tablets)
+            && wrong.len() < WRONG_MAX
+        {
+            wrong.push((record, what));
+        }
+        Ok::<(), LogError>(())
+    })
+    .await;
+    report.log_records = records;
+    for (record, what) in wrong {
+        let (tablet, first, last) = (record.tablet, record.first, record.last);
+        let what = format!("record {first}..={last} of tablet {tablet}: {what}");
+        let places = tablets.known.get(&tablet).map(|info| info.place());
+        report.damage("log", None, what, places.into_iter().collect());
+    }
+    match replayed {
+        Ok(replayed) if replayed.torn_bytes > 0 => {
+            let what = format!(
+                "{} bytes at the end that were never acknowledged; the next start drops them",
+                replayed.torn_bytes
+            );
+            report.note("log", what);
+        }
+        Ok(_) => {}
+        Err(LogError::Corruption { path, offset, detail }) => {
+            let what = format!("{detail}; what lies behind it was not checked");
+            report.damage(&path, Some(offset), what, Vec::new());
+        }
+        Err(error) => report.damage("log", None, error.to_string(), Vec::new()),
+    }
+}
+
+/// Records kept for the report.
+const WRONG_MAX: usize = 100;
+
+fn check_record(record: &Record, tablets: &Tablets) -> Result<(), &'static str> {
+    // Of a tablet that was dropped or split: nobody replays it.
+    let Some(tablet) = tablets.known.get(&record.tablet) else {
+        return Ok(());
+    };
+    let payload = record.payload.bytes().clone();
+    let batch = Batch::decode_record(payload, record.first, record.last)
+        .ok_or("checksum right, batch not decodable or of another length")?;
+    let mut fits = true;
+    batch.entries(record.first, |key, _| {
+        fits &= CellKey::decode(key).is_some_and(|key| tablet.range.contains(&key.row));
+    });
+    if fits {
+        Ok(())
+    } else {
+        Err("has a row outside of the tablet")
+    }
+}

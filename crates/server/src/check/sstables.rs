@@ -1,0 +1,171 @@
+//! Sstables: every block of every file that a manifest refers to, a few files at a time.
+
+use super::report::{Progress, Report};
+use super::rows;
+use super::tablets::{Referrer, Tablets};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use stele_env::{Env, Priority};
+use stele_sstable::check::{Checked, KeyGap};
+use stele_sstable::{Cache, Sstable, SstableError};
+use stele_storage::Storage;
+use stele_tablet::FileRef;
+use stele_types::FileId;
+
+/// For index blocks; data is read past it.
+const CACHE_BYTES: usize = 8 << 20;
+/// Files at once at most: enough for any disk, at about 10 MB each.
+const WORKERS_MAX: usize = 8;
+
+/// What became of one file.
+struct Outcome {
+    file: FileId,
+    bytes: u64,
+    /// Cells and markers that the properties speak of, when they can be read.
+    counted: Option<(u64, u64)>,
+    result: Result<Checked, SstableError>,
+}
+
+/// Checks all of them.
+pub async fn check(
+    storage: &Arc<dyn Storage>,
+    env: &Env,
+    tablets: &Tablets,
+    progress: &Progress,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let mut there: BTreeMap<FileId, u64> = BTreeMap::new();
+    for info in storage.list("sst/").await? {
+        if let Some(file) = FileRef::parse_path(&info.path) {
+            there.insert(file, info.len);
+        }
+    }
+    for file in there.keys().filter(|file| !tablets.files.contains_key(file)) {
+        let what = match tablets.incomplete {
+            true => "no readable manifest refers to it; a damaged one may",
+            false => "no manifest refers to it; the next start removes it",
+        };
+        report.note(&FileRef::path(*file), what);
+    }
+    for (file, referrers) in tablets.files.iter().filter(|(file, _)| !there.contains_key(file)) {
+        let what = "a manifest refers to this file, which is missing";
+        report.damage(&FileRef::path(*file), None, what, places(referrers, None));
+    }
+    let queue: VecDeque<FileId> = tablets
+        .files
+        .keys()
+        .filter(|f| there.contains_key(f))
+        .copied()
+        .collect();
+    report.sstables = queue.len() as u64;
+    for outcome in check_all(storage, env, queue, progress).await {
+        let referrers = tablets.files.get(&outcome.file).map_or(&[][..], |all| all);
+        judge(&outcome, referrers, report);
+    }
+    Ok(())
+}
+
+/// The outcomes, by file.
+async fn check_all(
+    storage: &Arc<dyn Storage>,
+    env: &Env,
+    queue: VecDeque<FileId>,
+    progress: &Progress,
+) -> Vec<Outcome> {
+    let workers = std::thread::available_parallelism()
+        .map_or(1, |n| n.get())
+        .min(WORKERS_MAX);
+    let queue = Arc::new(Mutex::new(queue));
+    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    let cache = Arc::new(Cache::new(CACHE_BYTES));
+    let working: Vec<_> = (0..workers)
+        .map(|_| {
+            let (storage, cache, progress) = (storage.clone(), cache.clone(), progress.clone());
+            let (queue, outcomes) = (queue.clone(), outcomes.clone());
+            env.spawn_join(Priority::Foreground, "check", async move {
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                while let Some(file) = next() {
+                    let outcome = check_one(&storage, file, &cache, &progress).await;
+                    outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+                }
+            })
+        })
+        .collect();
+    // A worker that is gone has left its files to the others.
+    futures::future::join_all(working).await;
+    let mut outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+    outcomes.sort_by_key(|outcome| outcome.file);
+    outcomes
+}
+
+async fn check_one(storage: &Arc<dyn Storage>, file: FileId, cache: &Arc<Cache>, progress: &Progress) -> Outcome {
+    let path = FileRef::path(file);
+    let mut outcome = Outcome {
+        file,
+        bytes: 0,
+        counted: None,
+        result: Ok(Checked::default()),
+    };
+    let opened = storage.open(&path).await;
+    if let Ok(file) = &opened {
+        outcome.bytes = file.len();
+    }
+    let table = match Sstable::open_or_damaged(opened, &path, file, cache.clone()).await {
+        Ok(table) => table,
+        Err(error) => {
+            outcome.result = Err(error);
+            return outcome;
+        }
+    };
+    if table.damage().of_everything().is_none() {
+        let properties = table.properties();
+        outcome.counted = Some((properties.cells, properties.deletes()));
+    }
+    outcome.result = table.check(|bytes| progress.add(bytes)).await;
+    outcome
+}
+
+/// Adds what is wrong with a file.
+fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) {
+    let path = FileRef::path(outcome.file);
+    let checked = match &outcome.result {
+        Ok(checked) => checked,
+        Err(error) => {
+            report.sstable_damage(&path, error, places(referrers, None));
+            return;
+        }
+    };
+    report.cells += checked.cells;
+    for finding in &checked.findings {
+        let places = match &finding.keys {
+            Some(gap) => places(referrers, Some(gap)),
+            None => Vec::new(),
+        };
+        report.sstable_damage(&path, &finding.error, places);
+    }
+    if checked.more > 0 {
+        let what = format!("{} more damaged blocks", checked.more);
+        report.damage(&path, None, what, places(referrers, None));
+    }
+    for Referrer { tablet, reference } in referrers {
+        let counted = outcome
+            .counted
+            .is_none_or(|counted| counted == (reference.cells, reference.deletes));
+        if reference.len != outcome.bytes || !counted {
+            let what = format!(
+                "the manifest speaks of {} bytes, {} cells, {} markers; the file has {} bytes and says {:?}",
+                reference.len, reference.cells, reference.deletes, outcome.bytes, outcome.counted
+            );
+            report.damage(&path, None, what, vec![tablet.place()]);
+        }
+    }
+}
+
+/// Whose rows a gap in a file may have held.
+fn places(referrers: &[Referrer], gap: Option<&KeyGap>) -> Vec<super::report::Place> {
+    let place = |referrer: &Referrer| {
+        let (lower, upper) = (referrer.reference.lower.as_deref(), referrer.reference.upper.as_deref());
+        rows::place(&referrer.tablet, lower, upper, gap)
+    };
+    referrers.iter().filter_map(place).collect()
+}

@@ -1,0 +1,174 @@
+//! Manifests: that each tablet has one that can be read and says what the catalog says, and which files it refers to.
+
+use super::catalog::Named;
+use super::report::{Place, Report};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stele_storage::{Storage, StorageError};
+use stele_tablet::manifest::{self, ManifestLog};
+use stele_tablet::{FileRef, Manifest, TabletError};
+use stele_types::{ErrorKind, FileId, GroupId, RowRange, TabletId};
+
+/// What is known of a tablet.
+#[derive(Clone)]
+pub struct TabletInfo {
+    /// Which tablet.
+    pub id: TabletId,
+    /// Its table, when the catalog can be read.
+    pub table: Option<String>,
+    /// Its rows.
+    pub range: RowRange,
+}
+
+/// A tablet's reference to a file.
+pub struct Referrer {
+    /// Whose.
+    pub tablet: TabletInfo,
+    /// What it refers to.
+    pub reference: FileRef,
+}
+
+/// All tablets.
+#[derive(Default)]
+pub struct Tablets {
+    /// By id.
+    pub known: BTreeMap<TabletId, TabletInfo>,
+    /// Who refers to each file.
+    pub files: BTreeMap<FileId, Vec<Referrer>>,
+    /// Some manifest cannot be read, so there may be more references.
+    pub incomplete: bool,
+}
+
+impl TabletInfo {
+    /// The tablet as a place, without rows.
+    pub fn place(&self) -> Place {
+        Place {
+            tablet: self.id,
+            table: self.table.clone(),
+            rows: None,
+        }
+    }
+
+    fn with_all_rows(&self) -> Place {
+        let end = self.range.end.as_ref().map(|end| end.escape_ascii().to_string());
+        Place {
+            rows: Some((self.range.start.escape_ascii().to_string(), end)),
+            ..self.place()
+        }
+    }
+}
+
+/// Checks the manifests of the catalog's tablets, or of those that have any when there is no catalog.
+pub async fn check(
+    storage: &Arc<dyn Storage>,
+    catalog: Option<&BTreeMap<TabletId, Named>>,
+    report: &mut Report,
+) -> anyhow::Result<Tablets> {
+    let mut versions: BTreeMap<TabletId, u64> = BTreeMap::new();
+    for file in storage.list("tablets/").await? {
+        if let Some((tablet, _)) = manifest::parse_path(&file.path) {
+            *versions.entry(tablet).or_default() += 1;
+        }
+    }
+    let mut tablets = Tablets::default();
+    let ids: BTreeSet<TabletId> = match catalog {
+        Some(catalog) => catalog.keys().copied().collect(),
+        None => versions.keys().copied().collect(),
+    };
+    for id in ids {
+        check_tablet(storage, id, catalog.and_then(|c| c.get(&id)), &mut tablets, report).await?;
+        if let Some(older) = versions.remove(&id).and_then(|n| n.checked_sub(2)) {
+            let what = format!("{} older versions; the next start removes them", older + 1);
+            report.note(&manifest::directory(id), what);
+        }
+    }
+    for tablet in versions.into_keys() {
+        report.note(
+            &manifest::directory(tablet),
+            "of a tablet that is no more; the next start removes it",
+        );
+    }
+    Ok(tablets)
+}
+
+async fn check_tablet(
+    storage: &Arc<dyn Storage>,
+    id: TabletId,
+    named: Option<&Named>,
+    tablets: &mut Tablets,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let mut info = TabletInfo {
+        id,
+        table: named.map(|named| named.schema.name.to_string()),
+        range: named.map_or_else(RowRange::all, |named| named.range.clone()),
+    };
+    let found = match ManifestLog::open(storage.clone(), id).await {
+        Ok((_, found)) => found,
+        Err(error) => {
+            tablets.incomplete = true;
+            note_unreadable(&info, error, report)?;
+            tablets.known.insert(id, info);
+            return Ok(());
+        }
+    };
+    let path = manifest::directory(id);
+    match named {
+        None => info.range = found.range(),
+        Some(named) => agree(&path, &info, named, &found, report),
+    }
+    for reference in found.all_files() {
+        tablets.files.entry(reference.id()).or_default().push(Referrer {
+            tablet: info.clone(),
+            reference: reference.clone(),
+        });
+    }
+    tablets.known.insert(id, info);
+    Ok(())
+}
+
+/// Adds why a manifest cannot be read; an error of the medium ends the check.
+fn note_unreadable(info: &TabletInfo, error: TabletError, report: &mut Report) -> anyhow::Result<()> {
+    let places = vec![info.with_all_rows()];
+    match error {
+        TabletError::Storage(StorageError::NotFound { .. }) => {
+            let what = "the catalog names the tablet, but it has no manifest";
+            report.damage(&manifest::directory(info.id), None, what, places);
+        }
+        TabletError::Corruption { path, detail } => report.damage(&path, Some(0), detail, places),
+        TabletError::TooNew { ref path, .. } => report.damage(path, Some(8), error.to_string(), places),
+        error if error.kind() == ErrorKind::Corruption => {
+            report.damage(&manifest::directory(info.id), None, error.to_string(), places);
+        }
+        error => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Compares a manifest with the catalog.
+fn agree(path: &str, info: &TabletInfo, named: &Named, found: &Manifest, report: &mut Report) {
+    let mut differs = |what: String| report.damage(path, None, what, vec![info.place()]);
+    if found.range() != named.range {
+        differs(format!(
+            "covers rows {:?}, the catalog says {:?}",
+            found.range(),
+            named.range
+        ));
+    }
+    if found.table() != named.schema.id {
+        differs(format!(
+            "of table {}, the catalog says {}",
+            found.table(),
+            named.schema.id
+        ));
+    }
+    let groups: BTreeSet<GroupId> = named.schema.groups.iter().map(|group| group.id).collect();
+    for group in &found.groups {
+        if !groups.contains(&GroupId(group.group)) && !group.files.is_empty() {
+            differs(format!(
+                "has files of locality group {}, which the table lacks",
+                group.group
+            ));
+        }
+    }
+}

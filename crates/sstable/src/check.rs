@@ -1,0 +1,303 @@
+//! Checks an sstable as a whole: every block, and that the parts agree with each other.
+//!
+//! Unlike a reader, which stops at the first damage, a check goes on behind it and says of each damaged part which keys
+//! it may have had, as far as separators and neighbours tell. What is read is read once, front to back, in large pieces.
+//! A *salvage* is a check that copies the cells of every intact block to another file.
+//!
+//! Checked: the checksum of every part; that keys are well-formed, strictly ascending, and within their block's
+//! separators; that the filter admits every row; that the properties are those of the cells (when no cell is missing).
+
+use crate::block::BlockCursor;
+use crate::damage::is_damage;
+use crate::error::{Result, SstableError};
+use crate::frame::Handle;
+use crate::index::IndexBlock;
+use crate::properties::Properties;
+use crate::reader::Sstable;
+use crate::writer::SstableWriter;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_types::key::KeyParts;
+
+/// Bytes read at once: large enough for a disk's full speed.
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// Findings kept of one file; one that is damaged all over need not be described block by block.
+pub const FINDINGS_MAX: usize = 1_000;
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What and where.
+    pub error: SstableError,
+    /// Bytes of the file that cannot be used because of it.
+    pub bytes: u64,
+    /// Keys that may be missing because of it; `None` when no cell is.
+    pub keys: Option<KeyGap>,
+}
+
+/// Encoded cell keys from `lower` up to but without `upper`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyGap {
+    /// Empty for the first key of all.
+    pub lower: Vec<u8>,
+    /// `None` for no end.
+    pub upper: Option<Vec<u8>>,
+}
+
+/// What a check found and how much it has looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// In the order of the file, at most [`FINDINGS_MAX`].
+    pub findings: Vec<Finding>,
+    /// Findings beyond those.
+    pub more: u64,
+    /// Data blocks that are intact.
+    pub blocks: u64,
+    /// Cells in them.
+    pub cells: u64,
+}
+
+impl Sstable {
+    /// Reads every block and checks that all parts agree; the first thing that is wrong.
+    pub async fn verify(self: &Arc<Self>) -> Result<()> {
+        let checked = self.check(|_| {}).await?;
+        match checked.findings.into_iter().next() {
+            Some(finding) => Err(finding.error),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks everything, of a damaged file what is left of it. `progress` is told the bytes of every block looked at. An
+    /// error is one of the medium.
+    pub async fn check(self: &Arc<Self>, progress: impl FnMut(u64)) -> Result<Checked> {
+        self.check_to(None, progress).await
+    }
+
+    /// Checks everything and copies the cells of all intact blocks to `writer`.
+    pub async fn salvage(self: &Arc<Self>, writer: &mut SstableWriter) -> Result<Checked> {
+        self.check_to(Some(writer), |_| {}).await
+    }
+
+    async fn check_to(
+        self: &Arc<Self>,
+        salvaged: Option<&mut SstableWriter>,
+        progress: impl FnMut(u64),
+    ) -> Result<Checked> {
+        let mut check = Check {
+            table: self,
+            progress,
+            salvaged,
+            window: Window::default(),
+            checked: Checked::default(),
+            found: Properties::default(),
+            last: Vec::new(),
+            row_len: 0,
+        };
+        if let Some(error) = self.damage().of_everything() {
+            let properties = self.properties();
+            let mut upper = properties.largest_key.clone();
+            upper.push(0);
+            let keys = KeyGap {
+                lower: properties.smallest_key.clone(),
+                upper: Some(upper).filter(|_| !properties.smallest_key.is_empty()),
+            };
+            check.note(error.clone(), self.file_bytes(), Some(keys));
+            return Ok(check.checked);
+        }
+        if let Some(error) = self.damage().of_filter() {
+            check.note(error.clone(), 0, None);
+        }
+        check.index_blocks().await?;
+        check.properties();
+        Ok(check.checked)
+    }
+}
+
+struct Check<'a, P> {
+    table: &'a Arc<Sstable>,
+    progress: P,
+    salvaged: Option<&'a mut SstableWriter>,
+    window: Window,
+    checked: Checked,
+    /// What the cells add up to.
+    found: Properties,
+    /// The last key.
+    last: Vec<u8>,
+    /// Bytes of its row.
+    row_len: usize,
+}
+
+impl<P: FnMut(u64)> Check<'_, P> {
+    async fn index_blocks(&mut self) -> Result<()> {
+        let top = self.table.top();
+        for top_at in 0..top.len() {
+            let gap = gap(top, top_at, None);
+            let index = match self.table.index_block(top_at).await {
+                Ok(index) => index,
+                Err(error) if is_damage(&error) => {
+                    let handle = top.child(top_at).unwrap_or_default();
+                    self.note(error, handle.framed_len() as u64, Some(gap));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for at in 0..index.len() {
+                self.data_block(top_at, &index, at, gap.upper.as_deref()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks one data block; below `upper` its index block ends.
+    async fn data_block(&mut self, top_at: usize, index: &IndexBlock, at: usize, upper: Option<&[u8]>) -> Result<()> {
+        let gap = gap(index, at, upper);
+        let handle = match self.table.child(top_at, index, at) {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.note(error, 0, Some(gap));
+                return Ok(());
+            }
+        };
+        (self.progress)(handle.framed_len() as u64);
+        let content = match self.window.block(self.table, handle).await {
+            Ok(content) => content,
+            Err(error) if is_damage(&error) => {
+                self.note(error, handle.framed_len() as u64, Some(gap));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        match self.cells(handle, content.clone(), &gap) {
+            Ok(()) => {
+                self.checked.blocks += 1;
+                self.copy(handle, content).await
+            }
+            Err(error) => {
+                self.note(error, handle.framed_len() as u64, Some(gap));
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies the cells of a block that has been checked.
+    async fn copy(&mut self, handle: Handle, content: Bytes) -> Result<()> {
+        let Some(writer) = &mut self.salvaged else {
+            return Ok(());
+        };
+        let mut cells = BlockCursor::default();
+        cells.set_block(self.table.parse_data(handle, content)?);
+        let mut more = cells.seek_first();
+        while more.map_err(|e| self.table.corruption_at(handle, &e))? {
+            writer.add(cells.key(), cells.value())?;
+            more = cells.advance();
+        }
+        if writer.wants_flush() {
+            writer.flush().await?;
+        }
+        Ok(())
+    }
+
+    fn cells(&mut self, handle: Handle, content: Bytes, gap: &KeyGap) -> Result<()> {
+        let table = self.table;
+        let wrong = |detail: &str| SstableError::corruption(table.path(), handle.offset, detail);
+        let mut cells = BlockCursor::default();
+        cells.set_block(table.parse_data(handle, content)?);
+        let mut more = cells.seek_first();
+        while more.map_err(|e| table.corruption_at(handle, &e))? {
+            let key = cells.key();
+            let parts = KeyParts::parse(key).ok_or_else(|| wrong("malformed key"))?;
+            if key <= self.last.as_slice() {
+                return Err(wrong("keys out of order"));
+            }
+            if key < gap.lower.as_slice() || gap.upper.as_deref().is_some_and(|upper| key >= upper) {
+                return Err(wrong("a key outside of its block's separators"));
+            }
+            let row = key.get(..parts.row_end).unwrap_or(key);
+            if self.last.get(..self.row_len) != Some(row) {
+                self.found.rows += 1;
+                if !table.may_contain_row(row) {
+                    return Err(wrong("the filter denies a row that is there"));
+                }
+            }
+            if self.found.cells == 0 {
+                self.found.smallest_key = key.to_vec();
+            }
+            self.found
+                .add(key, cells.value(), parts.timestamp, parts.seq.0, parts.kind);
+            self.checked.cells += 1;
+            self.row_len = parts.row_end;
+            self.last.clear();
+            self.last.extend_from_slice(key);
+            more = cells.advance();
+        }
+        Ok(())
+    }
+
+    /// Compares what was found with what the file says of itself, unless something was missing.
+    fn properties(&mut self) {
+        if self.checked.findings.iter().any(|finding| finding.keys.is_some()) {
+            return;
+        }
+        let said = self.table.properties();
+        let found = Properties {
+            largest_key: std::mem::take(&mut self.last),
+            data_blocks: self.checked.blocks,
+            data_bytes: said.data_bytes,
+            index_blocks: self.table.top().len() as u64,
+            compression: said.compression,
+            created_by: said.created_by.clone(),
+            created_micros: said.created_micros,
+            ..std::mem::take(&mut self.found)
+        };
+        if found != *said {
+            let error = SstableError::corruption(self.table.path(), 0, "properties differ from the cells");
+            self.note(error, 0, None);
+        }
+    }
+
+    fn note(&mut self, error: SstableError, bytes: u64, keys: Option<KeyGap>) {
+        if self.checked.findings.len() < FINDINGS_MAX {
+            self.checked.findings.push(Finding { error, bytes, keys });
+        } else {
+            self.checked.more += 1;
+        }
+    }
+}
+
+/// The keys that only the `at`-th child can hold; `upper` ends the last child's.
+fn gap(index: &IndexBlock, at: usize, upper: Option<&[u8]>) -> KeyGap {
+    KeyGap {
+        lower: index.separator(at).unwrap_or(&[]).to_vec(),
+        upper: index.separator(at + 1).or(upper).map(<[u8]>::to_vec),
+    }
+}
+
+/// A piece of the file that data blocks are taken from.
+#[derive(Default)]
+struct Window {
+    offset: u64,
+    bytes: Bytes,
+}
+
+impl Window {
+    async fn block(&mut self, table: &Sstable, handle: Handle) -> Result<Bytes> {
+        table.check_handle(handle)?;
+        let len = handle.framed_len();
+        let within = |window: &Window| {
+            let start = usize::try_from(handle.offset.checked_sub(window.offset)?).ok()?;
+            let end = start.checked_add(len).filter(|end| *end <= window.bytes.len())?;
+            Some(window.bytes.slice(start..end))
+        };
+        let framed = match within(self) {
+            Some(framed) => framed,
+            None => {
+                let left = usize::try_from(table.file_bytes().saturating_sub(handle.offset)).unwrap_or(usize::MAX);
+                self.bytes = table.file().read_at(handle.offset, len.max(WINDOW_BYTES).min(left)).await?;
+                self.offset = handle.offset;
+                self.bytes.slice(..len.min(self.bytes.len()))
+            }
+        };
+        table.open_block(handle, &framed, false)
+    }
+}
