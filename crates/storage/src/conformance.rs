@@ -11,6 +11,7 @@ use stele_types::ErrorKind;
 pub async fn run_all(make: impl Fn() -> Arc<dyn Storage>) {
     appends_read_back(&make()).await;
     append_spans_slices_and_sizes(&make()).await;
+    appends_without_waiting_read_back(&make()).await;
     reads_are_exact(&make()).await;
     paths_are_taken_once(&make()).await;
     puts_are_whole_and_first_wins(&make()).await;
@@ -70,6 +71,26 @@ async fn append_spans_slices_and_sizes(storage: &Arc<dyn Storage>) {
     assert_eq!(file.len(), expected.len() as u64);
     assert!(
         storage.read_all("many").await.expect("read") == expected,
+        "content differs"
+    );
+}
+
+/// What a backend does not append without waiting, it must not have touched.
+async fn appends_without_waiting_read_back(storage: &Arc<dyn Storage>) {
+    let mut file = storage.create("now").await.expect("create");
+    let mut expected = Vec::new();
+    for len in [0, 1, 100, 70_000, 1_000_000] {
+        let bytes = vec![len as u8 | 1; len];
+        match file.try_append(&bytes) {
+            Some(done) => done.expect("append without waiting"),
+            None => file.append(&[Bytes::from(bytes.clone())]).await.expect("append"),
+        }
+        expected.extend_from_slice(&bytes);
+        assert_eq!(file.len(), expected.len() as u64);
+    }
+    file.sync().await.expect("sync");
+    assert!(
+        storage.read_all("now").await.expect("read") == expected,
         "content differs"
     );
 }

@@ -30,6 +30,8 @@ use stele_env::Env;
 pub struct FaultPlan {
     /// An append fails after writing part of its bytes.
     pub append_error: f64,
+    /// An append cannot be done without waiting, so that [`AppendFile::try_append`] gives `None`.
+    pub append_wait: f64,
     /// A sync fails, and what becomes of the unsynced bytes is random.
     pub sync_error: f64,
     /// A read fails.

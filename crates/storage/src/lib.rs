@@ -156,6 +156,13 @@ pub trait AppendFile: Send + 'static {
     /// and the file takes no more bytes.
     async fn append(&mut self, slices: &[Bytes]) -> Result<()>;
 
+    /// Appends the bytes when that can be done on the calling thread without waiting for the device; `None` when it can
+    /// not, and then nothing has happened and [`AppendFile::append`] does it. What holds of `append` holds of this.
+    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
+        let _ = bytes;
+        None
+    }
+
     /// Returns when everything appended so far survives power loss. After an error, or when the future is dropped, the
     /// file is of no further use.
     async fn sync(&mut self) -> Result<()>;

@@ -147,6 +147,16 @@ impl AppendFile for MemoryAppend {
         Ok(())
     }
 
+    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
+        if let Err(error) = self.life.begin_append(&self.path) {
+            return Some(Err(error));
+        }
+        self.content.lock().growing().extend_from_slice(bytes);
+        self.len += bytes.len() as u64;
+        self.life.succeeded();
+        Some(Ok(()))
+    }
+
     async fn sync(&mut self) -> Result<()> {
         Ok(())
     }

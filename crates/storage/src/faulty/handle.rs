@@ -25,17 +25,32 @@ impl FaultyAppend {
             len: 0,
         }
     }
-}
 
-#[async_trait]
-impl AppendFile for FaultyAppend {
-    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
+    fn append_now(&mut self, slices: &[Bytes]) -> Result<()> {
         self.life.begin_append(&self.path)?;
         let mut medium = self.mount.enter(&self.path, "append")?;
         medium.append(self.mount.env(), &self.path, &self.file, slices)?;
         self.len += slices.iter().map(|s| s.len() as u64).sum::<u64>();
         self.life.succeeded();
         Ok(())
+    }
+}
+
+#[async_trait]
+impl AppendFile for FaultyAppend {
+    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
+        self.append_now(slices)
+    }
+
+    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
+        let waits = match self.mount.enter(&self.path, "append") {
+            Ok(medium) => medium.plan.append_wait,
+            Err(error) => return Some(Err(error)),
+        };
+        if chance(self.mount.env(), waits) {
+            return None;
+        }
+        Some(self.append_now(&[Bytes::copy_from_slice(bytes)]))
     }
 
     async fn sync(&mut self) -> Result<()> {

@@ -45,6 +45,17 @@ impl LocalAppend {
             env,
         }
     }
+
+    fn append_inline(&mut self, bytes: &[u8]) -> Result<()> {
+        self.life.begin_append(&self.path)?;
+        self.dirty = true;
+        (&*self.file)
+            .write_all(bytes)
+            .map_err(|e| fail(&self.path, "append", &e))?;
+        self.len += bytes.len() as u64;
+        self.life.succeeded();
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -67,6 +78,13 @@ impl AppendFile for LocalAppend {
         self.len += total as u64;
         self.life.succeeded();
         Ok(())
+    }
+
+    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
+        if bytes.len() > INLINE_APPEND_BYTES_MAX {
+            return None;
+        }
+        Some(self.append_inline(bytes))
     }
 
     async fn sync(&mut self) -> Result<()> {
