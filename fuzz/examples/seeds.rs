@@ -183,7 +183,7 @@ fn segment(seeds: &mut Seeds, batch: &Batch) {
         last: SeqNo(batch.len()),
         payload: Payload::new(batch.bytes().clone()),
     };
-    let record = [record.encode_header(), batch.bytes().clone()].concat();
+    let record = [&record.encode_header()[..], batch.bytes()].concat();
     let group = GroupHeader {
         records_len: record.len() as u32,
         records: 1,

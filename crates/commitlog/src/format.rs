@@ -91,16 +91,17 @@ pub struct GroupHeader {
 
 impl GroupHeader {
     /// Encodes the header for a group of segment `segment`.
-    pub fn encode(&self, segment: u64) -> Bytes {
-        let mut out = BytesMut::with_capacity(GROUP_HEADER_BYTES);
-        out.put_slice(&GROUP_MAGIC);
-        out.put_u32_le(self.records_len);
-        out.put_u32_le(self.records);
-        out.put_u64_le(self.offset);
-        out.put_u32_le(self.unsynced);
-        let crc = group_crc(segment, &out);
-        out.put_u32_le(crc);
-        out.freeze()
+    pub fn encode(&self, segment: u64) -> [u8; GROUP_HEADER_BYTES] {
+        let mut out = [0; GROUP_HEADER_BYTES];
+        let mut rest = &mut out[..];
+        rest.put_slice(&GROUP_MAGIC);
+        rest.put_u32_le(self.records_len);
+        rest.put_u32_le(self.records);
+        rest.put_u64_le(self.offset);
+        rest.put_u32_le(self.unsynced);
+        let crc = group_crc(segment, &out[..GROUP_HEADER_BYTES - 4]);
+        out[GROUP_HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        out
     }
 
     /// Decodes the header of a group of segment `segment`; `None` when it does not check.
@@ -157,13 +158,60 @@ pub struct Payload {
 impl Payload {
     /// Checksums a payload.
     pub fn new(bytes: Bytes) -> Self {
-        let crc = crc32fast::hash(&bytes);
+        let crc = Self::checksum(&bytes);
+        Payload { bytes, crc }
+    }
+
+    /// The checksum of a payload.
+    pub fn checksum(bytes: &[u8]) -> u32 {
+        crc32fast::hash(bytes)
+    }
+
+    /// A payload whose checksum is known.
+    pub fn with_crc(bytes: Bytes, crc: u32) -> Self {
+        debug_assert_eq!(crc, crc32fast::hash(&bytes), "the checksum is the payload's");
         Payload { bytes, crc }
     }
 
     /// The content.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+}
+
+/// A record whose payload is somebody else's, for a write that is over before it returns.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordRef<'a> {
+    /// Whose it is.
+    pub tablet: TabletId,
+    /// Sequence number of its first mutation.
+    pub first: SeqNo,
+    /// Sequence number of its last mutation.
+    pub last: SeqNo,
+    /// The tablet's encoding of the mutations.
+    pub payload: &'a [u8],
+    /// CRC-32 of the payload.
+    pub crc: u32,
+}
+
+impl RecordRef<'_> {
+    /// Bytes of the framed record.
+    pub fn frame_len(&self) -> usize {
+        RECORD_HEADER_BYTES + self.payload.len()
+    }
+
+    /// The bytes that precede the payload on disk.
+    pub fn encode_header(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let mut out = [0; RECORD_HEADER_BYTES];
+        let mut rest = &mut out[..];
+        rest.put_u32_le(self.payload.len() as u32);
+        rest.put_u32_le(self.crc);
+        rest.put_u64_le(self.tablet.0);
+        rest.put_u64_le(self.first.0);
+        rest.put_u64_le(self.last.0);
+        let crc = crc32fast::hash(&out[..RECORD_HEADER_BYTES - 4]);
+        out[RECORD_HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        out
     }
 }
 
@@ -174,15 +222,19 @@ impl Record {
     }
 
     /// The bytes that precede the payload on disk. Kept apart so that a large payload is not copied.
-    pub fn encode_header(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(RECORD_HEADER_BYTES);
-        out.put_u32_le(self.payload.bytes.len() as u32);
-        out.put_u32_le(self.payload.crc);
-        out.put_u64_le(self.tablet.0);
-        out.put_u64_le(self.first.0);
-        out.put_u64_le(self.last.0);
-        out.put_u32_le(crc32fast::hash(&out));
-        out.freeze()
+    pub fn encode_header(&self) -> [u8; RECORD_HEADER_BYTES] {
+        self.borrowed().encode_header()
+    }
+
+    /// The record, borrowed.
+    pub fn borrowed(&self) -> RecordRef<'_> {
+        RecordRef {
+            tablet: self.tablet,
+            first: self.first,
+            last: self.last,
+            payload: &self.payload.bytes,
+            crc: self.payload.crc,
+        }
     }
 
     /// Takes one framed record off the front of `input`; `None` when it does not check.

@@ -15,15 +15,22 @@
 
 pub mod error;
 pub mod format;
+mod group;
+mod metrics;
 pub mod replay;
 pub mod retention;
-pub mod writer;
+mod segment;
+mod stream;
+mod task;
 
 pub use error::LogError;
-pub use format::{Payload, Record};
+pub use format::{Payload, Record, RecordRef};
+pub use group::{Append, Completion};
+pub use metrics::LogMetrics;
 pub use replay::{ReplayReport, inspect, replay};
 pub use retention::SegmentInfo;
-pub use writer::{Append, LogMetrics, LogOptions, LogStream, Slot, is_no_space};
+pub use segment::SegmentNumbers;
+pub use stream::{Lead, LogOptions, LogStream, Slot, Submitted, is_no_space};
 
 #[cfg(test)]
 mod tests;

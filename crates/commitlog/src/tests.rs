@@ -1,12 +1,14 @@
 //! The log on media that work, fill up, fail, lose power and rot. Chance is seeded, so what fails once fails again.
 #![allow(clippy::disallowed_methods, reason = "the seeded runtime below runs on tokio")]
 
+mod concurrent;
 mod damage;
 mod faults;
 mod golden;
+mod leader;
 mod stream;
 
-use crate::{Append, LogError, LogMetrics, LogOptions, LogStream, Payload, Record, SegmentInfo};
+use crate::{Append, Completion, LogError, LogMetrics, LogOptions, LogStream, Payload, Record, SegmentInfo, Submitted};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -21,9 +23,18 @@ use tokio::sync::oneshot;
 
 /// A stream over a medium, as one process has it.
 pub(super) struct Log {
-    pub(super) stream: LogStream,
+    pub(super) stream: LogStream<Done>,
     /// What the completions said, in their order.
     pub(super) completed: Arc<Mutex<Vec<(u64, bool)>>>,
+}
+
+/// What a test does when a record's outcome is known.
+pub(super) struct Done(Box<dyn FnOnce(Result<(), LogError>) + Send + Sync>);
+
+impl Completion for Done {
+    fn complete(self, outcome: Result<(), LogError>) {
+        (self.0)(outcome);
+    }
 }
 
 /// Numbers of segments, over all processes of a test.
@@ -118,14 +129,21 @@ impl Log {
         let completed = self.completed.clone();
         let record = record(tablet, n);
         let slot = self.stream.slot(record.payload.bytes().len()).await.unwrap();
-        slot.submit(Append {
+        let done = Done(Box::new(move |outcome| {
+            completed.lock().push((n, outcome.is_ok()));
+            let _ = answer.send(outcome);
+        }));
+        let append = Append {
             record,
             durability,
-            done: Box::new(move |outcome| {
-                completed.lock().push((n, outcome.is_ok()));
-                let _ = answer.send(outcome);
-            }),
-        });
+            done,
+        };
+        if let Submitted::Lead(mut lead, append) = slot.submit(append, |append| (append, ())) {
+            match lead.try_commit(append.record.borrowed(), durability) {
+                Some(outcome) => append.done.complete(outcome),
+                None => lead.hand_over(append),
+            }
+        }
         answered
     }
 

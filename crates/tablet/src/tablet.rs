@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
 use stele_types::key::{self, KeyParts};
-use stele_types::{Epoch, GroupId, RowRange, SeqNo, TableSchema, TabletId};
+use stele_types::{Durability, Epoch, GroupId, RowRange, SeqNo, TableSchema, TabletId};
 
 /// What all tablets of a server share.
 #[derive(Clone)]
@@ -43,6 +43,15 @@ pub struct TabletContext {
     pub memory: MemoryAccount,
     /// Instruments.
     pub metrics: TabletMetrics,
+}
+
+/// How much of a tablet waits for maintenance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteLoad {
+    /// Bytes in active memtables.
+    pub active_bytes: u64,
+    /// Files of the locality group that has most.
+    pub files_max: usize,
 }
 
 /// One tablet. Shared by its readers, its writers and maintenance.
@@ -131,6 +140,20 @@ impl Tablet {
     /// The current schema.
     pub fn schema(&self) -> Arc<TableSchema> {
         self.schema.read().clone()
+    }
+
+    /// Durability of the table's writes where the request does not say; `None` leaves it to the server.
+    pub fn durability(&self) -> Option<Durability> {
+        self.schema.read().durability
+    }
+
+    /// What admission looks at with every write. Takes no reference to the state.
+    pub fn write_load(&self) -> WriteLoad {
+        let state = self.state.read();
+        WriteLoad {
+            active_bytes: state.active_bytes(),
+            files_max: state.groups.iter().map(|group| group.files.len()).max().unwrap_or(0),
+        }
     }
 
     /// Replaces the schema.

@@ -13,11 +13,10 @@
 
 use crate::admission::Admission;
 use crate::error::ServerError;
-use crate::latch::RowLatches;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
-use crate::server::TabletServer;
+use crate::server::{Stream, TabletServer};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,7 +105,7 @@ impl TabletServer {
             streams,
             tablets: RwLock::default(),
             damaged: RwLock::new(damaged),
-            latches: RowLatches::default(),
+            latches: Arc::default(),
             row_cache,
             metrics: server_metrics,
             splits: Mutex::default(),
@@ -234,7 +233,7 @@ fn start_streams(
     options: &ServerOptions,
     replayed: ReplayReport,
     metrics: LogMetrics,
-) -> Vec<Arc<LogStream>> {
+) -> Vec<Arc<Stream>> {
     let counter = AtomicU64::new(1);
     let next_segment: Arc<dyn Fn() -> u64 + Send + Sync> =
         Arc::new(move || u64::from(epoch.0) << 32 | counter.fetch_add(1, Ordering::Relaxed));

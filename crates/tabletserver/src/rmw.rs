@@ -2,16 +2,14 @@
 
 use crate::error::not_here;
 use crate::read::{compile, read_row};
-use crate::server::{Served, TabletServer};
-use crate::write::Latch;
+use crate::server::TabletServer;
+use crate::write::Held;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
 use stele_tablet::BatchBuilder;
 use stele_types::{Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits};
-use tokio::sync::OwnedRwLockReadGuard;
 
 impl TabletServer {
     /// Whether the predicate matched; the mutation of that case has been applied.
@@ -20,15 +18,13 @@ impl TabletServer {
         tablet: TabletId,
         request: TabletCheckAndMutate,
     ) -> ServiceResult<bool> {
-        let (served, gate, latch) = self.own_row(tablet, &request.row).await?;
-        let filter = compile(request.predicate.as_deref(), &served.tablet.schema())?;
-        let matched = !read_row(&served.tablet, &request.row, filter).await?.is_empty();
+        let held = self.own_row(tablet, &request.row).await?;
+        let tablet = &held.entered.tablet;
+        let filter = compile(request.predicate.as_deref(), &tablet.schema())?;
+        let matched = !read_row(tablet, &request.row, filter).await?.is_empty();
         let mutation = if matched { request.on_match } else { request.otherwise };
         if let Some(mutation) = mutation {
-            let held = Self::hold(gate, latch);
-            let cached = self.row_cache.keys(tablet, [&mutation.row[..]].into_iter());
-            self.commit(&served, batch_of(&mutation), cached, request.durability, held)
-                .await?;
+            self.commit(batch_of(&mutation), request.durability, held).await?;
         }
         Ok(matched)
     }
@@ -41,9 +37,10 @@ impl TabletServer {
         rules: Vec<RmwRule>,
         durability: Option<Durability>,
     ) -> ServiceResult<Vec<Cell>> {
-        let (served, gate, latch) = self.own_row(tablet, &row).await?;
-        let schema = served.tablet.schema();
-        let newest = newest_cells(read_row(&served.tablet, &row, None).await?);
+        let held = self.own_row(tablet, &row).await?;
+        let tablet = &held.entered.tablet;
+        let schema = tablet.schema();
+        let newest = newest_cells(read_row(tablet, &row, None).await?);
         let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
         let written = apply_rules(&schema, newest, &rules, now)?;
         let mutations = written.iter().map(|cell| Mutation::Put {
@@ -56,30 +53,20 @@ impl TabletServer {
             row,
             mutations: mutations.collect(),
         };
-        let cached = self.row_cache.keys(tablet, [&mutation.row[..]].into_iter());
-        self.commit(
-            &served,
-            batch_of(&mutation),
-            cached,
-            durability,
-            Self::hold(gate, latch),
-        )
-        .await?;
+        self.commit(batch_of(&mutation), durability, held).await?;
         Ok(written)
     }
 
-    async fn own_row(
-        &self,
-        tablet: TabletId,
-        row: &Bytes,
-    ) -> ServiceResult<(Arc<Served>, OwnedRwLockReadGuard<()>, Latch)> {
-        let served = self.admit(tablet).await?;
-        let gate = self.enter(&served).await?;
-        if !served.tablet.range().contains(row) {
+    async fn own_row(&self, tablet: TabletId, row: &Bytes) -> ServiceResult<Held> {
+        let entered = self.enter(self.admit(tablet).await?).await?;
+        if !entered.tablet.range().contains(row) {
             return Err(not_here(tablet));
         }
-        let latch = Latch::Exclusive(self.latches.own(row).await);
-        Ok((served, gate, latch))
+        Ok(Held {
+            _latched: self.latches.own(row).await,
+            cached: self.row_cache.keys(tablet, [&row[..]].into_iter()),
+            entered,
+        })
     }
 }
 

@@ -2,10 +2,11 @@
 
 use crate::admission::Admission;
 use crate::error::{from_tablet, not_here};
-use crate::latch::RowLatches;
+use crate::latch::{RowLatches, SharedLock};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
+use crate::write::PendingWrite;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +17,38 @@ use stele_env::Env;
 use stele_sstable::Cache;
 use stele_tablet::{Tablet, TabletContext, TabletError};
 use stele_types::{Epoch, SeqNo, TableSchema, TabletId};
-use tokio::sync::{Notify, OwnedRwLockWriteGuard, RwLock as AsyncRwLock};
+use tokio::sync::Notify;
 
 /// A tablet being served.
 pub struct Served {
     /// The tablet.
     pub tablet: Arc<Tablet>,
     /// Where its records go.
-    pub(crate) stream: Arc<LogStream>,
+    pub(crate) stream: Arc<Stream>,
     /// Writers hold it shared from the range check until their batch is applied; a split or a drop of rows alone.
-    pub(crate) gate: Arc<AsyncRwLock<()>>,
+    pub(crate) gate: SharedLock,
+    /// The server's.
+    pub(crate) row_cache: Arc<RowCache>,
+}
+
+/// A stream of the commit log.
+pub(crate) type Stream = LogStream<PendingWrite>;
+
+/// Keeps writers out of a tablet while it lives.
+pub(crate) struct Shut(Arc<Served>);
+
+impl Shut {
+    /// Waits for the writers of a tablet.
+    pub(crate) async fn shut(served: &Arc<Served>) -> Shut {
+        served.gate.own().await;
+        Shut(served.clone())
+    }
+}
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        self.0.gate.disown();
+    }
 }
 
 /// A split between its halves.
@@ -33,7 +56,7 @@ pub(crate) struct PreparedSplit {
     /// The two tablets, not served yet.
     pub(crate) halves: [Arc<Tablet>; 2],
     /// Keeps writers out of the tablet.
-    pub(crate) _gate: OwnedRwLockWriteGuard<()>,
+    pub(crate) _gate: Shut,
 }
 
 /// A tablet server. All its parts are shared; see the modules for what happens to them.
@@ -43,12 +66,12 @@ pub struct TabletServer {
     pub(crate) epoch: Epoch,
     pub(crate) context: TabletContext,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) streams: Vec<Arc<LogStream>>,
+    pub(crate) streams: Vec<Arc<Stream>>,
     pub(crate) tablets: RwLock<BTreeMap<TabletId, Arc<Served>>>,
     /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
     /// what it has of them.
     pub(crate) damaged: RwLock<BTreeMap<TabletId, TabletError>>,
-    pub(crate) latches: RowLatches,
+    pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
     pub(crate) admission: Admission,
     pub(crate) metrics: ServerMetrics,
@@ -87,7 +110,8 @@ impl TabletServer {
         let served = Served {
             tablet: tablet.clone(),
             stream,
-            gate: Arc::default(),
+            gate: SharedLock::default(),
+            row_cache: self.row_cache.clone(),
         };
         self.tablets.write().insert(tablet.id(), Arc::new(served));
     }

@@ -16,7 +16,7 @@ impl TabletService for TabletServer {
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
-        self.write_rows(tablet, rows, durability).await
+        self.write(tablet, &rows, durability).await
     }
 
     async fn check_and_mutate(&self, tablet: TabletId, request: TabletCheckAndMutate) -> ServiceResult<bool> {

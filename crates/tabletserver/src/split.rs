@@ -1,7 +1,7 @@
 //! Creation, splits and removal of tablets: what the master asks of the server.
 
 use crate::error::from_tablet;
-use crate::server::{PreparedSplit, Served, TabletServer};
+use crate::server::{PreparedSplit, Served, Shut, TabletServer};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult};
@@ -71,7 +71,7 @@ impl TabletServer {
 
     pub(crate) async fn drop_tablet_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
         let served = self.served(tablet)?;
-        let _gate = served.gate.clone().write_owned().await;
+        let _gate = Shut::shut(&served).await;
         served.tablet.check_open().map_err(from_tablet)?;
         let clearing = self.row_cache.clearing(tablet);
         served.tablet.drop_rows(&range).await.map_err(from_tablet)?;
@@ -114,7 +114,7 @@ impl TabletServer {
             self.note_indivisible(&served);
             return Ok(None);
         };
-        let gate = served.gate.clone().write_owned().await;
+        let gate = Shut::shut(&served).await;
         served.tablet.check_open().map_err(from_tablet)?;
         served.tablet.flush().await.map_err(from_tablet)?;
         let halves = self

@@ -1,0 +1,181 @@
+//! The stream's task: commits what a leader must not wait for.
+//!
+//! Pipeline: while the sync of one group runs, the records of the next queue up, encoded and checksummed by their
+//! writers. When the sync is done the next group is appended and its sync begun, and only then is the first one applied
+//! and acknowledged, so that inserting into memtables costs no time of the device. Records of one tablet are still applied in
+//! order, since all of it happens here, one group after the other.
+//!
+//! What asks for no sync is not kept waiting for one that begins after it was queued, unless a record of its tablet
+//! before it is ([`Group`]).
+
+use crate::error::LogError;
+use crate::group::{Append, Completion, Group, Part};
+use crate::segment::Segments;
+use crate::stream::{GROUP_RECORDS_MAX, Inner, Order};
+use futures::poll;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// Runs until the stream is closed.
+pub(crate) async fn run<C: Completion>(inner: Arc<Inner<C>>) {
+    loop {
+        let handed = inner.queue.lock().handed.take();
+        match handed {
+            Some(segments) => {
+                let turn = Turn {
+                    inner: &inner,
+                    segments: Some(segments),
+                    due: Vec::new(),
+                };
+                if turn.run().await {
+                    return;
+                }
+            }
+            None => inner.wake.notified().await,
+        }
+    }
+}
+
+/// The time between being handed the segments and finding nothing to do.
+struct Turn<'a, C: Completion> {
+    inner: &'a Inner<C>,
+    /// Here until the turn ends.
+    segments: Option<Box<Segments>>,
+    /// Durable; applied and acknowledged once the next sync has begun.
+    due: Vec<Append<C>>,
+}
+
+enum Next<C> {
+    Group(Group<C>),
+    Order(Order),
+    /// Nothing to commit, but something is due.
+    Complete,
+    /// Nothing at all; the stream is idle now.
+    Rest,
+}
+
+impl<C: Completion> Turn<'_, C> {
+    /// Whether the stream was closed.
+    async fn run(mut self) -> bool {
+        // A leader that fills a segment leaves it to the task to close it.
+        if let Some(segments) = self.segments.as_mut().filter(|segments| segments.is_full()) {
+            segments.close().await;
+        }
+        loop {
+            match self.next() {
+                Next::Group(group) => {
+                    if let Some(mut segments) = self.segments.take() {
+                        self.commit(&mut segments, group).await;
+                        self.segments = Some(segments);
+                    }
+                }
+                Next::Complete => self.complete_due(),
+                Next::Order(order) => {
+                    self.complete_due();
+                    if let Some(segments) = &mut self.segments {
+                        segments.close().await;
+                    }
+                    match order {
+                        Order::Rotate(done) => {
+                            let _ = done.send(());
+                        }
+                        Order::Close(done) => {
+                            if let Some(done) = done {
+                                let _ = done.send(());
+                            }
+                            return true;
+                        }
+                    }
+                }
+                Next::Rest => return false,
+            }
+        }
+    }
+
+    fn next(&mut self) -> Next<C> {
+        let mut queue = self.inner.queue.lock();
+        if !queue.waiting.is_empty() {
+            let bytes_max = self.inner.options.group_bytes;
+            return Next::Group(Group::gather(&mut queue.waiting, bytes_max, GROUP_RECORDS_MAX));
+        }
+        if let Some(order) = queue.orders.pop_front() {
+            return Next::Order(order);
+        }
+        if !self.due.is_empty() {
+            return Next::Complete;
+        }
+        queue.idle = self.segments.take();
+        Next::Rest
+    }
+
+    /// Commits a group, all but the completion of what it synced.
+    async fn commit(&mut self, segments: &mut Segments, group: Group<C>) {
+        let freed = append(segments, group.free()).await;
+        match &freed {
+            Ok(()) => segments.acknowledge(group.free().records()),
+            Err(error) => segments.refuse(error),
+        }
+        let (free, bound) = group.into_parts();
+        if bound.is_empty() {
+            self.complete_due();
+            self.inner.complete(free, &freed);
+            // A sync would have let others run.
+            self.inner.env.yield_now().await;
+        } else if freed.is_err() {
+            self.complete_due();
+            self.inner.complete(free, &freed);
+            self.inner.complete(bound, &freed);
+        } else {
+            let outcome = self.sync(segments, free, Part(&bound)).await;
+            match &outcome {
+                Ok(()) => {
+                    segments.acknowledge(Part(&bound).records());
+                    self.due = bound;
+                }
+                Err(error) => {
+                    segments.refuse(error);
+                    self.inner.complete(bound, &outcome);
+                }
+            }
+        }
+        if segments.is_full() {
+            self.complete_due();
+            segments.close().await;
+        }
+    }
+
+    /// Appends and syncs what is bound to the sync, and meanwhile completes what is due and `free`.
+    async fn sync(
+        &mut self,
+        segments: &mut Segments,
+        free: Vec<Append<C>>,
+        bound: Part<'_, C>,
+    ) -> Result<(), LogError> {
+        let appended = append(segments, bound).await;
+        let mut sync = pin!(segments.sync());
+        let begun = match &appended {
+            Ok(()) => poll!(sync.as_mut()),
+            Err(_) => Poll::Pending,
+        };
+        self.complete_due();
+        self.inner.complete(free, &Ok(()));
+        appended?;
+        match begun {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => sync.await,
+        }
+    }
+
+    fn complete_due(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        self.inner.complete(due, &Ok(()));
+    }
+}
+
+async fn append<C: Completion>(segments: &mut Segments, part: Part<'_, C>) -> Result<(), LogError> {
+    if part.is_unlogged() {
+        return Ok(());
+    }
+    segments.append(part.records(), part.payloads()).await
+}
