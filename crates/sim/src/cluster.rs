@@ -38,6 +38,8 @@ pub struct Cluster {
     /// Of the test itself: outlives every node.
     env: Env,
     planted: Option<PlantedBug>,
+    /// The power never goes in this run, and syncs do not fail.
+    steady_power: bool,
     storage: Mutex<Arc<FaultyStorage>>,
     node: Mutex<Option<Arc<Node>>>,
 }
@@ -79,12 +81,19 @@ impl Cluster {
         let env = sim.process().env();
         let storage = Mutex::new(FaultyStorage::new(env.clone()));
         Arc::new(Cluster {
+            // One in four: enough to find what goes wrong only there, and the others have more to go wrong.
+            steady_power: env.random_below(4) == 0,
             sim,
             env,
             planted,
             storage,
             node: Mutex::new(None),
         })
+    }
+
+    /// Whether nothing but the process ends in this run, so that what the system was given survives.
+    pub fn power_is_steady(&self) -> bool {
+        self.steady_power
     }
 
     /// The environment of the test.
@@ -103,7 +112,11 @@ impl Cluster {
     }
 
     /// Changes what goes wrong from now on.
-    pub fn set_faults(&self, plan: FaultPlan) {
+    pub fn set_faults(&self, mut plan: FaultPlan) {
+        if self.steady_power {
+            // A failed sync may lose what was written before, as power loss does.
+            plan.sync_error = 0.0;
+        }
         self.storage().set_plan(plan);
     }
 
@@ -142,7 +155,8 @@ impl Cluster {
     fn lose_process(&self, end: End) {
         let mut storage = self.storage.lock();
         match end {
-            End::PowerLoss => storage.crash(),
+            End::PowerLoss if !self.steady_power => storage.crash(),
+            End::PowerLoss => storage.kill(),
             End::Kill | End::Shutdown => storage.kill(),
         }
         *storage = storage.reopen();

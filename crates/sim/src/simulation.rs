@@ -134,6 +134,7 @@ async fn faults(cluster: &Cluster) -> FaultPlan {
         ..FaultPlan::default()
     };
     plan.read_miss = [0.0, 0.2, 1.0][env.random_below(3) as usize];
+    plan.append_wait = [0.0, 0.1, 1.0][env.random_below(3) as usize];
     match env.random_below(8) {
         0 => plan.append_error = 0.02,
         1 => plan.sync_error = 0.02,

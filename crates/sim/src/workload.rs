@@ -27,7 +27,7 @@ use stele_client::{
     ServiceResult, TableAdmin, TableService,
 };
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet,
+    AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet,
     TableName, TimeUnit, Timestamp, ValueType,
 };
 
@@ -170,6 +170,14 @@ impl Workload {
         }
     }
 
+    /// What a request asks for. Less than a sync only where nothing but the process ever ends: then it must do as well.
+    fn durability(&self) -> Option<Durability> {
+        if !self.cluster.power_is_steady() {
+            return None;
+        }
+        [None, Some(Durability::Flush), Some(Durability::Flush), Some(Durability::Sync)][self.below(4) as usize]
+    }
+
     fn below(&self, bound: u64) -> u64 {
         self.cluster.env().random_below(bound)
     }
@@ -230,7 +238,7 @@ impl Workload {
         let request = MutateRows {
             table: table(),
             rows: rows.iter().map(change).collect::<Vec<_>>().into(),
-            durability: None,
+            durability: self.durability(),
         };
         let router = node.router.clone();
         let answer = node
@@ -276,7 +284,7 @@ impl Workload {
             table: table(),
             row,
             rules: vec![rule],
-            durability: None,
+            durability: self.durability(),
         };
         let router = node.router.clone();
         let answer = node
@@ -317,7 +325,7 @@ impl Workload {
         let request = MutateRows {
             table: table(),
             rows: rows.into(),
-            durability: None,
+            durability: self.durability(),
         };
         let router = node.router.clone();
         let answer = node
@@ -367,7 +375,7 @@ impl Workload {
             predicate: None,
             on_match: None,
             otherwise,
-            durability: None,
+            durability: self.durability(),
         };
         let router = node.router.clone();
         let answer = node
