@@ -58,6 +58,9 @@ pub enum End {
 /// Longest virtual time a start may take without faults.
 const START_MAX: Duration = Duration::from_secs(600);
 
+/// Block cache of a simulated server: a few blocks, so that most of them leave it again.
+pub const CACHE_BYTES: usize = 32 << 10;
+
 /// Everything small, so that little data makes segments, flushes, compactions and splits.
 pub fn options() -> ServerOptions {
     ServerOptions {
@@ -175,7 +178,7 @@ impl Cluster {
             let starting = env.spawn_join(
                 Priority::Foreground,
                 "start",
-                open_node(process.clone(), env.clone(), storage, options()),
+                open_node(process.clone(), env.clone(), storage, options(), CACHE_BYTES),
             );
             let why = match self.env.timeout(START_MAX, starting).await {
                 Ok(Ok(Ok(node))) => {
@@ -205,6 +208,7 @@ pub async fn open_node(
     env: Env,
     storage: Arc<dyn Storage>,
     options: ServerOptions,
+    cache_bytes: usize,
 ) -> Result<Node, String> {
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
         .await
@@ -212,7 +216,7 @@ pub async fn open_node(
     let epoch = next_epoch(&*coord, "server").await.map_err(|e| format!("epoch: {e}"))?;
     let catalog = Catalog::load(coord).await.map_err(|e| format!("catalog: {e}"))?;
     let catalog = Arc::new(catalog);
-    let cache = Arc::new(Cache::with_shards(32 << 10, 1));
+    let cache = Arc::new(Cache::with_shards(cache_bytes, 1));
     let epoch = Epoch(u32::try_from(epoch).unwrap_or(u32::MAX));
     let started = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, &Metrics::new()).await;
     let (server, _) = started.map_err(|e| e.to_string())?;

@@ -27,8 +27,8 @@ use stele_client::{
     ServiceResult, TableAdmin, TableService,
 };
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet,
-    TableName, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange,
+    RowSet, TableName, TimeUnit, Timestamp, ValueType,
 };
 
 /// Values and deletes.
@@ -175,7 +175,12 @@ impl Workload {
         if !self.cluster.power_is_steady() {
             return None;
         }
-        [None, Some(Durability::Flush), Some(Durability::Flush), Some(Durability::Sync)][self.below(4) as usize]
+        [
+            None,
+            Some(Durability::Flush),
+            Some(Durability::Flush),
+            Some(Durability::Sync),
+        ][self.below(4) as usize]
     }
 
     fn below(&self, bound: u64) -> u64 {

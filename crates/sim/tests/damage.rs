@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{MutateRows, NewFamily, NewTable, ReadRows, ServiceError, TableAdmin, TableService};
-use stele_sim::cluster::{Node, open_node, options};
+use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::{Process, Sim};
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
@@ -78,7 +78,7 @@ async fn memory_of(files: &Files) -> Arc<MemoryStorage> {
 }
 
 async fn start(process: &Process, storage: Arc<dyn Storage>) -> Result<Node, String> {
-    open_node(process.clone(), process.env(), storage, settings()).await
+    open_node(process.clone(), process.env(), storage, settings(), CACHE_BYTES).await
 }
 
 fn new_table(name: &str, splits: Vec<Bytes>) -> NewTable {

@@ -200,7 +200,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Rows that are prefixes of each other, and bytes that the key encoding escapes.
-fn row() -> impl Strategy<Value = Bytes> {
+pub fn row() -> impl Strategy<Value = Bytes> {
     const ROWS: [&[u8]; 9] = [
         b"\0",
         b"a",
@@ -215,7 +215,7 @@ fn row() -> impl Strategy<Value = Bytes> {
     prop::sample::select(&ROWS[..]).prop_map(Bytes::from_static)
 }
 
-fn range() -> impl Strategy<Value = RowRange> {
+pub fn range() -> impl Strategy<Value = RowRange> {
     let start = prop_oneof![1 => Just(Bytes::new()), 2 => row()];
     prop_oneof![
         (start, option::of(row())).prop_map(|(start, end)| RowRange { start, end }),
@@ -223,7 +223,7 @@ fn range() -> impl Strategy<Value = RowRange> {
     ]
 }
 
-fn qualifier() -> impl Strategy<Value = Bytes> {
+pub fn qualifier() -> impl Strategy<Value = Bytes> {
     const QUALIFIERS: [&[u8]; 4] = [b"", b"q", b"q\0", b"r"];
     prop::sample::select(&QUALIFIERS[..]).prop_map(Bytes::from_static)
 }
@@ -241,7 +241,7 @@ fn family() -> impl Strategy<Value = FamilyId> {
     (1u32..=4).prop_map(FamilyId)
 }
 
-fn change() -> impl Strategy<Value = Change> {
+pub fn change() -> impl Strategy<Value = Change> {
     let place = || (family(), qualifier(), timestamp());
     prop_oneof![
         12 => (place(), prop::bool::weighted(0.1))
@@ -260,7 +260,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn filter() -> impl Strategy<Value = Filter> {
+pub fn filter() -> impl Strategy<Value = Filter> {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let leaf = prop_oneof![
         Just(Filter::PassAll),
