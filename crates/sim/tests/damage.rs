@@ -116,7 +116,8 @@ async fn write(node: &Node, row: &Bytes, mutation: Mutation) -> Result<(), Servi
         rows: vec![RowMutation {
             row: row.clone(),
             mutations: vec![mutation],
-        }],
+        }]
+        .into(),
         durability: None,
     };
     node.router.mutate_rows(request).await?.into_iter().collect()

@@ -125,7 +125,7 @@ fn run(seed: u64) {
                 .await
                 .expect("no faults yet");
             medium.set_plan(FaultPlan {
-                put_error: if seed % 2 == 0 { 0.1 } else { 0.0 },
+                put_error: if seed.is_multiple_of(2) { 0.1 } else { 0.0 },
                 latency_max: Duration::from_millis(500),
                 ..FaultPlan::default()
             });
