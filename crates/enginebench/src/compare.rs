@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::stele::{SteleEngine, SteleOptions};
-use crate::workload::{Measured, Setup, Workload};
+use crate::workload::{Against, Measured, Setup, Workload};
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use stele_types::Compression;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Stele,
-    #[cfg_attr(not(feature = "rocksdb"), allow(dead_code))]
-    Rival,
+    RocksDb,
+    NoRowCache,
 }
 
 /// All runs of a workload.
@@ -25,10 +25,10 @@ pub struct Comparison {
 
 /// Runs a workload `repeats` times with each engine.
 pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> anyhow::Result<Comparison> {
-    let sides: &[Side] = if rival {
-        &[Side::Stele, Side::Rival]
-    } else {
-        &[Side::Stele]
+    let sides: &[Side] = match workload.against {
+        Against::NoRowCache => &[Side::Stele, Side::NoRowCache],
+        Against::RocksDb if rival => &[Side::Stele, Side::RocksDb],
+        Against::RocksDb => &[Side::Stele],
     };
     let mut comparison = Comparison {
         workload,
@@ -82,17 +82,18 @@ fn fresh(setup: &Setup, side: Side) -> anyhow::Result<PathBuf> {
 
 fn open(side: Side, folder: &Path, memory: u64) -> anyhow::Result<Box<dyn Engine>> {
     match side {
-        Side::Stele => {
+        Side::Stele | Side::NoRowCache => {
             let options = SteleOptions {
                 memory,
                 compression: Compression::Snappy,
+                row_cache: side == Side::Stele,
             };
             Ok(Box::new(SteleEngine::open(folder, options)?))
         }
         #[cfg(feature = "rocksdb")]
-        Side::Rival => Ok(Box::new(crate::rocks::RocksEngine::open(folder, memory)?)),
+        Side::RocksDb => Ok(Box::new(crate::rocks::RocksEngine::open(folder, memory)?)),
         #[cfg(not(feature = "rocksdb"))]
-        Side::Rival => anyhow::bail!("built without the rival"),
+        Side::RocksDb => anyhow::bail!("built without the rival"),
     }
 }
 
@@ -100,7 +101,7 @@ impl Comparison {
     fn add(&mut self, side: Side, measured: Measured) {
         match side {
             Side::Stele => self.stele.push(measured),
-            Side::Rival => self.rival.push(measured),
+            Side::RocksDb | Side::NoRowCache => self.rival.push(measured),
         }
     }
 
@@ -110,8 +111,17 @@ impl Comparison {
         pairs.map(|(stele, rival)| stele.figure / rival.figure).collect()
     }
 
+    /// What the results call the rival.
+    fn rival_name(&self) -> &'static str {
+        match self.workload.against {
+            Against::RocksDb => "rocksdb",
+            Against::NoRowCache => "no-row-cache",
+        }
+    }
+
     /// As the result file has it.
     pub fn json(&self) -> Value {
+        let name = self.rival_name();
         let figures = |runs: &[Measured]| runs.iter().map(|m| m.figure).collect::<Vec<_>>();
         let (stele, rival, ratios) = (figures(&self.stele), figures(&self.rival), self.ratios());
         let compared = !rival.is_empty();
@@ -119,23 +129,23 @@ impl Comparison {
             "workload": self.workload.name,
             "unit": self.workload.unit.name(),
             "stele": median(&stele),
-            "rocksdb": compared.then(|| median(&rival)),
+            name: compared.then(|| median(&rival)),
             "ratio": compared.then(|| median(&ratios)),
             "spread": {
                 "stele": spread(&stele),
-                "rocksdb": compared.then(|| spread(&rival)),
+                name: compared.then(|| spread(&rival)),
                 "ratio": compared.then(|| [least(&ratios), most(&ratios)]),
             },
             "cpu_micros_per_row": {
                 "stele": median_of(&self.stele, |m| m.cpu_micros),
-                "rocksdb": compared.then(|| median_of(&self.rival, |m| m.cpu_micros)),
+                name: compared.then(|| median_of(&self.rival, |m| m.cpu_micros)),
             },
             "longest_ms": {
                 "stele": longest(&self.stele),
-                "rocksdb": longest(&self.rival),
+                name: longest(&self.rival),
             },
-            "extra": { "stele": extra(&self.stele), "rocksdb": extra(&self.rival) },
-            "runs": { "stele": stele, "rocksdb": rival },
+            "extra": { "stele": extra(&self.stele), name: extra(&self.rival) },
+            "runs": { "stele": stele, name: rival },
         })
     }
 }
@@ -218,7 +228,7 @@ impl fmt::Display for Comparison {
         side(f, "stele", &self.stele)?;
         if !self.rival.is_empty() {
             writeln!(f)?;
-            side(f, "rocksdb", &self.rival)?;
+            side(f, self.rival_name(), &self.rival)?;
             let ratios = self.ratios();
             write!(
                 f,

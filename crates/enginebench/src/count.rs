@@ -62,6 +62,8 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
         let options = SteleOptions {
             memory: MEMORY,
             compression: Compression::Snappy,
+            // It would answer most of the reads.
+            row_cache: false,
         };
         let server = stele::start(TokioRuntime::current(), MemoryStorage::new(), options).await?;
         match path {

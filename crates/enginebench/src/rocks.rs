@@ -34,7 +34,7 @@ impl RocksEngine {
         options.create_if_missing(true);
         options.set_compression_type(DBCompressionType::Snappy);
         options.set_block_based_table_factory(&table);
-        let memtables = ServerOptions::for_memory(memory).memtable_bytes_max;
+        let memtables = ServerOptions::for_memory(memory).memtables.bytes_max();
         options.set_write_buffer_size(usize::try_from(memtables / MEMTABLES)?);
         options.set_max_write_buffer_number(i32::try_from(MEMTABLES)?);
         options.set_max_background_jobs(i32::try_from(cores)?);

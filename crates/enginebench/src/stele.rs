@@ -40,6 +40,8 @@ pub struct SteleOptions {
     pub memory: u64,
     /// Codec of the files.
     pub compression: Compression,
+    /// Whether results of hot reads are kept.
+    pub row_cache: bool,
 }
 
 /// A server with one tablet.
@@ -49,6 +51,9 @@ pub async fn start(env: Env, storage: Arc<dyn Storage>, options: SteleOptions) -
     let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(options.memory)));
     let mut settings = ServerOptions::for_memory(options.memory);
     settings.durability = Durability::Flush;
+    if !options.row_cache {
+        settings.row_cache_bytes = 0;
+    }
     let metrics = Metrics::new();
     let started = TabletServer::start(env, storage, &catalog, Epoch(1), cache, settings, &metrics);
     let (server, _) = started.await.context("starting the engine")?;

@@ -65,6 +65,15 @@ pub enum Kind {
     DiskBytes,
 }
 
+/// Whom the engine is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// RocksDB.
+    RocksDb,
+    /// Itself without a row cache; also when no rival is asked for.
+    NoRowCache,
+}
+
 /// A named workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
@@ -80,6 +89,8 @@ pub struct Workload {
     pub unit: Unit,
     /// The budget in MiB, where the workload is about it.
     pub memory_mib: Option<u64>,
+    /// Who is the rival.
+    pub against: Against,
     /// Part of a run that names no workload.
     pub quick: bool,
 }
@@ -92,6 +103,7 @@ const fn w(name: &'static str, kind: Kind, value_bytes: usize, rows: u64, unit: 
         rows,
         unit,
         memory_mib: None,
+        against: Against::RocksDb,
         quick: true,
     }
 }
@@ -123,7 +135,7 @@ const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> W
 }
 
 /// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
-pub const ALL: [Workload; 25] = [
+pub const ALL: [Workload; 26] = [
     put("random-write-1000", 1000, 1_000_000),
     put("random-write-100", 100, 2_500_000),
     put("random-write-10", 10, 4_000_000),
@@ -149,6 +161,10 @@ pub const ALL: [Workload; 25] = [
     },
     get("random-read-absent", Kind::Absent, 100, 1_000_000),
     get("zipf-read", Kind::ZipfGet, 1000, 1_000_000),
+    Workload {
+        against: Against::NoRowCache,
+        ..get("zipf-read-row-cache", Kind::ZipfGet, 1000, 1_000_000)
+    },
     scan("scan-1000", 1000, 1_000_000, false),
     scan("scan-100", 100, 2_000_000, false),
     scan("scan-10", 10, 3_000_000, false),
