@@ -109,11 +109,8 @@ impl Block {
         self.content.len()
     }
 
-    fn entries(&self) -> &[u8] {
-        self.content.get(..self.entries_end).unwrap_or(&[])
-    }
-
     /// Where the n-th interval begins; `None` past the last.
+    #[inline]
     fn restart(&self, n: usize) -> Option<usize> {
         if n >= self.restarts {
             return None;
@@ -124,10 +121,11 @@ impl Block {
     }
 
     /// Body and trailer of the n-th interval's first entry.
+    #[inline]
     fn restart_key(&self, n: usize) -> Result<(&[u8], Trailer), DecodeError> {
         let malformed = || DecodeError::new(self.entries_end + 4 * n, "malformed restart");
         let at = self.restart(n).ok_or_else(malformed)?;
-        let entry = RawEntry::decode(self.entries(), at).ok_or_else(malformed)?;
+        let entry = RawEntry::decode(&self.content, self.entries_end, at).ok_or_else(malformed)?;
         let body = self.content.get(entry.suffix()).ok_or_else(malformed)?;
         let trailer = entry.trailer(0, self.seq_base).ok_or_else(malformed)?;
         Ok((body, trailer))
@@ -147,32 +145,40 @@ struct RawEntry {
 }
 
 impl RawEntry {
-    /// Decodes the entry at `at`; `None` when it is malformed or leaves `entries`.
+    /// Decodes the entry at `at`; `None` when it is malformed or leaves the first `limit` bytes of `content`. What is
+    /// read may lie behind `limit`, never behind `content`; an entry of such bytes ends behind the limit, too.
     #[inline]
-    fn decode(entries: &[u8], at: usize) -> Option<RawEntry> {
-        let mut input = entries.get(at..)?;
-        let shared = take_varint(&mut input)?;
-        let unshared = take_varint(&mut input)?;
-        let value_len = take_varint(&mut input)?;
-        let (&kind, rest) = input.split_first()?;
-        input = rest;
-        let timestamp = take_varint(&mut input)?;
-        let seq = take_varint(&mut input)?;
-        let left = input.len() as u64;
-        if unshared > left || value_len > left - unshared || shared > entries.len() as u64 {
+    fn decode(content: &[u8], limit: usize, at: usize) -> Option<RawEntry> {
+        let mut at = at;
+        // Five bytes in nearly every case: three lengths, of which only the value's is often above 127, and the kind.
+        let head = u32::from_le_bytes(*content.get(at..)?.first_chunk()?);
+        let (shared, unshared, value_len, kind);
+        if head & 0x80_80_80 == 0 {
+            [shared, unshared, value_len] = [head & 0xff, head >> 8 & 0xff, head >> 16 & 0xff].map(u64::from);
+            kind = (head >> 24) as u8;
+            at += 4;
+        } else {
+            shared = take_varint(content, &mut at)?;
+            unshared = take_varint(content, &mut at)?;
+            value_len = take_varint(content, &mut at)?;
+            kind = *content.get(at)?;
+            at += 1;
+        }
+        let timestamp = take_varint(content, &mut at)?;
+        let seq = take_varint(content, &mut at)?;
+        let left = limit.checked_sub(at)? as u64;
+        if unshared > left || value_len > left - unshared || shared > limit as u64 {
             return None;
         }
-        let suffix_at = entries.len() - input.len();
-        let value_at = suffix_at + unshared as usize;
-        let end = value_at + value_len as usize;
+        let value_at = at + unshared as usize;
         Some(RawEntry {
             shared: shared as usize,
             kind,
             timestamp,
             seq,
-            suffix_at,
+            suffix_at: at,
             value_at,
-            end,
+            end: value_at + value_len as usize,
         })
     }
 
@@ -191,21 +197,39 @@ impl RawEntry {
     }
 }
 
-/// Most numbers in an entry take one byte; the general decoder stays out of line.
+/// The varint at `at`, and `at` moved behind it. One of up to eight bytes is taken as one word, without a loop: the
+/// groups of seven bits are pushed together in pairs.
 #[inline]
-fn take_varint(input: &mut &[u8]) -> Option<u64> {
-    match input.split_first() {
-        Some((&byte, rest)) if byte < 0x80 => {
-            *input = rest;
-            Some(u64::from(byte))
-        }
-        _ => take_long_varint(input),
+fn take_varint(content: &[u8], at: &mut usize) -> Option<u64> {
+    const CONTINUED: u64 = u64::from_ne_bytes([0x80; 8]);
+    let Some(word) = content.get(*at..).and_then(|rest| rest.first_chunk()) else {
+        return take_long_varint(content, at);
+    };
+    let word = u64::from_le_bytes(*word);
+    let last = !word & CONTINUED;
+    if last == 0 {
+        return take_long_varint(content, at);
     }
+    let bytes = last.trailing_zeros() as usize / 8 + 1;
+    *at += bytes;
+    if bytes == 1 {
+        return Some(word & 0x7f);
+    }
+    // Up to the lowest clear continuation bit.
+    let groups = word & (last ^ (last - 1)) & !CONTINUED;
+    let pairs = (groups & 0x007f_007f_007f_007f) | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    Some((fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4)
 }
 
+#[cold]
 #[inline(never)]
-fn take_long_varint(input: &mut &[u8]) -> Option<u64> {
-    varint::take_u64(input)
+fn take_long_varint(content: &[u8], at: &mut usize) -> Option<u64> {
+    let mut input = content.get(*at..)?;
+    let before = input.len();
+    let value = varint::take_u64(&mut input)?;
+    *at += before - input.len();
+    Some(value)
 }
 
 #[cfg(test)]

@@ -75,6 +75,9 @@ pub struct Cursor {
     options: CursorOptions,
     status: Step,
     goal: Goal,
+    /// On the way forward, blocks that hold nothing below this are the end.
+    bound: Option<Bytes>,
+    /// Of a seek that is `Pending`.
     target: Vec<u8>,
     index: Option<IndexPlace>,
     /// The offset of the block in `cells`, if one is loaded.
@@ -103,12 +106,18 @@ impl Cursor {
             options,
             status: Step::End,
             goal: Goal::Seek,
+            bound: None,
             target: Vec::new(),
             index: None,
             loaded: None,
             cells: BlockCursor::default(),
             missing: Handle::default(),
         }
+    }
+
+    /// Nothing from `bound` on is wanted: a move forward may end before it instead of reading a block.
+    pub fn set_bound(&mut self, bound: Bytes) {
+        self.bound = Some(bound);
     }
 
     /// The file under the cursor.
@@ -136,15 +145,14 @@ impl Cursor {
 
     /// The value as a slice of the block, which it keeps in memory (for an uncompressed block read ahead and not cached,
     /// with all that was read ahead).
+    #[inline]
     pub fn value_bytes(&self) -> Bytes {
         self.cells.value_bytes()
     }
 
     /// To the first cell whose key is not below `target`.
     pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
-        self.target.clear();
-        self.target.extend_from_slice(target);
-        self.start(Goal::Seek)
+        self.start(Goal::Seek, target)
     }
 
     /// To the first cell.
@@ -154,14 +162,12 @@ impl Cursor {
 
     /// To the last cell whose key is below `target`.
     pub fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
-        self.target.clear();
-        self.target.extend_from_slice(target);
-        self.start(Goal::SeekBefore)
+        self.start(Goal::SeekBefore, target)
     }
 
     /// To the last cell.
     pub fn seek_last(&mut self) -> Result<Step> {
-        self.start(Goal::Last)
+        self.start(Goal::Last, &[])
     }
 
     /// To the following cell. Does nothing unless `Ready`.
@@ -172,7 +178,7 @@ impl Cursor {
         }
         match self.cells.advance() {
             Ok(true) => Ok(Step::Ready),
-            Ok(false) => self.start(Goal::NextBlock),
+            Ok(false) => self.start(Goal::NextBlock, &[]),
             Err(e) => Err(self.broken(&e)),
         }
     }
@@ -185,7 +191,7 @@ impl Cursor {
         }
         match self.cells.retreat() {
             Ok(true) => Ok(Step::Ready),
-            Ok(false) => self.start(Goal::PreviousBlock),
+            Ok(false) => self.start(Goal::PreviousBlock, &[]),
             Err(e) => Err(self.broken(&e)),
         }
     }
@@ -204,18 +210,26 @@ impl Cursor {
                 }
             };
             self.ahead.fill(offset, framed);
-            self.go()?;
+            let target = std::mem::take(&mut self.target);
+            let step = self.go(&target);
+            self.target = target;
+            step?;
         }
         Ok(self.status)
     }
 
-    fn start(&mut self, goal: Goal) -> Result<Step> {
+    fn start(&mut self, goal: Goal, target: &[u8]) -> Result<Step> {
         self.goal = goal;
-        self.go()
+        let step = self.go(target)?;
+        if step == Step::Pending {
+            self.target.clear();
+            self.target.extend_from_slice(target);
+        }
+        Ok(step)
     }
 
-    fn go(&mut self) -> Result<Step> {
-        self.status = match self.run() {
+    fn go(&mut self, target: &[u8]) -> Result<Step> {
+        self.status = match self.run(target) {
             Ok(step) => step,
             Err(e) => {
                 self.status = Step::End;
@@ -226,21 +240,21 @@ impl Cursor {
     }
 
     /// Pursues the goal. Ends: a seek turns into at most one step to a neighbour, which turns into entering a block.
-    fn run(&mut self) -> Result<Step> {
+    fn run(&mut self, target: &[u8]) -> Result<Step> {
         loop {
             let reached = match self.goal {
                 Goal::Seek => {
-                    if !self.locate(true)? || !self.load_data()? {
+                    if !self.locate(target, true)? || !self.load_data()? {
                         return Ok(Step::Pending);
                     }
-                    let found = self.cells.seek(&self.target);
+                    let found = self.cells.seek(target);
                     self.reached(found, Goal::NextBlock)?
                 }
                 Goal::SeekBefore => {
-                    if !self.locate(false)? || !self.load_data()? {
+                    if !self.locate(target, false)? || !self.load_data()? {
                         return Ok(Step::Pending);
                     }
-                    let found = self.cells.seek_before(&self.target);
+                    let found = self.cells.seek_before(target);
                     self.reached(found, Goal::PreviousBlock)?
                 }
                 Goal::Last => {
@@ -284,14 +298,14 @@ impl Cursor {
 
     /// Finds the data block that alone can hold the first cell not below `target` (`inclusive`) or the last cell below
     /// it, leaving aside its neighbour's edge. False when an index block is missing.
-    fn locate(&mut self, inclusive: bool) -> Result<bool> {
-        let covers = |place: &IndexPlace| place.covers(&self.target, inclusive);
+    fn locate(&mut self, target: &[u8], inclusive: bool) -> Result<bool> {
+        let covers = |place: &IndexPlace| place.covers(target, inclusive);
         if self.index.as_ref().is_some_and(covers) {
             return Ok(true);
         }
         let top = self.table.top();
         let top_at = top
-            .find(&self.target, inclusive)
+            .find(target, inclusive)
             .map_err(|e| self.table.corruption_at(Handle::default(), &e))?;
         let before = self.index.as_ref().map(|place| (place.top_at, place.at));
         if !self.load_index(top_at, 0)? {
@@ -300,7 +314,7 @@ impl Cursor {
         let Some(place) = &mut self.index else {
             return Ok(false);
         };
-        let found = place.block.find(&self.target, inclusive);
+        let found = place.block.find(target, inclusive);
         place.at = found.map_err(|e| {
             let handle = self.table.top().child(top_at).unwrap_or_default();
             self.table.corruption_at(handle, &e)
@@ -343,12 +357,20 @@ impl Cursor {
             return Ok(Step::End);
         };
         let forward = self.goal == Goal::NextBlock;
+        let bound = self.bound.as_deref().filter(|_| forward);
+        let past = |separator: Option<&[u8]>| bound.is_some_and(|bound| separator.is_some_and(|s| s >= bound));
         if let Some(at) = neighbour(place.at, place.block.len(), forward) {
+            if past(place.block.separator(at)) {
+                return Ok(Step::End);
+            }
             place.at = at;
         } else {
             let Some(top_at) = neighbour(place.top_at, self.table.top().len(), forward) else {
                 return Ok(Step::End);
             };
+            if past(self.table.top().separator(top_at)) {
+                return Ok(Step::End);
+            }
             if !self.load_index(top_at, if forward { 0 } else { usize::MAX })? {
                 return Ok(Step::Pending);
             }

@@ -76,6 +76,7 @@ impl BlockCursor {
     }
 
     /// The current value, sharing the block's memory; empty unless `is_valid`.
+    #[inline]
     pub fn value_bytes(&self) -> Bytes {
         if !self.is_valid {
             return Bytes::new();
@@ -206,21 +207,26 @@ impl BlockCursor {
     #[inline]
     fn decode_next(&mut self) -> Result<(), DecodeError> {
         let at = self.next;
-        let entries = self.block.content.get(..self.interval_end).unwrap_or(&[]);
-        let Some(entry) = RawEntry::decode(entries, at) else {
+        let content = &self.block.content[..];
+        let Some(entry) = RawEntry::decode(content, self.interval_end, at) else {
             return Err(self.corrupt("malformed entry"));
         };
         let Some(trailer) = entry.trailer(self.timestamp, self.block.seq_base) else {
             return Err(self.corrupt("unknown kind of cell"));
         };
-        let suffix = entries.get(entry.suffix()).unwrap_or(&[]);
+        let suffix = content.get(entry.suffix()).unwrap_or(&[]);
         let body_len = entry.shared + suffix.len();
-        if entry.shared > self.body_len || body_len + TRAILER_BYTES > CELL_KEY_BYTES_MAX {
+        let key_len = body_len + TRAILER_BYTES;
+        if entry.shared > self.body_len || key_len > CELL_KEY_BYTES_MAX {
             return Err(self.corrupt("key shares more than there is, or exceeds the limit"));
         }
-        self.key.truncate(entry.shared);
-        self.key.extend_from_slice(suffix);
-        self.key.extend_from_slice(&trailer.encode());
+        if self.key.len() != key_len {
+            self.key.resize(key_len, 0);
+        }
+        let (_, rest) = self.key.split_at_mut(entry.shared);
+        let (own, end) = rest.split_at_mut(suffix.len());
+        own.copy_from_slice(suffix);
+        end.copy_from_slice(&trailer.encode());
         self.body_len = body_len;
         self.timestamp = trailer.timestamp.0;
         self.entry_at = at;
@@ -254,6 +260,7 @@ impl BlockCursor {
         Ok(next >= self.block.restarts || self.compare_restart(next, target)? != Ordering::Less)
     }
 
+    #[inline]
     fn compare_restart(&self, n: usize, target: &[u8]) -> Result<Ordering, DecodeError> {
         let (body, trailer) = self.block.restart_key(n)?;
         let Some((head, rest)) = target.split_at_checked(body.len()) else {

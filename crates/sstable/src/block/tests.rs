@@ -74,6 +74,25 @@ proptest! {
     }
 
     #[test]
+    fn short_varints_are_varints(mut numbers in prop::collection::vec((any::<u64>(), 0u32..64), 1..20), rest in prop::collection::vec(any::<u8>(), 0..12)) {
+        let mut bytes = Vec::new();
+        for (number, shift) in &mut numbers {
+            *number >>= *shift;
+            varint::put_u64(&mut bytes, *number);
+        }
+        let mut at = 0;
+        for (number, _) in numbers {
+            prop_assert_eq!(take_varint(&bytes, &mut at), Some(number));
+        }
+        prop_assert_eq!(at, bytes.len());
+        bytes.extend_from_slice(&rest);
+        let mut slow = &bytes[at..];
+        let expected = varint::take_u64(&mut slow);
+        prop_assert_eq!(take_varint(&bytes, &mut at), expected);
+        prop_assert!(expected.is_none() || bytes.len() - at == slow.len());
+    }
+
+    #[test]
     fn noise_never_panics_and_always_ends(
         noise in prop::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..200),
         restarts in prop::collection::vec(0u32..200, 1..4), target in prop::collection::vec(any::<u8>(), 0..4),
