@@ -64,8 +64,8 @@ pub(crate) fn encode(
         messages,
     };
     let (mut rows, mut cells) = (0, 0);
-    for (row, row_cells) in batch.rows() {
-        let chunks = row_chunks(schema, time, row, row_cells)?;
+    for (row, row_cells) in batch.shared_rows() {
+        let chunks = row_chunks(schema, time, &row, row_cells)?;
         cells += chunks.len() as u64;
         rows += u64::from(!chunks.is_empty());
         encoder.row(chunks);
@@ -93,7 +93,7 @@ fn row_chunks(schema: &TableSchema, time: TableTime, row: &Bytes, cells: &[Cell]
             family_name,
             qualifier: (!same_column).then(|| cell.qualifier.clone()),
             timestamp_micros: time.micros(cell.timestamp)?,
-            labels: cell.labels.clone(),
+            labels: cell.labels.to_vec(),
             value: cell.value.clone(),
             ..CellChunk::default()
         });

@@ -70,7 +70,7 @@ pub(crate) fn row(schema: &TableSchema, key: Bytes, cells: Vec<Cell>) -> Result<
         let written = v2::Cell {
             timestamp_micros: time.micros(cell.timestamp)?,
             value: cell.value,
-            labels: cell.labels,
+            labels: cell.labels.into_vec(),
         };
         let Some(family) = row.families.last_mut() else {
             continue;

@@ -107,7 +107,6 @@ impl<'a> Evaluation<'a> {
             Node::Label(label) => {
                 let mut cells = self.own(cells)?;
                 for cell in &mut cells {
-                    cell.labels.reserve_exact(1);
                     cell.labels.push(label.clone());
                 }
                 Ok(Cow::Owned(cells))

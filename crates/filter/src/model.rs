@@ -6,7 +6,7 @@ use crate::testing::{schema, show};
 use bytes::Bytes;
 use std::cmp::Reverse;
 use std::ops::Bound;
-use stele_types::{Cell, FamilyId, Timestamp};
+use stele_types::{Cell, FamilyId, Labels, Timestamp};
 
 /// A filter as a plain function from list to list; sunk cells go to `sunk`. The patterns that [`random_filter`] makes
 /// are few, so they are matched by hand here.
@@ -91,9 +91,13 @@ fn reference(filter: &Filter, row: &[u8], input: &[Cell], sunk: &mut Vec<Cell>) 
             })
             .collect(),
         Filter::ApplyLabel(label) => {
-            let labelled = |cell: &Cell| Cell {
-                labels: vec![label.clone()],
-                ..cell.clone()
+            let labelled = |cell: &Cell| {
+                let mut cell = Cell {
+                    labels: Labels::none(),
+                    ..cell.clone()
+                };
+                cell.labels.push(label.clone());
+                cell
             };
             input.iter().map(labelled).collect()
         }

@@ -275,6 +275,15 @@ impl ColumnCut {
         self.qualifiers(family).is_some_and(|range| range.contains(qualifier))
     }
 
+    /// Whether every column matters.
+    pub fn is_all(&self) -> bool {
+        self.families.is_empty()
+            && self
+                .others
+                .as_ref()
+                .is_some_and(|range| *range == QualifierRange::all())
+    }
+
     /// Whether no column matters.
     pub fn is_none(&self) -> bool {
         self.others.is_none() && self.families.values().all(Option::is_none)

@@ -463,7 +463,7 @@ impl Workload {
             let mut stream = router.read_rows(request).await?;
             let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
             while let Some(batch) = stream.next().await? {
-                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
+                rows.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
             }
             Ok::<_, ServiceError>(rows)
         };

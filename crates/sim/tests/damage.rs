@@ -127,7 +127,7 @@ async fn read(node: &Node, rows: RowSet) -> Result<Vec<(Bytes, Vec<Cell>)>, Serv
     let mut stream = node.router.read_rows(ReadRows::new(table("t"), rows)).await?;
     let mut found: Vec<(Bytes, Vec<Cell>)> = Vec::new();
     while let Some(batch) = stream.next().await? {
-        found.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
+        found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
     }
     Ok(found)
 }

@@ -136,6 +136,12 @@ impl MemtableCursor {
         self.is_valid()
     }
 
+    /// Moves to the entry before; whether there is one.
+    pub fn retreat(&mut self) -> bool {
+        self.at = self.table.list.seek_before(self.table.list.key(self.at));
+        self.is_valid()
+    }
+
     /// Whether the cursor is on an entry.
     pub fn is_valid(&self) -> bool {
         self.at.is_some()

@@ -1,8 +1,8 @@
 //! One ordered view over memtables and sstables.
 //!
-//! A [`Merge`] holds one cursor per source in a heap ordered by key. Keys are unique over all sources, because they end in
-//! a sequence number, except where the same log was replayed over a flushed table; of equal keys all are shown, and
-//! the resolver takes the first.
+//! A [`Merge`] holds one cursor per source in a heap ordered by key: ascending after [`Merge::seek`], descending after
+//! [`Merge::seek_before`]. Keys are unique over all sources, because they end in a sequence number, except where the same
+//! log was replayed over a flushed table; of equal keys all are shown, and the resolver takes the first.
 //!
 //! Moving is synchronous. When a source needs a block that is not in memory the merge reports [`Step::Pending`];
 //! [`Merge::load`] fetches what all waiting sources need, at once, and completes the move.
@@ -21,7 +21,7 @@ pub struct Source {
     /// Keys from this on are not this reference's.
     upper: Option<Bytes>,
     step: Step,
-    /// Which way the interrupted move went.
+    /// Which way the moves go since the last seek.
     backward: bool,
 }
 
@@ -57,6 +57,15 @@ impl Source {
         }
     }
 
+    /// Nothing from this key on is wanted on the way forward: blocks that begin there need not be read.
+    fn set_bound(&mut self, bound: &Bytes) {
+        match &mut self.cursor {
+            Cursor::Sstable(c) => c.set_bound(bound.clone()),
+            // A memtable has no blocks; a run of several files is no short scan.
+            Cursor::Memtable(_) | Cursor::Run(_) => {}
+        }
+    }
+
     fn seek(&mut self, target: &[u8]) -> Result<Step> {
         let target = self.lower.as_deref().map_or(target, |lower| lower.max(target));
         self.backward = false;
@@ -79,12 +88,22 @@ impl Source {
         Ok(self.arrive(step))
     }
 
+    #[inline]
     fn advance(&mut self) -> Result<Step> {
-        self.backward = false;
         let step = match &mut self.cursor {
             Cursor::Memtable(c) => found(c.advance()),
             Cursor::Sstable(c) => c.advance()?,
             Cursor::Run(c) => c.advance()?,
+        };
+        Ok(self.arrive(step))
+    }
+
+    #[inline]
+    fn retreat(&mut self) -> Result<Step> {
+        let step = match &mut self.cursor {
+            Cursor::Memtable(c) => found(c.retreat()),
+            Cursor::Sstable(c) => c.retreat()?,
+            Cursor::Run(c) => c.retreat()?,
         };
         Ok(self.arrive(step))
     }
@@ -99,6 +118,7 @@ impl Source {
     }
 
     /// A move has come to `step`: the bounds may make it an end.
+    #[inline]
     fn arrive(&mut self, step: Step) -> Step {
         let outside = step == Step::Ready
             && if self.backward {
@@ -110,6 +130,7 @@ impl Source {
         self.step
     }
 
+    #[inline]
     fn key(&self) -> &[u8] {
         match &self.cursor {
             Cursor::Memtable(c) => c.key(),
@@ -118,6 +139,7 @@ impl Source {
         }
     }
 
+    #[inline]
     fn value(&self) -> Bytes {
         match &self.cursor {
             Cursor::Memtable(c) => c.value_bytes(),
@@ -127,6 +149,7 @@ impl Source {
     }
 }
 
+#[inline]
 fn found(valid: bool) -> Step {
     if valid { Step::Ready } else { Step::End }
 }
@@ -134,10 +157,12 @@ fn found(valid: bool) -> Step {
 /// The merged view.
 pub struct Merge {
     sources: Vec<Source>,
-    /// Indexes of the sources that are ready, a binary min-heap by key.
+    /// Indexes of the sources that are ready, a binary heap with the first key in the direction of the moves on top.
     heap: Vec<usize>,
     /// A move is complete when no source is pending.
     waiting: bool,
+    /// Which way the moves go since the last seek.
+    backward: bool,
 }
 
 impl Merge {
@@ -147,37 +172,77 @@ impl Merge {
             sources,
             heap: Vec::new(),
             waiting: false,
+            backward: false,
         }
     }
 
-    /// Moves to the first key at or after `target`.
+    /// Nothing from this key on is wanted on the way forward: it may end before it, so that nothing is read in vain.
+    pub fn set_bound(&mut self, bound: &Bytes) {
+        self.sources.iter_mut().for_each(|source| source.set_bound(bound));
+    }
+
+    /// Moves to the first key at or after `target`; the moves go forward from there.
     pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
+        self.backward = false;
         for source in &mut self.sources {
             source.seek(target)?;
         }
         Ok(self.settle())
     }
 
-    /// Moves to the next key. The merge must be on one.
+    /// Moves to the greatest key below `target`; the moves go backward from there.
+    pub fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
+        self.backward = true;
+        for source in &mut self.sources {
+            source.seek_before(target)?;
+        }
+        Ok(self.settle())
+    }
+
+    /// Moves to the next key. The merge must be on one, and its moves go forward.
+    #[inline]
     pub fn advance(&mut self) -> Result<Step> {
+        debug_assert!(!self.backward, "advanced on the way back");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
-        match self.sources[top].advance()? {
-            Step::Ready => self.sift_down(0),
+        let step = self.sources[top].advance()?;
+        Ok(self.moved(step))
+    }
+
+    /// Moves to the key before. The merge must be on one, and its moves go backward.
+    pub fn retreat(&mut self) -> Result<Step> {
+        debug_assert!(self.backward, "retreated on the way forward");
+        let Some(&top) = self.heap.first() else {
+            return Ok(Step::End);
+        };
+        let step = self.sources[top].retreat()?;
+        Ok(self.moved(step))
+    }
+
+    /// The source on top has come to `step`: puts the heap in order.
+    #[inline]
+    fn moved(&mut self, step: Step) -> Step {
+        match step {
+            Step::Ready => {
+                if self.heap.len() > 1 {
+                    self.sift_down(0);
+                }
+                Step::Ready
+            }
             Step::End => {
                 self.heap.swap_remove(0);
                 self.sift_down(0);
+                self.status()
             }
             Step::Pending => {
                 self.waiting = true;
-                return Ok(Step::Pending);
+                Step::Pending
             }
         }
-        Ok(self.status())
     }
 
-    /// Like [`Merge::seek`], for a target ahead of the current key: sources already there stay.
+    /// Like [`Merge::seek`], for a target ahead of the current key on the way forward: sources already there stay.
     pub fn skip_to(&mut self, target: &[u8]) -> Result<Step> {
         for source in &mut self.sources {
             if source.step == Step::Ready && source.key() < target {
@@ -185,34 +250,6 @@ impl Merge {
             }
         }
         Ok(self.settle())
-    }
-
-    /// The greatest key below `target`, to be had from [`Merge::backward_key`]. Leaves the merge unpositioned for
-    /// forward moves: seek before using it so.
-    pub fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
-        for source in &mut self.sources {
-            source.seek_before(target)?;
-        }
-        self.heap.clear();
-        self.waiting = self.sources.iter().any(|s| s.step == Step::Pending);
-        Ok(if self.waiting {
-            Step::Pending
-        } else {
-            self.backward_status()
-        })
-    }
-
-    /// After a completed [`Merge::seek_before`]: the key it found.
-    pub fn backward_key(&self) -> Option<&[u8]> {
-        self.sources
-            .iter()
-            .filter(|s| s.step == Step::Ready)
-            .map(Source::key)
-            .max()
-    }
-
-    fn backward_status(&self) -> Step {
-        found(self.backward_key().is_some())
     }
 
     /// Fetches what the waiting sources need and completes the interrupted move.
@@ -223,14 +260,11 @@ impl Merge {
             .filter(|s| s.step == Step::Pending)
             .map(Source::load);
         futures::future::try_join_all(waiting).await?;
-        if self.sources.first().is_some_and(|s| s.backward) {
-            self.waiting = false;
-            return Ok(self.backward_status());
-        }
         Ok(self.settle())
     }
 
     /// Where the merge is.
+    #[inline]
     pub fn status(&self) -> Step {
         if self.waiting {
             Step::Pending
@@ -240,11 +274,13 @@ impl Merge {
     }
 
     /// The current key; empty when the merge is on none.
+    #[inline]
     pub fn key(&self) -> &[u8] {
         self.heap.first().map_or(&[], |&top| self.sources[top].key())
     }
 
     /// The current value; a slice of a cached block where it comes from one.
+    #[inline]
     pub fn value(&self) -> Bytes {
         self.heap
             .first()
@@ -283,7 +319,9 @@ impl Merge {
         }
     }
 
+    #[inline]
     fn less(&self, a: usize, b: usize) -> bool {
-        self.sources[self.heap[a]].key() < self.sources[self.heap[b]].key()
+        let (a, b) = (self.sources[self.heap[a]].key(), self.sources[self.heap[b]].key());
+        if self.backward { a > b } else { a < b }
     }
 }

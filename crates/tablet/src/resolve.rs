@@ -43,7 +43,7 @@ pub enum Outcome {
 /// A resolved version.
 #[derive(Debug)]
 pub struct Version<'a> {
-    /// Key of its newest entry.
+    /// Key of its newest entry; empty for a sink that does not want keys.
     pub key: &'a [u8],
     /// The parts of that key.
     pub parts: KeyParts,
@@ -53,6 +53,9 @@ pub struct Version<'a> {
 
 /// Takes what the resolver finds.
 pub trait Sink {
+    /// Whether [`Version::key`] matters: a version that is not settled by its first entry costs a copy of its key then.
+    const WANTS_KEYS: bool = true;
+
     /// A family begins; false skips it.
     fn wants_family(&mut self, family: FamilyId) -> bool;
     /// A column begins; its key and parts are those of its first entry. `Skip::Nothing` takes it.
@@ -73,6 +76,8 @@ pub struct Resolver {
     column_markers: Markers,
     /// Family of the current entries; 0 before the first.
     family: FamilyId,
+    /// The family that `aggregate` is of; outlives the row, because the next one mostly begins with the same.
+    known_family: FamilyId,
     aggregate: Option<AggregateKind>,
     wants_family: bool,
     /// The key bytes between the row and the end of the qualifier that name the current column; empty when none.
@@ -81,11 +86,13 @@ pub struct Resolver {
     version: Pending,
 }
 
-/// The version being gathered.
+/// The version being gathered, or one that its first entry has settled.
 #[derive(Default)]
 struct Pending {
     active: bool,
+    timestamp: Timestamp,
     key: Vec<u8>,
+    /// Of the newest entry; absent when the sink has the version already.
     parts: Option<KeyParts>,
     /// Operands so far, folded.
     operands: Option<Bytes>,
@@ -108,6 +115,7 @@ impl Resolver {
             family_markers: Markers::default(),
             column_markers: Markers::default(),
             family: FamilyId(0),
+            known_family: FamilyId(0),
             aggregate: None,
             wants_family: true,
             column: Vec::new(),
@@ -194,41 +202,51 @@ impl Resolver {
         self.family = family;
         self.family_markers.clear();
         self.column.clear();
-        self.aggregate = match self.schema.families.get(&family).map(|f| f.value_type) {
-            Some(ValueType::Aggregate(kind)) => Some(kind),
-            _ => None,
-        };
+        if family != self.known_family {
+            self.known_family = family;
+            self.aggregate = match self.schema.families.get(&family).map(|f| f.value_type) {
+                Some(ValueType::Aggregate(kind)) => Some(kind),
+                _ => None,
+            };
+        }
         self.wants_family = sink.wants_family(family);
         self.skip
     }
 
-    fn push_version(
+    #[inline]
+    fn push_version<S: Sink>(
         &mut self,
         key: &[u8],
         parts: &KeyParts,
         value: impl FnOnce() -> Bytes,
-        sink: &mut impl Sink,
+        sink: &mut S,
     ) -> Skip {
-        let same = self.version.active
-            && self
-                .version
-                .parts
-                .as_ref()
-                .is_some_and(|newest| newest.timestamp == parts.timestamp);
+        let same = self.version.active && self.version.timestamp == parts.timestamp;
+        if same && self.version.complete {
+            return Skip::Nothing;
+        }
         if !same {
             self.skip = self.end_version(sink);
             if self.skip != Skip::Nothing {
                 return self.skip;
             }
-            self.version.begin(key, parts);
-        }
-        if self.version.complete {
-            return Skip::Nothing;
         }
         let rule = self.schema.delete_rule;
         let (timestamp, seq) = (parts.timestamp, parts.seq);
-        let hidden = |markers: &Markers| markers.hide(timestamp, seq, rule);
-        if hidden(&self.row) || hidden(&self.family_markers) || hidden(&self.column_markers) {
+        let hidden = |markers: &mut Markers| markers.hide(timestamp, seq, rule);
+        let hidden = hidden(&mut self.row) || hidden(&mut self.family_markers) || hidden(&mut self.column_markers);
+        if !same && !hidden && parts.kind == CellKind::Put && rule == DeleteRule::BySequence {
+            // Nothing that is older can change it: the version as it stands.
+            self.version.settled(timestamp);
+            let outcome = Outcome::Value(value());
+            let parts = *parts;
+            self.skip = sink.version(Version { key, parts, outcome });
+            return self.skip;
+        }
+        if !same {
+            self.version.begin(if S::WANTS_KEYS { key } else { &[] }, parts);
+        }
+        if hidden {
             // By sequence: everything below in this version is older still, hence hidden too. By timestamp: the whole
             // version is hidden alike.
             self.version.hidden_below();
@@ -246,10 +264,15 @@ impl Resolver {
         self.version.active = false;
     }
 
+    #[inline]
     fn end_version(&mut self, sink: &mut impl Sink) -> Skip {
-        if !std::mem::take(&mut self.version.active) {
+        if !std::mem::take(&mut self.version.active) || self.version.parts.is_none() {
             return Skip::Nothing;
         }
+        self.hand_over(sink)
+    }
+
+    fn hand_over(&mut self, sink: &mut impl Sink) -> Skip {
         let pending = &mut self.version;
         let (Some(parts), Some(outcome)) = (pending.parts.take(), pending.outcome(self.schema.delete_rule)) else {
             return Skip::Nothing;
@@ -271,8 +294,18 @@ fn family_marker_start(parts: &KeyParts) -> Timestamp {
 }
 
 impl Pending {
+    /// The sink gets, or has got, the version from its first entry.
+    #[inline]
+    fn settled(&mut self, timestamp: Timestamp) {
+        self.active = true;
+        self.timestamp = timestamp;
+        self.parts = None;
+        self.complete = true;
+    }
+
     fn begin(&mut self, key: &[u8], parts: &KeyParts) {
         self.active = true;
+        self.timestamp = parts.timestamp;
         self.key.clear();
         self.key.extend_from_slice(key);
         self.parts = Some(*parts);

@@ -100,6 +100,16 @@ impl RunCursor {
         }
     }
 
+    /// To the preceding key.
+    pub fn retreat(&mut self) -> Result<Step> {
+        self.backward = true;
+        let step = match &mut self.cursor {
+            Some(cursor) => cursor.retreat()?,
+            None => Step::End,
+        };
+        self.arrive(step)
+    }
+
     /// Completes a move that said `Pending`.
     pub async fn load(&mut self) -> Result<Step> {
         let mut step = Step::Pending;

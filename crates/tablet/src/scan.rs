@@ -5,19 +5,25 @@
 //! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
 //! next batch pins none at all: its position is [`Parked`] meanwhile, where the tablet takes it when its state changes.
 
+mod backward;
+mod get;
+mod row;
 mod sink;
+
+pub use get::RowRead;
 
 use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Step};
-use crate::resolve::{Resolver, Skip};
+use crate::resolve::Skip;
 use crate::state::{ReadOptions, State};
 use crate::tablet::Tablet;
+use backward::Gathered;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sink::{RawRow, ReadSink};
+use row::RowReader;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use stele_filter::{CompiledFilter, Pushdown};
+use stele_filter::CompiledFilter;
 use stele_types::key::{self, KeyParts};
 use stele_types::{RowBatch, RowRange, RowSet, SeqNo, TableSchema, limits};
 
@@ -51,16 +57,16 @@ const READAHEAD_BYTES: usize = 256 << 10;
 pub struct TabletScanner {
     tablet: Arc<Tablet>,
     spec: ScanSpec,
-    pushdown: Arc<Pushdown>,
-    /// Ranges not finished; the front one is being read. In scan order.
+    /// Ranges not finished; the front one is being read. In scan order. Cut to what is left when a batch ends.
     ranges: VecDeque<RowRange>,
     /// The open position within the front range; rebuilt when the tablet's state changes.
     position: Option<Position>,
     /// Where the position is between batches; made when the first one ends.
     parked: Option<Arc<Parked>>,
-    resolver: Resolver,
-    sink: ReadSink,
+    reader: RowReader,
     schema: Arc<TableSchema>,
+    /// Batches handed out; the first may be all there is, and gets no more room than it needs.
+    batches: u64,
 }
 
 /// The position of a scan whose reader has a batch and has not asked for the next.
@@ -77,42 +83,70 @@ pub(crate) struct Position {
     state: Arc<State>,
     snapshot: SeqNo,
     merge: Merge,
-    /// Encoded bounds of the front range.
+    /// Encoded bounds of the front range as it was when the position was opened.
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
+    /// Rows are read in descending order.
+    backward: bool,
+    at: At,
+    /// Entries of the row being read, on the way backward.
+    gathered: Gathered,
+    /// Entries stepped over since the last that counted.
+    steps: u32,
+}
+
+/// Where a position is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Between rows: the merge is on the next row's first entry, or on its last on the way backward.
+    Boundary,
+    /// Within a row, on the way forward.
+    Row,
+    /// Within a row, on the way backward.
+    Gathering,
+}
+
+/// How far a scan has come without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The batch is complete, or everything has been read.
+    Batch,
+    /// The merge must load first.
+    Blocked,
 }
 
 impl TabletScanner {
     /// A scan over the tablet's part of `spec.rows`.
     pub fn new(tablet: Arc<Tablet>, spec: ScanSpec) -> Self {
         let schema = tablet.schema();
-        let pushdown = Arc::new(spec.filter.as_ref().map(|f| f.pushdown().clone()).unwrap_or_default());
-        let mut ranges: VecDeque<RowRange> = spec.rows.intersect(tablet.range()).ranges().to_vec().into();
-        if pushdown.no_cells {
-            ranges.clear();
-        }
-        if !pushdown.row_prefix.is_empty() {
-            let prefix = RowRange::prefix(&pushdown.row_prefix);
-            ranges = ranges
-                .iter()
-                .map(|r| r.intersect(&prefix))
-                .filter(|r| !r.is_empty())
-                .collect();
+        let mut ranges: VecDeque<RowRange> = spec.rows.intersect(tablet.range()).into_ranges().into();
+        if let Some(filter) = &spec.filter {
+            let pushdown = filter.pushdown();
+            if pushdown.no_cells {
+                ranges.clear();
+            }
+            if !pushdown.row_prefix.is_empty() {
+                let prefix = RowRange::prefix(&pushdown.row_prefix);
+                ranges = ranges
+                    .iter()
+                    .map(|r| r.intersect(&prefix))
+                    .filter(|r| !r.is_empty())
+                    .collect();
+            }
         }
         if spec.reversed {
             ranges.make_contiguous().reverse();
         }
-        let sink = ReadSink::new(schema.clone(), pushdown.clone(), tablet.wall_micros());
+        let reader = RowReader::new(tablet.env().clone(), schema.clone(), spec.filter.clone(), spec.raw);
         TabletScanner {
-            resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
+            reader,
             tablet,
             spec,
-            pushdown,
             ranges,
             position: None,
             parked: None,
-            sink,
             schema,
+            batches: 0,
         }
     }
 
@@ -121,42 +155,83 @@ impl TabletScanner {
         &self.tablet
     }
 
-    /// The next rows, `None` when all have been read.
+    /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
+    /// same batch again.
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         if self.ranges.is_empty() {
             return Ok(None);
         }
         self.position = self.parked.as_ref().and_then(|place| place.take());
+        // What a call that was dropped has left.
+        drop(self.reader.take_batch());
         self.refresh();
-        let batch = self.fill_batch().await;
+        if self.batches > 0 {
+            self.reader.reserve(BATCH_ROWS);
+        }
+        while self.run()? == Progress::Blocked {
+            if let Some(position) = &mut self.position {
+                position.merge.load().await?;
+            }
+        }
+        let batch = self.end_batch();
         self.park();
-        batch.map(Some)
+        Ok(Some(batch))
     }
 
-    async fn fill_batch(&mut self) -> Result<RowBatch> {
-        let mut batch = RowBatch::default();
-        let (mut bytes, mut looked_at) = (0, 0);
-        let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
-        while bytes < BATCH_BYTES && looked_at < BATCH_ROWS && (batch.len() as u64) < rows_max {
-            let Some(row) = self.next_row_key().await? else {
-                if self.ranges.is_empty() {
-                    break;
-                }
-                continue;
+    /// Reads rows until the batch is complete or something must be loaded.
+    fn run(&mut self) -> Result<Progress> {
+        loop {
+            if self.position.is_none() && !self.open()? {
+                return Ok(Progress::Batch);
+            }
+            let Some(position) = &mut self.position else {
+                return Ok(Progress::Batch);
             };
-            looked_at += 1;
-            bytes += self.read_row(&row, &mut batch).await?;
+            if position.merge.status() == Step::Pending {
+                return Ok(Progress::Blocked);
+            }
+            match position.at {
+                At::Boundary => {
+                    let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
+                    let reader = &self.reader;
+                    if reader.batch_bytes >= BATCH_BYTES
+                        || reader.rows_begun >= BATCH_ROWS
+                        || reader.batch_rows() as u64 >= rows_max
+                    {
+                        return Ok(Progress::Batch);
+                    }
+                    if !position.has_row() {
+                        self.finish_range();
+                    } else if self.spec.reversed {
+                        position.begin_row_backward(&mut self.reader, &self.tablet)?;
+                    } else {
+                        position.begin_row(&mut self.reader, &self.tablet)?;
+                    }
+                }
+                At::Row => position.read_row(&mut self.reader, &self.tablet)?,
+                At::Gathering => position.gather_row(&mut self.reader, &self.tablet)?,
+            }
+        }
+    }
+
+    /// Takes the batch, and cuts the ranges to what is left behind it.
+    fn end_batch(&mut self) -> RowBatch {
+        let begun = self.reader.rows_begun > 0;
+        let mut batch = self.reader.take_batch();
+        self.batches += 1;
+        if begun && let Some(row) = key::decode_row(self.reader.row()) {
+            let row = Bytes::copy_from_slice(&row);
             self.pass(&row);
             batch.scanned_through = Some(row);
         }
         if let Some(left) = &mut self.spec.rows_limit {
-            *left -= batch.len() as u64;
+            *left = left.saturating_sub(batch.len() as u64);
             if *left == 0 {
                 self.ranges.clear();
                 self.position = None;
             }
         }
-        Ok(batch)
+        batch
     }
 
     /// Leaves the position where the tablet can take it.
@@ -180,27 +255,28 @@ impl TabletScanner {
     /// the old snapshot left them may have passed a part of what the new one shows of a row.
     fn refresh(&mut self) {
         let (generation, visible) = (self.tablet.generation(), self.tablet.visible());
-        let current = |p: &Position| p.state.generation == generation && p.snapshot == visible;
+        let current = |p: &Position| p.state.generation == generation && p.snapshot == visible && p.at == At::Boundary;
         if !self.position.as_ref().is_some_and(current) {
             self.position = None;
         }
-        self.sink.set_now(self.tablet.wall_micros());
+        self.reader.set_time(visible, self.tablet.wall_micros());
     }
 
-    fn open(&mut self, range: &RowRange) -> Result<Step> {
+    /// Opens a position at the beginning of the front range; false when there is none.
+    fn open(&mut self) -> Result<bool> {
+        let Some(range) = self.ranges.front() else {
+            return Ok(false);
+        };
         // The state first, then the snapshot: everything acknowledged before is in that state.
         let state = self.tablet.state();
         let snapshot = self.tablet.visible();
-        self.resolver.set_snapshot(snapshot);
+        self.reader.set_time(snapshot, self.tablet.wall_micros());
         let lower = key::row_prefix(&range.start);
-        let upper = range.end.as_ref().map(|end| key::row_prefix(end));
         let single = range.as_single().is_some();
-        let families = self.pushdown.families();
-        let wanted = |group| {
-            families
-                .as_ref()
-                .is_none_or(|f| f.iter().any(|f| self.schema.group_of(*f) == group))
-                || self.spec.raw
+        let upper = match &range.end {
+            // No row but the one is between the two, and this is what point reads ask with.
+            Some(_) if single => Some(key::row_prefix_end(&lower)),
+            end => end.as_ref().map(|end| key::row_prefix(end)),
         };
         let options = ReadOptions {
             fill_cache: true,
@@ -208,67 +284,43 @@ impl TabletScanner {
         };
         // An empty start bounds nothing: the first row's prefix is `00 01`, and no key sorts below it.
         let row = single.then_some(&lower[..]);
+        let wanted = wanted_groups(&self.schema, self.spec.filter.as_deref(), self.spec.raw);
         let mut merge = Merge::new(state.sources(wanted, &lower, upper.as_deref(), row, options));
-        let step = if self.spec.reversed {
-            Step::Ready
+        if self.spec.reversed {
+            seek_to_end(&mut merge, upper.as_deref())?;
         } else {
-            merge.seek(&lower)?
-        };
+            if let Some(upper) = &upper {
+                merge.set_bound(&Bytes::copy_from_slice(upper));
+            }
+            merge.seek(&lower)?;
+        }
         self.position = Some(Position {
             state,
             snapshot,
             merge,
             lower,
             upper,
+            backward: self.spec.reversed,
+            at: At::Boundary,
+            gathered: Gathered::default(),
+            steps: 0,
         });
-        Ok(step)
+        Ok(true)
     }
 
-    /// The next row of the front range that has entries, the merge standing on its first one. `None` when the range is
-    /// finished (and taken off).
-    async fn next_row_key(&mut self) -> Result<Option<Bytes>> {
-        let Some(range) = self.ranges.front().cloned() else {
-            return Ok(None);
-        };
-        if self.position.is_none() {
-            self.open(&range)?;
-        }
-        let Some(position) = &mut self.position else {
-            return Ok(None);
-        };
-        if self.spec.reversed && !position.seek_last_row().await? {
-            return Ok(self.finish_range());
-        }
-        while position.merge.status() == Step::Pending {
-            position.merge.load().await?;
-        }
-        let key = position.merge.key();
-        let within = position.upper.as_deref().is_none_or(|upper| key < upper) && key >= &position.lower[..];
-        if key.is_empty() || !within {
-            return Ok(self.finish_range());
-        }
-        let prefix = key::row_prefix_len(key).and_then(|len| key.get(..len));
-        let row = prefix.and_then(key::decode_row).map(|row| Bytes::copy_from_slice(&row));
-        row.map(Some).ok_or_else(|| TabletError::Corruption {
-            path: Arc::from(format!("tablet {}", self.tablet.id())),
-            detail: "a stored key is not a cell key".to_owned(),
-        })
-    }
-
-    fn finish_range(&mut self) -> Option<Bytes> {
+    fn finish_range(&mut self) {
         self.ranges.pop_front();
         self.position = None;
-        None
     }
 
-    /// Notes that a row has been read, for positions opened later.
+    /// Notes that rows have been read up to this one, for positions opened later.
     fn pass(&mut self, row: &Bytes) {
-        let Some(range) = self.ranges.front_mut() else { return };
+        // The row is in no range when the one that it was in is finished.
+        let Some(range) = self.ranges.front_mut().filter(|range| range.contains(row)) else {
+            return;
+        };
         if self.spec.reversed {
             range.end = Some(row.clone());
-            if let Some(position) = &mut self.position {
-                position.upper = Some(key::row_prefix(row));
-            }
         } else {
             range.start = stele_types::range::successor(row);
         }
@@ -276,131 +328,111 @@ impl TabletScanner {
             self.finish_range();
         }
     }
+}
 
-    /// Reads the row the merge stands on and leaves the merge behind it; bytes of the cells it gave.
-    async fn read_row(&mut self, row: &Bytes, batch: &mut RowBatch) -> Result<usize> {
-        let env = self.tablet.env().clone();
-        let mut chance = move || (env.random_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        let Some(position) = &mut self.position else {
-            return Ok(0);
-        };
-        let prefix = key::row_prefix(row);
-        let admitted = self.spec.filter.as_ref().is_none_or(|f| f.admits_row(row, &mut chance));
-        if !admitted {
-            position.leave_row(&prefix)?;
-            return Ok(0);
-        }
-        let cells = if self.spec.raw {
-            let mut raw = RawRow::new(self.pushdown.clone());
-            position.read_raw(&prefix, &mut raw).await?;
-            raw.into_cells()
-        } else {
-            self.sink.begin_row();
-            position
-                .read_resolved(&prefix, &mut self.resolver, &mut self.sink)
-                .await?;
-            self.sink.take_cells()
-        };
-        if cells.is_empty() {
-            return Ok(0);
-        }
-        batch.seen.rows += 1;
-        batch.seen.cells += cells.len() as u64;
-        let cells = match &self.spec.filter {
-            Some(filter) => filter.evaluate(row, cells, &mut chance)?,
-            None => cells,
-        };
-        let bytes = row.len() + cells.iter().map(stele_types::Cell::weight).sum::<usize>();
-        batch.push_row(row.clone(), cells);
-        Ok(bytes)
+/// The groups that a read must look into.
+fn wanted_groups<'a>(
+    schema: &'a TableSchema,
+    filter: Option<&CompiledFilter>,
+    raw: bool,
+) -> impl Fn(stele_types::GroupId) -> bool + use<'a> {
+    let families = filter.filter(|_| !raw).and_then(|f| f.pushdown().families());
+    move |group| {
+        let holds = |families: &std::collections::BTreeSet<_>| families.iter().any(|f| schema.group_of(*f) == group);
+        families.as_ref().is_none_or(holds)
+    }
+}
+
+/// To the last key below `upper`, or to the last of all.
+fn seek_to_end(merge: &mut Merge, upper: Option<&[u8]>) -> Result<Step> {
+    match upper {
+        Some(upper) => merge.seek_before(upper),
+        // Every encoded row has a byte below FF at its end, so no key sorts above a run of FFs longer than any row.
+        None => merge.seek_before(&[0xff; 2 * limits::ROW_KEY_BYTES_MAX + 2]),
     }
 }
 
 impl Position {
-    /// For reversed scans: stands on the first entry of the last row below `upper`; whether there is one.
-    async fn seek_last_row(&mut self) -> Result<bool> {
-        let top = [0xff];
-        // Every encoded row has a byte below FF at its end, so no key sorts above a run of FFs longer than any row.
-        let everything;
-        let upper: &[u8] = match &self.upper {
-            Some(upper) => upper,
-            None => {
-                everything = top.repeat(limits::CELL_KEY_BYTES_MAX);
-                &everything
-            }
+    /// Whether the merge is on a row of the range.
+    #[inline]
+    fn has_row(&self) -> bool {
+        let key = self.merge.key();
+        if self.backward {
+            !key.is_empty() && key >= &self.lower[..]
+        } else {
+            !key.is_empty() && self.upper.as_deref().is_none_or(|upper| key < upper)
+        }
+    }
+
+    /// Begins the row the merge is on, or leaves it behind when the filter wants nothing of it.
+    #[inline]
+    fn begin_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
+        if reader.begin(self.merge.key()).ok_or_else(|| malformed(tablet))? {
+            self.at = At::Row;
+            self.steps = 0;
+            return self.read_row(reader, tablet);
+        }
+        self.merge.skip_to(&key::row_prefix_end(reader.row()))?;
+        Ok(())
+    }
+
+    /// Reads on in the row; at its end the position is at a boundary.
+    #[inline]
+    fn read_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
+        if read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? == Step::Pending {
+            return Ok(());
+        }
+        reader.finish()?;
+        self.at = At::Boundary;
+        if self.backward {
+            self.merge.seek_before(reader.row())?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives the reader the entries of its row, from the one the merge is on. `Pending` when the merge must load first, and
+/// otherwise the row is at its end. `None` when a key is no cell key.
+#[inline]
+fn read_forward(merge: &mut Merge, reader: &mut RowReader, steps: &mut u32) -> Option<Result<Step>> {
+    let mut step = merge.status();
+    loop {
+        if step != Step::Ready {
+            return Some(Ok(step));
+        }
+        let key = merge.key();
+        if !reader.holds(key) {
+            return Some(Ok(Step::End));
+        }
+        let (skip, parts) = reader.take(key, || merge.value())?;
+        if let Err(error) = reader.check_size() {
+            return Some(Err(error));
+        }
+        *steps = if skip == Skip::Nothing { 0 } else { *steps + 1 };
+        let target = if *steps > STEPS_BEFORE_SEEK {
+            skip_target(key, &parts, skip)
+        } else {
+            None
         };
-        let mut step = self.merge.seek_before(upper)?;
-        while step == Step::Pending {
-            step = self.merge.load().await?;
-        }
-        let Some(key) = self.merge.backward_key().filter(|key| *key >= &self.lower[..]) else {
-            return Ok(false);
+        let moved = match target {
+            Some(target) => {
+                *steps = 0;
+                merge.skip_to(&target)
+            }
+            None => merge.advance(),
         };
-        let row = key[..key::row_prefix_len(key).unwrap_or(key.len())].to_vec();
-        let mut step = self.merge.seek(&row)?;
-        while step == Step::Pending {
-            step = self.merge.load().await?;
-        }
-        Ok(true)
+        step = match moved {
+            Ok(step) => step,
+            Err(error) => return Some(Err(error)),
+        };
     }
+}
 
-    fn leave_row(&mut self, prefix: &[u8]) -> Result<Step> {
-        self.merge.skip_to(&key::row_prefix_end(prefix))
-    }
-
-    async fn read_resolved(&mut self, prefix: &[u8], resolver: &mut Resolver, sink: &mut ReadSink) -> Result<()> {
-        resolver.begin_row();
-        let mut steps = 0;
-        let mut step = self.merge.status();
-        loop {
-            if step == Step::Pending {
-                step = self.merge.load().await?;
-                continue;
-            }
-            let key = self.merge.key();
-            if step == Step::End || !key.starts_with(prefix) {
-                break;
-            }
-            let Some(parts) = KeyParts::parse_after_row(key, prefix.len()) else {
-                break;
-            };
-            let skip = resolver.push(key, &parts, || self.merge.value(), sink);
-            sink.check_size(prefix)?;
-            steps = if skip == Skip::Nothing { 0 } else { steps + 1 };
-            let target = if steps > STEPS_BEFORE_SEEK {
-                skip_target(key, &parts, skip)
-            } else {
-                None
-            };
-            step = match target {
-                Some(target) => {
-                    steps = 0;
-                    self.merge.skip_to(&target)?
-                }
-                None => self.merge.advance()?,
-            };
-        }
-        resolver.end_row(sink);
-        sink.check_size(prefix)
-    }
-
-    async fn read_raw(&mut self, prefix: &[u8], raw: &mut RawRow) -> Result<()> {
-        let mut step = self.merge.status();
-        loop {
-            if step == Step::Pending {
-                step = self.merge.load().await?;
-                continue;
-            }
-            let key = self.merge.key();
-            if step == Step::End || !key.starts_with(prefix) {
-                return Ok(());
-            }
-            if let Some(parts) = KeyParts::parse_after_row(key, prefix.len()) {
-                raw.push(key, &parts, self.merge.value());
-                raw.check_size(prefix)?;
-            }
-            step = self.merge.advance()?;
-        }
+#[cold]
+fn malformed(tablet: &Tablet) -> TabletError {
+    TabletError::Corruption {
+        path: Arc::from(format!("tablet {}", tablet.id())),
+        detail: "a stored key is not a cell key".to_owned(),
     }
 }
 

@@ -106,7 +106,8 @@ impl State {
     }
 
     /// All sources of the groups for which `wanted` holds that may have keys in `[lower, upper)` and, when `row` is
-    /// given, that row.
+    /// given, that row. Who reads as of a sequence number that was visible before this call misses nothing of it: what is
+    /// applied later, perhaps to a memtable that was empty and is left out, is newer.
     pub fn sources(
         &self,
         wanted: impl Fn(GroupId) -> bool,
@@ -117,8 +118,9 @@ impl State {
     ) -> Vec<Source> {
         let mut sources = Vec::new();
         for group in self.groups.iter().filter(|g| wanted(g.id)) {
-            // Also when it is empty: a write that comes later to several groups must not be seen in some only.
-            sources.push(Source::memtable(group.active.clone()));
+            if !group.active.is_empty() {
+                sources.push(Source::memtable(group.active.clone()));
+            }
             let frozen = self
                 .frozen
                 .iter()

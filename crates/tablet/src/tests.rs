@@ -3,6 +3,7 @@
 
 mod damage;
 mod golden;
+mod reads;
 
 use crate::manifest::Manifest;
 use crate::scan::{ScanSpec, TabletScanner};
@@ -129,7 +130,7 @@ async fn a_scan_with_a_limit_looks_at_no_more_rows_than_it_gives() {
         };
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
         let batch = scanner.next_batch().await.unwrap().unwrap();
-        let rows: Vec<_> = batch.rows().map(|(row, _)| row.clone()).collect();
+        let rows: Vec<_> = batch.shared_rows().map(|(row, _)| row).collect();
         assert_eq!((rows, batch.seen.rows), (expected.map(Bytes::from).to_vec(), 3));
         assert!(scanner.next_batch().await.unwrap().is_none());
     }

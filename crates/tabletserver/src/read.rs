@@ -94,9 +94,7 @@ pub(crate) async fn read_row(
     );
     let mut cells = Vec::new();
     while let Some(batch) = scanner.next_batch().await.map_err(from_tablet)? {
-        batch
-            .rows()
-            .for_each(|(_, row_cells)| cells.extend_from_slice(row_cells));
+        cells.append(&mut batch.into_cells());
     }
     Ok(cells)
 }

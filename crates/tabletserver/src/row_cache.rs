@@ -454,24 +454,18 @@ fn validity(reading: &Reading, batch: &RowBatch, schema: &TableSchema, now_micro
 
 /// The same result in one piece of memory of its own.
 fn own_memory(batch: &RowBatch) -> RowBatch {
-    let parts = |row: &Bytes, cells: &[Cell]| {
-        row.len() + cells.iter().map(|c| c.qualifier.len() + c.value.len()).sum::<usize>()
-    };
+    let parts = |cells: &[Cell]| cells.iter().map(|c| c.qualifier.len() + c.value.len()).sum::<usize>();
     let through = batch.scanned_through.as_ref().map_or(0, Bytes::len);
-    let mut memory = BytesMut::with_capacity(through + batch.rows().map(|(r, c)| parts(r, c)).sum::<usize>());
-    batch.rows().for_each(|(row, cells)| {
-        memory.extend_from_slice(row);
-        for cell in cells {
-            memory.extend_from_slice(&cell.qualifier);
-            memory.extend_from_slice(&cell.value);
-        }
-    });
+    let mut memory = BytesMut::with_capacity(through + batch.rows().map(|(_, cells)| parts(cells)).sum::<usize>());
+    for cell in batch.rows().flat_map(|(_, cells)| cells) {
+        memory.extend_from_slice(&cell.qualifier);
+        memory.extend_from_slice(&cell.value);
+    }
     memory.extend_from_slice(batch.scanned_through.as_deref().unwrap_or_default());
     let mut memory = memory.freeze();
     let mut next = |like: &Bytes| memory.split_to(like.len());
     let mut own = RowBatch::default();
     for (row, cells) in batch.rows() {
-        let row = next(row);
         let cells = cells.iter().map(|cell| Cell {
             qualifier: next(&cell.qualifier),
             value: next(&cell.value),
@@ -479,6 +473,7 @@ fn own_memory(batch: &RowBatch) -> RowBatch {
         });
         own.push_row(row, cells.collect::<Vec<_>>());
     }
+    own.seal();
     own.scanned_through = batch.scanned_through.as_ref().map(&mut next);
     own.seen = batch.seen;
     own

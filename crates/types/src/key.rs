@@ -55,6 +55,7 @@ pub enum CellKind {
 
 impl CellKind {
     /// Decodes a stored kind.
+    #[inline]
     pub fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => CellKind::Put,
@@ -74,6 +75,7 @@ impl CellKind {
         !matches!(self, CellKind::Put | CellKind::Merge)
     }
 
+    #[inline]
     fn level(self) -> Level {
         match self {
             CellKind::DeleteRow => Level::Row,
@@ -245,46 +247,8 @@ impl KeyParts {
 
     /// Splits an encoded key whose row prefix is known to end at `row_end`.
     pub fn parse_after_row(key: &[u8], row_end: usize) -> Option<KeyParts> {
-        let body_end = key.len().checked_sub(TRAILER_BYTES)?;
-        let trailer = key.get(body_end..)?;
-        let timestamp = timestamp_from_descending(trailer.get(..8)?.try_into().ok()?);
-        let seq = SeqNo(!u64::from_be_bytes(trailer.get(8..16)?.try_into().ok()?));
-        let kind = CellKind::from_byte(*trailer.get(16)?)?;
-        let body = key.get(row_end..body_end)?;
-        let (&family_bytes, rest) = body.split_first()?;
-        let (family, rest) = take_family(family_bytes, rest)?;
-        let mut parts = KeyParts {
-            row_end,
-            family,
-            qualifier_start: body_end,
-            qualifier_end: body_end,
-            timestamp,
-            seq,
-            kind,
-        };
-        let level = if family.0 == 0 {
-            if !rest.is_empty() {
-                return None;
-            }
-            Level::Row
-        } else {
-            let (&level, rest) = rest.split_first()?;
-            match level {
-                LEVEL_MARKER if rest.is_empty() => Level::Family,
-                LEVEL_INNER => {
-                    let len = escaped_len(rest)?;
-                    parts.qualifier_start = body_end - rest.len();
-                    parts.qualifier_end = parts.qualifier_start + len;
-                    match rest.get(len..)? {
-                        [LEVEL_MARKER] => Level::Column,
-                        [LEVEL_INNER] => Level::Cell,
-                        _ => return None,
-                    }
-                }
-                _ => return None,
-            }
-        };
-        (level == kind.level()).then_some(parts)
+        let (head, trailer) = key.split_last_chunk()?;
+        Body::parse(head.get(row_end..)?)?.with(row_end, trailer)
     }
 
     /// The qualifier of `key`, unescaped; empty above column level.
@@ -298,6 +262,98 @@ impl KeyParts {
     /// The row of `key`, unescaped.
     pub fn row<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
         unescape(&key[..self.row_end - 2])
+    }
+}
+
+/// Splits one key after the other. Neighbouring keys mostly have the same column, in the same row or the next: its bytes
+/// are compared then, and not parsed again.
+#[derive(Debug, Default)]
+pub struct KeySplitter {
+    /// What stood between row and trailer of the last key, and what it says; empty before the first.
+    bytes: Vec<u8>,
+    body: Body,
+}
+
+impl KeySplitter {
+    /// Splits a key whose row prefix is known to end at `row_end`, as [`KeyParts::parse_after_row`] does.
+    #[inline]
+    pub fn split(&mut self, key: &[u8], row_end: usize) -> Option<KeyParts> {
+        let (head, trailer) = key.split_last_chunk()?;
+        let bytes = head.get(row_end..)?;
+        if bytes != self.bytes || bytes.is_empty() {
+            self.body = Body::parse(bytes)?;
+            self.bytes.clear();
+            self.bytes.extend_from_slice(bytes);
+        }
+        self.body.with(row_end, trailer)
+    }
+}
+
+/// What stands between row and trailer, its positions counted from the row's end.
+#[derive(Clone, Copy, Debug)]
+struct Body {
+    family: FamilyId,
+    qualifier_start: usize,
+    qualifier_end: usize,
+    level: Level,
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Body {
+            family: FamilyId(0),
+            qualifier_start: 0,
+            qualifier_end: 0,
+            level: Level::Row,
+        }
+    }
+}
+
+impl Body {
+    fn parse(bytes: &[u8]) -> Option<Body> {
+        let (&family_bytes, rest) = bytes.split_first()?;
+        let (family, rest) = take_family(family_bytes, rest)?;
+        let mut body = Body {
+            family,
+            qualifier_start: bytes.len(),
+            qualifier_end: bytes.len(),
+            level: Level::Row,
+        };
+        if family.0 == 0 {
+            return rest.is_empty().then_some(body);
+        }
+        let (&level, rest) = rest.split_first()?;
+        body.level = match level {
+            LEVEL_MARKER if rest.is_empty() => Level::Family,
+            LEVEL_INNER => {
+                let len = escaped_len(rest)?;
+                body.qualifier_start = bytes.len() - rest.len();
+                body.qualifier_end = body.qualifier_start + len;
+                match rest.get(len..)? {
+                    [LEVEL_MARKER] => Level::Column,
+                    [LEVEL_INNER] => Level::Cell,
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        Some(body)
+    }
+
+    #[inline]
+    fn with(&self, row_end: usize, trailer: &[u8; TRAILER_BYTES]) -> Option<KeyParts> {
+        let (timestamp, rest) = trailer.split_first_chunk()?;
+        let (seq, kind) = rest.split_first_chunk()?;
+        let kind = CellKind::from_byte(*kind.first()?)?;
+        (self.level == kind.level()).then_some(KeyParts {
+            row_end,
+            family: self.family,
+            qualifier_start: row_end + self.qualifier_start,
+            qualifier_end: row_end + self.qualifier_end,
+            timestamp: timestamp_from_descending(*timestamp),
+            seq: SeqNo(!u64::from_be_bytes(*seq)),
+            kind,
+        })
     }
 }
 
@@ -385,10 +441,11 @@ fn push_escaped(out: &mut Vec<u8>, mut bytes: &[u8]) {
 }
 
 /// Length of the escaped string at the front of `input`, with its terminator.
+#[inline]
 fn escaped_len(input: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
-        at += input.get(at..)?.iter().position(|&b| b == ESCAPE)?;
+        at += first_zero(input.get(at..)?)?;
         match *input.get(at + 1)? {
             TERMINATOR => return Some(at + 2),
             ESCAPED_ZERO => at += 2,
@@ -397,9 +454,26 @@ fn escaped_len(input: &[u8]) -> Option<usize> {
     }
 }
 
+/// Where the first zero byte is; eight bytes at a time. A borrow makes only bytes above a zero one look like zero, so the
+/// lowest is the first (Warren, "Hacker's Delight", 6-1).
+#[inline]
+fn first_zero(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (n, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
+        if zeros != 0 {
+            return Some(8 * n + zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = rest.iter().position(|&b| b == 0)?;
+    Some(8 * words.len() + at)
+}
+
 /// `escaped` without its terminator.
 fn unescape(escaped: &[u8]) -> Cow<'_, [u8]> {
-    if !escaped.contains(&ESCAPE) {
+    if first_zero(escaped).is_none() {
         return Cow::Borrowed(escaped);
     }
     let mut out = Vec::with_capacity(escaped.len());

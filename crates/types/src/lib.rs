@@ -21,6 +21,6 @@ pub use ids::{Epoch, FamilyId, FileId, GroupId, SeqNo, TableId, TableName, Table
 pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
-pub use row::{Cell, RowBatch};
+pub use row::{Cell, Labels, ReadCounts, RowBatch};
 pub use schema::{Compression, DeleteRule, Durability, Family, LocalityGroup, TableSchema, TimeUnit, ValueType};
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

@@ -141,6 +141,11 @@ impl RowSet {
         &self.ranges
     }
 
+    /// Takes the ranges out, ascending.
+    pub fn into_ranges(self) -> Vec<RowRange> {
+        self.ranges
+    }
+
     /// Whether no row is in the set.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()

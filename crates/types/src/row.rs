@@ -3,53 +3,140 @@
 use crate::ids::{FamilyId, Timestamp};
 use crate::key::CellKind;
 use bytes::Bytes;
-use std::ops::Range;
+use std::ops::Deref;
 
 /// One cell of a row, without its row key. Values are slices of cached blocks where they can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Which family; names are in the schema.
     pub family: FamilyId,
+    /// `Put` but in raw reads, which show markers too. A resolved aggregate is a `Put`.
+    pub kind: CellKind,
     /// The column within the family.
     pub qualifier: Bytes,
     /// The version, in the table's unit.
     pub timestamp: Timestamp,
-    /// `Put` but in raw reads, which show markers too. A resolved aggregate is a `Put`.
-    pub kind: CellKind,
     /// The content.
     pub value: Bytes,
-    /// Labels that filters applied, in order; almost always empty.
-    pub labels: Vec<String>,
+    /// Labels that filters applied, in order.
+    pub labels: Labels,
+}
+
+/// A scan makes, moves and drops one for every cell: 88 bytes are what two slices and the numbers take.
+const _: () = assert!(size_of::<Cell>() <= 88);
+
+/// Labels of one cell; almost always empty, and then without memory of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(
+    #[expect(clippy::box_collection, reason = "one word in every cell instead of three")] Option<Box<Vec<String>>>,
+);
+
+impl Labels {
+    /// No labels.
+    pub const fn none() -> Self {
+        Labels(None)
+    }
+
+    /// Adds one at the end.
+    pub fn push(&mut self, label: String) {
+        self.0.get_or_insert_default().push(label);
+    }
+
+    /// Takes them out.
+    pub fn into_vec(self) -> Vec<String> {
+        self.0.map(|labels| *labels).unwrap_or_default()
+    }
+}
+
+impl Deref for Labels {
+    type Target = [String];
+
+    fn deref(&self) -> &[String] {
+        self.0.as_ref().map_or(&[], |labels| labels)
+    }
 }
 
 impl Cell {
     /// A plain cell.
+    #[inline]
     pub fn put(family: FamilyId, qualifier: Bytes, timestamp: Timestamp, value: Bytes) -> Self {
         Cell {
             family,
+            kind: CellKind::Put,
             qualifier,
             timestamp,
-            kind: CellKind::Put,
             value,
-            labels: Vec::new(),
+            labels: Labels::none(),
         }
     }
 
     /// Bytes this cell holds on to, for budgets.
+    #[inline]
     pub fn weight(&self) -> usize {
         size_of::<Cell>() + self.qualifier.len() + self.value.len()
     }
 }
 
-/// Whole rows in scan order, their cells laid flat: one vector for all cells instead of one per row.
+/// Whole rows in scan order: all cells in one vector, all row keys in one buffer.
+///
+/// Invariant: the ends in `rows` grow, and lie within `keys` and `cells`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowBatch {
-    rows: Vec<(Bytes, Range<usize>)>,
+    keys: Keys,
+    rows: Vec<RowEnd>,
     cells: Vec<Cell>,
     /// The last row that was looked at, also when it gave nothing: where a resumed scan goes on.
     pub scanned_through: Option<Bytes>,
     /// Rows and cells seen before filtering.
     pub seen: ReadCounts,
+}
+
+/// Where a row's key and cells end; they begin where those of the row before end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RowEnd {
+    key: usize,
+    cells: usize,
+}
+
+/// The row keys, one after the other.
+#[derive(Clone, Debug)]
+enum Keys {
+    Growing(Vec<u8>),
+    /// Can be shared slice by slice.
+    Sealed(Bytes),
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Keys::Growing(Vec::new())
+    }
+}
+
+impl PartialEq for Keys {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Keys {}
+
+impl Keys {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Keys::Growing(bytes) => bytes,
+            Keys::Sealed(bytes) => bytes,
+        }
+    }
+
+    fn growing(&mut self) -> &mut Vec<u8> {
+        if let Keys::Sealed(bytes) = self {
+            *self = Keys::Growing(std::mem::take(bytes).into());
+        }
+        match self {
+            Keys::Growing(bytes) => bytes,
+            Keys::Sealed(_) => unreachable!("converted above"),
+        }
+    }
 }
 
 /// What a read looked at.
@@ -62,16 +149,63 @@ pub struct ReadCounts {
 }
 
 impl RowBatch {
+    /// An empty batch with room for some rows of one cell and their keys.
+    pub fn with_capacity(rows: usize, key_bytes: usize) -> Self {
+        RowBatch {
+            keys: Keys::Growing(Vec::with_capacity(key_bytes)),
+            rows: Vec::with_capacity(rows),
+            cells: Vec::with_capacity(rows),
+            ..RowBatch::default()
+        }
+    }
+
     /// Adds a row. A row without cells is not a row and is ignored.
-    pub fn push_row(&mut self, row: Bytes, cells: impl IntoIterator<Item = Cell>) {
-        let start = self.cells.len();
+    pub fn push_row(&mut self, row: impl AsRef<[u8]>, cells: impl IntoIterator<Item = Cell>) {
         self.cells.extend(cells);
-        if self.cells.len() > start {
-            self.rows.push((row, start..self.cells.len()));
+        self.end_row(row.as_ref());
+    }
+
+    /// Adds a cell of the row that [`RowBatch::end_row`] will name.
+    #[inline]
+    pub fn push_cell(&mut self, cell: Cell) {
+        self.cells.push(cell);
+    }
+
+    /// The cells added since the last row ended.
+    #[inline]
+    pub fn open_cells(&self) -> &[Cell] {
+        self.cells.get(self.cells_ended()..).unwrap_or(&[])
+    }
+
+    /// Takes back the cells added since the last row ended.
+    pub fn take_open_cells(&mut self) -> Vec<Cell> {
+        let ended = self.cells_ended();
+        self.cells.drain(ended..).collect()
+    }
+
+    /// Ends a row of the cells added since the last one ended; without any it is not a row and is ignored.
+    #[inline]
+    pub fn end_row(&mut self, row: &[u8]) {
+        if self.cells.len() == self.cells_ended() {
+            return;
+        }
+        let keys = self.keys.growing();
+        keys.extend_from_slice(row);
+        self.rows.push(RowEnd {
+            key: keys.len(),
+            cells: self.cells.len(),
+        });
+    }
+
+    /// Makes the row keys shareable: [`RowBatch::shared_rows`] copies nothing from then on.
+    pub fn seal(&mut self) {
+        if let Keys::Growing(bytes) = &mut self.keys {
+            self.keys = Keys::Sealed(std::mem::take(bytes).into());
         }
     }
 
     /// Number of rows.
+    #[inline]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -82,15 +216,119 @@ impl RowBatch {
     }
 
     /// The rows with their cells.
-    pub fn rows(&self) -> impl Iterator<Item = (&Bytes, &[Cell])> {
-        self.rows.iter().map(|(row, range)| (row, &self.cells[range.clone()]))
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (&[u8], &[Cell])> {
+        (0..self.rows.len()).map(|n| {
+            let (start, end) = self.bounds(n);
+            (
+                &self.keys.bytes()[start.key..end.key],
+                &self.cells[start.cells..end.cells],
+            )
+        })
+    }
+
+    /// The rows with their cells, the keys as slices of one buffer of a sealed batch.
+    pub fn shared_rows(&self) -> impl ExactSizeIterator<Item = (Bytes, &[Cell])> {
+        (0..self.rows.len()).map(|n| {
+            let (start, end) = self.bounds(n);
+            let key = match &self.keys {
+                Keys::Growing(bytes) => Bytes::copy_from_slice(&bytes[start.key..end.key]),
+                Keys::Sealed(bytes) => bytes.slice(start.key..end.key),
+            };
+            (key, &self.cells[start.cells..end.cells])
+        })
+    }
+
+    /// All cells of all rows.
+    pub fn into_cells(self) -> Vec<Cell> {
+        self.cells
     }
 
     /// Drops all rows past the first `n`.
     pub fn truncate(&mut self, n: usize) {
-        if let Some((_, range)) = self.rows.get(n) {
-            self.cells.truncate(range.start);
+        if n < self.rows.len() {
             self.rows.truncate(n);
+            let ended = self.cells_ended();
+            self.cells.truncate(ended);
+            let keys = self.rows.last().map_or(0, |end| end.key);
+            match &mut self.keys {
+                Keys::Growing(bytes) => bytes.truncate(keys),
+                Keys::Sealed(bytes) => bytes.truncate(keys),
+            }
         }
+    }
+
+    #[inline]
+    fn cells_ended(&self) -> usize {
+        self.rows.last().map_or(0, |end| end.cells)
+    }
+
+    /// Where the n-th row, which there is, begins and ends.
+    fn bounds(&self, n: usize) -> (RowEnd, RowEnd) {
+        let start = n
+            .checked_sub(1)
+            .map_or(RowEnd { key: 0, cells: 0 }, |before| self.rows[before]);
+        (start, self.rows[n])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(value: &'static str) -> Cell {
+        Cell::put(
+            FamilyId(1),
+            Bytes::from_static(b"q"),
+            Timestamp(1),
+            Bytes::from_static(value.as_bytes()),
+        )
+    }
+
+    fn shown(batch: &RowBatch) -> Vec<String> {
+        let show = |row: &[u8], cells: &[Cell]| {
+            let values: Vec<_> = cells.iter().map(|c| c.value.escape_ascii().to_string()).collect();
+            format!("{}={}", row.escape_ascii(), values.join(","))
+        };
+        let rows: Vec<String> = batch.rows().map(|(row, cells)| show(row, cells)).collect();
+        let shared: Vec<String> = batch.shared_rows().map(|(row, cells)| show(&row, cells)).collect();
+        assert_eq!(rows, shared);
+        rows
+    }
+
+    #[test]
+    fn rows_keep_their_keys_and_cells() {
+        let mut batch = RowBatch::with_capacity(1, 1);
+        batch.push_row(b"a", [cell("1"), cell("2")]);
+        batch.push_row(b"none", []);
+        batch.push_row(b"", [cell("3")]);
+        batch.seal();
+        assert_eq!(shown(&batch), ["a=1,2", "=3"]);
+        batch.push_cell(cell("4"));
+        assert_eq!(batch.open_cells(), [cell("4")]);
+        assert_eq!(batch.take_open_cells(), [cell("4")]);
+        batch.end_row(b"gone");
+        batch.push_row(b"ccc", [cell("5")]);
+        assert_eq!(shown(&batch), ["a=1,2", "=3", "ccc=5"]);
+        for (n, left) in [(9, 3), (2, 2), (1, 1), (0, 0)] {
+            batch.truncate(n);
+            assert_eq!(shown(&batch).len(), left);
+        }
+        batch.push_row(b"d", [cell("6")]);
+        assert_eq!(shown(&batch), ["d=6"]);
+    }
+
+    #[test]
+    fn labels_are_a_list() {
+        let mut labels = Labels::none();
+        assert!(labels.is_empty());
+        labels.push("a".to_owned());
+        labels.push("b".to_owned());
+        assert_eq!(
+            (&labels[..], labels.clone().into_vec()),
+            (
+                &["a".to_owned(), "b".to_owned()][..],
+                vec!["a".to_owned(), "b".to_owned()]
+            )
+        );
     }
 }

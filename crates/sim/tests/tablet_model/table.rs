@@ -370,7 +370,7 @@ impl Table {
             };
             let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
             while let Some(batch) = scanner.next_batch().await.map_err(text)? {
-                rows.extend(batch.rows().map(|(row, cells)| (row.clone(), cells.to_vec())));
+                rows.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
             }
         }
         let ordered = |a: &Bytes, b: &Bytes| if reversed { a > b } else { a < b };
@@ -383,6 +383,7 @@ impl Table {
     async fn check_scan(&self, range: &RowRange, reversed: bool) -> Outcome<()> {
         let now = self.env.wall_micros();
         let mut rows: BTreeMap<Bytes, Vec<Cell>> = self.scan(range, reversed, false, None).await?.into_iter().collect();
+        self.check_gets(range, None, &rows)?;
         for row in self.model.rows().into_iter().filter(|row| range.contains(row)) {
             let cells = rows.remove(&row).unwrap_or_default();
             self.model.check_row(&row, &cells, now)?;
@@ -406,6 +407,33 @@ impl Table {
         let found = self.scan(range, reversed, false, Some(filter)).await?;
         if found != expected {
             return Err(format!("filtered scan gave {found:?}\nexpected {expected:?}"));
+        }
+        self.check_gets(range, Some(filter), &found.into_iter().collect())
+    }
+
+    /// Reading a row at once, where that is possible, gives what a scan has given.
+    fn check_gets(
+        &self,
+        range: &RowRange,
+        filter: Option<&Filter>,
+        scanned: &BTreeMap<Bytes, Vec<Cell>>,
+    ) -> Outcome<()> {
+        let filter = match filter {
+            Some(filter) => Some(Arc::new(filter.compile(self.model.schema()).map_err(text)?)),
+            None => None,
+        };
+        for row in self.model.rows().into_iter().filter(|row| range.contains(row)) {
+            for served in &self.tablets {
+                let Some(read) = served.tablet.get_row(&row, filter.as_ref()).map_err(text)? else {
+                    continue;
+                };
+                let here = served.tablet.range().contains(&row);
+                let expected = scanned.get(&row).filter(|_| here).map_or(&[][..], |cells| cells);
+                if read.cells != expected {
+                    let row = row.escape_ascii();
+                    return Err(format!("a get of {row} gave {:?}\na scan {expected:?}", read.cells));
+                }
+            }
         }
         Ok(())
     }

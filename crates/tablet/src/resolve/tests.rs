@@ -70,14 +70,14 @@ fn an_entry_behind_the_snapshot_skips_nothing_of_the_next_column() {
         let parts = KeyParts::parse(key).unwrap();
         resolver.push(key, &parts, || Bytes::copy_from_slice(qualifier), &mut sink)
     };
-    assert_eq!(push(1, b"a", 3, 3), Skip::Nothing);
+    assert_eq!(push(1, b"a", 3, 3), Skip::Column);
     assert_eq!(push(1, b"a", 2, 2), Skip::Column);
     // Written after the snapshot: the first entry of its column must not make the reader jump behind the column.
     assert_eq!(push(1, b"b", 9, 11), Skip::Nothing);
-    assert_eq!(push(1, b"b", 1, 1), Skip::Nothing);
+    assert_eq!(push(1, b"b", 1, 1), Skip::Column);
     assert_eq!(push(1, b"b", 0, 0), Skip::Column);
     assert_eq!(push(2, b"c", 9, 12), Skip::Nothing);
-    assert_eq!(push(2, b"c", 1, 4), Skip::Nothing);
+    assert_eq!(push(2, b"c", 1, 4), Skip::Column);
     resolver.end_row(&mut sink);
     let expected = [(1, &b"a"[..]), (1, b"b"), (2, b"c")];
     assert_eq!(

@@ -97,10 +97,15 @@ async fn check(cuts: &[(u32, u32)], read_miss: f64, range: (u32, u32), targets: 
             step = settle(&mut merge, next).await;
         }
         let step = merge.seek_before(&bound(target)).unwrap();
-        settle(&mut merge, step).await;
-        let before = all.iter().rfind(|&&row| row < target).filter(|&&row| row >= range.0);
-        if let Some(before) = before {
-            assert_eq!(merge.backward_key(), Some(&cell(*before)[..]), "before {target}");
+        let mut step = settle(&mut merge, step).await;
+        for row in all.iter().rev().filter(|&&row| (range.0..target).contains(&row)) {
+            assert_eq!(
+                (step, merge.key()),
+                (Step::Ready, &cell(*row)[..]),
+                "before {target}, at {row}"
+            );
+            let previous = merge.retreat().unwrap();
+            step = settle(&mut merge, previous).await;
         }
     }
 }

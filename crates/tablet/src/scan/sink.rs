@@ -1,40 +1,81 @@
 //! Turns resolved versions into the cells a read returns.
 
-use crate::error::{Result, TabletError};
 use crate::resolve::{Outcome, Sink, Skip, Version};
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_filter::Pushdown;
+use stele_filter::{ColumnCut, CompiledFilter, QualifierRange, TimestampBounds};
 use stele_types::key::{CellKind, KeyParts};
-use stele_types::{Cell, FamilyId, GcView, TableSchema, limits};
+use stele_types::{Cell, FamilyId, GcRule, GcView, Labels, RowBatch, TableSchema};
 
-/// Collects the cells of one row: visible, not expired, and not cut by the filter's pushdown.
+/// Qualifiers remembered for sharing: more columns than most rows have, and few enough to stay in the first-level cache.
+const QUALIFIERS: usize = 64;
+
+/// Adds the cells of one row after the other to a batch: visible, not expired, and not cut by the filter's pushdown; or
+/// all that is stored.
 pub(super) struct ReadSink {
     schema: Arc<TableSchema>,
-    pushdown: Arc<Pushdown>,
+    cut: Cut,
     now_micros: i64,
-    family: FamilyId,
+    /// The family of the cells that come now; outlives the row, because the next one mostly begins with the same.
+    family: Family,
     qualifier: Bytes,
+    qualifiers: Qualifiers,
     /// Visible versions of the column so far, for the rule.
     version_index: u64,
     /// Cells of the column so far, for the pushdown.
     taken: usize,
-    cells: Vec<Cell>,
+    /// Cells of the row so far.
+    cells: usize,
+    /// Bytes of those cells.
     bytes: usize,
+    pub(super) batch: RowBatch,
+}
+
+/// What the filter's pushdown leaves out.
+struct Cut {
+    /// Absent when every column matters.
+    columns: Option<ColumnCut>,
+    timestamps: TimestampBounds,
+    versions: usize,
+    cells: usize,
+}
+
+/// What schema and pushdown say about a family.
+struct Family {
+    id: FamilyId,
+    is_wanted: bool,
+    /// The qualifiers that matter, if not all do.
+    qualifiers: Option<QualifierRange>,
+    rule: Option<GcRule>,
 }
 
 impl ReadSink {
-    pub(super) fn new(schema: Arc<TableSchema>, pushdown: Arc<Pushdown>, now_micros: i64) -> Self {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<&CompiledFilter>) -> Self {
+        let pushdown = filter.map(CompiledFilter::pushdown);
+        let cut = Cut {
+            columns: pushdown.map(|p| &p.columns).filter(|c| !c.is_all()).cloned(),
+            timestamps: pushdown.map_or(TimestampBounds::ALL, |p| p.timestamps),
+            versions: pushdown.and_then(|p| p.versions).unwrap_or(usize::MAX),
+            cells: pushdown.and_then(|p| p.cells).unwrap_or(usize::MAX),
+        };
         ReadSink {
             schema,
-            pushdown,
-            now_micros,
-            family: FamilyId(0),
+            cut,
+            now_micros: 0,
+            // No cell has family 0.
+            family: Family {
+                id: FamilyId(0),
+                is_wanted: false,
+                qualifiers: None,
+                rule: None,
+            },
             qualifier: Bytes::new(),
+            qualifiers: Qualifiers::default(),
             version_index: 0,
             taken: 0,
-            cells: Vec::new(),
+            cells: 0,
             bytes: 0,
+            batch: RowBatch::default(),
         }
     }
 
@@ -42,72 +83,132 @@ impl ReadSink {
         self.now_micros = now_micros;
     }
 
+    #[inline]
     pub(super) fn begin_row(&mut self) {
-        self.cells.clear();
+        self.cells = 0;
         self.bytes = 0;
     }
 
-    pub(super) fn take_cells(&mut self) -> Vec<Cell> {
-        std::mem::take(&mut self.cells)
+    /// Cells of the row so far.
+    #[inline]
+    pub(super) fn cells(&self) -> usize {
+        self.cells
     }
 
-    /// A row that cannot be assembled within its limit is refused rather than cut.
-    pub(super) fn check_size(&self, row_prefix: &[u8]) -> Result<()> {
-        check_row_bytes(self.bytes, row_prefix)
+    /// Bytes of those cells.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds what is stored, whatever it is.
+    pub(super) fn push_raw(&mut self, key: &[u8], parts: &KeyParts, value: Bytes) {
+        let qualifier = parts.qualifier(key);
+        let column_level = !matches!(
+            parts.kind,
+            CellKind::DeleteRow | CellKind::DeleteFamily | CellKind::DeleteFamilyVersion
+        );
+        let is_cut = |columns: &ColumnCut| !columns.contains(parts.family, &qualifier);
+        if column_level && self.cut.columns.as_ref().is_some_and(is_cut) {
+            return;
+        }
+        let qualifier = self.qualifiers.share(&self.qualifier, &qualifier);
+        self.qualifier = qualifier.clone();
+        self.add(Cell {
+            family: parts.family,
+            kind: parts.kind,
+            qualifier,
+            timestamp: parts.timestamp,
+            value,
+            labels: Labels::none(),
+        });
+    }
+
+    #[inline]
+    fn add(&mut self, cell: Cell) {
+        self.bytes += cell.weight();
+        self.cells += 1;
+        self.batch.push_cell(cell);
+    }
+
+    fn look_up_family(&self, id: FamilyId) -> Family {
+        let family = self.schema.families.get(&id);
+        let qualifiers = match &self.cut.columns {
+            None => Some(None),
+            Some(columns) => columns.qualifiers(id).map(|range| Some(range.clone())),
+        };
+        Family {
+            id,
+            is_wanted: family.is_some() && qualifiers.is_some(),
+            qualifiers: qualifiers.flatten(),
+            rule: family.and_then(|f| f.gc_rule.clone()),
+        }
     }
 }
 
 impl Sink for ReadSink {
+    const WANTS_KEYS: bool = false;
+
+    #[inline]
     fn wants_family(&mut self, family: FamilyId) -> bool {
-        self.family = family;
-        self.schema.families.contains_key(&family) && self.pushdown.columns.qualifiers(family).is_some()
+        if family != self.family.id {
+            self.family = self.look_up_family(family);
+        }
+        self.family.is_wanted
     }
 
+    #[inline]
     fn begin_column(&mut self, key: &[u8], parts: &KeyParts) -> Skip {
         self.version_index = 0;
         self.taken = 0;
         let qualifier = parts.qualifier(key);
-        if !self.pushdown.columns.contains(self.family, &qualifier) {
+        if self
+            .family
+            .qualifiers
+            .as_ref()
+            .is_some_and(|range| !range.contains(&qualifier))
+        {
             return Skip::Column;
         }
-        self.qualifier = Bytes::copy_from_slice(&qualifier);
+        if *qualifier != self.qualifier[..] {
+            self.qualifier = self.qualifiers.share(&self.qualifier, &qualifier);
+        }
         Skip::Nothing
     }
 
     fn marker(&mut self, _: &[u8], _: &KeyParts, _: &Bytes) {}
 
+    #[inline]
     fn version(&mut self, version: Version<'_>) -> Skip {
         let value = match version.outcome {
             Outcome::Deleted => return Skip::Nothing,
             Outcome::Value(value) | Outcome::Operands(value) => value,
         };
         let timestamp = version.parts.timestamp;
-        let view = GcView {
-            version_index: self.version_index,
-            timestamp,
-            unit: self.schema.time_unit,
-            now_micros: self.now_micros,
-        };
-        let rule = self.schema.families.get(&self.family).and_then(|f| f.gc_rule.as_ref());
-        if rule.is_some_and(|rule| rule.is_garbage(&view)) {
-            // Rules only look at age and position, and both grow from here on.
-            return Skip::Column;
+        if let Some(rule) = &self.family.rule {
+            let view = GcView {
+                version_index: self.version_index,
+                timestamp,
+                unit: self.schema.time_unit,
+                now_micros: self.now_micros,
+            };
+            if rule.is_garbage(&view) {
+                // Rules only look at age and position, and both grow from here on.
+                return Skip::Column;
+            }
         }
         self.version_index += 1;
-        if timestamp < self.pushdown.timestamps.start {
+        if timestamp < self.cut.timestamps.start {
             return Skip::Column;
         }
-        if !self.pushdown.timestamps.contains(timestamp) {
+        if !self.cut.timestamps.contains(timestamp) {
             return Skip::Nothing;
         }
-        let cell = Cell::put(self.family, self.qualifier.clone(), timestamp, value);
-        self.bytes += cell.weight();
-        self.cells.push(cell);
         self.taken += 1;
-        if self.pushdown.cells.is_some_and(|most| self.cells.len() >= most) {
-            return Skip::Row;
-        }
-        if self.pushdown.versions.is_some_and(|most| self.taken >= most) {
+        self.add(Cell::put(self.family.id, self.qualifier.clone(), timestamp, value));
+        if self.cells >= self.cut.cells {
+            Skip::Row
+        } else if self.taken >= self.cut.versions {
             Skip::Column
         } else {
             Skip::Nothing
@@ -115,59 +216,74 @@ impl Sink for ReadSink {
     }
 }
 
-/// Collects everything stored of one row.
-pub(super) struct RawRow {
-    pushdown: Arc<Pushdown>,
-    cells: Vec<Cell>,
-    bytes: usize,
+/// The qualifiers met last, so that the same columns in row after row share one copy. Empty until a second qualifier
+/// comes: reads of one column need no table.
+#[derive(Default)]
+struct Qualifiers {
+    /// By hash; a newer one replaces an older one.
+    known: Vec<Bytes>,
 }
 
-impl RawRow {
-    pub(super) fn new(pushdown: Arc<Pushdown>) -> Self {
-        RawRow {
-            pushdown,
-            cells: Vec::new(),
-            bytes: 0,
+impl Qualifiers {
+    /// `qualifier` as a slice of its own, or of what `last` or the table has.
+    fn share(&mut self, last: &Bytes, qualifier: &[u8]) -> Bytes {
+        if *last == qualifier {
+            return last.clone();
+        }
+        if last.is_empty() && self.known.is_empty() {
+            return Bytes::copy_from_slice(qualifier);
+        }
+        if self.known.is_empty() {
+            self.known.resize(QUALIFIERS, Bytes::new());
+            self.remember(last.clone());
+        }
+        match self.known.get(slot_of(qualifier)) {
+            Some(known) if *known == qualifier => known.clone(),
+            _ => {
+                let copy = Bytes::copy_from_slice(qualifier);
+                self.remember(copy.clone());
+                copy
+            }
         }
     }
 
-    pub(super) fn push(&mut self, key: &[u8], parts: &KeyParts, value: Bytes) {
-        let qualifier = parts.qualifier(key);
-        let column_level = !matches!(
-            parts.kind,
-            CellKind::DeleteRow | CellKind::DeleteFamily | CellKind::DeleteFamilyVersion
-        );
-        if column_level && !self.pushdown.columns.contains(parts.family, &qualifier) {
-            return;
+    fn remember(&mut self, qualifier: Bytes) {
+        if let Some(known) = self.known.get_mut(slot_of(&qualifier)) {
+            *known = qualifier;
         }
-        let cell = Cell {
-            family: parts.family,
-            qualifier: Bytes::copy_from_slice(&qualifier),
-            timestamp: parts.timestamp,
-            kind: parts.kind,
-            value,
-            labels: Vec::new(),
-        };
-        self.bytes += cell.weight();
-        self.cells.push(cell);
-    }
-
-    pub(super) fn check_size(&self, row_prefix: &[u8]) -> Result<()> {
-        check_row_bytes(self.bytes, row_prefix)
-    }
-
-    pub(super) fn into_cells(self) -> Vec<Cell> {
-        self.cells
     }
 }
 
-fn check_row_bytes(bytes: usize, row_prefix: &[u8]) -> Result<()> {
-    if bytes <= limits::ROW_BYTES_MAX {
-        return Ok(());
+/// Names of columns differ mostly in their last bytes, and in their lengths.
+fn slot_of(qualifier: &[u8]) -> usize {
+    let tail = match qualifier.last_chunk() {
+        Some(tail) => u64::from_le_bytes(*tail),
+        None => qualifier.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+    };
+    let hash = (tail ^ qualifier.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 32) as usize % QUALIFIERS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_columns_share_one_copy() {
+        let names: Vec<Vec<u8>> = (0..40).map(|n| format!("column-{n}").into_bytes()).collect();
+        let mut qualifiers = Qualifiers::default();
+        let mut last = Bytes::new();
+        let mut rounds: Vec<Vec<*const u8>> = Vec::new();
+        for _ in 0..3 {
+            let mut round = Vec::new();
+            for name in &names {
+                last = qualifiers.share(&last, name);
+                assert_eq!(last, name);
+                round.push(last.as_ptr());
+            }
+            rounds.push(round);
+        }
+        let shared = rounds[1].iter().zip(&rounds[2]).filter(|(a, b)| a == b).count();
+        assert!(shared > names.len() / 3, "{shared} of {} shared", names.len());
     }
-    let start = &row_prefix[..row_prefix.len().min(64)];
-    Err(TabletError::RowTooLarge {
-        row_start: start.escape_ascii().to_string(),
-        limit: limits::ROW_BYTES_MAX,
-    })
 }

@@ -68,6 +68,26 @@ proptest! {
     }
 
     #[test]
+    fn splitting_one_after_the_other_is_parsing(cells in prop::collection::vec(cell(), 0..12), repeats in 1usize..3,
+                                                broken in any::<(bool, u8, u8)>()) {
+        let mut splitter = KeySplitter::default();
+        for cell in cells.iter().flat_map(|cell| std::iter::repeat_n(cell, repeats)) {
+            let mut key = cell.encode();
+            let row_end = row_prefix_len(&key).expect("just encoded");
+            if broken.0 {
+                let at = usize::from(broken.1) % key.len();
+                key[at] = broken.2;
+            }
+            prop_assert_eq!(splitter.split(&key, row_end), KeyParts::parse_after_row(&key, row_end));
+        }
+    }
+
+    #[test]
+    fn the_first_zero_is_found(bytes in prop::collection::vec(prop_oneof![3 => Just(1u8), 1 => Just(0), 1 => any::<u8>()], 0..40)) {
+        prop_assert_eq!(first_zero(&bytes), bytes.iter().position(|&b| b == 0));
+    }
+
+    #[test]
     fn row_prefix_bounds_hold_exactly_the_row(a in cell(), other in small_bytes()) {
         let key = a.encode();
         let prefix = row_prefix(&other);

@@ -1,0 +1,223 @@
+//! The ways of reading a row against each other.
+
+use super::*;
+use proptest::prelude::*;
+use stele_types::{AggregateKind, Cell, RowRange};
+
+/// Rows in a few columns and at a few timestamps, so that what is written meets.
+#[derive(Clone, Debug)]
+enum Action {
+    Write(u8, Vec<Change>),
+    Freeze,
+    Flush,
+    Compact,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Put(u8, i64),
+    Add(i64),
+    DeleteVersion(u8, i64),
+    DeleteColumn(u8, i64, i64),
+    DeleteFamily,
+    DeleteRow(i64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        6 => (0u8..3, 0i64..6).prop_map(|(q, t)| Change::Put(q, t)),
+        2 => (0i64..6).prop_map(Change::Add),
+        1 => (0u8..3, 0i64..6).prop_map(|(q, t)| Change::DeleteVersion(q, t)),
+        1 => (0u8..3, 0i64..6, 0i64..6).prop_map(|(q, a, b)| Change::DeleteColumn(q, a.min(b), a.max(b))),
+        1 => Just(Change::DeleteFamily),
+        1 => (0i64..6).prop_map(Change::DeleteRow),
+    ]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        8 => (0u8..6, prop::collection::vec(change(), 1..6)).prop_map(|(row, changes)| Action::Write(row, changes)),
+        1 => Just(Action::Freeze),
+        2 => Just(Action::Flush),
+        1 => Just(Action::Compact),
+    ]
+}
+
+fn mutation(change: &Change) -> Mutation {
+    let qualifier = |q: &u8| Bytes::copy_from_slice(&[b'q', *q]);
+    let family = FamilyId(1);
+    match change {
+        Change::Put(q, t) => Mutation::Put {
+            family,
+            qualifier: qualifier(q),
+            timestamp: Timestamp(*t),
+            value: Bytes::from(format!("value {t}")),
+        },
+        Change::Add(t) => Mutation::Merge {
+            family: FamilyId(2),
+            qualifier: qualifier(&0),
+            timestamp: Timestamp(*t),
+            operand: Bytes::copy_from_slice(&1i64.to_be_bytes()),
+        },
+        Change::DeleteVersion(q, t) => Mutation::DeleteVersion {
+            family,
+            qualifier: qualifier(q),
+            timestamp: Timestamp(*t),
+        },
+        Change::DeleteColumn(q, from, to) => Mutation::DeleteColumn {
+            family,
+            qualifier: qualifier(q),
+            from: Timestamp(*from),
+            to: Timestamp(*to),
+        },
+        Change::DeleteFamily => Mutation::DeleteFamily {
+            family,
+            up_to: Timestamp::MAX,
+        },
+        Change::DeleteRow(t) => Mutation::DeleteRow { up_to: Timestamp(*t) },
+    }
+}
+
+fn two_families(delete_rule: DeleteRule, rule: Option<GcRule>) -> Arc<TableSchema> {
+    let mut schema = TableSchema::clone(&schema(delete_rule, rule));
+    let mut sums = schema.families[&FamilyId(1)].clone();
+    sums.name = "sums".to_owned();
+    sums.gc_rule = None;
+    sums.value_type = ValueType::Aggregate(AggregateKind::Sum);
+    schema.families.insert(FamilyId(2), sums);
+    schema.next_family = FamilyId(3);
+    Arc::new(schema)
+}
+
+type Rows = Vec<(Bytes, Vec<Cell>)>;
+
+async fn scan(tablet: &Arc<Tablet>, rows: RowSet, reversed: bool, rows_limit: Option<u64>) -> Rows {
+    let spec = ScanSpec {
+        rows,
+        filter: None,
+        reversed,
+        raw: false,
+        rows_limit,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut found = Vec::new();
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+    }
+    found
+}
+
+/// All ways of reading agree.
+async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
+    let forward = scan(tablet, RowSet::all(), false, None).await;
+    let mut backward = scan(tablet, RowSet::all(), true, None).await;
+    backward.reverse();
+    assert_eq!(forward, backward);
+    for row in names {
+        let expected = forward
+            .iter()
+            .find(|(name, _)| name == row)
+            .map(|(_, cells)| cells.clone());
+        let read = tablet.get_row(row, None).unwrap().expect("all is in memory");
+        assert_eq!(read.cells, expected.clone().unwrap_or_default(), "get of {row:?}");
+        assert_eq!(read.seen.cells, read.cells.len() as u64);
+        for reversed in [false, true] {
+            let single = RowSet::new(vec![RowRange::single(row)]);
+            let one = scan(tablet, single, reversed, Some(1)).await;
+            assert_eq!(one.into_iter().next().map(|(_, cells)| cells), expected);
+            let upto = RowRange {
+                start: Bytes::new(),
+                end: Some(row.clone()),
+            };
+            let some = scan(tablet, RowSet::new(vec![upto]), reversed, None).await;
+            assert_eq!(some.len(), forward.iter().filter(|(name, _)| name < row).count());
+        }
+    }
+}
+
+fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Option<GcRule>) {
+    // The second begins like the first, and the encoding of the third is longer than it.
+    let names: Vec<Bytes> = ["a", "ab", "a\0b", "b", "", "\u{7f}"]
+        .map(|name| Bytes::from_static(name.as_bytes()))
+        .into();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let tablet = tablet(two_families(delete_rule, rule)).await;
+        for action in actions {
+            match action {
+                Action::Write(row, changes) => {
+                    let row = names[usize::from(row)].clone();
+                    write_row(&tablet, row, changes.iter().map(mutation).collect());
+                }
+                Action::Freeze => {
+                    tablet.freeze();
+                }
+                Action::Flush => {
+                    tablet.flush().await.unwrap();
+                }
+                Action::Compact => tablet.compact_all().await.unwrap(),
+            }
+        }
+        check(&tablet, &names).await;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }))]
+    #[test]
+    fn a_row_is_the_same_however_it_is_read(
+        actions in prop::collection::vec(action(), 1..40), by_timestamp: bool,
+        rule in prop_oneof![Just(None), (1u32..3).prop_map(|n| Some(GcRule::MaxVersions(n)))],
+    ) {
+        run(actions, if by_timestamp { DeleteRule::ByTimestamp } else { DeleteRule::BySequence }, rule);
+    }
+}
+
+/// More entries than a reversed scan gathers, in one of three rows.
+#[tokio::test]
+async fn a_row_of_very_many_entries_is_read_backward() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let names: Vec<Bytes> = ["a", "b", "c"].map(|name| Bytes::from_static(name.as_bytes())).into();
+    for row in &names {
+        let count = if row == "b" { 10_000 } else { 3 };
+        write_row(&tablet, row.clone(), (0..count).map(|t| put(t, "v")).collect());
+        tablet.flush().await.unwrap();
+    }
+    write_row(&tablet, names[1].clone(), vec![put(7, "newer")]);
+    check(&tablet, &names).await;
+}
+
+/// Another batch begins behind the last one, in the same state and in a newer one.
+#[tokio::test]
+async fn batches_go_on_where_the_last_one_ended() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let name = |n: u32| Bytes::from(format!("{n:05}"));
+    for n in 0..10_000 {
+        write_row(&tablet, name(n), vec![put(1, "v")]);
+    }
+    for (reversed, disturbed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter: None,
+            reversed,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        let mut found: Vec<Bytes> = Vec::new();
+        while let Some(batch) = scanner.next_batch().await.unwrap() {
+            found.extend(batch.shared_rows().map(|(row, _)| row));
+            if disturbed {
+                write_row(&tablet, name(0), vec![put(2, "v")]);
+                tablet.flush().await.unwrap();
+            }
+        }
+        if reversed {
+            found.reverse();
+        }
+        assert_eq!(found, (0..10_000).map(name).collect::<Vec<_>>());
+    }
+}
