@@ -1,31 +1,31 @@
 //! The memtable: what has been written since the last flush, sorted.
 //!
-//! A skip list over an arena (Bigtable §5.4; the list is LevelDB's design). One writer at a time, any number of readers
-//! that take no lock; nothing is removed before the whole table is dropped, so a reader's position stays valid for as
-//! long as it holds the table. Visibility is not decided here but by sequence number, in the resolver.
+//! A B+ tree in an arena (`tree`, `arena`; Bigtable §5.4 leaves the structure open). One writer at a time, any number of
+//! readers that take no lock; nothing is removed before the whole table is dropped, so a reader's position stays valid for
+//! as long as it holds the table. Visibility is not decided here but by sequence number, in the resolver.
+//!
+//! Entries that come in key order are cheapest: an insertion begins where the one before ended.
 
-mod skiplist;
+mod arena;
+mod tree;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use skiplist::SkipList;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use stele_types::SeqNo;
+use tree::{Position, Tree};
+
+/// A value of at least this size shares the arena's memory instead of being copied. A share keeps a whole chunk (1 MiB) in
+/// memory, also when the table is long flushed and the reader is slow: so at most 64 times what it is for. Copying
+/// 16 KiB takes about a microsecond.
+const SHARED_BYTES_MIN: usize = 16 << 10;
 
 /// One locality group's recent writes.
 pub struct Memtable {
-    list: SkipList,
-    /// Serialises writers.
-    writer: Mutex<()>,
+    tree: Tree,
     entries: AtomicU64,
     /// Newest sequence number inserted.
     newest: AtomicU64,
-    /// Tells the server's memory account when this is dropped.
-    account: MemoryAccount,
-    /// Bytes of the list when it was new. They are not in the account, or idle tablets by the thousand would look like
-    /// writes that a flush could free.
-    empty_bytes: usize,
 }
 
 /// Bytes of all memtables of a server, kept up to date by the memtables themselves.
@@ -35,7 +35,7 @@ pub struct MemoryAccount {
 }
 
 impl MemoryAccount {
-    /// Bytes in live memtables, flushed ones that readers still hold included.
+    /// Bytes in live memtables, flushed ones that readers still hold, or values of, included.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed).max(0) as u64
     }
@@ -46,39 +46,36 @@ impl MemoryAccount {
 }
 
 impl Memtable {
-    /// An empty memtable.
+    /// An empty memtable. It takes memory only when something is inserted.
     pub fn new(account: MemoryAccount) -> Self {
-        let list = SkipList::new();
         Memtable {
-            empty_bytes: list.bytes(),
-            list,
-            writer: Mutex::new(()),
+            tree: Tree::new(account),
             entries: AtomicU64::new(0),
             newest: AtomicU64::new(0),
-            account,
         }
     }
 
-    /// Inserts entries; `fill` is called once with a function that inserts one. A key that is there already is left
-    /// alone (replaying the log twice is harmless).
-    pub fn insert_all(&self, fill: impl FnOnce(&mut dyn FnMut(&[u8], &[u8], SeqNo))) {
-        let guard = self.writer.lock();
-        let before = self.list.bytes();
-        let (mut entries, mut newest) = (0, SeqNo::ZERO);
-        fill(&mut |key, value, seq| {
-            if self.list.insert(&guard, key, value) {
-                entries += 1;
-            }
-            newest = newest.max(seq);
-        });
-        self.entries.fetch_add(entries, Ordering::Relaxed);
-        self.newest.fetch_max(newest.0, Ordering::Relaxed);
-        self.account.add(self.list.bytes() as i64 - before as i64);
+    /// Inserts entries; `fill` is called once with what inserts one. A key that is there already is left alone (replaying
+    /// the log twice is harmless).
+    pub fn insert_all(&self, fill: impl FnOnce(&mut Inserter<'_>)) {
+        let mut inserter = Inserter {
+            writer: self.tree.writer(),
+            entries: 0,
+            newest: SeqNo::ZERO,
+        };
+        fill(&mut inserter);
+        self.entries.fetch_add(inserter.entries, Ordering::Relaxed);
+        self.newest.fetch_max(inserter.newest.0, Ordering::Relaxed);
     }
 
-    /// Bytes of the arena in use, about what the memtable costs.
+    /// Bytes of the arena, which is what the memtable costs.
     pub fn bytes(&self) -> u64 {
-        self.list.bytes() as u64
+        self.tree.arena().bytes() as u64
+    }
+
+    /// Whether no further batch should be inserted: the arena's addresses run out, at some 12 GiB.
+    pub fn is_full(&self) -> bool {
+        self.tree.arena().is_full()
     }
 
     /// Number of entries.
@@ -97,16 +94,25 @@ impl Memtable {
     }
 }
 
-impl Drop for Memtable {
-    fn drop(&mut self) {
-        self.account.add(self.empty_bytes as i64 - self.list.bytes() as i64);
+/// Inserts entries into a memtable, one after another.
+pub struct Inserter<'a> {
+    writer: tree::Writer<'a>,
+    entries: u64,
+    newest: SeqNo,
+}
+
+impl Inserter<'_> {
+    /// Inserts one entry, whose key ends in this sequence number, unless it is there.
+    pub fn insert(&mut self, key: &[u8], value: &[u8], seq: SeqNo) {
+        self.entries += u64::from(self.writer.insert(key, value));
+        self.newest = self.newest.max(seq);
     }
 }
 
 /// A position in a memtable. Holds the table alive.
 pub struct MemtableCursor {
     table: Arc<Memtable>,
-    at: skiplist::Position,
+    at: Position,
 }
 
 impl MemtableCursor {
@@ -114,31 +120,31 @@ impl MemtableCursor {
     pub fn new(table: Arc<Memtable>) -> Self {
         MemtableCursor {
             table,
-            at: skiplist::Position::none(),
+            at: Position::NONE,
         }
     }
 
     /// Moves to the first entry at or after `target`; whether there is one.
     pub fn seek(&mut self, target: &[u8]) -> bool {
-        self.at = self.table.list.seek(target);
+        self.at = self.table.tree.seek(target);
         self.is_valid()
     }
 
     /// Moves to the last entry before `target`; whether there is one.
     pub fn seek_before(&mut self, target: &[u8]) -> bool {
-        self.at = self.table.list.seek_before(target);
+        self.at = self.table.tree.seek_before(target);
         self.is_valid()
     }
 
     /// Moves to the next entry; whether there is one.
     pub fn advance(&mut self) -> bool {
-        self.at = self.table.list.next(self.at);
+        self.at = self.table.tree.next(self.at);
         self.is_valid()
     }
 
     /// Moves to the entry before; whether there is one.
     pub fn retreat(&mut self) -> bool {
-        self.at = self.table.list.seek_before(self.table.list.key(self.at));
+        self.at = self.table.tree.previous(self.at);
         self.is_valid()
     }
 
@@ -149,17 +155,19 @@ impl MemtableCursor {
 
     /// The key; empty when the cursor is on no entry.
     pub fn key(&self) -> &[u8] {
-        self.table.list.key(self.at)
+        self.table.tree.key_at(&self.at)
     }
 
     /// The value; empty when the cursor is on no entry.
     pub fn value(&self) -> &[u8] {
-        self.table.list.value(self.at)
+        self.table.tree.value_at(&self.at)
     }
 
-    /// The value, shared rather than copied where that is cheaper; empty when the cursor is on no entry.
+    /// The value, sharing the arena's memory where it is large; empty when the cursor is on no entry.
     pub fn value_bytes(&self) -> Bytes {
-        Bytes::copy_from_slice(self.value())
+        let value = self.value();
+        let shared = (value.len() >= SHARED_BYTES_MIN).then(|| self.table.tree.shared_value_at(&self.at));
+        shared.flatten().unwrap_or_else(|| Bytes::copy_from_slice(value))
     }
 }
 

@@ -235,6 +235,10 @@ impl Tablet {
         if batch.is_empty() {
             return;
         }
+        if self.state.read().groups.iter().any(|group| group.active.is_full()) {
+            // Long past the size at which it should have been flushed.
+            self.freeze();
+        }
         // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable; and until it is
         // visible, or a flush could drop what the batch replaces before any reader sees what replaces it.
         let state = self.state.read();
@@ -336,7 +340,7 @@ fn insert(table: &Memtable, batch: &Batch, first: SeqNo, wanted: impl Fn(&[u8]) 
     table.insert_all(|insert| {
         batch.entries(first, |key, value| {
             if wanted(key) {
-                insert(key, value, key::seq_of(key).unwrap_or(first));
+                insert.insert(key, value, key::seq_of(key).unwrap_or(first));
             }
         });
     });

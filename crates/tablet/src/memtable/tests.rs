@@ -1,26 +1,42 @@
-//! The skip list against a sorted map, and readers beside a writer.
+//! The tree against a sorted map, readers beside a writer, and what memory is accounted for.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-fn filled(entries: &BTreeMap<Vec<u8>, Vec<u8>>, order: &[Vec<u8>]) -> Arc<Memtable> {
+fn filled(entries: &BTreeMap<Vec<u8>, Vec<u8>>, order: &[Vec<u8>], batch: usize) -> Arc<Memtable> {
     let table = Memtable::new(MemoryAccount::default());
-    table.insert_all(|insert| {
-        for key in order {
-            insert(key, &entries[key], SeqNo::ZERO);
-        }
-    });
+    for keys in order.chunks(batch) {
+        table.insert_all(|insert| {
+            keys.iter()
+                .for_each(|key| insert.insert(key, &entries[key], SeqNo::ZERO))
+        });
+    }
     Arc::new(table)
 }
 
+/// Keys with parts in common and beginnings of one another; many of them, for a tree of three levels.
+fn keys(count: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let byte = || prop_oneof![0u8..4, Just(0xff)];
+    let short = prop::collection::vec(byte(), 0..6);
+    let long = prop::collection::vec(byte(), 3..9).prop_map(|end| [&[7; 20], &end[..]].concat());
+    let any = prop::collection::vec(any::<u8>(), 4..5);
+    prop::collection::vec(prop_oneof![short, long, any], 0..count)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 16 }, failure_persistence: None, ..Default::default() })]
     #[test]
-    fn behaves_like_a_sorted_map(keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..6), 0..200),
-                                 probes in prop::collection::vec(prop::collection::vec(0u8..4, 0..6), 20)) {
+    fn behaves_like_a_sorted_map(mut keys in keys(if cfg!(miri) { 60 } else { 4000 }), probes in keys(50),
+                                 order in 0..4, batch in 1usize..2000) {
         let entries: BTreeMap<Vec<u8>, Vec<u8>> = keys.iter().map(|k| (k.clone(), [k.as_slice(), b"v"].concat())).collect();
-        let table = filled(&entries, &keys);
+        match order {
+            0 => keys.sort(),
+            1 => keys.sort_by(|a, b| b.cmp(a)),
+            2 => keys.chunks_mut(batch).for_each(|batch| batch.sort()),
+            _ => (),
+        }
+        let table = filled(&entries, &keys, batch);
         prop_assert_eq!(table.len(), entries.len() as u64);
         let mut cursor = MemtableCursor::new(table);
         for probe in probes {
@@ -41,45 +57,186 @@ proptest! {
             cursor.advance();
         }
         prop_assert!(!cursor.is_valid());
+        cursor.seek_before(&[0xff; 10]);
+        for key in entries.keys().rev() {
+            prop_assert_eq!(cursor.key(), &key[..]);
+            cursor.retreat();
+        }
+        prop_assert!(!cursor.is_valid());
+    }
+}
+
+/// Distinct keys in random-looking order, half of them behind a common beginning.
+fn scattered(i: u32) -> Vec<u8> {
+    let number = i.wrapping_mul(0x9e37_79b1).to_be_bytes();
+    if i.is_multiple_of(2) {
+        number.to_vec()
+    } else {
+        [&[0x80; 9], &number[..]].concat()
+    }
+}
+
+/// Runs `read(table, done)` in two threads until all of `count` entries are in, inserted one by one.
+fn beside_a_writer(count: u32, key: fn(u32) -> Vec<u8>, read: impl Fn(&Arc<Memtable>, u32) + Sync) {
+    let table = Arc::new(Memtable::new(MemoryAccount::default()));
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while done.load(Ordering::Acquire) < u64::from(count) {
+                    read(&table, done.load(Ordering::Acquire) as u32);
+                }
+            });
+        }
+        for i in 0..count {
+            let key = key(i);
+            table.insert_all(|insert| insert.insert(&key, &key, SeqNo(u64::from(i))));
+            done.store(u64::from(i) + 1, Ordering::Release);
+        }
+    });
+    assert_eq!(table.len(), u64::from(count));
+}
+
+/// Enough for hundreds of splits while readers are under way.
+const RACED: u32 = if cfg!(miri) { 30 } else { 30_000 };
+
+/// Scattered, growing and falling keys.
+const ORDERS: [fn(u32) -> Vec<u8>; 3] = [scattered, |i| i.to_be_bytes().to_vec(), |i| (!i).to_be_bytes().to_vec()];
+
+#[test]
+fn walks_beside_a_writer_miss_nothing_and_stay_in_order() {
+    for key in ORDERS {
+        beside_a_writer(RACED, key, |table, done| {
+            let mut cursor = MemtableCursor::new(table.clone());
+            let (mut valid, mut seen, mut last) = (cursor.seek(&[]), 0, Vec::new());
+            while valid {
+                assert_eq!(cursor.key(), cursor.value(), "an entry was seen before it was complete");
+                assert!(seen == 0 || cursor.key() > &last[..], "entries out of order");
+                last.clear();
+                last.extend_from_slice(cursor.key());
+                seen += 1;
+                valid = cursor.advance();
+            }
+            assert!(seen >= done, "an entry was missed");
+        });
     }
 }
 
 #[test]
-fn readers_see_complete_entries_while_a_writer_inserts() {
-    let table = Arc::new(Memtable::new(MemoryAccount::default()));
-    let count: u32 = if cfg!(miri) { 50 } else { 20_000 };
-    let reader = |table: Arc<Memtable>| {
-        move || {
-            let mut last = 0;
-            while last < count {
-                let mut cursor = MemtableCursor::new(table.clone());
-                let mut seen = 0;
-                let mut valid = cursor.seek(&[]);
-                while valid {
-                    assert_eq!(cursor.key(), cursor.value(), "an entry was seen before it was complete");
-                    seen += 1;
-                    valid = cursor.advance();
-                }
-                assert!(seen >= last, "an entry disappeared");
-                last = seen;
+fn walks_backwards_beside_a_writer_miss_nothing_and_stay_in_order() {
+    for key in ORDERS {
+        beside_a_writer(RACED, key, |table, done| {
+            let mut cursor = MemtableCursor::new(table.clone());
+            let (mut valid, mut seen, mut last) = (cursor.seek_before(&[0xff; 14]), 0, Vec::new());
+            while valid {
+                assert!(seen == 0 || cursor.key() < &last[..], "entries out of order");
+                last.clear();
+                last.extend_from_slice(cursor.key());
+                seen += 1;
+                valid = cursor.retreat();
             }
-        }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(reader(table.clone()));
-        for i in 0..count {
-            let key = i.wrapping_mul(0x9e37_79b1).to_be_bytes();
-            table.insert_all(|insert| insert(&key, &key, SeqNo(u64::from(i))));
-        }
+            assert!(seen >= done, "an entry was missed");
+        });
+    }
+}
+
+#[test]
+fn searches_beside_a_writer_find_what_was_inserted() {
+    let picked = AtomicU64::new(0);
+    beside_a_writer(RACED, scattered, |table, done| {
+        let pick = picked.fetch_add(1, Ordering::Relaxed) as u32;
+        let Some(i) = pick.wrapping_mul(0x85eb_ca6b).checked_rem(done) else {
+            return;
+        };
+        let (key, mut cursor) = (scattered(i), MemtableCursor::new(table.clone()));
+        assert!(cursor.seek(&key) && cursor.key() == key, "an entry was not found");
+        let after = [&key[..], &[0]].concat();
+        assert!(
+            cursor.seek_before(&after) && cursor.key() == key,
+            "an entry was not found backwards"
+        );
+        assert!(!cursor.seek(&after) || cursor.key() >= &after[..]);
+        assert!(!cursor.seek_before(&key) || cursor.key() < &key[..]);
     });
-    assert_eq!(table.len(), u64::from(count));
+}
+
+#[test]
+fn large_values_share_memory_that_outlives_the_table() {
+    let account = MemoryAccount::default();
+    let table = Arc::new(Memtable::new(account.clone()));
+    let sizes = [
+        0,
+        1,
+        SHARED_BYTES_MIN - 1,
+        SHARED_BYTES_MIN,
+        100_000,
+        300_000,
+        3_000_000,
+    ];
+    let value = |round: usize, size: usize| vec![(round * 7 + size) as u8; size];
+    for round in 0..if cfg!(miri) { 1 } else { 8 } {
+        for size in sizes {
+            let key = [round as u8, (size >> 16) as u8, (size >> 8) as u8, size as u8];
+            table.insert_all(|insert| insert.insert(&key, &value(round, size), SeqNo::ZERO));
+        }
+    }
+    let mut cursor = MemtableCursor::new(table);
+    let mut values = Vec::new();
+    let mut valid = cursor.seek(&[]);
+    while valid {
+        values.push((usize::from(cursor.key()[0]), cursor.value_bytes()));
+        valid = cursor.advance();
+    }
+    let before = account.bytes();
+    drop(cursor);
+    assert!(account.bytes() < before, "what nobody shares was not freed");
+    assert!(
+        account.bytes() >= 3_000_000,
+        "what is shared was freed or not accounted for"
+    );
+    for (round, shared) in values {
+        assert_eq!(shared, value(round, shared.len()));
+    }
+    assert_eq!(account.bytes(), 0);
+}
+
+#[test]
+fn memory_follows_what_is_inserted() {
+    for (count, value_bytes, per_entry_max) in [(100_000, 10, 88), (100_000, 100, 182), (10_000, 1000, 1180)] {
+        if cfg!(miri) {
+            return;
+        }
+        let table = Memtable::new(MemoryAccount::default());
+        for i in 0..count {
+            // As long as the key of a 20-byte row with one cell.
+            let key = [&scattered(2 * i)[..], &[0; 42]].concat();
+            table.insert_all(|insert| insert.insert(&key, &vec![1; value_bytes], SeqNo::ZERO));
+        }
+        let per_entry = table.bytes() / u64::from(count);
+        assert!(
+            per_entry <= per_entry_max,
+            "{per_entry} bytes for a value of {value_bytes}"
+        );
+    }
+}
+
+#[test]
+fn an_empty_table_takes_no_memory() {
+    let account = MemoryAccount::default();
+    let table = Arc::new(Memtable::new(account.clone()));
+    let mut cursor = MemtableCursor::new(table);
+    assert!(!cursor.seek(&[]) && !cursor.seek_before(&[0xff]) && !cursor.advance());
+    assert_eq!(
+        (cursor.key(), cursor.value_bytes(), account.bytes()),
+        (&[][..], Bytes::new(), 0)
+    );
 }
 
 #[test]
 fn the_account_is_settled_when_tables_go() {
     let account = MemoryAccount::default();
     let table = Memtable::new(account.clone());
-    table.insert_all(|insert| insert(b"k", &[0; 100_000], SeqNo::ZERO));
+    table.insert_all(|insert| insert.insert(b"k", &[0; 100_000], SeqNo::ZERO));
     assert!(account.bytes() >= 100_000);
     drop(table);
     assert_eq!(account.bytes(), 0);
@@ -89,11 +246,11 @@ fn the_account_is_settled_when_tables_go() {
 fn tables_that_go_leave_the_account_of_the_others_alone() {
     let account = MemoryAccount::default();
     let stays = Memtable::new(account.clone());
-    stays.insert_all(|insert| insert(b"k", &[0; 100_000], SeqNo::ZERO));
+    stays.insert_all(|insert| insert.insert(b"k", &[0; 100_000], SeqNo::ZERO));
     let before = account.bytes();
     for _ in 0..100 {
         let goes = Memtable::new(account.clone());
-        goes.insert_all(|insert| insert(b"k", b"v", SeqNo::ZERO));
+        goes.insert_all(|insert| insert.insert(b"k", b"v", SeqNo::ZERO));
     }
     assert_eq!(account.bytes(), before);
 }

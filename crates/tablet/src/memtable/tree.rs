@@ -1,0 +1,645 @@
+//! A sorted map from keys to values: one writer, readers without locks, no removal.
+//!
+//! A B+ tree over an [`Arena`]. A *leaf* has slots for cells, an *inner node* slots for nodes of the level below. A *slot* is one
+//! 64-bit atomic: four bytes of the key (its *prefix*) above the address of the cell or child, zero when empty. Slots are in key
+//! order, the empty ones last. Where the prefix is taken from the key is for each node to say (`skip`): behind what all
+//! keys between the node's bounds have in common. So nearly all comparisons of a search read only the node's own
+//! cache lines. The key of a child's slot is its lower bound (`low`), which is the key of the first cell below it.
+//!
+//! What makes reading safe while the writer changes a node are four rules it keeps (after FAST & FAIR B+ trees, Hwang et
+//! al., and B-link trees, Lehman and Yao):
+//!
+//! * **Cells and nodes are complete before their slot is stored** (release), and neither they nor `low` and `skip`
+//!   change afterwards. Whatever a reader finds in a slot (acquire) is good, if perhaps no longer the place to be.
+//! * **An insertion shifts slots to the right, beginning with the last.** At any moment the slots are sorted with at
+//!   most one of them twice, none is missing, and what stands in a slot only gets smaller.
+//! * **A split copies the upper half to a new right neighbour, links that (`next`), then clears the upper half,
+//!   beginning with the last.** A reader that does not find its target in a node follows `next`.
+//! * **What left a slot by a split never comes back to that node**, because the node now ends below it.
+//!
+//! From these: if a reader saw a key below its target in slot i, then the slots up to i hold only keys below the target
+//! from then on. So a search may err to the left only: of a node, which `next` mends, or within it, which going on
+//! mends. And if a slot still holds what a cursor stands on, then what its right neighbour held a moment earlier is the
+//! next entry; if that was empty, the first of the next node is, unless it is not behind the cursor: then the cursor is where a
+//! split is clearing. In this case, and when its slot holds something else, it looks for its place again.
+//!
+//! Common parts are trusted without looking at them: the writer's search is exact, so its key lies between the
+//! bounds of the nodes it passes. A reader's target may lie beyond the upper bound of a node when it meets a split; it
+//! compares what it finds with its whole target before it believes it.
+#![allow(
+    unsafe_code,
+    reason = "the arena's addresses are good as long as this module puts only its own into slots"
+)]
+
+use super::MemoryAccount;
+use super::arena::{self, Address, Arena, RawCell};
+use bytes::Bytes;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Slots of a node, which makes it 512 bytes. Half as many made single insertions 10 % slower, twice as many too: a
+/// search reads more lines then, and an insertion shifts more slots. Miri gets small nodes, to see many splits.
+const SLOTS: usize = if cfg!(miri) { 4 } else { 61 };
+/// Levels of the tallest tree. Inner nodes are at least half full, and addresses end at 2^32.
+const LEVELS_MAX: usize = if cfg!(miri) { 16 } else { 8 };
+/// Bytes that a new node's keys must have in common beyond what the node it was split from skips, before it skips more. Each
+/// change makes the split read all the keys; four bytes of prefix tell keys apart with one to spare.
+const SKIP_STEP: usize = 2;
+/// How many entries ahead a cursor has the processor fetch cells.
+const CELLS_AHEAD: usize = 8;
+
+#[repr(C, align(64))]
+struct Node {
+    /// The right neighbour on the same level; zero for none.
+    next: AtomicU32,
+    /// Slots in use, exact for the writer. Readers take it for a hint.
+    count: AtomicU32,
+    /// The cell whose key is the lower bound; zero for none. Never changes.
+    low: Address,
+    /// Where in the key prefixes are taken from. Never changes.
+    skip: u32,
+    /// 0 for leaves. Never changes.
+    level: u32,
+    slots: [AtomicU64; SLOTS],
+}
+
+/// The map.
+pub struct Tree {
+    arena: Arena,
+    /// Zero when nothing was inserted.
+    root: AtomicU32,
+    /// The cell inserted last. For the writer.
+    last: AtomicU32,
+}
+
+/// Where a reader stands: on an entry, or nowhere. Meaningful only with the tree that gave it.
+#[derive(Clone, Copy)]
+pub struct Position {
+    leaf: Address,
+    /// Where in the leaf the entry was last seen.
+    index: usize,
+    /// Content of that slot; zero for nowhere.
+    slot: u64,
+    cell: RawCell,
+}
+
+impl Position {
+    /// Nowhere.
+    pub const NONE: Position = Position {
+        leaf: 0,
+        index: 0,
+        slot: 0,
+        cell: RawCell::NONE,
+    };
+
+    /// Whether it is on an entry.
+    pub fn is_some(&self) -> bool {
+        self.slot != 0
+    }
+}
+
+/// The right to insert; others wait.
+pub struct Writer<'a> {
+    tree: &'a Tree,
+    arena: arena::Writer<'a>,
+    /// Nodes passed on the way to the last insertion, by level, and the slot taken in each.
+    path: [(&'a Node, usize); LEVELS_MAX],
+    /// Key inserted or found last, if the path still leads to it.
+    last: Option<&'a [u8]>,
+}
+
+/// Stands in for what a path does not have yet.
+static NOWHERE: Node = Node::empty(0, 0, 0);
+
+/// What is in a slot.
+fn slot(prefix: u32, address: Address) -> u64 {
+    u64::from(prefix) << 32 | u64::from(address)
+}
+
+fn prefix(slot: u64) -> u32 {
+    (slot >> 32) as u32
+}
+
+fn address(slot: u64) -> Address {
+    slot as u32
+}
+
+/// Four bytes of a key from `skip` on, zeros where it ends before: if they differ, keys that agree up to `skip` are in
+/// the order of these numbers.
+fn key_prefix(key: &[u8], skip: u32) -> u32 {
+    let rest = key.get(skip as usize..).unwrap_or_default();
+    if let Some(four) = rest.first_chunk::<4>() {
+        return u32::from_be_bytes(*four);
+    }
+    rest.iter()
+        .zip([24, 16, 8])
+        .map(|(&byte, shift)| u32::from(byte) << shift)
+        .sum()
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl Node {
+    const fn empty(level: u32, low: Address, skip: u32) -> Node {
+        Node {
+            next: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            low,
+            skip,
+            level,
+            slots: [const { AtomicU64::new(0) }; SLOTS],
+        }
+    }
+
+    fn count(&self) -> usize {
+        (self.count.load(Ordering::Relaxed) as usize).min(SLOTS)
+    }
+
+    fn slot(&self, index: usize) -> u64 {
+        self.slots.get(index).map_or(0, |slot| slot.load(Ordering::Acquire))
+    }
+
+    /// The first slot from `from` on that is not before the target: whose prefix is greater, or equal with `before`
+    /// false, or that is empty.
+    fn partition(&self, from: usize, target: u32, before: impl Fn(Address) -> bool) -> usize {
+        let count = self.count();
+        let start = self.first_where(from, count, |slot| prefix(slot) >= target);
+        if prefix(self.slot(start)) != target {
+            return start;
+        }
+        let end = self.first_where(start, count, |slot| prefix(slot) > target);
+        self.first_where(start, end, |slot| prefix(slot) != target || !before(address(slot)))
+    }
+
+    /// The first of the slots `from..to` that is empty or as wanted, by halving; `to` if none is.
+    fn first_where(&self, from: usize, to: usize, wanted: impl Fn(u64) -> bool) -> usize {
+        let (mut from, mut len) = (from, to.saturating_sub(from));
+        while len > 0 {
+            let half = len / 2;
+            let content = self.slot(from + half);
+            if content == 0 || wanted(content) {
+                len = half;
+            } else {
+                from += half + 1;
+                len -= half + 1;
+            }
+        }
+        from
+    }
+
+    /// Whether `key` is certain to lie between the node's bounds, as `last` does, which is before it or not.
+    fn holds(&self, key: &[u8], last: &[u8], after_last: bool) -> bool {
+        let skip = self.skip as usize;
+        let (edge, index) = if after_last {
+            (self.next.load(Ordering::Relaxed), self.count().saturating_sub(1))
+        } else {
+            (self.low, 0)
+        };
+        if edge == 0 {
+            return true;
+        }
+        let key_prefix = key_prefix(key, self.skip);
+        let inside = if after_last {
+            key_prefix < prefix(self.slot(index))
+        } else {
+            key_prefix > prefix(self.slot(index))
+        };
+        inside && key.get(..skip) == last.get(..skip)
+    }
+
+    /// Puts a slot in front of the one at `index`. For the writer, when the node is not full.
+    fn shift_in(&self, index: usize, content: u64) {
+        let count = self.count();
+        for at in (index..count).rev() {
+            self.slots[at + 1].store(self.slots[at].load(Ordering::Relaxed), Ordering::Release);
+        }
+        self.slots[index].store(content, Ordering::Release);
+        self.count.store(count as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+impl Tree {
+    /// An empty map.
+    pub fn new(account: MemoryAccount) -> Self {
+        Tree {
+            arena: Arena::new(account),
+            root: AtomicU32::new(0),
+            last: AtomicU32::new(0),
+        }
+    }
+
+    /// The memory in use.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Waits for other writers.
+    pub fn writer(&self) -> Writer<'_> {
+        Writer {
+            tree: self,
+            arena: self.arena.writer(),
+            path: [(&NOWHERE, 0); LEVELS_MAX],
+            last: None,
+        }
+    }
+
+    /// The first entry at or after `target`.
+    pub fn seek(&self, target: &[u8]) -> Position {
+        let Some(leaf) = self.leaf(target, |low| low <= target) else {
+            return Position::NONE;
+        };
+        self.seek_from(leaf, target)
+    }
+
+    /// The last entry before `target`.
+    pub fn seek_before(&self, target: &[u8]) -> Position {
+        let Some(mut leaf) = self.leaf(target, |low| low < target) else {
+            return Position::NONE;
+        };
+        let mut found = Position::NONE;
+        loop {
+            let node = self.node(leaf);
+            let wanted = key_prefix(target, node.skip);
+            let mut index = node.partition(0, wanted, |cell| self.key(cell) < target);
+            let ended = loop {
+                // In this order: if the second is not before the target, no entry was between them.
+                let before = index.checked_sub(1).map_or(0, |before| node.slot(before));
+                let here = node.slot(index);
+                if here != 0 && self.key(address(here)) < target {
+                    index += 1;
+                } else if before == 0 && index > 0 {
+                    index -= 1;
+                } else {
+                    if before != 0 {
+                        found = self.position(leaf, index - 1, before);
+                    }
+                    break here == 0;
+                }
+            };
+            let next = node.next.load(Ordering::Acquire);
+            if !ended || next == 0 || self.low(next) >= target {
+                return found;
+            }
+            leaf = next;
+        }
+    }
+
+    /// The entry after `at`; none after the last and after none.
+    pub fn next(&self, at: Position) -> Position {
+        if !at.is_some() {
+            return at;
+        }
+        let node = self.node(at.leaf);
+        let mut index = at.index;
+        loop {
+            let found = node.slot(index + 1);
+            let next = node.next.load(Ordering::Acquire);
+            if node.slot(index) != at.slot || found == at.slot {
+                // Shifted, or about to be: look for it to the right.
+                index += 1;
+                if index < SLOTS {
+                    continue;
+                }
+                return self.after(at);
+            }
+            if found != 0 {
+                self.prefetch_cell(node, index + 1 + CELLS_AHEAD);
+                return self.position(at.leaf, index + 1, found);
+            }
+            if next == 0 {
+                return Position::NONE;
+            }
+            self.prefetch_leaf(next);
+            let first = self.position(next, 0, self.node(next).slot(0));
+            let key = self.key_at(&at);
+            if self.key_at(&first) > key {
+                return first;
+            }
+            // A split is under way: it has cleared what was behind `at`, but not yet `at` itself.
+            return self.behind(key, self.seek_from(next, key));
+        }
+    }
+
+    /// The entry before `at`; none before the first and before none.
+    pub fn previous(&self, at: Position) -> Position {
+        if !at.is_some() {
+            return at;
+        }
+        let node = self.node(at.leaf);
+        let mut index = at.index;
+        while index > 0 {
+            // In this order, as in `next`.
+            let before = node.slot(index - 1);
+            if node.slot(index) != at.slot {
+                break;
+            }
+            if before != at.slot {
+                self.prefetch_cell(node, index.saturating_sub(1 + CELLS_AHEAD));
+                return self.position(at.leaf, index - 1, before);
+            }
+            index -= 1;
+        }
+        self.seek_before(self.key_at(&at))
+    }
+
+    /// As `next`, for an entry that has left its leaf.
+    fn after(&self, at: Position) -> Position {
+        let key = self.key_at(&at);
+        self.behind(key, self.seek(key))
+    }
+
+    /// The first entry behind `key`, where `found` is the first at or after it. It does not wait for the writer: an entry
+    /// found to the right of where it was is where the split has put it for good.
+    fn behind(&self, key: &[u8], found: Position) -> Position {
+        debug_assert!(found.is_some(), "an entry disappeared");
+        if found.is_some() && self.key_at(&found) == key {
+            self.next(found)
+        } else {
+            found
+        }
+    }
+
+    /// The key at a position; empty for none.
+    pub fn key_at(&self, at: &Position) -> &[u8] {
+        // SAFETY: the position is this tree's, whose cells live as long as it does.
+        unsafe { at.cell.key() }
+    }
+
+    /// The value at a position; empty for none.
+    pub fn value_at(&self, at: &Position) -> &[u8] {
+        // SAFETY: as in `key_at`.
+        unsafe { at.cell.value() }
+    }
+
+    /// The value at a position as a share of the arena, if it can be had so.
+    pub fn shared_value_at(&self, at: &Position) -> Option<Bytes> {
+        if !at.is_some() {
+            return None;
+        }
+        // SAFETY: the position is this tree's, and was made from an acquire load of its slot.
+        unsafe { self.arena.shared_value(address(at.slot), &at.cell) }
+    }
+
+    /// The first entry at or after `target`, which is in this leaf or to the right of it.
+    fn seek_from(&self, mut leaf: Address, target: &[u8]) -> Position {
+        loop {
+            let node = self.node(leaf);
+            let wanted = key_prefix(target, node.skip);
+            let mut index = node.partition(0, wanted, |cell| self.key(cell) < target);
+            loop {
+                let found = node.slot(index);
+                if found == 0 {
+                    break;
+                }
+                let found = self.position(leaf, index, found);
+                if self.key_at(&found) >= target {
+                    return found;
+                }
+                index += 1;
+            }
+            leaf = node.next.load(Ordering::Acquire);
+            if leaf == 0 {
+                return Position::NONE;
+            }
+            if self.low(leaf) >= target {
+                return self.position(leaf, 0, self.node(leaf).slot(0));
+            }
+        }
+    }
+
+    /// The last leaf whose lower bound `goes` with the target, or one to the left of it when there was a split just now; none
+    /// in an empty tree.
+    fn leaf(&self, target: &[u8], goes: impl Fn(&[u8]) -> bool) -> Option<Address> {
+        let mut at = self.root.load(Ordering::Acquire);
+        if at == 0 {
+            return None;
+        }
+        loop {
+            let node = self.node(at);
+            if node.level == 0 {
+                return Some(at);
+            }
+            let mut index = self.child(node, target, &goes);
+            let next = node.next.load(Ordering::Acquire);
+            if node.slot(index + 1) == 0 && next != 0 && goes(self.low(next)) {
+                at = next;
+                continue;
+            }
+            // What is there now is what was found or to the left of it; a split may have cleared it, but never the first.
+            while node.slot(index) == 0 && index > 0 {
+                index -= 1;
+            }
+            at = address(node.slot(index));
+        }
+    }
+
+    /// The slot of an inner node that leads to the target: the last one whose lower bound `goes`. The first always does.
+    fn child(&self, node: &Node, target: &[u8], goes: impl Fn(&[u8]) -> bool) -> usize {
+        let wanted = key_prefix(target, node.skip);
+        node.partition(1, wanted, |child| goes(self.low(child))) - 1
+    }
+
+    fn position(&self, leaf: Address, index: usize, slot: u64) -> Position {
+        if slot == 0 {
+            return Position::NONE;
+        }
+        Position {
+            leaf,
+            index,
+            slot,
+            // SAFETY: slots of leaves hold addresses of cells, and are loaded with acquire.
+            cell: unsafe { self.arena.cell(address(slot)) },
+        }
+    }
+
+    fn node(&self, at: Address) -> &Node {
+        // SAFETY: slots of inner nodes, `root` and `next` hold addresses of nodes, and are loaded with acquire.
+        unsafe { self.arena.node(at) }
+    }
+
+    /// The key of a cell.
+    fn key(&self, cell: Address) -> &[u8] {
+        // SAFETY: slots of leaves hold addresses of cells, and are loaded with acquire; `low` was written before its node
+        // was published.
+        unsafe { self.arena.key(cell) }
+    }
+
+    /// The lower bound of a node; empty for none.
+    fn low(&self, node: Address) -> &[u8] {
+        match self.node(node).low {
+            0 => &[],
+            cell => self.key(cell),
+        }
+    }
+
+    fn prefetch_cell(&self, leaf: &Node, index: usize) {
+        let content = leaf.slot(index);
+        if content != 0 {
+            // SAFETY: as in `position`.
+            unsafe { self.arena.prefetch(address(content), 2) };
+        }
+    }
+
+    /// A cursor arrives in this leaf: its neighbour and its first cells will be wanted.
+    fn prefetch_leaf(&self, leaf: Address) {
+        let node = self.node(leaf);
+        for index in 1..=CELLS_AHEAD {
+            self.prefetch_cell(node, index);
+        }
+        let next = node.next.load(Ordering::Acquire);
+        if next != 0 {
+            // SAFETY: as in `node`.
+            unsafe { self.arena.prefetch(next, size_of::<Node>() / 64) };
+        }
+    }
+}
+
+impl<'a> Writer<'a> {
+    /// Inserts an entry unless the key is there already; whether it was inserted.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> bool {
+        if self.tree.root.load(Ordering::Relaxed) == 0 {
+            self.plant(key, value);
+            return true;
+        }
+        self.find_leaf(key);
+        let leaf = self.path[0].0;
+        let wanted = key_prefix(key, leaf.skip);
+        let index = leaf.partition(0, wanted, |cell| self.tree.key(cell) < key);
+        let here = leaf.slot(index);
+        if here != 0 && prefix(here) == wanted && self.tree.key(address(here)) == key {
+            self.last = Some(self.tree.key(address(here)));
+            return false;
+        }
+        let previous = self.tree.last.load(Ordering::Relaxed);
+        let cell = self.arena.add_cell(key, value);
+        self.tree.last.store(cell, Ordering::Relaxed);
+        self.last = Some(self.tree.key(cell));
+        let appends = leaf.count() == SLOTS && address(leaf.slot(SLOTS - 1)) == previous;
+        self.put(0, index, cell, appends);
+        true
+    }
+
+    /// The first entry: the root is a leaf.
+    fn plant(&mut self, key: &[u8], value: &[u8]) {
+        let cell = self.arena.add_cell(key, value);
+        let root = Node::empty(0, 0, 0);
+        root.shift_in(0, slot(key_prefix(key, 0), cell));
+        let root = self.arena.add_node(root);
+        self.tree.root.store(root, Ordering::Release);
+        self.tree.last.store(cell, Ordering::Relaxed);
+    }
+
+    /// Makes the path lead to the key's leaf, from as far down as the last path allows.
+    fn find_leaf(&mut self, key: &[u8]) {
+        let root = self.tree.node(self.tree.root.load(Ordering::Relaxed));
+        let mut node = root;
+        if let Some(last) = self.last {
+            let after_last = key >= last;
+            let mut passed = self.path[..root.level as usize].iter().map(|&(node, _)| node);
+            node = passed.find(|node| node.holds(key, last, after_last)).unwrap_or(root);
+        }
+        while node.level > 0 {
+            let index = self.tree.child(node, key, |low| low <= key);
+            self.path[node.level as usize] = (node, index);
+            node = self.tree.node(address(node.slot(index)));
+        }
+        self.path[0] = (node, 0);
+    }
+
+    /// Puts what is at `item` (a cell, or a node of the level below) in front of slot `index` of the path's node. `appends` says
+    /// that items come in order: then a full node is left full.
+    fn put(&mut self, level: usize, index: usize, item: Address, appends: bool) {
+        let node = self.path[level].0;
+        if node.count() < SLOTS {
+            return node.shift_in(index, self.slot_in(node, item));
+        }
+        let appends = appends && index == SLOTS;
+        let at = if appends { SLOTS } else { SLOTS / 2 };
+        let right = self.split(node, at, item);
+        if appends {
+            right.shift_in(0, self.slot_in(&right, item));
+        }
+        let right_at = self.arena.add_node(right);
+        let right = self.tree.node(right_at);
+        node.next.store(right_at, Ordering::Release);
+        for cleared in (at..SLOTS).rev() {
+            node.slots[cleared].store(0, Ordering::Release);
+        }
+        node.count.store(at as u32, Ordering::Relaxed);
+        if node.level == self.tree.node(self.tree.root.load(Ordering::Relaxed)).level {
+            self.grow(right_at);
+        } else {
+            self.put(level + 1, self.path[level + 1].1 + 1, right_at, appends);
+        }
+        if index <= at && !appends {
+            node.shift_in(index, self.slot_in(node, item));
+        } else if !appends {
+            right.shift_in(index - at, self.slot_in(right, item));
+        }
+        // The path may lead to the wrong one of two.
+        self.last = None;
+    }
+
+    /// A right neighbour for a full node with its slots from `at` on, or without any, to take `item`; linked to nothing yet.
+    fn split(&self, node: &Node, at: usize, item: Address) -> Node {
+        let first = if at == SLOTS { item } else { address(node.slot(at)) };
+        let low = self.low_cell(node, first);
+        let next = node.next.load(Ordering::Relaxed);
+        let common = if next == 0 {
+            0
+        } else {
+            common_prefix(self.tree.key(low), self.tree.low(next))
+        };
+        let same = common < node.skip as usize + SKIP_STEP;
+        let right = Node::empty(node.level, low, if same { node.skip } else { common as u32 });
+        right.next.store(next, Ordering::Relaxed);
+        right.count.store((SLOTS - at) as u32, Ordering::Relaxed);
+        if !same && node.level == 0 {
+            (at..SLOTS).for_each(|index| self.tree.prefetch_cell(node, index));
+        }
+        for (from, to) in node.slots.iter().skip(at).zip(&right.slots) {
+            let content = from.load(Ordering::Relaxed);
+            let content = if same {
+                content
+            } else {
+                self.slot_in(&right, address(content))
+            };
+            to.store(content, Ordering::Relaxed);
+        }
+        right
+    }
+
+    /// The tree gets a level: the root has the neighbour `right` now.
+    fn grow(&mut self, right: Address) {
+        let old = self.tree.root.load(Ordering::Relaxed);
+        let level = self.tree.node(old).level + 1;
+        assert!(
+            (level as usize) < LEVELS_MAX,
+            "half-full nodes of fewer levels hold 2^32 cells"
+        );
+        let root = Node::empty(level, 0, 0);
+        root.shift_in(0, slot(0, old));
+        root.shift_in(1, self.slot_in(&root, right));
+        let root = self.arena.add_node(root);
+        self.tree.root.store(root, Ordering::Release);
+    }
+
+    /// What stands for an item in a slot of this node.
+    fn slot_in(&self, node: &Node, item: Address) -> u64 {
+        let key = match self.low_cell(node, item) {
+            0 => &[],
+            cell => self.tree.key(cell),
+        };
+        slot(key_prefix(key, node.skip), item)
+    }
+
+    /// The cell whose key an item of this node has.
+    fn low_cell(&self, node: &Node, item: Address) -> Address {
+        if node.level == 0 {
+            item
+        } else {
+            self.tree.node(item).low
+        }
+    }
+}
