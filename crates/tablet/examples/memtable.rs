@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use stele_tablet::memtable::{MemoryAccount, Memtable, MemtableCursor};
 use stele_tablet::{Batch, BatchBuilder};
-use stele_types::{FamilyId, Mutation, RowMutation, SeqNo, Timestamp, key};
+use stele_types::{FamilyId, Mutation, RowMutation, RowWrites, SeqNo, Timestamp, key};
 
 /// The server's allocator.
 #[global_allocator]
@@ -93,7 +93,7 @@ impl Run {
         for (chunk, rows) in self.rows.chunks(BATCH_ROWS).enumerate() {
             let mutations = self.mutations(rows, chunk, false);
             let start = cpu_nanos();
-            let batches: Vec<Batch> = mutations.chunks(1).map(encoded).collect();
+            let batches: Vec<Batch> = mutations.iter().map(single).collect();
             let middle = cpu_nanos();
             for (i, batch) in batches.iter().enumerate() {
                 apply(&table, batch, (chunk * BATCH_ROWS + i) as u64);
@@ -110,8 +110,9 @@ impl Run {
         let (mut encode, mut insert, mut bytes) = (0, 0, 0);
         for (chunk, rows) in self.rows.chunks(BATCH_ROWS).enumerate() {
             let mutations = self.mutations(rows, chunk, sorted);
+            let rows = RowWrites::from(mutations);
             let start = cpu_nanos();
-            let batch = encoded(&mutations);
+            let batch = encoded(&rows);
             let middle = cpu_nanos();
             apply(&table, &batch, (chunk * BATCH_ROWS) as u64);
             encode += middle - start;
@@ -126,7 +127,7 @@ impl Run {
         for (chunk, rows) in self.rows.chunks(BATCH_ROWS).enumerate() {
             apply(
                 &table,
-                &encoded(&self.mutations(rows, chunk, false)),
+                &encoded(&self.mutations(rows, chunk, false).into()),
                 (chunk * BATCH_ROWS) as u64,
             );
         }
@@ -183,9 +184,15 @@ impl Run {
     }
 }
 
-fn encoded(rows: &[RowMutation]) -> Batch {
+fn single(row: &RowMutation) -> Batch {
     let mut builder = BatchBuilder::default();
-    rows.iter().for_each(|row| builder.push_row(row));
+    builder.push_row(row);
+    builder.finish()
+}
+
+fn encoded(rows: &RowWrites) -> Batch {
+    let mut builder = BatchBuilder::default();
+    builder.push_rows(rows);
     builder.finish()
 }
 

@@ -1,15 +1,36 @@
 //! Mutation batches: what a commit log record carries and a memtable takes in.
 //!
-//! A batch is encoded once, before its place in the commit order is known: its keys carry sequence numbers relative to
-//! the batch, and [`Batch::entries`] adds the first sequence number of the record. Byte table:
-//! `docs/formats/mutation-batch.md`.
+//! A batch is encoded once, before its place in the commit order is known: an entry's sequence number is its place in the
+//! batch, and [`Batch::entries`] adds the first sequence number of the record. What entries share with the one before them is
+//! not repeated, since for small values that is most of the bytes. Byte table: `docs/formats/mutation-batch.md`.
+//!
+//! Invariants:
+//! * Whatever [`Batch::decode`] accepts, [`Batch::entries`] visits in full, with keys a memtable can hold.
+//! * [`BatchBuilder::push_rows`] puts rows in key order, which the memtable inserts fastest; it keeps the order of
+//!   mutations of the same row, the only order between mutations that means anything.
+
+mod order;
+mod version1;
 
 use bytes::Bytes;
+use std::ops::Range;
 use stele_types::key::{self, CellKind, KeyBuf};
 use stele_types::varint;
-use stele_types::{FamilyId, Mutation, RowMutation, SeqNo, Timestamp, limits};
+use stele_types::{FamilyId, Mutation, RowMutation, RowWrites, SeqNo, Timestamp, limits};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Version and the longest number of entries: kept free in front of the entries until their number is known.
+const HEADER_BYTES_MAX: usize = 6;
+
+/// Low bits of an entry's first byte.
+const KIND: u8 = 0x0f;
+const SAME_ROW: u8 = 0x10;
+const SAME_COLUMN: u8 = 0x20;
+const SAME_TIME: u8 = 0x40;
+
+/// What an entry takes at most besides row, qualifier and value, if its timestamp is not far from the last and lengths are usual: the
+/// first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
+const ENTRY_OVERHEAD: usize = 16;
 
 /// An encoded batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,22 +42,50 @@ pub struct Batch {
 /// Collects mutations into a batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    body: Vec<u8>,
+    /// Room for the header, then the entries.
+    bytes: Vec<u8>,
     entries: u32,
-    key: KeyBuf,
+    /// Where the last entry's row is in `bytes`.
+    row: Range<usize>,
+    /// Family 0 before the first entry with a qualifier.
+    family: FamilyId,
+    /// Where the last qualifier is in `bytes`.
+    qualifier: Range<usize>,
+    timestamp: Timestamp,
 }
 
 impl Default for BatchBuilder {
     fn default() -> Self {
         BatchBuilder {
-            body: Vec::new(),
+            bytes: vec![0; HEADER_BYTES_MAX],
             entries: 0,
-            key: KeyBuf::new(),
+            row: 0..0,
+            family: FamilyId(0),
+            qualifier: 0..0,
+            timestamp: Timestamp(0),
         }
     }
 }
 
 impl BatchBuilder {
+    /// Adds all mutations of all rows, in the order of the rows.
+    pub fn push_rows(&mut self, rows: &RowWrites) {
+        let mut len = 0;
+        for row in rows.iter() {
+            row.for_each(|mutation| len += ENTRY_OVERHEAD + row.row.len() + mutation.data_len());
+        }
+        self.bytes.reserve(len);
+        let mut push = |index: usize| {
+            if let Some(row) = rows.get(index) {
+                row.for_each(|mutation| self.push(row.row, mutation));
+            }
+        };
+        match order::of(rows) {
+            None => (0..rows.len()).for_each(push),
+            Some(order) => order.into_iter().for_each(|index| push(index as usize)),
+        }
+    }
+
     /// Adds all mutations of one row.
     pub fn push_row(&mut self, row: &RowMutation) {
         for mutation in &row.mutations {
@@ -87,10 +136,44 @@ impl BatchBuilder {
                 timestamp,
             } => (family, qualifier, timestamp, CellKind::DeleteVersion, &[]),
         };
-        self.key
-            .set(row, family, qualifier, timestamp, SeqNo(u64::from(self.entries)), kind);
-        varint::put_bytes(&mut self.body, self.key.as_slice());
-        varint::put_bytes(&mut self.body, value);
+        self.push_entry(row, family, qualifier, timestamp, kind, value);
+    }
+
+    fn push_entry(
+        &mut self,
+        row: &[u8],
+        family: FamilyId,
+        qualifier: &[u8],
+        timestamp: Timestamp,
+        kind: CellKind,
+        value: &[u8],
+    ) {
+        let same_row = self.entries > 0 && self.bytes.get(self.row.clone()) == Some(row);
+        let same_column =
+            kind.has_qualifier() && family == self.family && self.bytes.get(self.qualifier.clone()) == Some(qualifier);
+        let same_time = self.entries > 0 && timestamp == self.timestamp;
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let out = &mut self.bytes;
+        out.push(kind as u8 | bit(same_row, SAME_ROW) | bit(same_column, SAME_COLUMN) | bit(same_time, SAME_TIME));
+        if !same_row {
+            varint::put_bytes(out, row);
+            self.row = out.len() - row.len()..out.len();
+        }
+        if kind.has_family() && !same_column {
+            varint::put_u32(out, family.0);
+            if kind.has_qualifier() {
+                varint::put_bytes(out, qualifier);
+                self.family = family;
+                self.qualifier = out.len() - qualifier.len()..out.len();
+            }
+        }
+        if !same_time {
+            varint::put_u64(out, varint::zigzag(timestamp.0.wrapping_sub(self.timestamp.0)));
+            self.timestamp = timestamp;
+        }
+        if kind.has_value() {
+            varint::put_bytes(out, value);
+        }
         self.entries += 1;
     }
 
@@ -105,13 +188,14 @@ impl BatchBuilder {
     }
 
     /// The encoded batch.
-    pub fn finish(self) -> Batch {
-        let mut out = Vec::with_capacity(self.body.len() + 8);
-        out.push(VERSION);
-        varint::put_u32(&mut out, self.entries);
-        out.extend_from_slice(&self.body);
+    pub fn finish(mut self) -> Batch {
+        let mut header = Vec::with_capacity(HEADER_BYTES_MAX);
+        header.push(VERSION);
+        varint::put_u32(&mut header, self.entries);
+        let unused = HEADER_BYTES_MAX - header.len();
+        self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(&header);
         Batch {
-            bytes: out.into(),
+            bytes: Bytes::from(self.bytes).slice(unused..),
             entries: self.entries,
         }
     }
@@ -120,28 +204,17 @@ impl BatchBuilder {
 impl Batch {
     /// Checks an encoded batch from the log; `None` when any part is not as the byte table says.
     pub fn decode(bytes: Bytes) -> Option<Batch> {
-        let mut input: &[u8] = &bytes;
-        let (&version, rest) = input.split_first()?;
-        if version != VERSION {
-            return None;
-        }
-        input = rest;
+        let (&version, mut input) = bytes.split_first()?;
         let entries = varint::take_u32(&mut input)?;
-        for _ in 0..entries {
-            let key = varint::take_bytes(&mut input)?;
-            let value = varint::take_bytes(&mut input)?;
-            let parts = key::KeyParts::parse(key)?;
-            let aggregate = parts.kind == CellKind::Merge || parts.kind == CellKind::DeleteRange;
-            let value_ok = if aggregate {
-                value.len() == 8
-            } else {
-                value.len() <= limits::VALUE_BYTES_MAX
-            };
-            if parts.seq.0 >= u64::from(entries) || !value_ok {
-                return None;
+        let sound = match version {
+            VERSION => {
+                let mut reader = Reader::new(input);
+                (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty()
             }
-        }
-        input.is_empty().then_some(Batch { bytes, entries })
+            version1::VERSION => version1::is_sound(input, entries),
+            _ => false,
+        };
+        sound.then_some(Batch { bytes, entries })
     }
 
     /// Checks an encoded batch together with the sequence numbers of the log record that carried it: one for each
@@ -168,81 +241,133 @@ impl Batch {
     }
 
     /// Calls `visit(key, value)` for every entry, its key carrying the absolute sequence number.
-    pub fn entries(&self, first: SeqNo, mut visit: impl FnMut(&[u8], &[u8])) {
+    pub fn entries(&self, first: SeqNo, visit: impl FnMut(&[u8], &[u8])) {
+        self.entries_of(first, |_| true, visit);
+    }
+
+    /// As [`Batch::entries`], without entries whose family is not `wanted`; markers of a whole row have family 0.
+    pub fn entries_of(&self, first: SeqNo, wanted: impl Fn(FamilyId) -> bool, mut visit: impl FnMut(&[u8], &[u8])) {
         let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
         let _ = varint::take_u32(&mut input);
-        let mut key = Vec::new();
-        while let (Some(relative), Some(value)) = (varint::take_bytes(&mut input), varint::take_bytes(&mut input)) {
-            let Some(seq) = key::seq_of(relative) else { return };
-            key.clear();
-            key.extend_from_slice(relative);
-            let at = key.len() - 9;
-            key[at..at + 8].copy_from_slice(&(!first.plus(seq.0).0).to_be_bytes());
-            visit(&key, value);
+        if self.bytes.first() == Some(&version1::VERSION) {
+            return version1::entries(input, first, wanted, visit);
         }
+        let mut reader = Reader::new(input);
+        let mut key = KeyBuf::new();
+        for number in 0..self.len() {
+            let Some(entry) = reader.next() else { return };
+            if entry.row_begins {
+                key.set_row(reader.row);
+            }
+            if wanted(entry.family) {
+                key.set_after_row(
+                    entry.family,
+                    entry.qualifier,
+                    entry.timestamp,
+                    first.plus(number),
+                    entry.kind,
+                );
+                visit(key.as_slice(), entry.value);
+            }
+        }
+    }
+}
+
+/// Reads one entry after another.
+struct Reader<'a> {
+    /// What is left.
+    input: &'a [u8],
+    begun: bool,
+    row: &'a [u8],
+    /// Of the last entry with a qualifier; family 0 before that.
+    family: FamilyId,
+    qualifier: &'a [u8],
+    timestamp: Timestamp,
+}
+
+struct Entry<'a> {
+    row_begins: bool,
+    family: FamilyId,
+    qualifier: &'a [u8],
+    timestamp: Timestamp,
+    kind: CellKind,
+    value: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn new(input: &'a [u8]) -> Self {
+        Reader {
+            input,
+            begun: false,
+            row: &[],
+            family: FamilyId(0),
+            qualifier: &[],
+            timestamp: Timestamp(0),
+        }
+    }
+
+    /// The next entry; `None` when it is not as the byte table says.
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let (&first, rest) = self.input.split_first()?;
+        self.input = rest;
+        let kind = CellKind::from_byte(first & KIND)?;
+        let same = |bit: u8| first & bit != 0;
+        let unknown = first & !(KIND | SAME_ROW | SAME_COLUMN | SAME_TIME) != 0;
+        let nothing_before = !self.begun && (same(SAME_ROW) || same(SAME_TIME));
+        if unknown || nothing_before {
+            return None;
+        }
+        self.begun = true;
+        if !same(SAME_ROW) {
+            self.row = self.take_bytes(limits::ROW_KEY_BYTES_MAX)?;
+        }
+        let (family, qualifier) = self.take_column(kind, same(SAME_COLUMN))?;
+        if !same(SAME_TIME) {
+            let change = varint::unzigzag(varint::take_u64(&mut self.input)?);
+            self.timestamp = Timestamp(self.timestamp.0.wrapping_add(change));
+        }
+        let value = if kind.has_value() {
+            self.take_bytes(limits::VALUE_BYTES_MAX)?
+        } else {
+            &[]
+        };
+        if matches!(kind, CellKind::Merge | CellKind::DeleteRange) && value.len() != 8 {
+            return None;
+        }
+        Some(Entry {
+            row_begins: !same(SAME_ROW),
+            family,
+            qualifier,
+            timestamp: self.timestamp,
+            kind,
+            value,
+        })
+    }
+
+    fn take_column(&mut self, kind: CellKind, same: bool) -> Option<(FamilyId, &'a [u8])> {
+        if same {
+            let known = kind.has_qualifier() && self.family != FamilyId(0);
+            return known.then_some((self.family, self.qualifier));
+        }
+        if !kind.has_family() {
+            return Some((FamilyId(0), &[]));
+        }
+        let family = FamilyId(varint::take_u32(&mut self.input)?);
+        if family == FamilyId(0) {
+            return None;
+        }
+        if !kind.has_qualifier() {
+            return Some((family, &[]));
+        }
+        self.qualifier = self.take_bytes(limits::QUALIFIER_BYTES_MAX)?;
+        self.family = family;
+        Some((family, self.qualifier))
+    }
+
+    fn take_bytes(&mut self, len_max: usize) -> Option<&'a [u8]> {
+        varint::take_bytes(&mut self.input).filter(|bytes| bytes.len() <= len_max)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use stele_types::CellKey;
-
-    #[test]
-    fn entries_get_absolute_sequence_numbers_in_order() {
-        let mut builder = BatchBuilder::default();
-        let put = |v: &'static [u8]| Mutation::Put {
-            family: FamilyId(1),
-            qualifier: Bytes::from_static(b"q"),
-            timestamp: Timestamp(7),
-            value: Bytes::from_static(v),
-        };
-        let mutations = vec![Mutation::DeleteRow { up_to: Timestamp::MAX }, put(b"x"), put(b"y")];
-        builder.push_row(&RowMutation {
-            row: Bytes::from_static(b"r"),
-            mutations,
-        });
-        let batch = builder.finish();
-        assert_eq!(Batch::decode(batch.bytes().clone()), Some(batch.clone()));
-        let mut seen = Vec::new();
-        let first = SeqNo::new(stele_types::Epoch(3), 100);
-        batch.entries(first, |key, value| {
-            let key = CellKey::decode(key).expect("what was encoded decodes");
-            seen.push((key.seq.counter(), key.kind, value.to_vec()));
-        });
-        let expected = [
-            (100, CellKind::DeleteRow, vec![]),
-            (101, CellKind::Put, b"x".to_vec()),
-            (102, CellKind::Put, b"y".to_vec()),
-        ];
-        assert_eq!(seen, expected);
-        for cut in 0..batch.bytes().len() {
-            assert_eq!(Batch::decode(batch.bytes().slice(..cut)), None);
-        }
-    }
-
-    #[test]
-    fn a_record_has_one_number_for_each_mutation() {
-        let mut builder = BatchBuilder::default();
-        let mutations = vec![Mutation::DeleteRow { up_to: Timestamp::MAX }; 2];
-        builder.push_row(&RowMutation {
-            row: Bytes::from_static(b"r"),
-            mutations,
-        });
-        let batch = builder.finish();
-        let decode = |first, last| Batch::decode_record(batch.bytes().clone(), SeqNo(first), SeqNo(last));
-        assert_eq!(decode(5, 6), Some(batch.clone()));
-        let last_of_epoch = SeqNo::COUNTER_MAX;
-        for (first, last) in [
-            (5, 5),
-            (5, 7),
-            (6, 5),
-            (u64::MAX, u64::MAX),
-            (last_of_epoch, last_of_epoch + 1),
-        ] {
-            assert_eq!(decode(first, last), None, "{first}..={last}");
-        }
-        let empty = BatchBuilder::default().finish();
-        assert_eq!(Batch::decode_record(empty.bytes().clone(), SeqNo(1), SeqNo(0)), None);
-    }
-}
+mod tests;

@@ -21,14 +21,14 @@ use crate::manifest::{Manifest, ManifestLog};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
 use crate::scan::Parked;
-use crate::state::{Frozen, GroupState, State};
+use crate::state::{Frozen, State};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
-use stele_types::key::{self, KeyParts};
-use stele_types::{Durability, Epoch, GroupId, RowRange, SeqNo, TableSchema, TabletId};
+use stele_types::key;
+use stele_types::{Durability, Epoch, FamilyId, GroupId, RowRange, SeqNo, TableSchema, TabletId};
 
 /// What all tablets of a server share.
 #[derive(Clone)]
@@ -235,29 +235,27 @@ impl Tablet {
         if batch.is_empty() {
             return;
         }
-        if self.state.read().groups.iter().any(|group| group.active.is_full()) {
-            // Long past the size at which it should have been flushed.
-            self.freeze();
-        }
         // Held across the insertion, so that `freeze` never leaves a batch half in a frozen memtable; and until it is
         // visible, or a flush could drop what the batch replaces before any reader sees what replaces it.
-        let state = self.state.read();
+        let mut state = self.state.read();
+        if state.groups.iter().any(|group| group.active.is_full()) {
+            // Long past the size at which it should have been flushed.
+            drop(state);
+            self.freeze();
+            state = self.state.read();
+        }
         match state.groups.as_slice() {
             [only] => insert(&only.active, batch, first, |_| true),
-            groups => self.apply_to_groups(groups, batch, first),
+            groups => {
+                let schema = self.schema();
+                for group in groups {
+                    // A marker of a whole row concerns all groups.
+                    let wanted = |family: FamilyId| family.0 == 0 || schema.group_of(family) == group.id;
+                    insert(&group.active, batch, first, wanted);
+                }
+            }
         }
         self.visible.fetch_max(first.plus(batch.len() - 1).0, Ordering::AcqRel);
-    }
-
-    fn apply_to_groups(&self, groups: &[GroupState], batch: &Batch, first: SeqNo) {
-        let schema = self.schema();
-        for group in groups {
-            insert(&group.active, batch, first, |key| {
-                let row = key::row_prefix_len(key).unwrap_or(0);
-                KeyParts::parse_after_row(key, row)
-                    .is_some_and(|parts| parts.family.0 == 0 || schema.group_of(parts.family) == group.id)
-            });
-        }
     }
 
     /// At recovery: applies a record of the log unless files hold it already.
@@ -336,12 +334,10 @@ impl Tablet {
     }
 }
 
-fn insert(table: &Memtable, batch: &Batch, first: SeqNo, wanted: impl Fn(&[u8]) -> bool) {
+fn insert(table: &Memtable, batch: &Batch, first: SeqNo, wanted: impl Fn(FamilyId) -> bool) {
     table.insert_all(|insert| {
-        batch.entries(first, |key, value| {
-            if wanted(key) {
-                insert.insert(key, value, key::seq_of(key).unwrap_or(first));
-            }
+        batch.entries_of(first, wanted, |key, value| {
+            insert.insert(key, value, key::seq_of(key).unwrap_or(first));
         });
     });
 }

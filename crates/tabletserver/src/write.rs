@@ -244,9 +244,7 @@ fn stopped() -> ServiceError {
 /// The rows as the log takes them.
 fn batch_of(rows: &RowWrites) -> BatchBuilder {
     let mut builder = BatchBuilder::default();
-    for row in rows.iter() {
-        row.for_each(|mutation| builder.push(row.row, mutation));
-    }
+    builder.push_rows(rows);
     builder
 }
 

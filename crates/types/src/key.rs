@@ -75,6 +75,21 @@ impl CellKind {
         !matches!(self, CellKind::Put | CellKind::Merge)
     }
 
+    /// Whether keys of this kind name a family.
+    pub fn has_family(self) -> bool {
+        self.level() != Level::Row
+    }
+
+    /// Whether keys of this kind name a column.
+    pub fn has_qualifier(self) -> bool {
+        matches!(self.level(), Level::Column | Level::Cell)
+    }
+
+    /// Whether an entry of this kind has a value.
+    pub fn has_value(self) -> bool {
+        matches!(self, CellKind::Put | CellKind::Merge | CellKind::DeleteRange)
+    }
+
     #[inline]
     fn level(self) -> Level {
         match self {
@@ -98,6 +113,8 @@ enum Level {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyBuf {
     bytes: Vec<u8>,
+    /// End of the encoded row.
+    row_end: usize,
 }
 
 impl KeyBuf {
@@ -126,14 +143,30 @@ impl KeyBuf {
         seq: SeqNo,
         kind: CellKind,
     ) {
-        self.bytes.clear();
-        push_escaped(&mut self.bytes, row);
-        self.push_after_row(family, qualifier, timestamp, seq, kind);
+        self.set_row(row);
+        self.set_after_row(family, qualifier, timestamp, seq, kind);
     }
 
-    fn push_after_row(&mut self, family: FamilyId, qualifier: &[u8], timestamp: Timestamp, seq: SeqNo, kind: CellKind) {
+    /// Replaces the content by the prefix of a row, for [`KeyBuf::set_after_row`].
+    pub fn set_row(&mut self, row: &[u8]) {
+        self.bytes.clear();
+        push_escaped(&mut self.bytes, row);
+        self.row_end = self.bytes.len();
+    }
+
+    /// Makes the content the key of one cell or marker of the row that was set last. `qualifier` is ignored above column
+    /// level.
+    pub fn set_after_row(
+        &mut self,
+        family: FamilyId,
+        qualifier: &[u8],
+        timestamp: Timestamp,
+        seq: SeqNo,
+        kind: CellKind,
+    ) {
         let level = kind.level();
         let out = &mut self.bytes;
+        out.truncate(self.row_end);
         if level == Level::Row {
             out.push(0);
         } else {
@@ -392,6 +425,14 @@ pub fn seq_of(key: &[u8]) -> Option<SeqNo> {
     Some(SeqNo(!u64::from_be_bytes(key.get(start..start + 8)?.try_into().ok()?)))
 }
 
+/// Replaces the sequence number of an encoded key of valid length; of shorter ones nothing.
+pub fn set_seq(key: &mut [u8], seq: SeqNo) {
+    let start = key.len().checked_sub(9);
+    if let Some(field) = start.and_then(|start| key.get_mut(start..start + 8)) {
+        field.copy_from_slice(&(!seq.0).to_be_bytes());
+    }
+}
+
 /// The lower timestamp bound (inclusive) a [`CellKind::DeleteRange`] carries in its value.
 pub fn range_delete_start(value: &[u8]) -> Option<Timestamp> {
     Some(Timestamp(i64::from_be_bytes(value.try_into().ok()?)))
@@ -431,7 +472,7 @@ fn take_family(len: u8, rest: &[u8]) -> Option<(FamilyId, &[u8])> {
 }
 
 fn push_escaped(out: &mut Vec<u8>, mut bytes: &[u8]) {
-    while let Some(zero) = bytes.iter().position(|&b| b == ESCAPE) {
+    while let Some(zero) = first_zero(bytes) {
         out.extend_from_slice(&bytes[..zero]);
         out.extend_from_slice(&[ESCAPE, ESCAPED_ZERO]);
         bytes = &bytes[zero + 1..];

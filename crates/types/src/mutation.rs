@@ -189,13 +189,20 @@ impl Mutation {
     }
 
     fn weight(&self) -> usize {
+        32 + self.data_len()
+    }
+}
+
+impl<B: AsRef<[u8]>> Mutation<B> {
+    /// Bytes of its qualifier and value.
+    pub fn data_len(&self) -> usize {
         match self {
-            Mutation::Put { qualifier, value, .. } => 32 + qualifier.len() + value.len(),
-            Mutation::Merge { qualifier, operand, .. } => 32 + qualifier.len() + operand.len(),
+            Mutation::Put { qualifier, value, .. } => qualifier.as_ref().len() + value.as_ref().len(),
+            Mutation::Merge { qualifier, operand, .. } => qualifier.as_ref().len() + operand.as_ref().len(),
             Mutation::DeleteColumn { qualifier, .. } | Mutation::DeleteVersion { qualifier, .. } => {
-                32 + qualifier.len()
+                qualifier.as_ref().len()
             }
-            _ => 32,
+            _ => 0,
         }
     }
 }

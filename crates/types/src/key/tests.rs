@@ -61,6 +61,15 @@ proptest! {
     }
 
     #[test]
+    fn a_buffer_keeps_its_row(a in cell(), b in cell()) {
+        let mut buf = KeyBuf::new();
+        buf.set_row(&a.row);
+        buf.set_after_row(b.family, &b.qualifier, b.timestamp, b.seq, b.kind);
+        buf.set_after_row(a.family, &a.qualifier, a.timestamp, a.seq, a.kind);
+        prop_assert_eq!(buf.as_slice(), &a.encode()[..]);
+    }
+
+    #[test]
     fn whatever_decodes_is_canonical(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         if let Some(key) = CellKey::decode(&bytes) {
             prop_assert_eq!(key.encode(), bytes);
