@@ -51,6 +51,7 @@ fn read(bytes: Bytes, slow: bool) -> Result<()> {
     let options = CursorOptions {
         fill_cache: !slow,
         readahead_bytes: 4 << 10,
+        single_row: false,
     };
     let mut cursor = Cursor::new(table, options);
     let forward = walk(&mut cursor, true);

@@ -92,6 +92,7 @@ fn scan(table: &Arc<Sstable>, forward: bool, fill_cache: bool) -> f64 {
     let options = CursorOptions {
         fill_cache,
         readahead_bytes: 0,
+        single_row: false,
     };
     let mut cursor = Cursor::new(Arc::clone(table), options);
     let start = Instant::now();

@@ -293,7 +293,10 @@ impl Window {
             Some(framed) => framed,
             None => {
                 let left = usize::try_from(table.file_bytes().saturating_sub(handle.offset)).unwrap_or(usize::MAX);
-                self.bytes = table.file().read_at(handle.offset, len.max(WINDOW_BYTES).min(left)).await?;
+                self.bytes = table
+                    .file()
+                    .read_at(handle.offset, len.max(WINDOW_BYTES).min(left))
+                    .await?;
                 self.offset = handle.offset;
                 self.bytes.slice(..len.min(self.bytes.len()))
             }

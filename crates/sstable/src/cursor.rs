@@ -20,6 +20,7 @@ use bytes::Bytes;
 use place::{IndexPlace, neighbour};
 use readahead::Readahead;
 use std::sync::Arc;
+use stele_types::key::row_prefix_len;
 
 /// Where an operation left the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,9 @@ pub struct CursorOptions {
     pub fill_cache: bool,
     /// Most bytes to fetch at once when moving sequentially; the window doubles up to it. 0 fetches single blocks.
     pub readahead_bytes: usize,
+    /// Every seek is to a row's prefix, and no cell behind that row is wanted: moves forward may end at the end of a block
+    /// when no further block can hold cells of it, instead of reading one in vain.
+    pub single_row: bool,
 }
 
 impl Default for CursorOptions {
@@ -46,6 +50,7 @@ impl Default for CursorOptions {
         CursorOptions {
             fill_cache: true,
             readahead_bytes: 256 << 10,
+            single_row: false,
         }
     }
 }
@@ -75,8 +80,6 @@ pub struct Cursor {
     options: CursorOptions,
     status: Step,
     goal: Goal,
-    /// On the way forward, blocks that hold nothing below this are the end.
-    bound: Option<Bytes>,
     /// Of a seek that is `Pending`.
     target: Vec<u8>,
     index: Option<IndexPlace>,
@@ -106,18 +109,12 @@ impl Cursor {
             options,
             status: Step::End,
             goal: Goal::Seek,
-            bound: None,
             target: Vec::new(),
             index: None,
             loaded: None,
             cells: BlockCursor::default(),
             missing: Handle::default(),
         }
-    }
-
-    /// Nothing from `bound` on is wanted: a move forward may end before it instead of reading a block.
-    pub fn set_bound(&mut self, bound: Bytes) {
-        self.bound = Some(bound);
     }
 
     /// The file under the cursor.
@@ -265,7 +262,7 @@ impl Cursor {
                     self.goal = Goal::EnterLast;
                     false
                 }
-                Goal::NextBlock | Goal::PreviousBlock => match self.step_block()? {
+                Goal::NextBlock | Goal::PreviousBlock => match self.step_block(target)? {
                     Step::Ready => false,
                     other => return Ok(other),
                 },
@@ -351,14 +348,25 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Moves `index` to the neighbouring data block and sets the goal to enter it.
-    fn step_block(&mut self) -> Result<Step> {
+    /// Moves `index` to the neighbouring data block and sets the goal to enter it. `target` is that of the seek that comes
+    /// here, if it is one.
+    fn step_block(&mut self, target: &[u8]) -> Result<Step> {
         let Some(place) = &mut self.index else {
             return Ok(Step::End);
         };
         let forward = self.goal == Goal::NextBlock;
-        let bound = self.bound.as_deref().filter(|_| forward);
-        let past = |separator: Option<&[u8]>| bound.is_some_and(|bound| separator.is_some_and(|s| s >= bound));
+        // A separator that comes after a row's cell, or after the row's prefix, and does not begin with the prefix is
+        // behind the row.
+        let row = match (self.options.single_row && forward, target) {
+            (false, _) => None,
+            (true, []) => row_prefix_len(self.cells.key()).and_then(|len| self.cells.key().get(..len)),
+            (true, target) => Some(target),
+        };
+        let past = |separator: Option<&[u8]>| {
+            let behind = |row: &[u8], separator: &[u8]| separator > row && !separator.starts_with(row);
+            row.zip(separator)
+                .is_some_and(|(row, separator)| behind(row, separator))
+        };
         if let Some(at) = neighbour(place.at, place.block.len(), forward) {
             if past(place.block.separator(at)) {
                 return Ok(Step::End);

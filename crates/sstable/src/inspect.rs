@@ -65,6 +65,7 @@ impl Sstable {
         let options = CursorOptions {
             fill_cache: false,
             readahead_bytes: 1 << 20,
+            single_row: false,
         };
         Cursor::new(Arc::clone(self), options)
     }

@@ -14,8 +14,8 @@
 //! that never panic and never allocate more than a stated limit, so that each can be fuzzed.
 
 pub mod block;
-pub mod compress;
 pub mod check;
+pub mod compress;
 mod cursor;
 pub mod damage;
 mod error;

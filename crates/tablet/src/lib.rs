@@ -25,7 +25,7 @@ pub use files::FileRegistry;
 pub use manifest::{FileRef, Manifest};
 pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
-pub use scan::{RowRead, ScanSpec, TabletScanner};
+pub use scan::{ScanSpec, TabletScanner};
 pub use tablet::{Tablet, TabletContext, WriteLoad};
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ impl Committer {
 const READ: ReadOptions = ReadOptions {
     fill_cache: false,
     readahead_bytes: 1 << 20,
+    single_row: false,
 };
 
 impl Tablet {

@@ -25,9 +25,13 @@ pub struct Source {
     backward: bool,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most sources are sstables, and a read of one row should not take memory for each"
+)]
 enum Cursor {
     Memtable(MemtableCursor),
-    Sstable(Box<stele_sstable::Cursor>),
+    Sstable(stele_sstable::Cursor),
     Run(Box<RunCursor>),
 }
 
@@ -39,7 +43,7 @@ impl Source {
 
     /// An sstable: its keys within the bounds.
     pub fn sstable(cursor: stele_sstable::Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
-        Self::new(Cursor::Sstable(Box::new(cursor)), lower, upper)
+        Self::new(Cursor::Sstable(cursor), lower, upper)
     }
 
     /// A run of several sstables.
@@ -54,15 +58,6 @@ impl Source {
             upper,
             step: Step::End,
             backward: false,
-        }
-    }
-
-    /// Nothing from this key on is wanted on the way forward: blocks that begin there need not be read.
-    fn set_bound(&mut self, bound: &Bytes) {
-        match &mut self.cursor {
-            Cursor::Sstable(c) => c.set_bound(bound.clone()),
-            // A memtable has no blocks; a run of several files is no short scan.
-            Cursor::Memtable(_) | Cursor::Run(_) => {}
         }
     }
 
@@ -176,9 +171,12 @@ impl Merge {
         }
     }
 
-    /// Nothing from this key on is wanted on the way forward: it may end before it, so that nothing is read in vain.
-    pub fn set_bound(&mut self, bound: &Bytes) {
-        self.sources.iter_mut().for_each(|source| source.set_bound(bound));
+    /// Forgets all sources; `add` adds others. The merge is not positioned then. Memory is used again.
+    pub fn replace(&mut self, add: impl FnOnce(&mut Vec<Source>)) {
+        self.heap.clear();
+        self.sources.clear();
+        self.waiting = false;
+        add(&mut self.sources);
     }
 
     /// Moves to the first key at or after `target`; the moves go forward from there.

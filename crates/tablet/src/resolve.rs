@@ -139,6 +139,11 @@ impl Resolver {
         self.skip = Skip::Nothing;
     }
 
+    /// Gives the row up, without an end.
+    pub fn abandon_row(&mut self) {
+        self.version.active = false;
+    }
+
     /// Takes the next entry of the row. `value` is called only when the value matters.
     pub fn push(&mut self, key: &[u8], parts: &KeyParts, value: impl FnOnce() -> Bytes, sink: &mut impl Sink) -> Skip {
         if self.skip == Skip::Row {

@@ -10,8 +10,6 @@ mod get;
 mod row;
 mod sink;
 
-pub use get::RowRead;
-
 use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Step};
 use crate::resolve::Skip;
@@ -137,7 +135,7 @@ impl TabletScanner {
         if spec.reversed {
             ranges.make_contiguous().reverse();
         }
-        let reader = RowReader::new(tablet.env().clone(), schema.clone(), spec.filter.clone(), spec.raw);
+        let reader = RowReader::new(schema.clone(), spec.filter.clone(), spec.raw);
         TabletScanner {
             reader,
             tablet,
@@ -163,6 +161,7 @@ impl TabletScanner {
         }
         self.position = self.parked.as_ref().and_then(|place| place.take());
         // What a call that was dropped has left.
+        self.reader.abandon();
         drop(self.reader.take_batch());
         self.refresh();
         if self.batches > 0 {
@@ -281,17 +280,17 @@ impl TabletScanner {
         let options = ReadOptions {
             fill_cache: true,
             readahead_bytes: if single { 0 } else { READAHEAD_BYTES },
+            single_row: single && !self.spec.reversed,
         };
         // An empty start bounds nothing: the first row's prefix is `00 01`, and no key sorts below it.
         let row = single.then_some(&lower[..]);
         let wanted = wanted_groups(&self.schema, self.spec.filter.as_deref(), self.spec.raw);
-        let mut merge = Merge::new(state.sources(wanted, &lower, upper.as_deref(), row, options));
+        let mut sources = Vec::new();
+        state.add_sources(wanted, &lower, upper.as_deref(), row, options, &mut sources);
+        let mut merge = Merge::new(sources);
         if self.spec.reversed {
             seek_to_end(&mut merge, upper.as_deref())?;
         } else {
-            if let Some(upper) = &upper {
-                merge.set_bound(&Bytes::copy_from_slice(upper));
-            }
             merge.seek(&lower)?;
         }
         self.position = Some(Position {
@@ -367,7 +366,10 @@ impl Position {
     /// Begins the row the merge is on, or leaves it behind when the filter wants nothing of it.
     #[inline]
     fn begin_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
-        if reader.begin(self.merge.key()).ok_or_else(|| malformed(tablet))? {
+        if reader
+            .begin(self.merge.key(), tablet.env())
+            .ok_or_else(|| malformed(tablet))?
+        {
             self.at = At::Row;
             self.steps = 0;
             return self.read_row(reader, tablet);
@@ -382,7 +384,7 @@ impl Position {
         if read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? == Step::Pending {
             return Ok(());
         }
-        reader.finish()?;
+        reader.finish(tablet.env())?;
         self.at = At::Boundary;
         if self.backward {
             self.merge.seek_before(reader.row())?;

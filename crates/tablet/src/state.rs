@@ -67,6 +67,8 @@ pub struct ReadOptions {
     pub fill_cache: bool,
     /// Bytes to fetch ahead in sequential reads.
     pub readahead_bytes: usize,
+    /// See [`CursorOptions::single_row`].
+    pub single_row: bool,
 }
 
 impl State {
@@ -105,18 +107,18 @@ impl State {
         self.groups.iter().find(|g| g.id == id)
     }
 
-    /// All sources of the groups for which `wanted` holds that may have keys in `[lower, upper)` and, when `row` is
+    /// Adds all sources of the groups for which `wanted` holds that may have keys in `[lower, upper)` and, when `row` is
     /// given, that row. Who reads as of a sequence number that was visible before this call misses nothing of it: what is
     /// applied later, perhaps to a memtable that was empty and is left out, is newer.
-    pub fn sources(
+    pub fn add_sources(
         &self,
         wanted: impl Fn(GroupId) -> bool,
         lower: &[u8],
         upper: Option<&[u8]>,
         row: Option<&[u8]>,
         options: ReadOptions,
-    ) -> Vec<Source> {
-        let mut sources = Vec::new();
+        sources: &mut Vec<Source>,
+    ) {
         for group in self.groups.iter().filter(|g| wanted(g.id)) {
             if !group.active.is_empty() {
                 sources.push(Source::memtable(group.active.clone()));
@@ -133,7 +135,6 @@ impl State {
                     .filter_map(|run| run::source(run, lower, upper, row, options)),
             );
         }
-        sources
     }
 
     /// Bytes in memtables.
@@ -167,6 +168,7 @@ impl HeldFile {
         let options = CursorOptions {
             fill_cache: options.fill_cache,
             readahead_bytes: options.readahead_bytes,
+            single_row: options.single_row,
         };
         Cursor::new(self.sstable.clone(), options)
     }

@@ -4,6 +4,7 @@ use crate::error::{from_tablet, not_here};
 use crate::row_cache::{Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
+use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
@@ -20,11 +21,20 @@ impl TabletServer {
         served.tablet.check_open().map_err(from_tablet)?;
         let schema = served.tablet.schema();
         let reading = match self.look_up(&served.tablet, &schema, &request) {
-            Lookup::Hit(batch) => return Ok(Box::new(CachedRow(Some(batch)))),
+            Lookup::Hit(batch) => return Ok(Box::new(OneBatch(Some(batch)))),
             Lookup::Miss(reading) => Some((reading, self.row_cache.clone())),
             Lookup::Uncached => None,
         };
         let filter = compile(request.filter.as_deref(), &schema)?;
+        if let Some(row) = single_row(&served.tablet, &request)
+            && let Some(mut batch) = served.tablet.get_row(row, filter.as_ref()).map_err(from_tablet)?
+        {
+            batch.scanned_through = Some(row.clone());
+            if let Some((reading, cache)) = reading {
+                cache.install(reading, &batch, &served.tablet.schema(), served.tablet.wall_micros());
+            }
+            return Ok(Box::new(OneBatch(Some(batch))));
+        }
         let spec = ScanSpec {
             rows: request.rows,
             filter,
@@ -40,12 +50,8 @@ impl TabletServer {
 
     /// Looks in the row cache, when the read is of one row of the tablet.
     fn look_up(&self, tablet: &Tablet, schema: &TableSchema, request: &TabletRead) -> Lookup {
-        let [range] = request.rows.ranges() else {
+        let Some(row) = single_row(tablet, request) else {
             return Lookup::Uncached;
-        };
-        let row = match range.as_single() {
-            Some(row) if !request.raw && request.rows_limit != Some(0) && tablet.range().contains(row) => row,
-            _ => return Lookup::Uncached,
         };
         let read = RowRead {
             tablet: tablet.id(),
@@ -75,12 +81,22 @@ impl TabletServer {
     }
 }
 
+/// The row, when the read is of one row of the tablet, resolved.
+fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes> {
+    let [range] = request.rows.ranges() else { return None };
+    let row = range.as_single()?;
+    (!request.raw && request.rows_limit != Some(0) && tablet.range().contains(row)).then_some(row)
+}
+
 /// The cells of one row, for a read-modify-write that holds its latch.
 pub(crate) async fn read_row(
     tablet: &Arc<Tablet>,
-    row: &bytes::Bytes,
+    row: &Bytes,
     filter: Option<Arc<CompiledFilter>>,
 ) -> ServiceResult<Vec<Cell>> {
+    if let Some(batch) = tablet.get_row(row, filter.as_ref()).map_err(from_tablet)? {
+        return Ok(batch.into_cells());
+    }
     let rows = RowSet::new(vec![RowRange::single(row)]);
     let mut scanner = TabletScanner::new(
         tablet.clone(),
@@ -107,11 +123,11 @@ pub(crate) fn compile(filter: Option<&Filter>, schema: &TableSchema) -> ServiceR
         .map(Arc::new))
 }
 
-/// The result of a read that the row cache had.
-struct CachedRow(Option<RowBatch>);
+/// The result of a read that did not have to wait.
+struct OneBatch(Option<RowBatch>);
 
 #[async_trait]
-impl RowStream for CachedRow {
+impl RowStream for OneBatch {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
         Ok(self.0.take())
     }

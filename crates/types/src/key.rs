@@ -196,14 +196,27 @@ pub fn row_prefix(row: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Makes `out` the encoded prefix of `row`, as [`row_prefix`] does, in memory that is there.
+pub fn set_row_prefix(out: &mut Vec<u8>, row: &[u8]) {
+    out.clear();
+    push_escaped(out, row);
+}
+
 /// The smallest key after all keys of the row with this encoded prefix. (The terminator's last byte grows by one; no
 /// key of another row lies between, because a row that continues with a zero byte has `00 FF` there.)
 pub fn row_prefix_end(row_prefix: &[u8]) -> Vec<u8> {
-    let mut out = row_prefix.to_vec();
+    let mut out = Vec::with_capacity(row_prefix.len());
+    set_row_prefix_end(&mut out, row_prefix);
+    out
+}
+
+/// Makes `out` what [`row_prefix_end`] gives, in memory that is there.
+pub fn set_row_prefix_end(out: &mut Vec<u8>, row_prefix: &[u8]) {
+    out.clear();
+    out.extend_from_slice(row_prefix);
     if let Some(last) = out.last_mut() {
         *last = TERMINATOR + 1;
     }
-    out
 }
 
 /// The encoded prefix of one family within a row.

@@ -429,9 +429,10 @@ impl Table {
                 };
                 let here = served.tablet.range().contains(&row);
                 let expected = scanned.get(&row).filter(|_| here).map_or(&[][..], |cells| cells);
-                if read.cells != expected {
+                let found = read.rows().next().map_or(&[][..], |(_, cells)| cells);
+                if found != expected || read.rows().any(|(name, _)| name != row) {
                     let row = row.escape_ascii();
-                    return Err(format!("a get of {row} gave {:?}\na scan {expected:?}", read.cells));
+                    return Err(format!("a get of {row} gave {found:?}\na scan {expected:?}"));
                 }
             }
         }

@@ -15,6 +15,7 @@ fn read_whole(bytes: Vec<u8>) -> Result<Cells> {
         CursorOptions {
             fill_cache: false,
             readahead_bytes: 0,
+            single_row: false,
         },
     );
     read_all(&mut cursor)

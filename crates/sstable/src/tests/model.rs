@@ -5,6 +5,7 @@ use crate::limits::VALUE_INLINE_BYTES_MAX;
 use crate::{Cursor, CursorOptions, SstableError, Step, WriteOptions};
 use futures::executor::block_on;
 use proptest::prelude::*;
+use stele_types::key::row_prefix;
 use stele_types::schema::Compression;
 use stele_types::{CellKind, FileId};
 
@@ -100,7 +101,7 @@ proptest! {
             prop_assert!(table.may_contain_row(&row));
         }
         let list: Vec<_> = cells.iter().collect();
-        let mut cursor = Cursor::new(table, CursorOptions { fill_cache, readahead_bytes });
+        let mut cursor = Cursor::new(table, CursorOptions { fill_cache, readahead_bytes, single_row: false });
         let mut at: Option<usize> = None;
         for step in moves {
             let below = |target: &[u8]| list.partition_point(|(k, _)| k.as_slice() < target);
@@ -169,10 +170,71 @@ fn values_are_slices_of_the_block() {
         CursorOptions {
             fill_cache: false,
             readahead_bytes: 0,
+            single_row: false,
         },
     );
     assert_eq!(cursor.seek_first(), Ok(Step::Ready));
     assert_eq!(cursor.value().as_ptr(), cursor.value_bytes().as_ptr());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn a_cursor_for_single_rows_misses_none_of_their_cells(
+        cells in cells(), write_options in write_options(), resident: bool, fill_cache: bool, absent in prop::collection::vec(0u8..3, 0..4),
+    ) {
+        let (bytes, _) = write(&cells, write_options);
+        let table = open(Memory::new(bytes, resident), 1 << 20).expect("just written");
+        let options = CursorOptions {
+            fill_cache,
+            readahead_bytes: 0,
+            single_row: true,
+        };
+        let mut cursor = Cursor::new(table, options);
+        for row in rows_of(&cells).into_iter().chain([row_prefix(&absent)]) {
+            let step = cursor.seek(&row);
+            let mut step = complete(&mut cursor, step);
+            for (key, value) in cells.range(row.clone()..).take_while(|(key, _)| key.starts_with(&row)) {
+                prop_assert_eq!(step, Ok(Step::Ready));
+                prop_assert_eq!((cursor.key(), cursor.value()), (&key[..], &value[..]));
+                let moved = cursor.advance();
+                step = complete(&mut cursor, moved);
+            }
+            prop_assert!(step == Ok(Step::End) || step == Ok(Step::Ready) && cursor.key() > &row[..] && !cursor.key().starts_with(&row));
+        }
+    }
+}
+
+#[test]
+fn a_row_at_the_end_of_its_block_is_read_without_the_next_one() {
+    let cells = grid(500, 1, 10);
+    let (bytes, meta) = write(
+        &cells,
+        WriteOptions {
+            block_bytes: 64,
+            ..options()
+        },
+    );
+    assert!(meta.properties.data_blocks > 100);
+    let mut read = [0, 0];
+    for single_row in [false, true] {
+        let file = Memory::new(bytes.clone(), false);
+        let table = open(file.clone(), 0).expect("just written");
+        for row in rows_of(&cells) {
+            let options = CursorOptions {
+                fill_cache: false,
+                readahead_bytes: 0,
+                single_row,
+            };
+            let mut cursor = Cursor::new(table.clone(), options);
+            let step = cursor.seek(&row);
+            assert_eq!(complete(&mut cursor, step), Ok(Step::Ready));
+            let step = cursor.advance();
+            complete(&mut cursor, step).expect("nothing is damaged");
+        }
+        read[usize::from(single_row)] = file.reads.lock().expect("one thread").len();
+    }
+    assert!(read[1] + 100 < read[0], "{read:?} reads");
 }
 
 #[test]
@@ -194,6 +256,7 @@ fn a_sequential_scan_reads_ahead_in_both_directions() {
             CursorOptions {
                 fill_cache: false,
                 readahead_bytes: 1 << 20,
+                single_row: false,
             },
         );
         let mut step = if forward {
@@ -257,6 +320,7 @@ fn a_distant_seek_ends_read_ahead_and_a_near_one_does_not() {
         let options = CursorOptions {
             fill_cache: false,
             readahead_bytes: 1 << 20,
+            single_row: false,
         };
         let mut cursor = Cursor::new(table, options);
         let opening = file.reads.lock().expect("one thread").len();

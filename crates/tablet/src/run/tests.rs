@@ -15,6 +15,7 @@ use stele_types::{CellKind, FamilyId, FileId, KeyBuf, SeqNo, Timestamp, key};
 const READ: ReadOptions = ReadOptions {
     fill_cache: false,
     readahead_bytes: 0,
+    single_row: false,
 };
 
 fn cell(row: u32) -> Vec<u8> {

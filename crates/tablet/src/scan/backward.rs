@@ -56,7 +56,10 @@ impl Gathered {
 impl Position {
     /// Begins the row whose last entry the merge is on, or leaves it behind when the filter wants nothing of it.
     pub(super) fn begin_row_backward(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
-        if reader.begin(self.merge.key()).ok_or_else(|| malformed(tablet))? {
+        if reader
+            .begin(self.merge.key(), tablet.env())
+            .ok_or_else(|| malformed(tablet))?
+        {
             self.at = At::Gathering;
             self.gathered.clear();
             return self.gather_row(reader, tablet);
@@ -82,7 +85,7 @@ impl Position {
             reader.take(key, || value).ok_or_else(|| malformed(tablet))?;
             reader.check_size()?;
         }
-        reader.finish()?;
+        reader.finish(tablet.env())?;
         self.at = At::Boundary;
         Ok(())
     }

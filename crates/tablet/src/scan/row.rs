@@ -15,7 +15,6 @@ use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
 
 /// The state of a read between and within rows.
 pub(super) struct RowReader {
-    env: Env,
     filter: Option<Arc<CompiledFilter>>,
     /// Everything stored, unresolved.
     raw: bool,
@@ -33,10 +32,9 @@ pub(super) struct RowReader {
 }
 
 impl RowReader {
-    pub(super) fn new(env: Env, schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool) -> Self {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool) -> Self {
         let filter = filter.filter(|f| !f.passes_all());
         RowReader {
-            env,
             raw,
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
@@ -76,6 +74,11 @@ impl RowReader {
         batch
     }
 
+    /// Forgets the row being read.
+    pub(super) fn abandon(&mut self) {
+        self.resolver.abandon_row();
+    }
+
     /// Makes room in an empty batch.
     pub(super) fn reserve(&mut self, rows: usize) {
         self.sink.batch = RowBatch::with_capacity(rows, rows * self.row.len());
@@ -83,7 +86,7 @@ impl RowReader {
 
     /// Begins the row of `key`; whether the filter may let anything of it through. `None` when that is no cell key.
     #[inline]
-    pub(super) fn begin(&mut self, key: &[u8]) -> Option<bool> {
+    pub(super) fn begin(&mut self, key: &[u8], env: &Env) -> Option<bool> {
         let row = key.get(..key::row_prefix_len(key)?)?;
         self.row.clear();
         self.row.extend_from_slice(row);
@@ -94,7 +97,7 @@ impl RowReader {
             return Some(true);
         };
         let row = key::decode_row(&self.row)?;
-        Some(filter.admits_row(&row, &mut chance(&self.env)))
+        Some(filter.admits_row(&row, &mut chance(env)))
     }
 
     /// Whether a key is of the row being read.
@@ -137,7 +140,7 @@ impl RowReader {
 
     /// Ends the row: what the filter makes of its cells goes to the batch.
     #[inline]
-    pub(super) fn finish(&mut self) -> Result<()> {
+    pub(super) fn finish(&mut self, env: &Env) -> Result<()> {
         self.resolver.end_row(&mut self.sink);
         self.check_size()?;
         let cells = self.sink.cells();
@@ -152,7 +155,7 @@ impl RowReader {
             None => self.sink.bytes(),
             Some(filter) => {
                 let cells = self.sink.batch.take_open_cells();
-                let cells = filter.evaluate(&row, cells, &mut chance(&self.env))?;
+                let cells = filter.evaluate(&row, cells, &mut chance(env))?;
                 let bytes = cells.iter().map(Cell::weight).sum();
                 cells.into_iter().for_each(|cell| self.sink.batch.push_cell(cell));
                 bytes

@@ -119,8 +119,10 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
             .find(|(name, _)| name == row)
             .map(|(_, cells)| cells.clone());
         let read = tablet.get_row(row, None).unwrap().expect("all is in memory");
-        assert_eq!(read.cells, expected.clone().unwrap_or_default(), "get of {row:?}");
-        assert_eq!(read.seen.cells, read.cells.len() as u64);
+        let found: Rows = read.shared_rows().map(|(row, cells)| (row, cells.to_vec())).collect();
+        let wanted: Rows = expected.iter().map(|cells| (row.clone(), cells.clone())).collect();
+        assert_eq!(found, wanted);
+        assert_eq!(read.seen.cells, expected.as_ref().map_or(0, Vec::len) as u64);
         for reversed in [false, true] {
             let single = RowSet::new(vec![RowRange::single(row)]);
             let one = scan(tablet, single, reversed, Some(1)).await;
