@@ -87,6 +87,7 @@ fn open(side: Side, folder: &Path, memory: u64) -> anyhow::Result<Box<dyn Engine
                 memory,
                 compression: Compression::Snappy,
                 row_cache: side == Side::Stele,
+                fixed: None,
             };
             Ok(Box::new(SteleEngine::open(folder, options)?))
         }

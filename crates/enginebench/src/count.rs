@@ -64,6 +64,7 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
             compression: Compression::Snappy,
             // It would answer most of the reads.
             row_cache: false,
+            fixed: None,
         };
         let server = stele::start(TokioRuntime::current(), MemoryStorage::new(), options).await?;
         match path {

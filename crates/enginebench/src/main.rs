@@ -17,6 +17,7 @@ mod compare;
 mod count;
 mod data;
 mod engine;
+mod governor;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 mod stele;
@@ -65,6 +66,10 @@ fn main() -> anyhow::Result<()> {
         workload::ALL
             .iter()
             .for_each(|w| println!("{:28} {}", w.name, w.describe()));
+        println!(
+            "{:28} the memory governor against fixed divisions; a table of its own",
+            "governor"
+        );
         return Ok(());
     }
     if let Some(operations) = arguments.count {
@@ -82,7 +87,12 @@ fn main() -> anyhow::Result<()> {
     if arguments.repeats == 0 {
         bail!("--repeats must be at least 1");
     }
-    let chosen = workload::choose(&arguments.workloads)?;
+    let governs = arguments.workloads == ["governor"];
+    let chosen = if governs {
+        Vec::new()
+    } else {
+        workload::choose(&arguments.workloads)?
+    };
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("stele-engine-").tempdir_in(parent)?;
     let setup = workload::Setup {
@@ -90,6 +100,9 @@ fn main() -> anyhow::Result<()> {
         scale: arguments.scale,
         memory: arguments.memory_mib << 20,
     };
+    if governs {
+        return governor::run(&setup);
+    }
     let mut results = Vec::new();
     for workload in chosen {
         let result = compare::run(workload, &setup, arguments.repeats, rival)?;

@@ -21,7 +21,7 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::local::LocalStorage;
-use stele_tabletserver::{ServerOptions, TabletServer};
+use stele_tabletserver::{MemtableLimits, ServerOptions, TabletServer};
 use stele_types::{
     Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowRange, RowSet,
     RowWrites, RowWritesBuilder, Span, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
@@ -42,14 +42,34 @@ pub struct SteleOptions {
     pub compression: Compression,
     /// Whether results of hot reads are kept.
     pub row_cache: bool,
+    /// How the budget is divided for good; absent, it is divided as the load wants.
+    pub fixed: Option<FixedDivision>,
+}
+
+/// A division of memory that stays.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedDivision {
+    /// Bytes of memtables.
+    pub memtables: u64,
+    /// Bytes of the block cache.
+    pub blocks: u64,
+    /// Bytes of the row cache.
+    pub rows: u64,
 }
 
 /// A server with one tablet.
 pub async fn start(env: Env, storage: Arc<dyn Storage>, options: SteleOptions) -> anyhow::Result<Arc<TabletServer>> {
     let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await?;
     let catalog = Catalog::load(coord).await?;
-    let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(options.memory)));
+    let mut cache_bytes = ServerOptions::block_cache_bytes(options.memory);
     let mut settings = ServerOptions::for_memory(options.memory);
+    if let Some(fixed) = options.fixed {
+        cache_bytes = usize::try_from(fixed.blocks)?;
+        settings.memory = None;
+        settings.memtables = MemtableLimits::for_share(fixed.memtables);
+        settings.row_cache_bytes = usize::try_from(fixed.rows)?;
+    }
+    let cache = Arc::new(Cache::new(cache_bytes));
     settings.durability = Durability::Flush;
     if !options.row_cache {
         settings.row_cache_bytes = 0;

@@ -463,7 +463,7 @@ impl Measured {
 }
 
 /// Writes `rows` rows in batches, the i-th with the number that `number(i)` gives.
-fn write_batches(
+pub fn write_batches(
     engine: &dyn Engine,
     value_bytes: usize,
     rows: u64,

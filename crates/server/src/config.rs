@@ -83,7 +83,8 @@ const SETTINGS: [Setting; 10] = [
     },
     Setting {
         key: "memory",
-        meaning: "Budget of memtables, block cache and requests in flight.",
+        meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. It is divided by what \
+                  each is worth; the process stays within 200MiB of it.",
         unit: "bytes, or percent of the machine's or cgroup's memory",
         default: "50%",
         range: "64MiB and more",

@@ -1,6 +1,7 @@
 //! Everything between the storage and the front ends, put together: coordinator, catalog, tablet server, master, router.
 
 use crate::config::Config;
+use crate::sizes;
 use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
@@ -11,7 +12,7 @@ use stele_env::metrics::Metrics;
 use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_tabletserver::{RecoveryReport, ServerOptions, TabletServer};
+use stele_tabletserver::{MemoryBudget, RecoveryReport, ServerOptions, TabletServer};
 use stele_types::Epoch;
 
 /// A running node.
@@ -50,6 +51,10 @@ impl Node {
             durability: config.durability,
             tablet_bytes_max: config.tablet_size,
             free_bytes_min: config.free_space_min,
+            memory: Some(MemoryBudget {
+                resident: Some(Arc::new(sizes::resident_bytes)),
+                ..MemoryBudget::new(config.memory)
+            }),
             ..ServerOptions::for_memory(config.memory)
         };
         let (server, recovery) = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)

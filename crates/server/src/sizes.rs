@@ -65,6 +65,14 @@ pub fn show_bytes(bytes: u64) -> String {
     out
 }
 
+/// What this process has in memory now, where the system tells.
+pub fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib = resident.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    Some(kib * 1024)
+}
+
 /// What this process may use: the machine's memory, or less when a cgroup says so.
 pub fn memory_of_machine() -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();

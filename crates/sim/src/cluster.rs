@@ -16,7 +16,7 @@ use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_tabletserver::{MemtableLimits, ServerOptions, TabletServer};
+use stele_tabletserver::{MemoryBudget, MemtableLimits, ServerOptions, TabletServer};
 use stele_types::{Durability, Epoch};
 
 use crate::runtime::{Process, Sim};
@@ -65,8 +65,12 @@ pub const CACHE_BYTES: usize = 32 << 10;
 pub fn options() -> ServerOptions {
     ServerOptions {
         durability: Durability::Sync,
-        memtables: MemtableLimits::new(256 << 10, 12 << 10),
-        row_cache_bytes: 1 << 20,
+        memory: Some(MemoryBudget {
+            interval: Duration::from_millis(20),
+            ..MemoryBudget::new(256 << 10)
+        }),
+        memtables: MemtableLimits::new(64 << 10, 12 << 10),
+        row_cache_bytes: 64 << 10,
         log_bytes_max: 48 << 10,
         log_segment_bytes: 6 << 10,
         log_queue_bytes: 64 << 10,

@@ -5,10 +5,12 @@
 //!   [`admission`] what refuses or delays writes when memory or disk run out.
 //! * [`read`] answers reads, of hot rows from the [`row_cache`].
 //! * [`maintenance`] decides when tablets are flushed and compacted.
+//! * [`governor`] divides memory.
 //! * [`recovery`] turns a data root into a running server.
 
 pub mod admission;
 pub mod error;
+pub mod governor;
 pub mod latch;
 pub mod maintenance;
 pub mod metrics;
@@ -22,6 +24,6 @@ pub mod service;
 pub mod split;
 pub mod write;
 
-pub use options::{MemtableLimits, ServerOptions};
+pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use recovery::RecoveryReport;
 pub use server::TabletServer;

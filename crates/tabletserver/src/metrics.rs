@@ -1,5 +1,6 @@
 //! Instruments of a tablet server.
 
+use crate::governor::GovernorMetrics;
 use stele_env::metrics::{IntCounter, IntCounterVec, IntGauge, Metrics};
 
 /// Shared by the parts of one server.
@@ -37,6 +38,8 @@ pub struct ServerMetrics {
     pub delayed_compaction: IntCounter,
     /// Failed flushes and compactions.
     pub maintenance_failures: IntCounter,
+    /// How memory is divided.
+    pub governor: GovernorMetrics,
     /// Tablets split.
     pub splits: IntCounter,
     /// Reads that met damage, by file: as many labels as there are damaged files.
@@ -89,6 +92,7 @@ impl ServerMetrics {
                 "stele_maintenance_failures_total",
                 "Flushes and compactions that failed.",
             ),
+            governor: GovernorMetrics::new(m),
             splits: m.counter("stele_tablet_splits_total", "Tablets split."),
             corruption: m.counters(
                 "stele_corruption_total",

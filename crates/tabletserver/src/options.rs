@@ -20,9 +20,7 @@ impl MemtableLimits {
         }
     }
 
-    /// The limits for a share of memory: a tablet's memtables are a quarter of it, so that one fills while another is
-    /// written to a file; at least 1 MB, or files would be too small, and at most 128 MB, beyond which they gain little
-    /// and take long to write.
+    /// The limits for a share of memory.
     pub fn for_share(bytes_max: u64) -> Self {
         let limits = MemtableLimits::new(0, 0);
         limits.set_share(bytes_max);
@@ -32,9 +30,7 @@ impl MemtableLimits {
     /// Moves both limits to those of a share; see [`MemtableLimits::for_share`].
     pub fn set_share(&self, bytes_max: u64) {
         self.inner.0.store(bytes_max, Ordering::Relaxed);
-        self.inner
-            .1
-            .store((bytes_max / 4).clamp(1 << 20, 128 << 20), Ordering::Relaxed);
+        self.inner.1.store(tablet_bytes(bytes_max), Ordering::Relaxed);
     }
 
     /// Bytes of all memtables at which writers wait.
@@ -48,11 +44,59 @@ impl MemtableLimits {
     }
 }
 
+/// Bytes of one tablet's memtables that are flushed, when memtables have so much in all: a quarter, so that one fills while
+/// another is written to a file, and at most 128 MB, beyond which they gain little and take long to write.
+fn tablet_bytes(bytes_max: u64) -> u64 {
+    (bytes_max / 4).min(128 << 20)
+}
+
+/// About what a flush writes, when memtables have so much in all and so many tablets are written to: flushes also begin
+/// when half of the whole is used, with the largest.
+pub(crate) fn flush_bytes(bytes_max: u64, tablets: u64) -> u64 {
+    tablet_bytes(bytes_max).min(bytes_max / 2 / tablets.max(1))
+}
+
+/// Memory that is divided between memtables, block cache and row cache while the server runs.
+#[derive(Clone)]
+pub struct MemoryBudget {
+    /// All of it.
+    pub bytes: u64,
+    /// How often it is divided anew.
+    pub interval: Duration,
+    /// Resident bytes of the process, where somebody can tell.
+    pub resident: Option<ResidentBytes>,
+}
+
+/// Tells how much memory the process takes.
+pub type ResidentBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
+
+impl MemoryBudget {
+    /// A budget that is divided every second.
+    pub fn new(bytes: u64) -> Self {
+        MemoryBudget {
+            bytes,
+            interval: Duration::from_secs(1),
+            resident: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryBudget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryBudget")
+            .field("bytes", &self.bytes)
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Settings. [`ServerOptions::for_memory`] gives consistent ones.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Durability of writes that neither the request nor the table decides.
     pub durability: Durability,
+    /// What is divided while the server runs, beginning with the division below; absent, that one stays.
+    pub memory: Option<MemoryBudget>,
     /// Bytes of memtables; may change while the server runs.
     pub memtables: MemtableLimits,
     /// Bytes of results of single-row reads kept for the next reader; 0 keeps none.
@@ -76,12 +120,13 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Settings for a budget of `memory` bytes: two fifths for memtables, two fifths for the block cache (given to the cache
+    /// Settings for a budget of `memory` bytes, to begin with: two fifths for memtables, two fifths for the block cache (given to the cache
     /// by the caller), a twentieth for the row cache, the rest for indexes, filters, queues and requests in flight.
     pub fn for_memory(memory: u64) -> Self {
         let memtable_bytes_max = memory * 2 / 5;
         ServerOptions {
             durability: Durability::Sync,
+            memory: Some(MemoryBudget::new(memory)),
             memtables: MemtableLimits::for_share(memtable_bytes_max),
             row_cache_bytes: usize::try_from(memory / 20).unwrap_or(usize::MAX),
             log_bytes_max: (memtable_bytes_max * 2).clamp(64 << 20, 512 << 20),

@@ -117,6 +117,7 @@ impl TabletServer {
         report.duration = env.now() - start;
         server.metrics.recovery_millis.set(report.duration.as_millis() as i64);
         server.start_maintenance();
+        server.start_governor();
         Ok((server, report))
     }
 }

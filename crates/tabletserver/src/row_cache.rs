@@ -51,13 +51,13 @@ pub struct RowCache {
     /// Constant: a cache that could be switched on later would not know of writes on their way.
     enabled: bool,
     profile: OnceLock<Profile>,
-    /// Lookups of reads that can be cached, and those answered.
-    lookups: AtomicU64,
-    hits: AtomicU64,
+    /// Of misses, those whose number has none of these bits get a chance to be kept: all, or one in eight.
+    chance: AtomicU64,
 }
 
 struct Shard {
     rows: S3Fifo<RowKey, Arc<CachedRow>>,
+    misses: u64,
     stripes: [Stripe; STRIPES],
 }
 
@@ -162,6 +162,7 @@ impl RowCache {
     pub(crate) fn new(env: Env, capacity_bytes: usize) -> Arc<Self> {
         let shard = || Shard {
             rows: S3Fifo::new(capacity_bytes / SHARDS, Admission::Returning),
+            misses: 0,
             stripes: [Stripe::default(); STRIPES],
         };
         Arc::new(RowCache {
@@ -169,25 +170,21 @@ impl RowCache {
             shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect(),
             enabled: capacity_bytes > 0,
             profile: OnceLock::new(),
-            lookups: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
+            chance: AtomicU64::new(0),
         })
     }
 
     /// Begins to find out what other capacities would do.
-    #[allow(dead_code, reason = "for what will divide memory")]
     pub(crate) fn start_profile(&self, plan: &ProfilePlan) {
         let _ = self.profile.set(Profile::new(plan, Admission::Returning));
     }
 
     /// What has been found out about other capacities.
-    #[allow(dead_code, reason = "for what will divide memory")]
     pub(crate) fn profile(&self) -> Option<ProfileCounts> {
         Some(self.profile.get()?.counts())
     }
 
     /// Changes the capacity. Does nothing to a cache that is off.
-    #[allow(dead_code, reason = "for what will divide memory")]
     pub(crate) fn set_capacity(&self, capacity_bytes: usize) {
         if self.enabled {
             for shard in &self.shards {
@@ -197,15 +194,19 @@ impl RowCache {
         }
     }
 
-    /// Counters and fill.
+    /// Has the cache take less trouble while it does not help: reads all over a large table would only be remembered and
+    /// forgotten again. One in eight, and all that are sampled, still have their chance, so that it finds out when it
+    /// would help again.
+    pub(crate) fn set_helpful(&self, helpful: bool) {
+        self.chance.store(if helpful { 0 } else { 7 }, Ordering::Relaxed);
+    }
+
+    /// Counters and fill. A hit of the row that is none of the filter counts as a hit.
     pub(crate) fn stats(&self) -> CacheStats {
         let mut sum = CacheStats::default();
         self.shards
             .iter()
             .for_each(|shard| shard.lock().rows.add_stats(&mut sum));
-        // The policy counts rows; what matters is variants.
-        sum.hits = self.hits.load(Ordering::Relaxed);
-        sum.misses = self.lookups.load(Ordering::Relaxed) - sum.hits;
         sum
     }
 
@@ -217,29 +218,29 @@ impl RowCache {
         let Some(shape) = Shape::of(read.filter.map(|f| &**f)) else {
             return Lookup::Uncached;
         };
-        self.lookups.fetch_add(1, Ordering::Relaxed);
         let key = RowKey::new(read.tablet, read.row);
-        let (found, stripe) = {
+        let (found, stripe, number) = {
             let mut shard = self.shards[key.shard()].lock();
             let found = shard
                 .rows
                 .get_hashed(key, key.0)
                 .map(|(row, charge)| (row.clone(), charge));
-            (found, shard.stripes[key.stripe()])
+            shard.misses += u64::from(found.is_none());
+            (found, shard.stripes[key.stripe()], shard.misses)
         };
         if let Some((row, charge)) = found
             && let Some(variant) = row.find(read, shape.hash, now_micros)
         {
-            self.hits.fetch_add(1, Ordering::Relaxed);
             if let Some(profile) = self.sampled(key) {
                 profile.accessed(key.0, charge);
             }
             return Lookup::Hit(variant.batch.clone());
         }
-        if stripe.in_progress > 0 {
+        let sampled = self.sampled(key);
+        let has_chance = number & self.chance.load(Ordering::Relaxed) == 0 || sampled.is_some();
+        if stripe.in_progress > 0 || !has_chance {
             return Lookup::Uncached;
         }
-        let sampled = self.sampled(key);
         if let Some(profile) = sampled {
             profile.missed(key.0, self.env.now());
         }

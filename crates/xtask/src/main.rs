@@ -26,6 +26,7 @@ mod server;
 mod server_cost;
 mod shell;
 mod soak;
+mod tablets;
 mod tally;
 mod tidy;
 mod tools;
@@ -91,6 +92,12 @@ enum Task {
         #[arg(long, default_value_t = 512)]
         memory_mib: u64,
     },
+    /// Makes thousands of tablets and measures starts and idle costs of a server that has them.
+    Tablets {
+        /// How many.
+        #[arg(long, default_value_t = 10_000)]
+        count: u32,
+    },
     /// Measures Stele and Google's emulator with the same client in one run.
     Measure {
         /// Seconds of each measurement.
@@ -142,6 +149,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
+        Task::Tablets { count } => tablets::run(count),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
         Task::ServerCost { arguments } => server_cost::run(&arguments),
         Task::Rival { task } => rival::run(task),

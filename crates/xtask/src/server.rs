@@ -46,13 +46,32 @@ impl Process {
         Ok(ProcStat::read(&self.child.id().to_string())?.cpu_seconds())
     }
 
+    /// SIGTERM, and waits until it has ended.
+    pub fn terminate(&mut self) -> Result<()> {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::TERM,
+        )?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The resident set now, in bytes.
+    pub fn rss_bytes(&self) -> Result<u64> {
+        self.status_bytes("VmRSS:")
+    }
+
     /// The largest resident set so far, in bytes.
     pub fn peak_rss_bytes(&self) -> Result<u64> {
+        self.status_bytes("VmHWM:")
+    }
+
+    fn status_bytes(&self, name: &str) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status
             .lines()
-            .find_map(|l| l.strip_prefix("VmHWM:"))
-            .context("no VmHWM")?;
+            .find_map(|l| l.strip_prefix(name))
+            .with_context(|| format!("no {name}"))?;
         let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
         Ok(kib * 1024)
     }

@@ -1,0 +1,200 @@
+//! The memory governor: one budget, moved between memtables, block cache and row cache by what it is worth in each.
+//!
+//! The decision is a plain function in [`policy`]; this module observes, applies, and shows what was decided. It runs once a
+//! second: the work is some hundred microseconds, and a change of the load is followed within a few seconds.
+//!
+//! What is not divided: indexes and filters of open files, the queue of the log, requests in flight, the allocator's slack.
+//! The first two are measured and taken off first; for the rest there is a sixteenth of the budget and, where the process
+//! can see its own size, a brake: past the budget and [`policy`]'s slack all pools shrink.
+
+pub mod policy;
+
+use crate::options::MemoryBudget;
+use crate::server::TabletServer;
+use policy::{Decision, Division, Governor, GovernorPlan, Observation};
+use std::sync::Arc;
+use std::time::Duration;
+use stele_cache::ProfilePlan;
+use stele_env::metrics::{IntCounter, IntGaugeVec, Metrics};
+
+/// What blocks and rows weigh, roughly, for choosing how many keys the profiles sample.
+const BLOCK_BYTES: usize = 16 << 10;
+/// Small rows with their overhead.
+const ROW_BYTES: usize = 512;
+/// Reads after which it can be told whether the row cache helps.
+const ROW_READS_MIN: u64 = 1_000;
+/// Steps without a write or a read after which the numbers that take a walk over all tablets are brought up to date
+/// anyway.
+const STEPS_STALE_MAX: u32 = 30;
+
+/// Instruments of the governor.
+#[derive(Clone, Debug)]
+pub struct GovernorMetrics {
+    granted: IntGaugeVec,
+    gain: IntGaugeVec,
+    loss: IntGaugeVec,
+    moves: IntCounter,
+}
+
+impl GovernorMetrics {
+    /// Registers the instruments.
+    pub fn new(m: &Metrics) -> Self {
+        let pools = ["pool"];
+        GovernorMetrics {
+            granted: m.gauges(
+                "stele_memory_granted_bytes",
+                "Bytes that each pool of the memory budget may take.",
+                &pools,
+            ),
+            gain: m.gauges(
+                "stele_memory_gain_nanoseconds_per_second",
+                "Work that a 64th of the divided memory more would save the pool's users.",
+                &pools,
+            ),
+            loss: m.gauges(
+                "stele_memory_loss_nanoseconds_per_second",
+                "Work that a 64th of the divided memory less would cost the pool's users.",
+                &pools,
+            ),
+            moves: m.counter("stele_memory_moves_total", "Changes of the division of memory."),
+        }
+    }
+
+    fn show(&self, decision: &Decision) {
+        let Division {
+            memtables,
+            blocks,
+            rows,
+        } = decision.granted;
+        let pools = [("memtables", memtables), ("blocks", blocks), ("rows", rows)];
+        for ((pool, bytes), (gain, loss)) in pools.into_iter().zip(decision.marginal) {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            self.granted.with_label_values(&[pool]).set(bytes);
+            self.gain.with_label_values(&[pool]).set(gain as i64);
+            self.loss.with_label_values(&[pool]).set(loss as i64);
+        }
+        self.moves.inc_by(u64::from(decision.moved));
+    }
+}
+
+impl TabletServer {
+    /// Starts to divide memory, if there is a budget to divide.
+    pub(crate) fn start_governor(self: &Arc<Self>) {
+        let Some(budget) = self.options.memory.clone() else {
+            return;
+        };
+        let bytes = usize::try_from(budget.bytes).unwrap_or(usize::MAX);
+        let blocks = ProfilePlan::for_budget(bytes, BLOCK_BYTES);
+        let env = self.env.clone();
+        self.cache.start_profile(&blocks, Arc::new(move || env.now()));
+        self.row_cache.start_profile(&ProfilePlan::for_budget(bytes, ROW_BYTES));
+        let plan = GovernorPlan {
+            budget: budget.bytes,
+            capacities: blocks.capacities,
+            flush_bytes: crate::options::flush_bytes,
+            has_rows: self.options.row_cache_bytes > 0,
+        };
+        let begin = Division {
+            memtables: self.options.memtables.bytes_max(),
+            blocks: self.cache.stats().capacity,
+            rows: self.options.row_cache_bytes as u64,
+        };
+        let (server, governor) = (self.clone(), Governor::new(plan, begin));
+        self.env
+            .spawn_background("govern memory", async move { server.govern(governor, budget).await });
+    }
+
+    async fn govern(self: Arc<Self>, mut governor: Governor, budget: MemoryBudget) {
+        let (mut last, mut stale) = (self.env.now(), 0);
+        let mut seen = Observation::default();
+        let mut row_reads = (0, 0);
+        while !self.is_stopping() {
+            let now = self.env.now();
+            let changed = self.observe(&mut seen, &budget, stale >= STEPS_STALE_MAX);
+            stale = if changed { 0 } else { stale + 1 };
+            let decision = governor.step(seen.clone(), (now - last).as_secs_f64());
+            last = now;
+            self.divide(&decision);
+            self.weigh_row_cache(&mut row_reads);
+            self.env.sleep(budget.interval).await;
+        }
+    }
+
+    /// Brings the observation up to date; whether anything was written. Tablets are looked at only then.
+    fn observe(&self, seen: &mut Observation, budget: &MemoryBudget, thorough: bool) -> bool {
+        let metrics = &self.context.metrics;
+        let nanos = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or(0, |d| d.as_nanos() as u64);
+        let flushed = metrics.flush_bytes.get();
+        let memtable_bytes = self.context.memory.bytes();
+        // Nobody counts what is written; it is in memtables until it is in flushed files.
+        let written = (flushed + memtable_bytes).max(seen.written_bytes);
+        let changed =
+            written > seen.written_bytes || flushed + metrics.compaction_written_bytes.get() > seen.rewritten_bytes;
+        seen.written_bytes = written;
+        seen.rewritten_bytes = flushed + metrics.compaction_written_bytes.get();
+        seen.rewriting_nanos =
+            nanos(metrics.flush_seconds.get_sample_sum()) + nanos(metrics.compaction_seconds.get_sample_sum());
+        seen.delayed_writes = self.metrics.delayed_memory.get();
+        seen.block_profile = self.cache.profile().unwrap_or_default();
+        seen.row_profile = self.row_cache.profile().unwrap_or_default();
+        seen.memtable_bytes = memtable_bytes;
+        seen.resident_bytes = budget.resident.as_ref().and_then(|probe| probe());
+        if changed || thorough {
+            let (mut files, mut written) = (0, 0);
+            for served in self.all_served() {
+                let state = served.tablet.state();
+                files += state.file_bytes();
+                written += u64::from(state.groups.iter().any(|g| !g.active.is_empty()));
+            }
+            (seen.file_bytes, seen.written_tablets) = (files, written);
+            let pinned = self.context.files.open_files().1 as u64;
+            seen.other_bytes = pinned + self.options.log_queue_bytes as u64;
+        }
+        changed
+    }
+
+    /// Whether the row cache answered one in fifty of the reads that it might have since the last time.
+    fn weigh_row_cache(&self, before: &mut (u64, u64)) {
+        let stats = self.row_cache.stats();
+        let (hits, misses) = (stats.hits - before.0, stats.misses - before.1);
+        if hits + misses > ROW_READS_MIN {
+            self.row_cache.set_helpful(hits * 50 > misses);
+            *before = (stats.hits, stats.misses);
+        }
+    }
+
+    fn divide(&self, decision: &Decision) {
+        let Division {
+            memtables,
+            blocks,
+            rows,
+        } = decision.granted;
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        if memtables != self.options.memtables.bytes_max() {
+            self.options.memtables.set_share(memtables);
+        }
+        self.cache.set_capacity(bytes(blocks));
+        self.row_cache.set_capacity(bytes(rows));
+        self.metrics.governor.show(decision);
+        if decision.moved {
+            let [m, b, r] = decision.marginal;
+            tracing::debug!(
+                memtables,
+                blocks,
+                rows,
+                divisible = decision.divisible,
+                "memory divided anew; nanoseconds per second that a 64th more saves and less costs: memtables {:.0} {:.0}, \
+                 blocks {:.0} {:.0}, rows {:.0} {:.0}",
+                m.0,
+                m.1,
+                b.0,
+                b.1,
+                r.0,
+                r.1,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

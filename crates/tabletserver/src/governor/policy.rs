@@ -1,0 +1,445 @@
+//! How a budget is divided: a step from what was observed to a new division. Pure: no I/O, no clock.
+//!
+//! Every pool has a *cost curve*: nanoseconds of work per second that the server would do if the pool had so many bytes.
+//!
+//! * Caches: accesses that miss, as the profile of the cache tells for other capacities, times what a miss was seen to cost.
+//! * Memtables: every byte written is rewritten once for each tier between a flushed file and the whole data, so that
+//!   larger flushes save tiers: bytes written × cost of a byte × log4(data / size of a flush).
+//!
+//! The division with the least sum over all pools is found by trying all of them, in 64ths: curves may have cliffs, which a
+//! walk along the slope would not get over. What is observed is smoothed over a few seconds.
+//!
+//! Never oscillating: a division must promise to save a part of the present cost, which grows with the distance, and several
+//! times that for going back on a move just made; below a tenth of a percent of one core nothing moves at all.
+//!
+//! Invariants:
+//! * The grants sum up to at most the budget less what is not ours to divide, memtables counted as they are when they
+//!   have not shrunk to their grant yet: caches grow into memory that has been freed, not into memory that will be.
+//! * No pool falls below its floor, without which it could not work, or not be measured.
+
+use stele_cache::ProfileCounts;
+
+/// Steps in which memory is divided.
+const UNITS: u64 = 64;
+/// Fewest units: of memtables, or flushes would be too small whenever writes come back; of the block cache, which must hold
+/// indexes at least; of the row cache.
+const FLOOR_MEMTABLES: u64 = 4;
+const FLOOR_BLOCKS: u64 = 4;
+const FLOOR_ROWS: u64 = 1;
+/// Most units one pool changes by in one step, so that a mistake stays small: a full turn takes four seconds.
+const UNITS_PER_STEP: u64 = 16;
+/// What was observed counts half after so many seconds: two or three steps decide.
+const HALF_LIFE_SECONDS: f64 = 2.0;
+/// Saving for which a move is made, as a part of the present cost.
+const GAIN_MIN: f64 = 0.02;
+/// What moving everything would have to save, as a part of the present cost.
+const GAIN_PER_DISTANCE: f64 = 0.05;
+/// Factor on both for a move that takes back the last one.
+const REVERSAL: f64 = 3.0;
+/// Seconds for which a move counts as just made.
+const REVERSAL_SECONDS: f64 = 20.0;
+/// Saving, nanoseconds of work per second, below which nothing moves: a thousandth of one core.
+const GAIN_NANOS_MIN: f64 = 1e6;
+/// Cost of rewriting a byte until it has been measured: about 100 MB/s.
+const BYTE_NANOS: f64 = 10.0;
+/// Cost of a miss until it has been measured.
+const MISS_NANOS: f64 = 20_000.0;
+/// Files merged into one by a compaction.
+const FAN_IN: f64 = 4.0;
+/// Resident bytes above the budget at which caches begin to give way: half of what may be above it at most.
+const RESIDENT_SLACK: u64 = 100 << 20;
+
+/// Bytes of each pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Division {
+    /// Of memtables.
+    pub memtables: u64,
+    /// Of the block cache.
+    pub blocks: u64,
+    /// Of the row cache.
+    pub rows: u64,
+}
+
+/// What the server has seen so far. Counters only grow.
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// Bytes that went into memtables.
+    pub written_bytes: u64,
+    /// Bytes that flushes and compactions wrote.
+    pub rewritten_bytes: u64,
+    /// How long they took.
+    pub rewriting_nanos: u64,
+    /// Writes that waited for memory.
+    pub delayed_writes: u64,
+    /// The block cache's profile.
+    pub block_profile: ProfileCounts,
+    /// The row cache's profile.
+    pub row_profile: ProfileCounts,
+    /// Bytes of all files now.
+    pub file_bytes: u64,
+    /// Tablets with anything in their memtables now.
+    pub written_tablets: u64,
+    /// Bytes in memtables now, frozen ones and those that readers hold included.
+    pub memtable_bytes: u64,
+    /// Bytes now that are not ours to divide: pinned indexes and filters, queues.
+    pub other_bytes: u64,
+    /// Resident bytes of the process now, where that is known.
+    pub resident_bytes: Option<u64>,
+}
+
+/// What a step came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// What every pool may take from now on.
+    pub granted: Division,
+    /// Where that is going to.
+    pub division: Division,
+    /// Nanoseconds of work per second that a 64th more would save, and a 64th less would cost; memtables, blocks, rows.
+    pub marginal: [(f64, f64); 3],
+    /// Whether the division changed.
+    pub moved: bool,
+    /// Bytes that could be divided.
+    pub divisible: u64,
+}
+
+/// What does not change.
+#[derive(Clone, Debug)]
+pub struct GovernorPlan {
+    /// The whole budget.
+    pub budget: u64,
+    /// Capacities the profiles of both caches simulate.
+    pub capacities: Vec<usize>,
+    /// Bytes flushed at once, by bytes granted to memtables and tablets that are written to.
+    pub flush_bytes: fn(u64, u64) -> u64,
+    /// Whether there is a row cache.
+    pub has_rows: bool,
+}
+
+/// The governor's memory between steps.
+#[derive(Clone, Debug)]
+pub struct Governor {
+    plan: GovernorPlan,
+    division: Division,
+    before: Observation,
+    /// Whether anything has been observed yet.
+    begun: bool,
+    written: Rate,
+    blocks: Demand,
+    rows: Demand,
+    byte_nanos: Ratio,
+    /// Fewest bytes for memtables because writers had to wait; falls while none does.
+    memtables_wanted: f64,
+    /// Bytes taken off what is divided because the process is too large.
+    squeeze: u64,
+    /// The last move in units, and seconds since.
+    last_move: ([i64; 3], f64),
+}
+
+/// A quantity per second, smoothed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    sum: f64,
+    seconds: f64,
+}
+
+/// A quotient of two sums, smoothed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ratio {
+    above: f64,
+    below: f64,
+}
+
+/// What readers want of a cache.
+#[derive(Clone, Debug, Default)]
+struct Demand {
+    accesses: Rate,
+    hits: Vec<Rate>,
+    miss_nanos: Ratio,
+}
+
+/// Cost by units.
+type Curve = Vec<f64>;
+
+impl Governor {
+    /// A governor of a server that begins with a division.
+    pub fn new(plan: GovernorPlan, begin: Division) -> Self {
+        let demand = Demand {
+            hits: vec![Rate::default(); plan.capacities.len()],
+            ..Demand::default()
+        };
+        Governor {
+            division: begin,
+            before: Observation::default(),
+            begun: false,
+            written: Rate::default(),
+            blocks: demand.clone(),
+            rows: demand,
+            byte_nanos: Ratio::default(),
+            memtables_wanted: 0.0,
+            squeeze: 0,
+            last_move: ([0; 3], f64::MAX),
+            plan,
+        }
+    }
+
+    /// Takes what was observed in `seconds` since the last step, and divides anew.
+    pub fn step(&mut self, now: Observation, seconds: f64) -> Decision {
+        if std::mem::replace(&mut self.begun, true) {
+            self.learn(&now, seconds.max(1e-3));
+        }
+        self.squeeze_by(&now);
+        let divisible = self.divisible(&now);
+        let unit = divisible / UNITS;
+        let present = self.units_now(unit);
+        let curves = self.curves(unit, &now);
+        let target = self.best(&curves, present);
+        let moved = target != present;
+        if moved {
+            self.last_move = ([0, 1, 2].map(|i| target[i] as i64 - present[i] as i64), 0.0);
+        }
+        self.last_move.1 += seconds;
+        let [memtables, blocks, rows] = target.map(|units| units * unit);
+        self.division = Division {
+            memtables,
+            blocks,
+            rows,
+        };
+        self.before = now;
+        Decision {
+            granted: self.granted(divisible),
+            division: self.division,
+            marginal: [0, 1, 2].map(|i| marginal(&curves[i], target[i])),
+            moved,
+            divisible,
+        }
+    }
+
+    fn learn(&mut self, now: &Observation, seconds: f64) {
+        let before = &self.before;
+        let keep = 0.5f64.powf(seconds / HALF_LIFE_SECONDS);
+        let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
+        self.written
+            .add(since(now.written_bytes, before.written_bytes), seconds, keep);
+        self.byte_nanos.add(
+            since(now.rewriting_nanos, before.rewriting_nanos),
+            since(now.rewritten_bytes, before.rewritten_bytes),
+        );
+        self.blocks
+            .add(&now.block_profile, &before.block_profile, seconds, keep);
+        self.rows.add(&now.row_profile, &before.row_profile, seconds, keep);
+        if now.delayed_writes > before.delayed_writes {
+            self.memtables_wanted = self.memtables_wanted.max(self.division.memtables as f64) * 1.25;
+        } else {
+            self.memtables_wanted *= 0.97f64.powf(seconds);
+        }
+    }
+
+    /// Takes from the pools what the process is too large by, and gives it back slowly.
+    fn squeeze_by(&mut self, now: &Observation) {
+        let limit = self.plan.budget + RESIDENT_SLACK;
+        let above = now.resident_bytes.unwrap_or(0).saturating_sub(limit);
+        self.squeeze = self.squeeze - self.squeeze / 64 + above / 2;
+        self.squeeze = self.squeeze.min(self.plan.budget / 2);
+    }
+
+    /// Bytes to divide: without what others hold, and a sixteenth for requests in flight; a quarter of the budget at
+    /// least, or nothing would work.
+    fn divisible(&self, now: &Observation) -> u64 {
+        let budget = self.plan.budget;
+        let others = now.other_bytes + budget / 16 + self.squeeze;
+        budget.saturating_sub(others).max(budget / 4).max(UNITS)
+    }
+
+    /// The present division in units that sum up to all of them.
+    fn units_now(&self, unit: u64) -> [u64; 3] {
+        let d = self.division;
+        let sum = (d.memtables + d.blocks + d.rows).max(1);
+        let scaled =
+            |bytes: u64| ((u128::from(bytes) * u128::from(UNITS) + u128::from(sum) / 2) / u128::from(sum)) as u64;
+        let rows = if self.plan.has_rows {
+            scaled(d.rows).max(FLOOR_ROWS)
+        } else {
+            0
+        };
+        let least = self.memtables_floor(unit);
+        let memtables = scaled(d.memtables).clamp(least, UNITS - FLOOR_BLOCKS - rows);
+        [memtables, UNITS - rows - memtables, rows]
+    }
+
+    fn memtables_floor(&self, unit: u64) -> u64 {
+        let wanted = (self.memtables_wanted / unit as f64).ceil() as u64;
+        wanted.clamp(FLOOR_MEMTABLES, UNITS / 2)
+    }
+
+    fn curves(&self, unit: u64, now: &Observation) -> [Curve; 3] {
+        let written = self.written.per_second();
+        let byte_nanos = self.byte_nanos.value(BYTE_NANOS);
+        let memtables = |bytes: u64| {
+            let flush = (self.plan.flush_bytes)(bytes, now.written_tablets.max(1)).max(1) as f64;
+            let data = (now.file_bytes as f64 / now.written_tablets.max(1) as f64).max(flush * FAN_IN);
+            written * byte_nanos * (data / flush).log(FAN_IN)
+        };
+        let curve = |cost: &dyn Fn(u64) -> f64| (0..=UNITS).map(|units| cost(units * unit)).collect();
+        let capacities = &self.plan.capacities;
+        [
+            curve(&memtables),
+            curve(&|bytes| self.blocks.cost(capacities, bytes)),
+            curve(&|bytes| self.rows.cost(capacities, bytes)),
+        ]
+    }
+
+    /// The division to be in next: towards the best one, or the present one when that is not worth it.
+    fn best(&self, curves: &[Curve; 3], present: [u64; 3]) -> [u64; 3] {
+        let cost = |d: [u64; 3]| (0..3).map(|i| curves[i][d[i] as usize]).sum::<f64>();
+        let now = cost(present);
+        let unit = self.unit_of_floor();
+        let least = self.memtables_floor(unit);
+        let (rows_least, rows_most) = if self.plan.has_rows {
+            (FLOOR_ROWS, UNITS / 2)
+        } else {
+            (0, 0)
+        };
+        let mut best = (now, present);
+        for rows in rows_least..=rows_most {
+            for memtables in least..=UNITS - FLOOR_BLOCKS - rows {
+                let division = [memtables, UNITS - memtables - rows, rows];
+                let cost = cost(division) + now * self.reluctance(present, division);
+                if cost < best.0 {
+                    best = (cost, division);
+                }
+            }
+        }
+        let target = best.1;
+        let saved = now - cost(target);
+        let reverses = self.reverses(present, target);
+        let gain_min = GAIN_MIN * if reverses { REVERSAL } else { 1.0 };
+        if saved < GAIN_NANOS_MIN || saved < now * gain_min {
+            return present;
+        }
+        limited(present, target)
+    }
+
+    /// Bytes of a unit as of the last division.
+    fn unit_of_floor(&self) -> u64 {
+        let d = self.division;
+        ((d.memtables + d.blocks + d.rows) / UNITS).max(1)
+    }
+
+    /// Part of the present cost that a move must save for its distance.
+    fn reluctance(&self, present: [u64; 3], to: [u64; 3]) -> f64 {
+        let distance: u64 = (0..3).map(|i| present[i].abs_diff(to[i])).sum();
+        let factor = if self.reverses(present, to) { REVERSAL } else { 1.0 };
+        GAIN_PER_DISTANCE * factor * distance as f64 / (2 * UNITS) as f64
+    }
+
+    /// Whether a move takes back the last one, made a short while ago.
+    fn reverses(&self, present: [u64; 3], to: [u64; 3]) -> bool {
+        let (last, seconds) = &self.last_move;
+        let product: i64 = (0..3).map(|i| last[i] * (to[i] as i64 - present[i] as i64)).sum();
+        *seconds < REVERSAL_SECONDS && product < 0
+    }
+
+    /// What the pools may take while memtables are larger than their part.
+    fn granted(&self, divisible: u64) -> Division {
+        let Division {
+            memtables,
+            blocks,
+            rows,
+        } = self.division;
+        let held = self.before.memtable_bytes.max(memtables);
+        let blocks_least = divisible / UNITS * FLOOR_BLOCKS;
+        let blocks = blocks.min(divisible.saturating_sub(held + rows)).max(blocks_least);
+        Division {
+            memtables,
+            blocks,
+            rows,
+        }
+    }
+}
+
+/// A step of at most so many units for each pool on the way to a target.
+fn limited(present: [u64; 3], target: [u64; 3]) -> [u64; 3] {
+    let furthest = (0..3).map(|i| present[i].abs_diff(target[i])).max().unwrap_or(0);
+    if furthest <= UNITS_PER_STEP {
+        return target;
+    }
+    let part = |i: usize| {
+        let way = target[i] as i64 - present[i] as i64;
+        (present[i] as i64 + way * UNITS_PER_STEP as i64 / furthest as i64) as u64
+    };
+    let (memtables, rows) = (part(0), part(2));
+    [memtables, UNITS - memtables - rows, rows]
+}
+
+/// What a unit more saves and a unit less costs.
+fn marginal(curve: &Curve, units: u64) -> (f64, f64) {
+    let at = |units: u64| curve.get(units as usize).copied();
+    let here = at(units).unwrap_or(0.0);
+    let more = at(units + 1).map_or(0.0, |cost| here - cost);
+    let less = units.checked_sub(1).and_then(at).map_or(0.0, |cost| cost - here);
+    (more, less)
+}
+
+impl Rate {
+    fn add(&mut self, amount: f64, seconds: f64, keep: f64) {
+        self.sum = self.sum * keep + amount;
+        self.seconds = self.seconds * keep + seconds;
+    }
+
+    fn per_second(&self) -> f64 {
+        if self.seconds > 0.0 {
+            self.sum / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+impl Ratio {
+    /// Nothing new keeps it as it is; so a quiet time does not make what was learnt vanish.
+    fn add(&mut self, above: f64, below: f64) {
+        if below > 0.0 {
+            self.above = self.above * 0.9 + above;
+            self.below = self.below * 0.9 + below;
+        }
+    }
+
+    fn value(&self, otherwise: f64) -> f64 {
+        if self.below > 0.0 {
+            self.above / self.below
+        } else {
+            otherwise
+        }
+    }
+}
+
+impl Demand {
+    fn add(&mut self, now: &ProfileCounts, before: &ProfileCounts, seconds: f64, keep: f64) {
+        let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
+        self.accesses.add(since(now.accesses, before.accesses), seconds, keep);
+        for (i, rate) in self.hits.iter_mut().enumerate() {
+            let of = |counts: &ProfileCounts| counts.hits.get(i).copied().unwrap_or(0);
+            rate.add(since(of(now), of(before)), seconds, keep);
+        }
+        self.miss_nanos.add(
+            since(now.timed_nanos, before.timed_nanos),
+            since(now.timed, before.timed),
+        );
+    }
+
+    /// Nanoseconds per second that misses cost at a capacity: between simulated capacities on a straight line.
+    fn cost(&self, capacities: &[usize], bytes: u64) -> f64 {
+        let (mut below, mut hits_below) = (0.0, 0.0f64);
+        let bytes = bytes as f64;
+        let mut hits = 0.0;
+        for (capacity, rate) in capacities.iter().zip(&self.hits) {
+            let (capacity, here) = (*capacity as f64, rate.per_second().max(hits_below));
+            if bytes <= capacity {
+                hits = hits_below + (here - hits_below) * (bytes - below) / (capacity - below).max(1.0);
+                break;
+            }
+            (below, hits_below, hits) = (capacity, here, here);
+        }
+        (self.accesses.per_second() - hits).max(0.0) * self.miss_nanos.value(MISS_NANOS)
+    }
+}
