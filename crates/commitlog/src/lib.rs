@@ -19,6 +19,7 @@ mod group;
 mod metrics;
 pub mod replay;
 pub mod retention;
+pub mod salvage;
 mod segment;
 mod stream;
 mod task;

@@ -50,17 +50,7 @@ pub async fn replay<E: From<LogError>>(
     // What the next segment of the same process says about the length of each.
     let known: HashMap<(u32, u64), KnownLengths> = segments
         .iter()
-        .filter_map(|(stream, _, _, header)| {
-            header.map(|h| {
-                (
-                    (*stream, h.previous),
-                    KnownLengths {
-                        acknowledged: h.previous_len,
-                        synced: h.previous_synced,
-                    },
-                )
-            })
-        })
+        .filter_map(|(stream, _, _, header)| header.map(|h| ((*stream, h.previous), KnownLengths::stated_by(&h))))
         .collect();
     for (stream, number, file, header) in segments {
         let mut info = SegmentInfo {
@@ -88,7 +78,11 @@ pub async fn replay<E: From<LogError>>(
 }
 
 /// The header, or `None` for a segment that was cut off before its first group was synced.
-async fn read_header(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Option<SegmentHeader>, LogError> {
+pub(crate) async fn read_header(
+    file: &dyn ReadFile,
+    stream: u32,
+    number: u64,
+) -> Result<Option<SegmentHeader>, LogError> {
     let corruption = |detail: String| LogError::Corruption {
         path: Arc::from(file.path()),
         offset: 0,
@@ -124,26 +118,36 @@ async fn read_header(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Op
 
 /// What the following segment says of a segment.
 #[derive(Clone, Copy)]
-struct KnownLengths {
-    acknowledged: u64,
-    synced: u64,
+pub(crate) struct KnownLengths {
+    pub(crate) acknowledged: u64,
+    pub(crate) synced: u64,
+}
+
+impl KnownLengths {
+    /// What a header says of the segment before its own.
+    pub(crate) fn stated_by(header: &SegmentHeader) -> Self {
+        KnownLengths {
+            acknowledged: header.previous_len,
+            synced: header.previous_synced,
+        }
+    }
 }
 
 /// Walks the groups of one segment.
-struct SegmentReader {
+pub(crate) struct SegmentReader {
     file: Arc<dyn ReadFile>,
     number: u64,
     /// Where valid content ends at the latest: the acknowledged length, where it is known, else the file's.
     end: u64,
     known: Option<KnownLengths>,
-    at: u64,
+    pub(crate) at: u64,
     buffer: Bytes,
     /// File offset of the buffer's first byte.
     buffer_at: u64,
 }
 
 impl SegmentReader {
-    fn new(file: Arc<dyn ReadFile>, number: u64, known: Option<KnownLengths>) -> Self {
+    pub(crate) fn new(file: Arc<dyn ReadFile>, number: u64, known: Option<KnownLengths>) -> Self {
         let end = known.map_or(file.len(), |k| k.acknowledged.min(file.len()));
         SegmentReader {
             file,
@@ -161,7 +165,7 @@ impl SegmentReader {
     }
 
     /// The records of the next group, or `None` at the end or at a torn tail.
-    async fn next_group(&mut self) -> Result<Option<Vec<Record>>, LogError> {
+    pub(crate) async fn next_group(&mut self) -> Result<Option<Vec<Record>>, LogError> {
         if self.at >= self.end {
             return self.check_end().await;
         }
@@ -174,7 +178,7 @@ impl SegmentReader {
         }
     }
 
-    async fn try_group(&mut self) -> Result<Option<(Vec<Record>, u64)>, LogError> {
+    pub(crate) async fn try_group(&mut self) -> Result<Option<(Vec<Record>, u64)>, LogError> {
         let Some(bytes) = self.bytes_at(self.at, GROUP_HEADER_BYTES).await? else {
             return Ok(None);
         };
@@ -267,7 +271,7 @@ async fn find_synced_past(file: &dyn ReadFile, number: u64, bad: u64) -> Result<
     Ok(None)
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+pub(crate) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|w| w == needle)
 }
 

@@ -13,9 +13,9 @@ pub mod overlay;
 pub mod report;
 mod rows;
 mod sstables;
-mod tablets;
+pub mod tablets;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use crate::{data_dir, sizes};
 use anyhow::{Context, bail};
@@ -27,6 +27,8 @@ use std::sync::Arc;
 use stele_env::Env;
 use stele_storage::Storage;
 use stele_storage::local::LocalStorage;
+use stele_types::FileId;
+use tablets::Tablets;
 
 /// The flags of `stele check`.
 #[derive(clap::Args)]
@@ -72,14 +74,41 @@ pub async fn open(root: &std::path::Path, env: Env) -> anyhow::Result<Arc<LocalS
 
 /// Checks everything that `storage` holds.
 pub async fn check(storage: Arc<dyn Storage>, env: Env, progress: Progress) -> anyhow::Result<Report> {
+    examine(storage, env, progress).await.map(|examined| examined.report)
+}
+
+/// What a check found, as a repair needs it.
+pub struct Examined {
+    /// For people.
+    pub report: Report,
+    /// The tablets and what they refer to.
+    pub tablets: Tablets,
+    /// Sstables that are damaged or missing.
+    pub sstables: Vec<FileId>,
+    /// Whether the catalog could be read.
+    pub has_catalog: bool,
+}
+
+/// Checks everything, for a repair.
+pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) -> anyhow::Result<Examined> {
     let mut report = Report::default();
     let files = storage.list("").await.context("listing the data folder")?;
     progress.expect(files.iter().map(|file| file.len).sum());
     let overlay: Arc<dyn Storage> = Overlay::over(storage.clone());
     let catalog = catalog::check(overlay, env.clone(), &mut report).await;
     let tablets = tablets::check(&storage, catalog.as_ref(), &mut report).await?;
-    sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
+    let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
     log::check(&*storage, &tablets, &progress, &mut report).await;
+    let kept = files
+        .iter()
+        .filter(|file| file.path.starts_with(crate::repair::KEPT))
+        .count();
+    if kept > 0 {
+        report.note(
+            crate::repair::KEPT,
+            format!("{kept} files that repairs have set aside; nobody reads them"),
+        );
+    }
     for file in &files {
         if !is_known(&file.path) {
             report.note(&file.path, "not a file that Stele writes; it is left alone");
@@ -88,12 +117,18 @@ pub async fn check(storage: Arc<dyn Storage>, env: Env, progress: Progress) -> a
     report.files = files.len() as u64;
     report.bytes = files.iter().map(|file| file.len).sum();
     report.shown_bytes = sizes::show_bytes(report.bytes);
-    Ok(report)
+    Ok(Examined {
+        report,
+        tablets,
+        sstables,
+        has_catalog: catalog.is_some(),
+    })
 }
 
 fn is_known(path: &str) -> bool {
     let coord = path.starts_with("coord/snapshot-") || path.starts_with("coord/log-");
     path == data_dir::FORMAT
+        || path.starts_with(crate::repair::KEPT)
         || coord
         || stele_tablet::FileRef::parse_path(path).is_some()
         || stele_tablet::manifest::parse_path(path).is_some()

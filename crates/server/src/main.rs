@@ -7,6 +7,7 @@ mod http;
 mod inspect;
 mod logging;
 mod node;
+mod repair;
 mod sizes;
 mod start;
 
@@ -37,6 +38,8 @@ enum Top {
     Inspect(InspectArgs),
     /// Checks a data folder: every file, block and record. Exits with 1 when something is damaged.
     Check(check::CheckArgs),
+    /// Makes a damaged data folder one that a server starts on, saving what is intact.
+    Repair(repair::RepairArgs),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),
 }
@@ -85,14 +88,20 @@ fn run(command: Top) -> anyhow::Result<ExitCode> {
         Top::Start(args) => start::run(&config::load(&args)?).map(|()| ExitCode::SUCCESS),
         Top::Config(_) => print(&config::describe()),
         Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
-        Top::Check(args) => {
-            let runtime = tool_runtime()?;
-            let env = TokioRuntime::env(runtime.handle().clone(), runtime.handle().clone());
-            let (code, text) = runtime.block_on(check::run(&args, env))?;
-            print(&text).map(|_| code)
-        }
+        Top::Check(args) => offline(async |env| check::run(&args, env).await),
+        Top::Repair(args) => offline(async |env| repair::run(&args, env).await),
         Top::Client(command) => tool_runtime()?.block_on(stele_cli::run(*command)),
     }
+}
+
+/// Runs a command on a data folder, and prints what it says.
+fn offline(
+    command: impl AsyncFnOnce(stele_env::Env) -> anyhow::Result<(ExitCode, String)>,
+) -> anyhow::Result<ExitCode> {
+    let runtime = tool_runtime()?;
+    let env = TokioRuntime::env(runtime.handle().clone(), runtime.handle().clone());
+    let (code, text) = runtime.block_on(command(env))?;
+    print(&text).map(|_| code)
 }
 
 /// Prints to standard output. A reader that has seen enough (`| head`) is no error.

@@ -26,14 +26,15 @@ struct Outcome {
     result: Result<Checked, SstableError>,
 }
 
-/// Checks all of them.
+/// Checks all of them; those that are damaged or missing.
 pub async fn check(
     storage: &Arc<dyn Storage>,
     env: &Env,
     tablets: &Tablets,
     progress: &Progress,
     report: &mut Report,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<FileId>> {
+    let mut damaged = Vec::new();
     let mut there: BTreeMap<FileId, u64> = BTreeMap::new();
     for info in storage.list("sst/").await? {
         if let Some(file) = FileRef::parse_path(&info.path) {
@@ -41,15 +42,16 @@ pub async fn check(
         }
     }
     for file in there.keys().filter(|file| !tablets.files.contains_key(file)) {
-        let what = match tablets.incomplete {
-            true => "no readable manifest refers to it; a damaged one may",
-            false => "no manifest refers to it; the next start removes it",
+        let what = match tablets.unreadable.is_empty() {
+            false => "no readable manifest refers to it; a damaged one may",
+            true => "no manifest refers to it; the next start removes it",
         };
         report.note(&FileRef::path(*file), what);
     }
     for (file, referrers) in tablets.files.iter().filter(|(file, _)| !there.contains_key(file)) {
         let what = "a manifest refers to this file, which is missing";
         report.damage(&FileRef::path(*file), None, what, places(referrers, None));
+        damaged.push(*file);
     }
     let queue: VecDeque<FileId> = tablets
         .files
@@ -60,9 +62,13 @@ pub async fn check(
     report.sstables = queue.len() as u64;
     for outcome in check_all(storage, env, queue, progress).await {
         let referrers = tablets.files.get(&outcome.file).map_or(&[][..], |all| all);
+        let before = report.damages;
         judge(&outcome, referrers, report);
+        if report.damages > before {
+            damaged.push(outcome.file);
+        }
     }
-    Ok(())
+    Ok(damaged)
 }
 
 /// The outcomes, by file.

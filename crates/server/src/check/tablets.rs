@@ -21,6 +21,7 @@ pub struct TabletInfo {
 }
 
 /// A tablet's reference to a file.
+#[derive(Clone)]
 pub struct Referrer {
     /// Whose.
     pub tablet: TabletInfo,
@@ -35,8 +36,8 @@ pub struct Tablets {
     pub known: BTreeMap<TabletId, TabletInfo>,
     /// Who refers to each file.
     pub files: BTreeMap<FileId, Vec<Referrer>>,
-    /// Some manifest cannot be read, so there may be more references.
-    pub incomplete: bool,
+    /// Those whose manifest cannot be read: they may refer to more files.
+    pub unreadable: Vec<TabletId>,
 }
 
 impl TabletInfo {
@@ -106,7 +107,7 @@ async fn check_tablet(
     let found = match ManifestLog::open(storage.clone(), id).await {
         Ok((_, found)) => found,
         Err(error) => {
-            tablets.incomplete = true;
+            tablets.unreadable.push(id);
             note_unreadable(&info, error, report)?;
             tablets.known.insert(id, info);
             return Ok(());

@@ -5,13 +5,13 @@ use crate::config::{self, StartArgs};
 use crate::node::Node;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::{MutateRows, NewFamily, NewTable};
+use stele_client::{MutateRows, NewFamily, NewTable, ReadRows};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, FamilyId, Mutation, RowMutation, TableName, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp, ValueType,
 };
 
 fn table() -> TableName {
@@ -39,13 +39,30 @@ async fn write(node: &Node, row: String) {
     }
 }
 
+/// A server over a folder.
+pub async fn start(storage: Arc<MemoryStorage>) -> Node {
+    let config = config::load(&StartArgs::default()).unwrap();
+    let metrics = Metrics::new();
+    Node::start(TokioRuntime::current(), storage, &config, &metrics)
+        .await
+        .unwrap()
+}
+
+/// The keys of all rows.
+pub async fn rows(node: &Node) -> Vec<Bytes> {
+    let request = ReadRows::new(table(), RowSet::all());
+    let mut stream = node.service.read_rows(request).await.unwrap();
+    let mut rows = Vec::new();
+    while let Some(batch) = stream.next().await.unwrap() {
+        rows.extend(batch.shared_rows().map(|(row, _)| row));
+    }
+    rows
+}
+
 /// Two tablets with a file each, and a few records in the log.
 pub async fn folder() -> Arc<MemoryStorage> {
     let storage = MemoryStorage::new();
-    let config = config::load(&StartArgs::default()).unwrap();
-    let metrics = Metrics::new();
-    let node = Node::start(TokioRuntime::current(), storage.clone(), &config, &metrics);
-    let node = node.await.unwrap();
+    let node = start(storage.clone()).await;
     let new = NewTable {
         name: table(),
         time_unit: TimeUnit::Micros,

@@ -1,0 +1,267 @@
+//! Saves what is intact of damaged segments.
+//!
+//! Recovery refuses a log with damage that is not a torn tail, because something that was acknowledged is missing. When
+//! nothing better is to be had, the damaged segments are written anew with all groups that are intact, also those behind
+//! the damage: every record is a batch of its own, so a later one is as good without an earlier one.
+//!
+//! The new segment has a number that no server gives. No other segment speaks of that number, so nobody misses what is not in it;
+//! what a segment said of the damaged one as its predecessor (which bytes of it were acknowledged) is heeded here.
+
+use crate::error::LogError;
+use crate::format::{self, GROUP_MAGIC, GroupHeader, Record, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
+use crate::replay::{KnownLengths, SegmentReader, find, read_header};
+use bytes::BytesMut;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use stele_storage::{ReadFile, Storage, StorageError};
+use stele_types::{ErrorKind, SeqNo, TabletId};
+
+/// A segment of which something is missing that was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedSegment {
+    /// Its path.
+    pub path: String,
+    /// Its stream.
+    pub stream: u32,
+    /// Its number.
+    pub number: u64,
+    /// Bytes of it that count, as far as its successor says.
+    end: u64,
+    /// The parts that cannot be read.
+    pub lost: Vec<LostPart>,
+    /// Records in the other parts.
+    pub kept_records: u64,
+}
+
+/// A part of a segment that cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostPart {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: u64,
+    /// Between which sequence numbers of each tablet's records of the segment it lies: the last before and the first
+    /// behind. Without either there is none in this segment.
+    pub tablets: BTreeMap<TabletId, (Option<SeqNo>, Option<SeqNo>)>,
+}
+
+/// The damaged segments of a log.
+pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegment>, LogError> {
+    let mut segments: Vec<(u32, u64, Arc<dyn ReadFile>)> = Vec::new();
+    let mut known: HashMap<(u32, u64), KnownLengths> = HashMap::new();
+    for info in storage.list("log/").await? {
+        let Some((stream, number)) = format::parse_segment_path(&info.path) else {
+            continue;
+        };
+        let file = storage.open(&info.path).await?;
+        if let Some(header) = header_of(&*file).await? {
+            known.insert((stream, header.previous), KnownLengths::stated_by(&header));
+        }
+        segments.push((stream, number, file));
+    }
+    let mut damaged = Vec::new();
+    for (stream, number, file) in segments {
+        let known = known.get(&(stream, number)).copied();
+        if !is_damaged(&file, stream, number, known).await? {
+            continue;
+        }
+        let mut segment = DamagedSegment {
+            path: file.path().to_owned(),
+            stream,
+            number,
+            end: known.map_or(file.len(), |known| known.acknowledged.min(file.len())),
+            lost: Vec::new(),
+            kept_records: 0,
+        };
+        let mut walk = Walk::new(file, &segment);
+        let mut last: BTreeMap<TabletId, SeqNo> = BTreeMap::new();
+        while let Some(part) = walk.next().await? {
+            segment.note(part, &mut last);
+        }
+        damaged.push(segment);
+    }
+    Ok(damaged)
+}
+
+/// Writes what is intact of a damaged segment as a segment of its own; its path, or `None` when nothing is intact. The
+/// damaged one stays, for the caller to move away. May be called again after an interruption: the new segment is made
+/// whole or not at all, and its number follows from the damaged one's.
+pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<Option<String>, LogError> {
+    if damaged.kept_records == 0 {
+        return Ok(None);
+    }
+    let number = number_of_rewritten(damaged.number);
+    let header = SegmentHeader {
+        version: VERSION,
+        stream: damaged.stream,
+        number,
+        previous: 0,
+        previous_len: 0,
+        previous_synced: 0,
+    };
+    let mut content = BytesMut::new();
+    content.extend_from_slice(&header.encode()[..]);
+    let mut walk = Walk::new(storage.open(&damaged.path).await?, damaged);
+    while let Some(part) = walk.next().await? {
+        let Part::Intact(records) = part else { continue };
+        let records_len: usize = records.iter().map(Record::frame_len).sum();
+        let group = GroupHeader {
+            records_len: u32::try_from(records_len).unwrap_or(u32::MAX),
+            records: u32::try_from(records.len()).unwrap_or(u32::MAX),
+            offset: content.len() as u64,
+            unsynced: 0,
+        };
+        content.extend_from_slice(&group.encode(number)[..]);
+        for record in &records {
+            content.extend_from_slice(&record.encode_header()[..]);
+            content.extend_from_slice(record.payload.bytes());
+        }
+    }
+    let path = format::segment_path(damaged.stream, number);
+    match storage.put_if_absent(&path, content.freeze()).await {
+        Ok(()) | Err(StorageError::AlreadyExists { .. }) => Ok(Some(path)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Servers count the segments of an epoch in the lower half of their numbers, and never get to its highest bits.
+fn number_of_rewritten(number: u64) -> u64 {
+    let bits = (28..32).rev().map(|bit| 1u64 << bit);
+    let unset = bits.into_iter().find(|bit| number & bit == 0);
+    unset.map_or(number.wrapping_add(1), |bit| number | bit)
+}
+
+impl DamagedSegment {
+    fn note(&mut self, part: Part, last: &mut BTreeMap<TabletId, SeqNo>) {
+        let records = match part {
+            Part::Lost { offset, len } => {
+                let tablets = last.iter().map(|(tablet, seq)| (*tablet, (Some(*seq), None)));
+                self.lost.push(LostPart {
+                    offset,
+                    len,
+                    tablets: tablets.collect(),
+                });
+                return;
+            }
+            Part::Intact(records) => records,
+        };
+        for record in records {
+            self.kept_records += 1;
+            for lost in &mut self.lost {
+                let (_, behind) = lost.tablets.entry(record.tablet).or_default();
+                behind.get_or_insert(record.first);
+            }
+            last.insert(record.tablet, record.last);
+        }
+    }
+}
+
+async fn header_of(file: &dyn ReadFile) -> Result<Option<SegmentHeader>, LogError> {
+    if file.len() < SEGMENT_HEADER_BYTES as u64 {
+        return Ok(None);
+    }
+    Ok(SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?))
+}
+
+/// Whether recovery would refuse the segment.
+async fn is_damaged(
+    file: &Arc<dyn ReadFile>,
+    stream: u32,
+    number: u64,
+    known: Option<KnownLengths>,
+) -> Result<bool, LogError> {
+    let judge = async {
+        if read_header(&**file, stream, number).await?.is_some() {
+            let mut reader = SegmentReader::new(file.clone(), number, known);
+            while reader.next_group().await?.is_some() {}
+        }
+        Ok(())
+    };
+    match judge.await {
+        Ok(()) => Ok(false),
+        Err(error @ LogError::Corruption { .. }) if error.kind() == ErrorKind::Corruption => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// A piece of a damaged segment.
+enum Part {
+    Intact(Vec<Record>),
+    Lost { offset: u64, len: u64 },
+}
+
+/// Goes over a segment, past what cannot be read.
+struct Walk {
+    file: Arc<dyn ReadFile>,
+    number: u64,
+    end: u64,
+    reader: SegmentReader,
+}
+
+impl Walk {
+    fn new(file: Arc<dyn ReadFile>, segment: &DamagedSegment) -> Self {
+        let known = KnownLengths {
+            acknowledged: segment.end,
+            synced: 0,
+        };
+        Walk {
+            reader: SegmentReader::new(file.clone(), segment.number, Some(known)),
+            file,
+            number: segment.number,
+            end: segment.end,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Part>, LogError> {
+        let at = self.reader.at;
+        if at >= self.end {
+            return Ok(None);
+        }
+        if let Some((records, len)) = self.reader.try_group().await? {
+            self.reader.at += len;
+            return Ok(Some(Part::Intact(records)));
+        }
+        let next = self.next_group_behind(at).await?.unwrap_or(self.end);
+        self.reader.at = next;
+        Ok(Some(Part::Lost {
+            offset: at,
+            len: next - at,
+        }))
+    }
+
+    /// Where the next group begins that is intact as a whole.
+    async fn next_group_behind(&mut self, bad: u64) -> Result<Option<u64>, LogError> {
+        let mut at = bad + 1;
+        while at < self.end {
+            let want = SEARCHED_BYTES.min(usize::try_from(self.end - at).unwrap_or(usize::MAX));
+            let chunk = self.file.read_at(at, want).await?;
+            let mut from = 0;
+            while let Some(found) = chunk.get(from..).and_then(|rest| find(rest, &GROUP_MAGIC)) {
+                let here = from + found;
+                let offset = at + here as u64;
+                let header = chunk
+                    .get(here..)
+                    .and_then(|rest| GroupHeader::decode(self.number, rest));
+                // A header at the end of the chunk is met again at the front of the next one.
+                if header.is_some_and(|header| header.offset == offset) {
+                    self.reader.at = offset;
+                    if self.reader.try_group().await?.is_some() {
+                        return Ok(Some(offset));
+                    }
+                }
+                from = here + 1;
+            }
+            if want < SEARCHED_BYTES {
+                break;
+            }
+            at += (want - format::GROUP_HEADER_BYTES) as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// Bytes searched for a group at once.
+const SEARCHED_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! `stele repair`: gives up what cannot be read, saves the rest, and makes the folder one that a server starts on.
+//!
+//! * A damaged sstable is replaced by one with the cells of its intact blocks; a missing one, or one without an intact
+//!   block, is given up.
+//! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`).
+//! * A damaged manifest or catalog is not repaired: only the former content says which files were whose.
+//!
+//! Nothing is thrown away: what is replaced moves to `damaged/`, where no server looks. With `--dry-run` nothing is changed,
+//! and the report says what would be lost. Losing a marker can bring back what it hid: the rows of a lost part may show
+//! older values, not only fewer.
+//!
+//! Order, so that an interruption does no harm: copies and new files first, then the manifests that refer to them, then
+//! the originals are deleted. After an interruption a repair begins anew.
+
+use crate::check::report::{Progress, Report};
+use crate::check::{self, Examined};
+use anyhow::{Context, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use stele_commitlog::salvage::{self, DamagedSegment};
+use stele_coord::{EmbeddedCoord, next_epoch};
+use stele_env::Env;
+use stele_sstable::{Cache, Sstable, SstableError, SstableWriter, WriteOptions};
+use stele_storage::{Storage, StorageError};
+use stele_tablet::FileRef;
+use stele_tablet::manifest::{self, ManifestLog};
+use stele_types::schema::Compression;
+use stele_types::{Epoch, FileId, TabletId};
+
+/// Where originals are kept.
+pub const KEPT: &str = "damaged/";
+
+/// The flags of `stele repair`.
+#[derive(clap::Args)]
+pub struct RepairArgs {
+    /// Folder of the data; no server may be running on it [default: ./stele-data]
+    #[arg(
+        long,
+        env = "STELE_DATA",
+        value_name = "DIR",
+        default_value = "./stele-data",
+        hide_default_value = true
+    )]
+    data: PathBuf,
+    /// Says what would be done and what would be lost, and changes nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Does it; what is damaged is moved to `damaged/` in the data folder
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Runs the command: 0 when the folder is in order afterwards (or would be), else 1. The second value is what to print.
+pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, String)> {
+    if !args.dry_run && !args.yes {
+        bail!("say --dry-run to see what would be lost, or --yes to repair");
+    }
+    let storage: Arc<dyn Storage> = check::open(&args.data, env.clone()).await?;
+    let progress = Progress::to_terminal(env.clone());
+    let (text, in_order) = repair(storage, env, progress, args.dry_run).await?;
+    Ok((if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE }, text))
+}
+
+/// Repairs what `storage` holds, or says what that would do; and whether everything is in order then.
+pub async fn repair(
+    storage: Arc<dyn Storage>,
+    env: Env,
+    progress: Progress,
+    dry_run: bool,
+) -> anyhow::Result<(String, bool)> {
+    let examined = check::examine(storage.clone(), env.clone(), progress.clone()).await?;
+    if !examined.report.is_damaged() {
+        return Ok(("nothing is damaged, so nothing is repaired\n".to_owned(), true));
+    }
+    if !examined.has_catalog {
+        let text = examined.report.to_text();
+        bail!("{text}the catalog cannot be repaired: restore coord/ from a backup");
+    }
+    let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
+    let mut text = lost(&examined.report);
+    let beyond = beyond_repair(&examined);
+    if dry_run {
+        text.push_str("a repair would:\n");
+        describe(&examined, &segments, &mut text);
+        text.push_str(&beyond);
+        return Ok((text, beyond.is_empty()));
+    }
+    text.push_str("repaired:\n");
+    let mut work = Work {
+        epoch: new_epoch(&storage, &env).await?,
+        storage: storage.clone(),
+        env: env.clone(),
+        made: 0,
+        text,
+    };
+    work.replace_sstables(&examined).await?;
+    work.replace_segments(&segments).await?;
+    let mut text = work.text;
+    text.push_str(&beyond);
+    let after = check::check(storage, env, progress).await?;
+    let _ = write!(text, "\nafterwards:\n{}", after.to_text());
+    Ok((text, !after.is_damaged()))
+}
+
+/// The findings.
+fn lost(report: &Report) -> String {
+    let text = report.to_text();
+    let findings = text
+        .lines()
+        .filter(|line| line.starts_with("damage: ") || line.starts_with(' '));
+    let mut out = String::new();
+    findings.for_each(|line| out.extend([line, "\n"]));
+    out
+}
+
+/// What a repair leaves as it is.
+fn beyond_repair(examined: &Examined) -> String {
+    let mut out = String::new();
+    for tablet in &examined.tablets.unreadable {
+        let _ = writeln!(
+            out,
+            "cannot be repaired: the manifest of tablet {tablet}; restore {} from a backup, or drop the table",
+            manifest::directory(*tablet)
+        );
+    }
+    out
+}
+
+/// What a repair would do.
+fn describe(examined: &Examined, segments: &[DamagedSegment], out: &mut String) {
+    for file in &examined.sstables {
+        let _ = writeln!(
+            out,
+            "  replace {} by a file with the cells of its intact blocks",
+            FileRef::path(*file)
+        );
+    }
+    segments.iter().for_each(|segment| describe_segment(segment, out));
+}
+
+fn describe_segment(segment: &DamagedSegment, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "  replace {} by a segment with its {} intact records",
+        segment.path, segment.kept_records
+    );
+    for part in &segment.lost {
+        let _ = writeln!(out, "    lost: {} bytes at offset {}", part.len, part.offset);
+        for (tablet, (before, behind)) in &part.tablets {
+            let from = before.map_or_else(|| "the segment's first".to_owned(), |seq| format!("after {seq}"));
+            let to = behind.map_or_else(|| "to the segment's last".to_owned(), |seq| format!("before {seq}"));
+            let _ = writeln!(out, "      of tablet {tablet}: sequence numbers {from}, {to}");
+        }
+    }
+}
+
+/// A repair acts as an owner of its own, whom no former one can follow.
+async fn new_epoch(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<Epoch> {
+    let coord = EmbeddedCoord::open(storage.clone(), env.clone())
+        .await
+        .context("coordination")?;
+    let epoch = next_epoch(&*coord, "server").await.context("coordination")?;
+    let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
+    epoch.map(Epoch).context("server epochs are used up")
+}
+
+struct Work {
+    epoch: Epoch,
+    storage: Arc<dyn Storage>,
+    env: Env,
+    /// Files made so far.
+    made: u32,
+    text: String,
+}
+
+impl Work {
+    async fn replace_sstables(&mut self, examined: &Examined) -> anyhow::Result<()> {
+        let mut replacements: BTreeMap<FileId, Option<FileRef>> = BTreeMap::new();
+        for file in &examined.sstables {
+            let saved = self.save(*file).await.with_context(|| FileRef::path(*file))?;
+            replacements.insert(*file, saved);
+        }
+        let referrers = examined
+            .sstables
+            .iter()
+            .filter_map(|file| examined.tablets.files.get(file));
+        let tablets: BTreeSet<TabletId> = referrers.flatten().map(|referrer| referrer.tablet.id).collect();
+        for tablet in tablets {
+            self.refer_anew(tablet, &replacements)
+                .await
+                .with_context(|| format!("tablet {tablet}"))?;
+        }
+        for file in &examined.sstables {
+            self.storage.delete(&FileRef::path(*file)).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies the intact blocks of a file to a new one, and the file itself to where it is kept.
+    async fn save(&mut self, file: FileId) -> anyhow::Result<Option<FileRef>> {
+        let path = FileRef::path(file);
+        let opened = self.storage.open(&path).await;
+        let missing = matches!(opened, Err(StorageError::NotFound { .. }));
+        let table = Sstable::open_or_damaged(opened, &path, file, Arc::new(Cache::new(0))).await?;
+        self.made += 1;
+        let output = FileId::new(self.epoch.0, self.made);
+        let mut options = WriteOptions::new(output);
+        options.created_micros = self.env.wall_micros();
+        let compression = u8::try_from(table.properties().compression).ok();
+        options.compression = compression
+            .and_then(Compression::from_byte)
+            .unwrap_or(options.compression);
+        let mut writer = SstableWriter::new(self.storage.create(&FileRef::path(output)).await?, options);
+        let checked = table.salvage(&mut writer).await?;
+        let saved = match writer.finish().await {
+            Ok(meta) => Some(FileRef {
+                file: output.0,
+                len: meta.file_bytes,
+                cells: meta.properties.cells,
+                deletes: meta.properties.deletes(),
+                referenced: meta.file_bytes,
+                ..FileRef::default()
+            }),
+            Err(SstableError::Empty) => {
+                self.storage.delete(&FileRef::path(output)).await?;
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let kept = match missing {
+            true => "it was missing".to_owned(),
+            false => format!("kept as {}", self.keep(&path).await?),
+        };
+        let by = saved
+            .as_ref()
+            .map_or("nothing".to_owned(), |saved| FileRef::path(saved.id()));
+        let _ = writeln!(
+            self.text,
+            "  {path}: replaced by {by} with the {} cells that are intact; {kept}",
+            checked.cells
+        );
+        Ok(saved)
+    }
+
+    /// Commits a manifest that refers to the new files in place of the old ones.
+    async fn refer_anew(
+        &self,
+        tablet: TabletId,
+        replacements: &BTreeMap<FileId, Option<FileRef>>,
+    ) -> anyhow::Result<()> {
+        let now = self.env.wall_micros();
+        let (mut log, mut manifest) = ManifestLog::claim(self.storage.clone(), tablet, self.epoch, now).await?;
+        for group in &mut manifest.groups {
+            let replaced = std::mem::take(&mut group.files).into_iter().filter_map(|reference| {
+                match replacements.get(&reference.id()) {
+                    None => Some(reference),
+                    Some(saved) => saved.as_ref().map(|saved| FileRef {
+                        file: saved.file,
+                        len: saved.len,
+                        cells: saved.cells,
+                        deletes: saved.deletes,
+                        referenced: reference.referenced.min(saved.referenced),
+                        ..reference
+                    }),
+                }
+            });
+            group.files = replaced.collect();
+        }
+        log.commit(&manifest).await?;
+        Ok(())
+    }
+
+    async fn replace_segments(&mut self, segments: &[DamagedSegment]) -> anyhow::Result<()> {
+        for segment in segments {
+            let kept = self.keep(&segment.path).await?;
+            let made = salvage::rewrite(&*self.storage, segment).await?;
+            self.storage.delete(&segment.path).await?;
+            describe_segment(segment, &mut self.text);
+            let made = made.unwrap_or_else(|| "nothing".to_owned());
+            let _ = writeln!(self.text, "    done, by {made}; kept as {kept}");
+        }
+        Ok(())
+    }
+
+    /// Copies a file to where originals are kept; its path there.
+    async fn keep(&self, path: &str) -> anyhow::Result<String> {
+        let original = self.storage.open(path).await?;
+        for attempt in 0..KEPT_OF_ONE_NAME_MAX {
+            let target = match attempt {
+                0 => format!("{KEPT}{path}"),
+                _ => format!("{KEPT}{path}.{attempt}"),
+            };
+            let mut copy = match self.storage.create(&target).await {
+                Ok(copy) => copy,
+                // Of an earlier repair, perhaps an unfinished copy.
+                Err(StorageError::AlreadyExists { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let mut at = 0;
+            while at < original.len() {
+                let want = COPIED_BYTES.min(usize::try_from(original.len() - at).unwrap_or(usize::MAX));
+                copy.append(&[original.read_at(at, want).await?]).await?;
+                at += want as u64;
+            }
+            copy.sync().await?;
+            return Ok(target);
+        }
+        bail!("{path} has been kept {KEPT_OF_ONE_NAME_MAX} times already: clear {KEPT}")
+    }
+}
+
+/// Bytes copied at once.
+const COPIED_BYTES: usize = 4 << 20;
+/// Copies of one file: one for each interrupted repair.
+const KEPT_OF_ONE_NAME_MAX: u32 = 100;
+
+#[cfg(test)]
+mod tests;
