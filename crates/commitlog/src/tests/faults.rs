@@ -187,3 +187,59 @@ async fn acknowledged_records_survive_faults_and_power_loss() {
         }
     }
 }
+
+/// Syncs that run ahead of the closing one: when one fails, what it was to write may be gone, so nothing that is promised
+/// later may rest on it.
+#[tokio::test]
+async fn a_failed_sync_ahead_costs_the_segment() {
+    for seed in 0..30 {
+        let faulty = FaultyStorage::new(env(seed));
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let log = Log::start(&storage, &Numbers::default(), 64 << 10, Vec::new());
+        for n in 0..2 {
+            log.write(n, Durability::Sync).await.unwrap();
+        }
+        let pause = std::time::Duration::from_micros(100);
+        faulty.set_plan(FaultPlan {
+            latency_min: pause,
+            latency_max: pause,
+            ..syncs_fail()
+        });
+        let before = faulty.counts().syncs;
+        let n = 120;
+        for n in 2..n {
+            log.write(n, Durability::Flush).await.unwrap();
+        }
+        while faulty.counts().syncs == before {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(segments(&storage).await.len(), 1, "no segment is full yet");
+        faulty.set_plan(FaultPlan::default());
+        // Of these the first may meet the failure, the others find a new segment.
+        let first = log.write(n, Durability::Sync).await;
+        for n in n + 1..n + 4 {
+            log.write(n, Durability::Sync).await.unwrap();
+        }
+        faulty.crash();
+        let storage: Arc<dyn Storage> = faulty.reopen();
+        let found = replayed(&storage).await.unwrap();
+        assert!(found.is_sorted() && found.starts_with(&[0, 1]), "{found:?}");
+        assert!(found.ends_with(&[n + 1, n + 2, n + 3]), "{found:?}");
+        assert_eq!(found.contains(&n), first.is_ok(), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_segment_that_nobody_syncs_is_synced_ahead() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = Log::start(&storage, &Numbers::default(), 4 << 10, Vec::new());
+    let mut n = 0;
+    while segments(&storage).await.len() < 3 {
+        log.write(n, Durability::Flush).await.unwrap();
+        tokio::task::yield_now().await;
+        n += 1;
+    }
+    let syncs = faulty.counts().syncs;
+    assert!((12..=20).contains(&syncs), "{syncs} syncs of two segments");
+}
