@@ -5,6 +5,10 @@
 //! and acknowledged, so that inserting into memtables costs no time of the device. Records of one tablet are still applied in
 //! order, since all of it happens here, one group after the other.
 //!
+//! Writers that wait for their acknowledgement before they write again would then come in two shifts, each with a sync of
+//! its own, and half as many share one. So where applying takes less than a sync does, what is due is acknowledged first,
+//! and its writers are in the next group again; unless those who wait are many more ([`Turn::acknowledges_first`]).
+//!
 //! What asks for no sync is not kept waiting for one that begins after it was queued, unless a record of its tablet
 //! before it is ([`Group`]).
 
@@ -16,6 +20,7 @@ use futures::poll;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 /// Runs until the stream is closed.
 pub(crate) async fn run<C: Completion>(inner: Arc<Inner<C>>) {
@@ -27,6 +32,8 @@ pub(crate) async fn run<C: Completion>(inner: Arc<Inner<C>>) {
                     inner: &inner,
                     segments: Some(segments),
                     due: Vec::new(),
+                    sync_took: Duration::ZERO,
+                    completion_took: Duration::ZERO,
                 };
                 if turn.run().await {
                     return;
@@ -42,14 +49,17 @@ struct Turn<'a, C: Completion> {
     inner: &'a Inner<C>,
     /// Here until the turn ends.
     segments: Option<Box<Segments>>,
-    /// Durable; applied and acknowledged once the next sync has begun.
+    /// Durable; applied and acknowledged once the next sync has begun, or before.
     due: Vec<Append<C>>,
+    /// What the last sync took, and the last time that something due was applied and acknowledged.
+    sync_took: Duration,
+    completion_took: Duration,
 }
 
 enum Next<C> {
     Group(Group<C>),
     Order(Order),
-    /// Nothing to commit, but something is due.
+    /// First what is due.
     Complete,
     /// Nothing at all; the stream is idle now.
     Rest,
@@ -70,7 +80,11 @@ impl<C: Completion> Turn<'_, C> {
                         self.segments = Some(segments);
                     }
                 }
-                Next::Complete => self.complete_due(),
+                Next::Complete => {
+                    self.complete_due();
+                    // Writers on this very thread come back only when they get to run.
+                    self.inner.env.yield_now().await;
+                }
                 Next::Order(order) => {
                     self.complete_due();
                     if let Some(segments) = &mut self.segments {
@@ -95,6 +109,9 @@ impl<C: Completion> Turn<'_, C> {
 
     fn next(&mut self) -> Next<C> {
         let mut queue = self.inner.queue.lock();
+        if self.acknowledges_first(queue.waiting.len()) {
+            return Next::Complete;
+        }
         if !queue.waiting.is_empty() {
             let bytes_max = self.inner.options.group_bytes;
             return Next::Group(Group::gather(&mut queue.waiting, bytes_max, GROUP_RECORDS_MAX));
@@ -102,11 +119,14 @@ impl<C: Completion> Turn<'_, C> {
         if let Some(order) = queue.orders.pop_front() {
             return Next::Order(order);
         }
-        if !self.due.is_empty() {
-            return Next::Complete;
-        }
         queue.idle = self.segments.take();
         Next::Rest
+    }
+
+    /// Whether what is due is acknowledged before the next group begins.
+    fn acknowledges_first(&self, waiting: usize) -> bool {
+        let due = self.due.len();
+        due > 0 && waiting < 2 * due && (waiting == 0 || self.completion_took < self.sync_took)
     }
 
     /// Commits a group, all but the completion of what it synced.
@@ -153,6 +173,7 @@ impl<C: Completion> Turn<'_, C> {
         bound: Part<'_, C>,
     ) -> Result<(), LogError> {
         let appended = append(segments, bound).await;
+        let begin = self.inner.env.now();
         let mut sync = pin!(segments.sync());
         let begun = match &appended {
             Ok(()) => poll!(sync.as_mut()),
@@ -161,15 +182,22 @@ impl<C: Completion> Turn<'_, C> {
         self.complete_due();
         self.inner.complete(free, &Ok(()));
         appended?;
-        match begun {
+        let outcome = match begun {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => sync.await,
-        }
+        };
+        self.sync_took = self.inner.env.now() - begin;
+        outcome
     }
 
     fn complete_due(&mut self) {
+        if self.due.is_empty() {
+            return;
+        }
+        let begin = self.inner.env.now();
         let due = std::mem::take(&mut self.due);
         self.inner.complete(due, &Ok(()));
+        self.completion_took = self.inner.env.now() - begin;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who commits, and in what order, one step at a time.
 
 use super::*;
+use crate::{Lead, Slot};
 use futures::FutureExt as _;
 use std::time::Duration;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
@@ -41,6 +42,14 @@ async fn begun(storage: &Arc<dyn Storage>) -> Log {
     log
 }
 
+/// Submits a record as the stream's leader.
+fn lead<'a>(slot: Slot<'a, Done>, append: Append<Done>) -> Option<(Lead<'a, Done>, Append<Done>)> {
+    match slot.submit(append, |append| (append, ())) {
+        Submitted::Lead(lead, append) => Some((lead, append)),
+        Submitted::Queued(()) | Submitted::Closed => None,
+    }
+}
+
 /// Lets the stream's task do what it can without waiting.
 async fn step() {
     for _ in 0..20 {
@@ -56,9 +65,7 @@ async fn a_leader_needs_no_task_and_commits_for_its_followers() {
     let slots = [log.stream.slot(10).await.unwrap(), log.stream.slot(10).await.unwrap()];
     let [first, second] = slots;
     let (leading, _answer) = log.append(1, 1, Durability::Flush);
-    let Submitted::Lead(mut lead, leading) = first.submit(leading, |append| (append, ())) else {
-        panic!("the stream was idle");
-    };
+    let (mut lead, leading) = lead(first, leading).expect("the stream was idle");
     let (following, followed) = log.append(1, 2, Durability::Flush);
     assert!(matches!(
         second.submit(following, |append| (append, ())),
@@ -83,9 +90,7 @@ async fn a_record_handed_over_stays_ahead_of_those_behind_it() {
     let slots = [log.stream.slot(10).await.unwrap(), log.stream.slot(10).await.unwrap()];
     let [first, second] = slots;
     let (leading, _answer) = log.append(1, 1, Durability::Sync);
-    let Submitted::Lead(mut lead, leading) = first.submit(leading, |append| (append, ())) else {
-        panic!("the stream was idle");
-    };
+    let (mut lead, leading) = lead(first, leading).expect("the stream was idle");
     let (following, followed) = log.append(1, 2, Durability::Sync);
     assert!(matches!(
         second.submit(following, |append| (append, ())),
