@@ -32,6 +32,7 @@ pub struct Memtable {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryAccount {
     bytes: Arc<AtomicI64>,
+    freed: Arc<AtomicU64>,
 }
 
 impl MemoryAccount {
@@ -40,8 +41,16 @@ impl MemoryAccount {
         self.bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
+    /// Bytes of all memtables that are no more; only grows.
+    pub fn freed_bytes(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
+    }
+
     fn add(&self, bytes: i64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if bytes < 0 {
+            self.freed.fetch_add(bytes.unsigned_abs(), Ordering::Relaxed);
+        }
     }
 }
 

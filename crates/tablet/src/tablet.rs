@@ -50,8 +50,8 @@ pub struct TabletContext {
 pub struct WriteLoad {
     /// Bytes in active memtables.
     pub active_bytes: u64,
-    /// Files of the locality group that has most.
-    pub files_max: usize,
+    /// Sorted runs of the locality group that has most.
+    pub runs_max: usize,
 }
 
 /// One tablet. Shared by its readers, its writers and maintenance.
@@ -152,7 +152,7 @@ impl Tablet {
         let state = self.state.read();
         WriteLoad {
             active_bytes: state.active_bytes(),
-            files_max: state.groups.iter().map(|group| group.files.len()).max().unwrap_or(0),
+            runs_max: state.groups.iter().map(|group| group.runs().count()).max().unwrap_or(0),
         }
     }
 

@@ -1,13 +1,17 @@
 //! Back-pressure: when writes wait, and when they are refused.
 //!
-//! * Memory: a writer waits while memtables exceed their share. Flushes free it; a writer that waited too long is told
-//!   that the server is busy.
-//! * Compaction debt: a writer to a tablet with too many files is slowed, by a little more for each.
+//! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share and to how many
+//!   sorted runs wait to be merged ([`pacing`]), so that the load settles instead of stopping and starting. Should memory
+//!   run full nevertheless, they wait; one that waited too long is told that the server is busy.
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish,
 //!   and writes come back by themselves when there is space again.
 
+mod pacing;
+
 use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
+use pacing::{Cause, PRESSURE_EASY, Pacer};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,13 +22,6 @@ use stele_tablet::MemoryAccount;
 use stele_types::ErrorKind;
 use tokio::sync::Notify;
 
-/// Files of a group that merging compactions leave alone in a full tree: seven tiers of four, with some to spare.
-const FILES_EASY: usize = 32;
-/// Delay of a write for every file above that.
-const PACE_STEP: Duration = Duration::from_millis(1);
-/// Longest such delay.
-const PACE_MAX: Duration = Duration::from_millis(100);
-
 /// Decides whether a write may proceed.
 pub struct Admission {
     env: Env,
@@ -32,6 +29,8 @@ pub struct Admission {
     memtables: MemtableLimits,
     free_bytes_min: u64,
     wait_max: Duration,
+    /// Held for moments, and only while there is pressure.
+    pacer: Mutex<Pacer>,
     /// Woken when memory was freed.
     freed: Notify,
     disk_full: AtomicBool,
@@ -44,6 +43,7 @@ impl Admission {
     /// Admission under the server's options.
     pub fn new(env: Env, memory: MemoryAccount, options: &ServerOptions, metrics: ServerMetrics) -> Self {
         Admission {
+            pacer: Mutex::new(Pacer::new(env.now())),
             env,
             memory,
             memtables: options.memtables.clone(),
@@ -56,17 +56,49 @@ impl Admission {
         }
     }
 
-    /// Waits until a write may proceed.
-    pub async fn admit(&self) -> ServiceResult<()> {
+    /// Refuses writes for which there is no space on the medium.
+    pub fn check_accepting(&self) -> ServiceResult<()> {
         if self.disk_full.load(Ordering::Relaxed) {
             self.metrics.refused_disk.inc();
             let message = "the disk is full: writes are refused until there is space";
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
-        if self.memory.bytes() <= self.memtables.bytes_max() {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Waits until a write of about so many bytes may proceed, to a tablet with so many sorted runs. Two loads where there
+    /// is no pressure.
+    pub async fn pace(&self, bytes: usize, runs: usize) -> ServiceResult<()> {
+        let (pressure, cause) = self.pressure(runs);
+        if pressure > PRESSURE_EASY {
+            self.wait_for_turn(bytes, pressure, cause).await?;
         }
-        self.metrics.delayed_memory.inc();
+        Ok(())
+    }
+
+    fn pressure(&self, runs: usize) -> (f64, Cause) {
+        pacing::pressure(self.memory.bytes(), self.memtables.bytes_max(), runs)
+    }
+
+    async fn wait_for_turn(&self, bytes: usize, pressure: f64, cause: Cause) -> ServiceResult<()> {
+        let turn = self.pacer.lock().turn(self.env.now(), bytes, pressure, self.wait_max);
+        let wait = turn.ok_or_else(|| self.busy())?;
+        if !wait.is_zero() {
+            match cause {
+                Cause::Memory => self.metrics.delayed_memory.inc(),
+                Cause::Compaction => self.metrics.delayed_compaction.inc(),
+            }
+            self.metrics.delayed_seconds.observe(wait.as_secs_f64());
+            self.env.sleep(wait).await;
+        }
+        if self.memory.bytes() > self.memtables.bytes_max() {
+            return self.wait_for_memory().await;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_memory(&self) -> ServiceResult<()> {
+        let start = self.env.now();
         let freed = async {
             while self.memory.bytes() > self.memtables.bytes_max() {
                 let notified = self.freed.notified();
@@ -74,17 +106,28 @@ impl Admission {
                 let _ = self.env.timeout(Duration::from_millis(50), notified).await;
             }
         };
-        self.env.timeout(self.wait_max, freed).await.map_err(|_| {
-            self.metrics.refused_memory.inc();
-            ServiceError::new(
-                ErrorKind::Busy,
-                "memtables are full and flushes do not keep up: retry later",
-            )
-        })
+        let freed = self.env.timeout(self.wait_max, freed).await;
+        self.metrics.delayed_memory.inc();
+        let took = self.env.now() - start;
+        self.metrics.delayed_seconds.observe(took.as_secs_f64());
+        freed.map_err(|_| self.busy())
     }
 
-    /// Tells waiting writers that memory was freed.
+    fn busy(&self) -> ServiceError {
+        self.metrics.refused_memory.inc();
+        let message = "memtables are full and flushes do not keep up: retry later";
+        ServiceError::new(ErrorKind::Busy, message)
+    }
+
+    /// A flush has ended: measures how fast flushes are, and tells waiting writers.
     pub fn memory_freed(&self) {
+        let (pressure, _) = self.pressure(0);
+        let drain = {
+            let mut pacer = self.pacer.lock();
+            pacer.flushed(self.env.now(), self.memory.freed_bytes(), pressure);
+            pacer.drain()
+        };
+        self.metrics.drain_bytes_per_second.set(drain as i64);
         self.freed.notify_waiters();
     }
 
@@ -114,17 +157,6 @@ impl Admission {
     pub fn has_room_for(&self, bytes: u64) -> bool {
         let reserve = self.free_bytes_min.saturating_add(self.memory.bytes());
         self.free_bytes.load(Ordering::Relaxed) >= reserve.saturating_add(bytes)
-    }
-
-    /// Slows a writer to a tablet whose compactions do not keep up: not at all up to [`FILES_EASY`] files in a group,
-    /// then a little more for every file, so that the load settles instead of stopping and starting.
-    pub async fn pace(&self, files: usize) {
-        let excess = files.saturating_sub(FILES_EASY);
-        if excess > 0 {
-            self.metrics.delayed_compaction.inc();
-            let delay = PACE_STEP * u32::try_from(excess).unwrap_or(u32::MAX);
-            self.env.sleep(delay.min(PACE_MAX)).await;
-        }
     }
 
     /// A write met a full disk: refuse the next ones until a look says otherwise.

@@ -1,7 +1,7 @@
 //! Instruments of a tablet server.
 
 use crate::governor::GovernorMetrics;
-use stele_env::metrics::{IntCounter, IntCounterVec, IntGauge, Metrics};
+use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, Metrics};
 
 /// Shared by the parts of one server.
 #[derive(Clone, Debug)]
@@ -36,6 +36,10 @@ pub struct ServerMetrics {
     pub delayed_memory: IntCounter,
     /// Writes slowed for compactions.
     pub delayed_compaction: IntCounter,
+    /// How long writes were held up for either.
+    pub delayed_seconds: Histogram,
+    /// How fast flushes free memtables, as measured.
+    pub drain_bytes_per_second: IntGauge,
     /// Failed flushes and compactions.
     pub maintenance_failures: IntCounter,
     /// How memory is divided.
@@ -87,6 +91,14 @@ impl ServerMetrics {
             delayed_compaction: m.counter(
                 "stele_writes_delayed_compaction_total",
                 "Writes slowed because compactions do not keep up.",
+            ),
+            delayed_seconds: m.latency(
+                "stele_writes_delayed_seconds",
+                "How long writes were held up for memory or compactions.",
+            ),
+            drain_bytes_per_second: m.gauge(
+                "stele_flush_drain_bytes_per_second",
+                "How fast flushes free memtables, as measured.",
             ),
             maintenance_failures: m.counter(
                 "stele_maintenance_failures_total",

@@ -8,8 +8,11 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
-use stele_tablet::BatchBuilder;
+use stele_tablet::{Batch, BatchBuilder};
 use stele_types::{Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits};
+
+/// What admission takes such a write for, before it is known: small.
+const WRITE_BYTES: usize = 256;
 
 impl TabletServer {
     /// Whether the predicate matched; the mutation of that case has been applied.
@@ -58,7 +61,7 @@ impl TabletServer {
     }
 
     async fn own_row(&self, tablet: TabletId, row: &Bytes) -> ServiceResult<Held> {
-        let entered = self.enter(self.admit(tablet).await?).await?;
+        let entered = self.enter(self.admit(tablet, WRITE_BYTES).await?).await?;
         if !entered.tablet.range().contains(row) {
             return Err(not_here(tablet));
         }
@@ -70,10 +73,10 @@ impl TabletServer {
     }
 }
 
-fn batch_of(row: &RowMutation) -> BatchBuilder {
+fn batch_of(row: &RowMutation) -> Batch {
     let mut builder = BatchBuilder::default();
     builder.push_row(row);
-    builder
+    builder.finish()
 }
 
 type Columns = BTreeMap<(FamilyId, Bytes), (Timestamp, Bytes)>;

@@ -144,7 +144,8 @@ enum Committed {
 impl TabletServer {
     /// Writes rows of one tablet; returns when they are as durable as asked.
     pub async fn write(&self, tablet: TabletId, rows: &RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
-        let entered = self.enter(self.admit(tablet).await?).await?;
+        let batch = batch_of(rows);
+        let entered = self.enter(self.admit(tablet, batch.bytes().len()).await?).await?;
         check_rows(&entered, rows)?;
         let at_once = match (rows.get(0), rows.len()) {
             (Some(row), 1) => self.latches.try_share(row.row),
@@ -159,22 +160,22 @@ impl TabletServer {
             _latched: latched,
             cached: self.row_cache.keys(tablet, rows.iter().map(|row| row.row)),
         };
-        self.commit(batch_of(rows), durability, held).await
+        self.commit(batch, durability, held).await
     }
 
-    /// The tablet, when the server takes writes now.
-    pub(crate) async fn admit(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
+    /// The tablet, when the server takes a write of about so many bytes now.
+    pub(crate) async fn admit(&self, tablet: TabletId, bytes: usize) -> ServiceResult<Arc<Served>> {
         if self.is_stopping() {
             return Err(not_here(tablet));
         }
-        self.admission.admit().await?;
+        self.admission.check_accepting()?;
         let served = self.served(tablet)?;
         let load = served.tablet.write_load();
         let full = self.context.memory.bytes() > self.options.memtables.bytes_max() / 2;
         if full || load.active_bytes > self.options.memtables.tablet_bytes() {
             self.work.notify_one();
         }
-        self.admission.pace(load.files_max).await;
+        self.admission.pace(bytes, load.runs_max).await?;
         Ok(served)
     }
 
@@ -192,16 +193,10 @@ impl TabletServer {
     }
 
     /// Logs and applies a batch; returns when it is as durable as asked.
-    pub(crate) async fn commit(
-        &self,
-        builder: BatchBuilder,
-        durability: Option<Durability>,
-        held: Held,
-    ) -> ServiceResult<()> {
-        if builder.is_empty() {
+    pub(crate) async fn commit(&self, batch: Batch, durability: Option<Durability>, held: Held) -> ServiceResult<()> {
+        if batch.is_empty() {
             return Ok(());
         }
-        let batch = builder.finish();
         let (count, payload_bytes) = (batch.len(), batch.bytes().len());
         // Keeps tablet and stream while the batch, which holds the tablet too, is on its way.
         let served = held.entered.0.clone();
@@ -242,10 +237,10 @@ fn stopped() -> ServiceError {
 }
 
 /// The rows as the log takes them.
-fn batch_of(rows: &RowWrites) -> BatchBuilder {
+fn batch_of(rows: &RowWrites) -> Batch {
     let mut builder = BatchBuilder::default();
     builder.push_rows(rows);
-    builder
+    builder.finish()
 }
 
 /// Every row must be the tablet's: the caller's view of the catalog may be old.
