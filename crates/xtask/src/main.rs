@@ -18,6 +18,7 @@ mod clients;
 mod corpus;
 mod crash;
 mod debian;
+mod deny;
 mod fuzz;
 mod measure;
 mod pipeline;
@@ -65,6 +66,12 @@ enum Task {
         /// Seconds for each target.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
+    },
+    /// Checks licences, sources and known vulnerabilities of dependencies.
+    Deny {
+        /// Without the list of vulnerabilities, which is fetched from its repository.
+        #[arg(long)]
+        offline: bool,
     },
     /// Runs suites of `stele-bench` against Stele and its rivals.
     Bench(bench::Arguments),
@@ -143,6 +150,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Tidy => tidy::run(),
         Task::Fmt => shell::cargo(["fmt", "--all"]).succeeds(),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Task::Deny { offline } => deny::run(offline),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::BenchSmoke => bench::smoke().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::BenchEngine(arguments) => bench_engine::run(&arguments),

@@ -10,6 +10,9 @@ use std::path::PathBuf;
 /// The last release of the command line client that is part of the public module; later ones live elsewhere.
 const CBT: &str = "cloud.google.com/go/bigtable/cmd/cbt@v1.13.0";
 
+/// The version whose configuration `deny.toml` is.
+const CARGO_DENY: &str = "0.20.2";
+
 /// The library `bindgen` reads C++ headers with.
 const LIBCLANG: &str = "libclang==18.1.1";
 
@@ -100,6 +103,28 @@ pub fn cargo_fuzz() -> Result<PathBuf> {
             .args(["install", "--locked", "--quiet", "cargo-fuzz", "--root"])
             .args([&dir])
             .check()?;
+    }
+    Ok(program)
+}
+
+/// `cargo deny`.
+pub fn cargo_deny() -> Result<PathBuf> {
+    let dir = tools_dir()?;
+    let program = dir.join("bin/cargo-deny");
+    if !stamped("cargo-deny", CARGO_DENY)? || !program.exists() {
+        Run::new("cargo")
+            .args([
+                "install",
+                "--locked",
+                "--quiet",
+                "cargo-deny",
+                "--version",
+                CARGO_DENY,
+                "--root",
+            ])
+            .args([&dir])
+            .check()?;
+        stamp("cargo-deny", CARGO_DENY)?;
     }
     Ok(program)
 }
