@@ -38,6 +38,8 @@ pub struct Verdict {
     pub faults: u64,
     /// Most tablets at the end of a life.
     pub tablets: usize,
+    /// Puts (of manifests, mostly) that a life's end cut off: before they had their effect, and after.
+    pub puts_cut: (u64, u64),
 }
 
 /// Steps of one run. A run takes some 100,000; more than this is a livelock.
@@ -70,6 +72,7 @@ pub fn run(plan: Plan) -> Verdict {
         acknowledged: workload.acknowledged(),
         lives,
         faults: counts.faults,
+        puts_cut: (counts.puts_cut_before, counts.puts_cut_after),
         tablets,
     }
 }

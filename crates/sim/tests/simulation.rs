@@ -24,11 +24,18 @@ fn a_seed_gives_one_trace() {
 #[test]
 fn some_seeds_pass() {
     let (mut acknowledged, mut lives) = (0, 0);
+    let (mut before, mut after) = (0, 0);
     for seed in 0..20 {
         let verdict = run(plan(seed));
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
+        (before, after) = (before + verdict.puts_cut.0, after + verdict.puts_cut.1);
     }
+    // Else nobody has tried what becomes of a manifest that was being made.
+    assert!(
+        before > 0 && after > 0,
+        "{before} puts cut before their effect, {after} after"
+    );
     // One seed may do little: a full disk refuses a lot.
     assert!(
         acknowledged > 2_000 && lives > 100,

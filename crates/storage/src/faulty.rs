@@ -75,6 +75,10 @@ pub struct OpCounts {
     pub crashes: u64,
     /// Ends of the process.
     pub kills: u64,
+    /// Puts during which the process ended, before they had their effect.
+    pub puts_cut_before: u64,
+    /// Puts during which the process ended, after they had their effect and before anybody knew.
+    pub puts_cut_after: u64,
 }
 
 #[derive(Debug)]
@@ -228,6 +232,27 @@ impl Mount {
     }
 }
 
+/// A put on its way. Dropped before it has ended when its process ends.
+struct PutUnderway<'a> {
+    mount: &'a Mount,
+    /// It has had its effect.
+    took_effect: bool,
+    ended: bool,
+}
+
+impl Drop for PutUnderway<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let counts = &mut self.mount.shared.medium.lock().counts;
+        match self.took_effect {
+            true => counts.puts_cut_after += 1,
+            false => counts.puts_cut_before += 1,
+        }
+    }
+}
+
 fn injected(path: &str, operation: &'static str) -> StorageError {
     StorageError::Io {
         path: path.to_owned(),
@@ -257,9 +282,20 @@ impl Storage for FaultyStorage {
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
         check_path(path)?;
-        self.mount
-            .run_on_name(path, "put", |medium| medium.put(path, content))
-            .await
+        let mut underway = PutUnderway {
+            mount: &self.mount,
+            took_effect: false,
+            ended: false,
+        };
+        let took_effect = &mut underway.took_effect;
+        let put = |medium: &mut Medium| {
+            let outcome = medium.put(path, content);
+            *took_effect = outcome.is_ok();
+            outcome
+        };
+        let outcome = self.mount.run_on_name(path, "put", put).await;
+        underway.ended = true;
+        outcome
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {

@@ -1,0 +1,159 @@
+//! A disk that is full at any point: nothing acknowledged is lost, and there is no need to restart when there is room again.
+//!
+//! A server writes, flushes and compacts while the medium takes only so many bytes more; the limit is moved over the whole
+//! range, so that every kind of file is the one that does not fit. Then there is room again: writes go on. Then the
+//! power goes, and everything that was ever acknowledged is there.
+
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use stele_client::{MutateRows, NewFamily, NewTable, ReadRows, ServiceError, TableAdmin, TableService};
+use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
+use stele_sim::runtime::Sim;
+use stele_storage::Storage;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
+use stele_types::{
+    Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp,
+    ValueType,
+};
+
+/// Steps of one run; more is a livelock.
+const STEPS_MAX: u64 = 3_000_000;
+/// Writes of a run, and bytes of each value: some 100 KB in all, several times what a memtable takes.
+const WRITES: u64 = 60;
+const VALUE_BYTES: usize = 1_500;
+
+fn table() -> TableName {
+    TableName::new("full", "disk")
+}
+
+fn new_table() -> NewTable {
+    NewTable {
+        name: table(),
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: vec![NewFamily {
+            name: "f".to_owned(),
+            gc_rule: None,
+            value_type: ValueType::Bytes,
+            front_end_data: Vec::new(),
+        }],
+        initial_splits: Vec::new(),
+        compression: Compression::None,
+        front_end_data: Vec::new(),
+    }
+}
+
+async fn write(node: &Node, row: &Bytes) -> Result<(), ServiceError> {
+    let put = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::new(),
+        timestamp: Timestamp(1),
+        value: Bytes::from(vec![row.len() as u8; VALUE_BYTES]),
+    };
+    let request = MutateRows {
+        table: table(),
+        rows: vec![RowMutation {
+            row: row.clone(),
+            mutations: vec![put],
+        }]
+        .into(),
+        durability: None,
+    };
+    node.router.mutate_rows(request).await?.into_iter().collect()
+}
+
+async fn rows(node: &Node) -> Result<BTreeSet<Bytes>, ServiceError> {
+    let mut stream = node.router.read_rows(ReadRows::new(table(), RowSet::all())).await?;
+    let mut found = BTreeSet::new();
+    while let Some(batch) = stream.next().await? {
+        found.extend(batch.shared_rows().map(|(row, _)| row));
+    }
+    Ok(found)
+}
+
+/// How many writes were acknowledged and refused while there were `room` bytes.
+async fn live(sim: Sim, room: u64) -> Result<(u64, u64), String> {
+    let text = |e: ServiceError| e.to_string();
+    let storage = FaultyStorage::new(sim.process().env());
+    let process = sim.process();
+    let env = process.env();
+    let settings = || {
+        let mut settings = options();
+        // Nothing is kept free, or writes would be refused before anything fails.
+        settings.free_bytes_min = 0;
+        settings
+    };
+    let node = open_node(process.clone(), env.clone(), storage.clone(), settings(), CACHE_BYTES).await?;
+    node.master.create_table(new_table()).await.map_err(text)?;
+    let used: u64 = storage
+        .list("")
+        .await
+        .map_err(|e| e.to_string())?
+        .iter()
+        .map(|f| f.len)
+        .sum();
+    storage.set_plan(FaultPlan {
+        space_limit: Some(used + room),
+        ..FaultPlan::default()
+    });
+    let mut acknowledged = BTreeSet::new();
+    let mut refused = 0;
+    for n in 0..WRITES {
+        let row = Bytes::from(format!("row{n:03}"));
+        match write(&node, &row).await {
+            Ok(()) => drop(acknowledged.insert(row)),
+            Err(error) if matches!(error.kind, ErrorKind::ResourceExhausted | ErrorKind::Busy) => refused += 1,
+            Err(error) => return Err(format!("a full disk is told as {:?}: {error}", error.kind)),
+        }
+        env.sleep(Duration::from_millis(20)).await;
+    }
+    let missing = |found: &BTreeSet<Bytes>| acknowledged.difference(found).next().cloned();
+    if let Some(row) = missing(&rows(&node).await.map_err(text)?) {
+        return Err(format!("{row:?} is missing while the disk is full"));
+    }
+    storage.set_plan(FaultPlan::default());
+    env.sleep(Duration::from_secs(5)).await;
+    let more = Bytes::from_static(b"more");
+    write(&node, &more).await.map_err(|e| format!("with room again: {e}"))?;
+    process.kill();
+    storage.crash();
+    let storage = storage.reopen();
+    let process = sim.process();
+    let node = open_node(process.clone(), process.env(), storage, settings(), CACHE_BYTES).await?;
+    let found = rows(&node).await.map_err(text)?;
+    process.kill();
+    if let Some(row) = missing(&found) {
+        return Err(format!("{row:?} is missing after a power loss"));
+    }
+    match found.contains(&more) {
+        true => Ok((acknowledged.len() as u64, refused)),
+        false => Err("what was written with room again is missing".to_owned()),
+    }
+}
+
+#[test]
+fn nothing_is_lost_wherever_the_disk_is_full() {
+    let (mut acknowledged, mut refused) = (0, 0);
+    let mut failures = Vec::new();
+    for step in 0..45u64 {
+        let room = step * 4_211;
+        let sim = Sim::new(step, STEPS_MAX);
+        match sim
+            .run(live(sim.clone(), room))
+            .unwrap_or_else(|stalled| Err(stalled.to_string()))
+        {
+            Ok((a, r)) => (acknowledged, refused) = (acknowledged + a, refused + r),
+            Err(why) => failures.push(format!("{room} bytes of room: {why}")),
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+    // Most of the range is neither empty nor roomy.
+    assert!(
+        acknowledged > 500 && refused > 250,
+        "{acknowledged} acknowledged, {refused} refused"
+    );
+}
