@@ -34,9 +34,9 @@ struct Arguments {
     /// Serves the echo until the process ends; for the measurement's own use.
     #[arg(long)]
     echo: bool,
-    /// The server's program; the one beside this example when absent.
+    /// The server's program; the one beside this example when absent. Several are measured in turn, for comparing builds.
     #[arg(long)]
-    stele: Option<PathBuf>,
+    stele: Vec<PathBuf>,
     /// Further arguments of `stele start`.
     #[arg(long)]
     start: Vec<String>,
@@ -85,6 +85,8 @@ struct Measured {
 
 #[derive(Serialize)]
 struct Line {
+    /// The program measured.
+    server: String,
     workload: &'static str,
     unit: &'static str,
     per_server_cpu_second: f64,
@@ -97,29 +99,45 @@ struct Line {
 
 async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let echo = Server::echo()?;
-    let stele = match (&arguments.address, arguments.pid) {
-        (Some(address), Some(pid)) => Server::running(address, pid),
-        _ => Server::stele(arguments.stele.clone(), &arguments.start)?,
-    };
+    let mut servers = Vec::new();
+    match (&arguments.address, arguments.pid) {
+        (Some(address), Some(pid)) => servers.push(Server::running(address, pid)),
+        _ if arguments.stele.is_empty() => servers.push(Server::stele(process::beside_this()?, &arguments.start)?),
+        _ => {
+            for program in &arguments.stele {
+                servers.push(Server::stele(program.clone(), &arguments.start)?);
+            }
+        }
+    }
     let wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     let plans: Vec<Plan> = Plan::all().into_iter().filter(|plan| wanted(plan.name)).collect();
     ensure!(!plans.is_empty(), "no workload of that name");
-    let caller = Arc::new(Caller::connect(stele.address()).await?);
-    workload::prepare(&caller).await?;
+    let mut callers = Vec::new();
+    for server in &servers {
+        let caller = Arc::new(Caller::connect(server.address()).await?);
+        workload::prepare(&caller).await?;
+        callers.push(caller);
+    }
     let echo_caller = Arc::new(Caller::connect(echo.address()).await?);
     let time = Duration::from_secs_f64(arguments.seconds);
     let echo_plan = Plan::echo();
     let mut echoes = Vec::new();
-    let mut results: Vec<Vec<Measured>> = vec![Vec::new(); plans.len()];
+    // By workload, then by server.
+    let mut results = vec![vec![Vec::new(); servers.len()]; plans.len()];
     for _ in 0..arguments.repeats {
         echoes.push(one(&echo_caller, &echo, &echo_plan, time).await?);
-        for (plan, measured) in plans.iter().zip(&mut results) {
-            measured.push(one(&caller, &stele, plan, time).await?);
+        for (plan, results) in plans.iter().zip(&mut results) {
+            for ((server, caller), measured) in servers.iter().zip(&callers).zip(results) {
+                measured.push(one(caller, server, plan, time).await?);
+            }
         }
     }
-    let mut lines = vec![line(&echo_plan, &echoes, &echoes)];
-    lines.extend(plans.iter().zip(&results).map(|(plan, m)| line(plan, m, &echoes)));
-    print(&lines);
+    let mut lines = vec![line(&echo, &echo_plan, &echoes, &echoes)];
+    for (plan, results) in plans.iter().zip(&results) {
+        let measured = servers.iter().zip(results);
+        lines.extend(measured.map(|(server, measured)| line(server, plan, measured, &echoes)));
+    }
+    print(&lines, servers.len() > 1);
     if let Some(path) = &arguments.json {
         std::fs::write(path, serde_json::to_string_pretty(&lines)?)?;
     }
@@ -161,7 +179,7 @@ async fn run(caller: &Arc<Caller>, workload: &Arc<Workload>, callers: u64, time:
     Ok(done)
 }
 
-fn line(plan: &Plan, measured: &[Measured], echoes: &[Measured]) -> Line {
+fn line(server: &Server, plan: &Plan, measured: &[Measured], echoes: &[Measured]) -> Line {
     let per_cpu: Vec<f64> = measured.iter().map(|m| m.per_cpu_second).collect();
     let ratios: Vec<f64> = measured
         .iter()
@@ -170,6 +188,7 @@ fn line(plan: &Plan, measured: &[Measured], echoes: &[Measured]) -> Line {
         .collect();
     let ends = |values: &[f64], f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
     Line {
+        server: server.name().to_owned(),
         workload: plan.name,
         unit: plan.unit,
         per_server_cpu_second: median(&per_cpu),
@@ -185,7 +204,7 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn print(lines: &[Line]) {
+fn print(lines: &[Line], with_servers: bool) {
     println!(
         "{:<18} {:>14} {:>26} {:>12} {:>8}  unit",
         "workload", "/CPU-second", "spread", "/second", "of echo"
@@ -195,8 +214,14 @@ fn print(lines: &[Line]) {
         let spread = format!("{low:.0} to {high:.0}");
         let of_echo = line.of_echo.map_or(String::new(), |ratio| format!("{ratio:.2}"));
         println!(
-            "{:<18} {:>14.0} {:>26} {:>12.0} {:>8}  {}",
-            line.workload, line.per_server_cpu_second, spread, line.per_second, of_echo, line.unit
+            "{:<18} {:>14.0} {:>26} {:>12.0} {:>8}  {} {}",
+            line.workload,
+            line.per_server_cpu_second,
+            spread,
+            line.per_second,
+            of_echo,
+            line.unit,
+            if with_servers { &line.server } else { "" }
         );
     }
 }

@@ -13,6 +13,7 @@ const READY_SECONDS_MAX: u64 = 20;
 
 /// A server under test; ended with this value if it was started by it.
 pub struct Server {
+    name: String,
     pid: u32,
     address: String,
     child: Option<Child>,
@@ -29,6 +30,7 @@ impl Server {
         let stdout = child.stdout.take().context("no output")?;
         BufReader::new(stdout).read_line(&mut line)?;
         Ok(Server {
+            name: "echo".to_owned(),
             pid: child.id(),
             address: line.trim().to_owned(),
             child: Some(child),
@@ -37,11 +39,7 @@ impl Server {
     }
 
     /// Stele over an empty folder.
-    pub fn stele(program: Option<PathBuf>, arguments: &[String]) -> anyhow::Result<Self> {
-        let program = match program {
-            Some(program) => program,
-            None => beside_this()?,
-        };
+    pub fn stele(program: PathBuf, arguments: &[String]) -> anyhow::Result<Self> {
         let data = tempfile::tempdir()?;
         let (address, http) = (free_address()?, free_address()?);
         let child = Command::new(&program)
@@ -53,6 +51,7 @@ impl Server {
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
         let mut server = Server {
+            name: program.display().to_string(),
             pid: child.id(),
             address,
             child: Some(child),
@@ -65,11 +64,17 @@ impl Server {
     /// One that somebody else started.
     pub fn running(address: &str, pid: u32) -> Self {
         Server {
+            name: address.to_owned(),
             pid,
             address: address.to_owned(),
             child: None,
             _data: None,
         }
+    }
+
+    /// What it is called in tables.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Where it serves.
@@ -123,7 +128,7 @@ fn is_ready(http: &str) -> bool {
 }
 
 /// `target/release/stele` for `target/release/examples/server_cost`.
-fn beside_this() -> anyhow::Result<PathBuf> {
+pub fn beside_this() -> anyhow::Result<PathBuf> {
     let this = std::env::current_exe()?;
     let folder = this.ancestors().nth(2).context("this program's folder")?;
     Ok(folder.join("stele"))
