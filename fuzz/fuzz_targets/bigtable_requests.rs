@@ -19,7 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
         }
         fuzzing::read_modify_write(bytes, &schema);
         let mut builder = BatchBuilder::default();
-        for row in fuzzing::mutate_rows(bytes, &schema) {
+        let one = fuzzing::mutate_row(bytes, &schema);
+        for row in fuzzing::mutate_rows(bytes, &schema).into_iter().chain(one) {
             builder.push_row(&row);
         }
         let batch = builder.finish();

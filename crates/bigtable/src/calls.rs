@@ -1,7 +1,7 @@
 //! What happens to every call before and after its handler: admission, measurement, and the answer for calls that are
 //! not implemented.
 //!
-//! This sits outside of the generated stubs, at the level of HTTP, so that handlers stay free of it and so that it sees
+//! This sits outside of the generated stubs, and of the calls that are served without one, at the level of HTTP, so that handlers stay free of it and so that it sees
 //! a request before it is decoded: the bytes of a request are counted while they arrive, and a request that would take
 //! the front end past its budget is refused at that point, with UNAVAILABLE, because backing off helps.
 //!
@@ -9,6 +9,7 @@
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -67,7 +68,7 @@ struct MethodInstruments {
 }
 
 impl Ledger {
-    pub fn new(served: &[&'static str], limits: CallLimits, env: Env, metrics: &Metrics) -> Self {
+    pub fn new(served: impl Iterator<Item = &'static str>, limits: CallLimits, env: Env, metrics: &Metrics) -> Self {
         let requests = metrics.counters(
             "stele_bigtable_requests_total",
             "Calls of the Bigtable API by method and gRPC code.",
@@ -87,10 +88,7 @@ impl Ledger {
             ok: requests.with_label_values(&[label, code_label(Code::Ok)]),
             seconds: seconds.with_label_values(&[label]),
         };
-        let served = served
-            .iter()
-            .map(|path| (*path, instruments(method_of(path))))
-            .collect();
+        let served = served.map(|path| (path, instruments(method_of(path)))).collect();
         let unserved = instruments(UNSERVED_LABEL);
         Ledger {
             env,
@@ -102,6 +100,34 @@ impl Ledger {
             requests,
             in_flight,
         }
+    }
+
+    /// Admits a call of this path; otherwise what to answer.
+    #[allow(clippy::result_large_err, reason = "a refusal is rare, and goes out as it is")]
+    pub fn admit(self: &Arc<Self>, path: &str) -> Result<Call, http::Response<Body>> {
+        let Some(method) = self.served.get(path) else {
+            let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+            let message = format!("{} of {service} is not implemented", method_of(path));
+            return Err(self.refuse(&self.unserved, Status::unimplemented(message)));
+        };
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            let message = "Too many calls are in flight; retry after backing off";
+            return Err(self.refuse(method, Status::unavailable(message)));
+        };
+        self.in_flight.inc();
+        Ok(Call {
+            method: method.clone(),
+            started: self.env.now(),
+            code: AtomicI32::new(CODE_PENDING),
+            request_bytes: AtomicUsize::new(0),
+            ledger: Arc::clone(self),
+            _slot: slot,
+        })
+    }
+
+    fn refuse(&self, method: &MethodInstruments, status: Status) -> http::Response<Body> {
+        self.count(method, status.code());
+        status.into_http()
     }
 
     fn count(&self, method: &MethodInstruments, code: Code) {
@@ -140,7 +166,7 @@ fn code_label(code: Code) -> &'static str {
 }
 
 /// One call in flight; booked when the last holder lets go of it.
-struct Call {
+pub(crate) struct Call {
     ledger: Arc<Ledger>,
     method: MethodInstruments,
     started: Duration,
@@ -155,10 +181,16 @@ struct Call {
 const CODE_PENDING: i32 = -1;
 
 impl Call {
-    fn conclude(&self, code: Code) {
+    /// Sets the code, unless it is known already.
+    pub fn conclude(&self, code: Code) {
         let _ = self
             .code
             .compare_exchange(CODE_PENDING, code as i32, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The body of its request, counted while it arrives.
+    pub fn counted(&self, body: Body) -> RequestBody<&Call> {
+        RequestBody { body, call: self }
     }
 
     /// Takes the code from headers or trailers, if it is there.
@@ -227,25 +259,10 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let ledger = &self.ledger;
-        let Some(method) = ledger.served.get(request.uri().path()) else {
-            let name = method_of(request.uri().path());
-            let message = format!("{name} of {} is not implemented", S::NAME);
-            return refuse(ledger, &ledger.unserved, Status::unimplemented(message));
+        let call = match self.ledger.admit(request.uri().path()) {
+            Ok(call) => Arc::new(call),
+            Err(refusal) => return Box::pin(std::future::ready(Ok(refusal))),
         };
-        let Ok(slot) = Arc::clone(&ledger.slots).try_acquire_owned() else {
-            let message = "Too many calls are in flight; retry after backing off";
-            return refuse(ledger, method, Status::unavailable(message));
-        };
-        ledger.in_flight.inc();
-        let call = Arc::new(Call {
-            method: method.clone(),
-            started: ledger.env.now(),
-            code: AtomicI32::new(CODE_PENDING),
-            request_bytes: AtomicUsize::new(0),
-            ledger: Arc::clone(ledger),
-            _slot: slot,
-        });
         let request = request.map(|body| RequestBody {
             body,
             call: Arc::clone(&call),
@@ -259,18 +276,13 @@ where
     }
 }
 
-fn refuse(ledger: &Ledger, method: &MethodInstruments, status: Status) -> BoxFuture<http::Response<Body>, Infallible> {
-    ledger.count(method, status.code());
-    Box::pin(std::future::ready(Ok(status.into_http())))
-}
-
 /// The body of a request, counted while it arrives.
-pub(crate) struct RequestBody {
+pub(crate) struct RequestBody<C = Arc<Call>> {
     body: Body,
-    call: Arc<Call>,
+    call: C,
 }
 
-impl HttpBody for RequestBody {
+impl<C: Borrow<Call> + Unpin> HttpBody for RequestBody<C> {
     type Data = Bytes;
     type Error = Status;
 
@@ -278,7 +290,7 @@ impl HttpBody for RequestBody {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
-            && let Err(status) = self.call.admit_bytes(data.len())
+            && let Err(status) = self.call.borrow().admit_bytes(data.len())
         {
             return Poll::Ready(Some(Err(status)));
         }

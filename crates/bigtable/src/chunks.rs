@@ -1,6 +1,9 @@
 //! Rows as the chunks of a ReadRows stream.
 //!
-//! Pure: a batch of rows becomes messages. What clients enforce, and their state machines fail on:
+//! Pure: a batch of rows becomes messages, as the bytes that go out: rows are written behind one another where the transport
+//! takes them from, and no message is built in between. A value is copied once on this way, a large one not at all.
+//!
+//! What clients enforce, and their state machines fail on:
 //!
 //! * A row's first chunk carries row key, family and qualifier; a later one leaves each out where it is unchanged, and
 //!   carries the qualifier wherever it carries the family.
@@ -14,9 +17,10 @@
 //! So a message has whole rows. Only a row that alone would not fit is spread over several messages, with its large cells
 //! in pieces, and that not for the Go client.
 
+use crate::messages::PREFIX_BYTES;
+use crate::protobuf::{bytes_field_len, put_bytes_field, put_bytes_head, put_varint_field, varint_len};
 use crate::times::TableTime;
-use crate::wire::{CellChunk, ReadRowsResponse};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use stele_types::{Cell, FamilyId, RowBatch, TableSchema};
 use tonic::Status;
@@ -48,143 +52,294 @@ impl MessageSizes {
 /// Bytes a chunk takes on the wire beside its content, at most: tags, lengths and numbers.
 const CHUNK_OVERHEAD_BYTES: usize = 48;
 
-/// Appends the messages for a batch of rows and returns the rows and cells sent. Cells of families that the schema does
-/// not have are left out: they belong to families made after the read began.
+/// Bytes from which a value is a piece of its own, shared with the block it lies in. Below, copying it costs less than
+/// another frame.
+const SHARED_BYTES_MIN: usize = 32 << 10;
+
+/// Room made for a message at once. More comes as it is needed.
+const ROOM_BYTES_MAX: usize = 1 << 20;
+
+/// Appends the messages for a batch of rows, in pieces to be sent in order, and returns the rows and cells sent. Cells of
+/// families that the schema does not have are left out: they belong to families made after the read began.
 pub(crate) fn encode(
     schema: &TableSchema,
     batch: &RowBatch,
     sizes: MessageSizes,
-    messages: &mut VecDeque<ReadRowsResponse>,
+    pieces: &mut VecDeque<Bytes>,
 ) -> Result<(u64, u64), Status> {
     let time = TableTime::of(schema);
     let mut encoder = Encoder {
         sizes,
-        chunks: Vec::new(),
+        message: Message::default(),
         bytes: 0,
-        messages,
+        rows_left: batch.len(),
+        pieces,
     };
     let (mut rows, mut cells) = (0, 0);
-    for (row, row_cells) in batch.shared_rows() {
-        let chunks = row_chunks(schema, time, &row, row_cells)?;
+    let mut chunks = Vec::new();
+    for (row, row_cells) in batch.rows() {
+        row_chunks(schema, time, row, row_cells, &mut chunks)?;
         cells += chunks.len() as u64;
         rows += u64::from(!chunks.is_empty());
-        encoder.row(chunks);
+        encoder.row(&chunks)?;
+        chunks.clear();
     }
-    encoder.flush();
+    encoder.flush()?;
     Ok((rows, cells))
 }
 
-/// One chunk for each cell of a row, the last one with `commit_row`.
-fn row_chunks(schema: &TableSchema, time: TableTime, row: &Bytes, cells: &[Cell]) -> Result<Vec<CellChunk>, Status> {
-    let mut chunks = Vec::with_capacity(cells.len());
+/// Appends one chunk for each cell of a row, the last one with `commit_row`.
+fn row_chunks<'a>(
+    schema: &'a TableSchema,
+    time: TableTime,
+    row: &'a [u8],
+    cells: &'a [Cell],
+    chunks: &mut Vec<Chunk<'a>>,
+) -> Result<(), Status> {
     let mut previous: Option<(FamilyId, &Bytes)> = None;
     for cell in cells {
         let same_family = previous.is_some_and(|(id, _)| id == cell.family);
-        let family_name = if same_family {
+        let family = if same_family {
             None
         } else if let Some(family) = schema.families.get(&cell.family) {
-            Some(family.name.clone())
+            Some(family.name.as_str())
         } else {
             continue;
         };
         let same_column = same_family && previous.is_some_and(|(_, qualifier)| *qualifier == cell.qualifier);
-        chunks.push(CellChunk {
-            row_key: if previous.is_none() { row.clone() } else { Bytes::new() },
-            family_name,
-            qualifier: (!same_column).then(|| cell.qualifier.clone()),
+        chunks.push(Chunk {
+            row_key: if previous.is_none() { row } else { &[] },
+            family,
+            qualifier: (!same_column).then_some(&cell.qualifier),
             timestamp_micros: time.micros(cell.timestamp)?,
-            labels: cell.labels.to_vec(),
-            value: cell.value.clone(),
-            ..CellChunk::default()
+            labels: &cell.labels,
+            value: &cell.value,
+            commit_row: false,
         });
         previous = Some((cell.family, &cell.qualifier));
     }
     if let Some(last) = chunks.last_mut() {
         last.commit_row = true;
     }
-    Ok(chunks)
+    Ok(())
+}
+
+/// `google.bigtable.v2.ReadRowsResponse.CellChunk` of a whole cell; empty and absent are the same but for family and
+/// qualifier.
+#[derive(Clone, Copy)]
+struct Chunk<'a> {
+    row_key: &'a [u8],
+    family: Option<&'a str>,
+    qualifier: Option<&'a Bytes>,
+    timestamp_micros: i64,
+    labels: &'a [String],
+    value: &'a Bytes,
+    commit_row: bool,
+}
+
+impl Chunk<'_> {
+    /// Bytes of everything but the value, at most.
+    fn overhead(&self) -> usize {
+        CHUNK_OVERHEAD_BYTES
+            + self.row_key.len()
+            + self.family.map_or(0, str::len)
+            + self.qualifier.map_or(0, Bytes::len)
+            + self.labels.iter().map(|label| label.len() + 2).sum::<usize>()
+    }
 }
 
 struct Encoder<'m> {
     sizes: MessageSizes,
-    /// Of the message in the making.
-    chunks: Vec<CellChunk>,
-    /// Of the message in the making.
+    /// In the making.
+    message: Message,
+    /// Of the message in the making, at most.
     bytes: usize,
-    messages: &'m mut VecDeque<ReadRowsResponse>,
+    /// Rows of the batch that are not in a message yet.
+    rows_left: usize,
+    pieces: &'m mut VecDeque<Bytes>,
 }
 
 impl Encoder<'_> {
-    fn row(&mut self, chunks: Vec<CellChunk>) {
-        let bytes: usize = chunks.iter().map(chunk_bytes).sum();
+    fn row(&mut self, chunks: &[Chunk<'_>]) -> Result<(), Status> {
+        let rows_left = self.rows_left;
+        self.rows_left -= 1;
+        let bytes: usize = chunks.iter().map(|chunk| chunk.overhead() + chunk.value.len()).sum();
         if self.bytes + bytes > self.sizes.target {
-            self.flush();
+            self.flush()?;
         }
         if bytes > self.sizes.row_max {
-            chunks.into_iter().for_each(|chunk| self.spread(chunk));
+            chunks.iter().try_for_each(|chunk| self.spread(chunk))?;
             return self.flush();
         }
-        self.bytes += bytes;
-        if self.chunks.is_empty() {
-            self.chunks = chunks
-        } else {
-            self.chunks.extend(chunks)
+        if self.message.is_empty() {
+            self.message
+                .reserve(bytes.saturating_mul(rows_left).min(ROOM_BYTES_MAX));
         }
+        self.bytes += bytes;
+        chunks
+            .iter()
+            .for_each(|chunk| self.message.put(chunk, chunk.value, 0, chunk.commit_row));
+        Ok(())
     }
 
-    /// Adds a chunk of a row that is spread over messages.
-    fn spread(&mut self, mut chunk: CellChunk) {
-        let piece_bytes = self.sizes.target;
+    /// Adds a chunk of a row that is spread over messages, a large value in pieces.
+    fn spread(&mut self, chunk: &Chunk<'_>) -> Result<(), Status> {
+        let bare = Chunk {
+            row_key: &[],
+            family: None,
+            qualifier: None,
+            timestamp_micros: 0,
+            labels: &[],
+            ..*chunk
+        };
         let total = i32::try_from(chunk.value.len()).unwrap_or(i32::MAX);
-        let commit_row = std::mem::take(&mut chunk.commit_row);
-        while chunk.value.len() > piece_bytes {
-            let rest = chunk.value.split_off(piece_bytes);
-            chunk.value_size = total;
-            let next = CellChunk {
-                value: rest,
-                ..CellChunk::default()
-            };
-            self.push(std::mem::replace(&mut chunk, next));
+        let (mut chunk, mut rest) = (*chunk, chunk.value.clone());
+        while rest.len() > self.sizes.target {
+            let piece = rest.split_to(self.sizes.target);
+            self.push(&chunk, &piece, total, false)?;
+            chunk = bare;
         }
-        self.push(CellChunk { commit_row, ..chunk });
+        self.push(&chunk, &rest, 0, chunk.commit_row)
     }
 
     /// Adds a chunk, to a new message when the one in the making would get too large.
-    fn push(&mut self, chunk: CellChunk) {
-        let bytes = chunk_bytes(&chunk);
+    fn push(&mut self, chunk: &Chunk<'_>, value: &Bytes, value_size: i32, commit_row: bool) -> Result<(), Status> {
+        let bytes = chunk.overhead() + value.len();
         if self.bytes + bytes > self.sizes.target {
-            self.flush();
+            self.flush()?;
         }
         self.bytes += bytes;
-        self.chunks.push(chunk);
+        self.message.put(chunk, value, value_size, commit_row);
+        Ok(())
     }
 
-    fn flush(&mut self) {
-        if self.chunks.is_empty() {
-            return;
-        }
-        let chunks = std::mem::take(&mut self.chunks);
+    fn flush(&mut self) -> Result<(), Status> {
         self.bytes = 0;
-        self.messages.push_back(ReadRowsResponse {
-            chunks,
-            ..ReadRowsResponse::default()
-        });
+        std::mem::take(&mut self.message).finish(self.pieces)
     }
 }
 
-fn chunk_bytes(chunk: &CellChunk) -> usize {
-    CHUNK_OVERHEAD_BYTES
-        + chunk.row_key.len()
-        + chunk.family_name.as_ref().map_or(0, String::len)
-        + chunk.qualifier.as_ref().map_or(0, Bytes::len)
-        + chunk.labels.iter().map(|label| label.len() + 2).sum::<usize>()
-        + chunk.value.len()
+/// A message of chunks in the making, behind its prefix.
+#[derive(Default)]
+struct Message {
+    /// The piece with the prefix, which is filled in last; `None` while that is `tail`.
+    head: Option<BytesMut>,
+    /// Between head and tail.
+    middle: Vec<Bytes>,
+    /// What is appended to; empty before the first chunk.
+    tail: BytesMut,
+    /// Of head and middle.
+    len: usize,
+}
+
+impl Message {
+    fn is_empty(&self) -> bool {
+        self.tail.is_empty() && self.head.is_none()
+    }
+
+    fn reserve(&mut self, bytes: usize) {
+        self.tail.reserve(PREFIX_BYTES + bytes);
+    }
+
+    /// Appends a chunk with this value.
+    fn put(&mut self, chunk: &Chunk<'_>, value: &Bytes, value_size: i32, commit_row: bool) {
+        if self.is_empty() {
+            self.tail.put_bytes(0, PREFIX_BYTES);
+        }
+        let unless_empty = |len: usize| if len == 0 { 0 } else { bytes_field_len(len) };
+        let family_len = chunk.family.map(|name| unless_empty(name.len()));
+        let qualifier_len = chunk.qualifier.map(|qualifier| unless_empty(qualifier.len()));
+        let number = |value: u64| if value == 0 { 0 } else { 1 + varint_len(value) };
+        let timestamp = chunk.timestamp_micros.cast_unsigned();
+        let size = i64::from(value_size).cast_unsigned();
+        let len = unless_empty(chunk.row_key.len())
+            + family_len.map_or(0, bytes_field_len)
+            + qualifier_len.map_or(0, bytes_field_len)
+            + number(timestamp)
+            + chunk.labels.iter().map(|l| bytes_field_len(l.len())).sum::<usize>()
+            + unless_empty(value.len())
+            + number(size)
+            + 2 * usize::from(commit_row);
+        let out = &mut self.tail;
+        put_bytes_head(out, 1, len);
+        if !chunk.row_key.is_empty() {
+            put_bytes_field(out, 1, chunk.row_key);
+        }
+        if let (Some(name), Some(len)) = (chunk.family, family_len) {
+            put_bytes_head(out, 2, len);
+            put_wrapped(out, name.as_bytes());
+        }
+        if let (Some(qualifier), Some(len)) = (chunk.qualifier, qualifier_len) {
+            put_bytes_head(out, 3, len);
+            put_wrapped(out, qualifier);
+        }
+        if timestamp != 0 {
+            put_varint_field(out, 4, timestamp);
+        }
+        for label in chunk.labels {
+            put_bytes_field(out, 5, label.as_bytes());
+        }
+        self.put_value(value);
+        if size != 0 {
+            put_varint_field(&mut self.tail, 7, size);
+        }
+        if commit_row {
+            put_varint_field(&mut self.tail, 9, 1);
+        }
+    }
+
+    fn put_value(&mut self, value: &Bytes) {
+        if value.len() < SHARED_BYTES_MIN {
+            if !value.is_empty() {
+                put_bytes_field(&mut self.tail, 6, value);
+            }
+            return;
+        }
+        put_bytes_head(&mut self.tail, 6, value.len());
+        let before = self.tail.split();
+        self.len += before.len() + value.len();
+        match self.head {
+            None => self.head = Some(before),
+            Some(_) => self.middle.push(before.freeze()),
+        }
+        self.middle.push(value.clone());
+    }
+
+    /// Hands on the pieces; none of a message without chunks.
+    fn finish(mut self, pieces: &mut VecDeque<Bytes>) -> Result<(), Status> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let len = self.len + self.tail.len() - PREFIX_BYTES;
+        let len = u32::try_from(len).map_err(|_| {
+            Status::resource_exhausted(format!("A row makes a message of {len} bytes, more than fit in one"))
+        })?;
+        let first = self.head.as_mut().unwrap_or(&mut self.tail);
+        if let Some(prefix) = first.first_chunk_mut::<PREFIX_BYTES>() {
+            prefix[1..].copy_from_slice(&len.to_be_bytes());
+        }
+        pieces.extend(self.head.map(BytesMut::freeze));
+        pieces.extend(self.middle);
+        if !self.tail.is_empty() {
+            pieces.push_back(self.tail.freeze());
+        }
+        Ok(())
+    }
+}
+
+/// Appends the content of a `google.protobuf.StringValue` or `BytesValue`.
+fn put_wrapped(out: &mut BytesMut, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        put_bytes_field(out, 1, bytes);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{self, RowMerger};
+    use crate::wire::ReadRowsResponse;
+    use proptest::prelude::*;
     use prost::Message as _;
     use stele_types::Timestamp;
 
@@ -202,9 +357,27 @@ mod tests {
         for (row, cells) in rows {
             batch.push_row(Bytes::from_static(row.as_bytes()), cells.clone());
         }
-        let mut messages = VecDeque::new();
-        encode(&testing::schema(), &batch, sizes, &mut messages).unwrap();
-        messages.into()
+        let mut pieces = VecDeque::new();
+        encode(&testing::schema(), &batch, sizes, &mut pieces).unwrap();
+        messages(pieces)
+    }
+
+    /// The messages in some pieces.
+    fn messages(pieces: VecDeque<Bytes>) -> Vec<ReadRowsResponse> {
+        let joined: Vec<u8> = pieces.iter().flatten().copied().collect();
+        let mut rest = &joined[..];
+        let mut messages = Vec::new();
+        while let Some((prefix, after)) = rest.split_first_chunk::<PREFIX_BYTES>() {
+            let [compressed, length @ ..] = *prefix;
+            assert_eq!(compressed, 0);
+            let (message, after) = after.split_at(u32::from_be_bytes(length) as usize);
+            let decoded = ReadRowsResponse::decode(message).unwrap();
+            assert_eq!(decoded.encode_to_vec(), message, "as prost would have written it");
+            messages.push(decoded);
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        messages
     }
 
     fn merged(messages: &[ReadRowsResponse]) -> Vec<testing::MergedRow> {
@@ -349,5 +522,69 @@ mod tests {
             ("s", vec![cell(9, "q", 0, "v")]),
         ];
         assert_eq!(merged(&encoded(&rows, MessageSizes::DEFAULT)).len(), 1);
+    }
+
+    proptest! {
+        /// `messages` checks that prost would have written the same bytes.
+        #[test]
+        fn rows_come_out_as_they_went_in(
+            rows in prop::collection::vec(prop::collection::vec((1u32..4, 0usize..3, 0usize..80, 0i64..4), 1..6), 1..6),
+            target in 60usize..400,
+            row_max in 60usize..600,
+        ) {
+            let names = ["", "q", "quite a long qualifier"];
+            let mut batch = RowBatch::default();
+            let mut expected = Vec::new();
+            for (number, cells) in rows.iter().enumerate() {
+                let mut cells: Vec<Cell> = cells
+                    .iter()
+                    .map(|&(family, name, value, time)| {
+                        let mut cell = cell(family, names[name], time * 1_000, vec![name as u8; value]);
+                        (0..time / 2).for_each(|n| cell.labels.push(format!("l{n}")));
+                        cell
+                    })
+                    .collect();
+                cells.sort_by(|a, b| {
+                    (a.family, &a.qualifier, b.timestamp).cmp(&(b.family, &b.qualifier, a.timestamp))
+                });
+                let key = Bytes::from(format!("row{number}"));
+                let schema = testing::schema();
+                let merged = cells.iter().map(|cell| testing::MergedCell {
+                    family: schema.families[&cell.family].name.clone(),
+                    qualifier: cell.qualifier.clone(),
+                    timestamp: cell.timestamp.0,
+                    value: cell.value.to_vec(),
+                    labels: cell.labels.to_vec(),
+                });
+                expected.push(testing::MergedRow { key: key.clone(), cells: merged.collect() });
+                batch.push_row(key, cells);
+            }
+            let mut pieces = VecDeque::new();
+            let counts = encode(&testing::schema(), &batch, MessageSizes { target, row_max }, &mut pieces).unwrap();
+            let cells: usize = expected.iter().map(|row| row.cells.len()).sum();
+            prop_assert_eq!(counts, (expected.len() as u64, cells as u64));
+            prop_assert_eq!(merged(&messages(pieces)), expected);
+        }
+    }
+
+    #[test]
+    fn large_values_are_not_copied() {
+        let value = Bytes::from(vec![7; SHARED_BYTES_MIN]);
+        let mut batch = RowBatch::default();
+        let row = || {
+            vec![
+                cell(1, "a", 0, "x"),
+                cell(1, "b", 0, value.clone()),
+                cell(1, "c", 0, value.clone()),
+            ]
+        };
+        batch.push_row(Bytes::from_static(b"r"), row());
+        batch.push_row(Bytes::from_static(b"s"), vec![cell(1, "a", 0, "y")]);
+        let mut pieces = VecDeque::new();
+        encode(&testing::schema(), &batch, MessageSizes::DEFAULT, &mut pieces).unwrap();
+        let shared = pieces.iter().filter(|piece| piece.as_ptr() == value.as_ptr());
+        assert_eq!((pieces.len(), shared.count()), (5, 2));
+        let rows = merged(&messages(pieces));
+        assert_eq!((rows.len(), rows[0].cells.len()), (2, 3));
     }
 }

@@ -9,7 +9,10 @@ use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use prost::Message as _;
-use tonic::metadata::MetadataMap;
+use tonic::codegen::http::HeaderMap;
+
+/// Bytes of serialized flags. There are a dozen so far, of two or three bytes each.
+const FEATURES_BYTES_MAX: usize = 256;
 
 const FEATURES_HEADER: &str = "bigtable-features";
 
@@ -32,15 +35,16 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The client that sent this metadata.
-    pub fn of(metadata: &MetadataMap) -> Self {
-        let features = metadata
+    /// The client that sent these headers.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut flags = [0; FEATURES_BYTES_MAX];
+        let features = headers
             .get(FEATURES_HEADER)
-            .and_then(|value| BASE64.decode(value.as_encoded_bytes()).ok())
-            .and_then(|bytes| FeatureFlags::decode(bytes.as_slice()).ok())
+            .and_then(|value| BASE64.decode_slice(value.as_bytes(), &mut flags).ok())
+            .and_then(|len| FeatureFlags::decode(flags.get(..len)?).ok())
             .unwrap_or_default();
         let whole_rows = GO_LIBRARY.iter().any(|(header, library)| {
-            let value = metadata.get(*header).and_then(|value| value.to_str().ok());
+            let value = headers.get(*header).and_then(|value| value.to_str().ok());
             value.is_some_and(|value| value.contains(library))
         });
         Client { features, whole_rows }
@@ -52,9 +56,9 @@ mod tests {
     use super::*;
 
     fn parsed(header: &str) -> FeatureFlags {
-        let mut metadata = MetadataMap::new();
-        metadata.insert(FEATURES_HEADER, header.parse().unwrap());
-        Client::of(&metadata).features
+        let mut headers = HeaderMap::new();
+        headers.insert(FEATURES_HEADER, header.parse().unwrap());
+        Client::of(&headers).features
     }
 
     #[test]
@@ -74,15 +78,15 @@ mod tests {
             }
         );
         assert_eq!(parsed("!!"), FeatureFlags::default());
-        assert_eq!(Client::of(&MetadataMap::new()), Client::default());
+        assert_eq!(Client::of(&HeaderMap::new()), Client::default());
     }
 
     #[test]
     fn the_go_library_is_recognised() {
         let whole_rows = |header: &'static str, library: &str| {
-            let mut metadata = MetadataMap::new();
-            metadata.insert(header, library.parse().unwrap());
-            Client::of(&metadata).whole_rows
+            let mut headers = HeaderMap::new();
+            headers.insert(header, library.parse().unwrap());
+            Client::of(&headers).whole_rows
         };
         assert!(whole_rows("x-goog-api-client", "gl-go/1.26.0 gccl/1.58.0 grpc/1.80.0"));
         assert!(whole_rows("user-agent", "grpc-go/1.80.0"));

@@ -7,11 +7,12 @@ use crate::features::Client;
 use crate::mutations::{Resolver, check_mutation_count};
 use crate::pb::v2;
 use crate::times::TableTime;
-use crate::wire::{MutateRowsRequest, ReadRowsRequest, RowFilter};
-use crate::{filters, reads, rmw};
+use crate::wire::{MutateRowRequest, MutateRowsRequest, ReadRowsRequest, RowFilter};
+use crate::{filters, flat, reads, rmw};
+use bytes::Bytes;
 use prost::Message as _;
 use stele_filter::CompiledFilter;
-use stele_types::{RowMutation, RowSet, TableSchema};
+use stele_types::{RowMutation, RowSet, RowWrite, TableSchema};
 
 /// The instant of every request: 2023-11-14T22:13:20Z.
 const NOW_MICROS: i64 = 1_700_000_000_000_000;
@@ -31,18 +32,57 @@ pub fn read_rows(bytes: &[u8], schema: &TableSchema) -> Option<RowSet> {
 }
 
 /// The rows that a serialized `MutateRowsRequest` changes; entries that are refused are left out.
+///
+/// # Panics
+/// If a request that can be laid flat comes out otherwise than by the general way.
 pub fn mutate_rows(bytes: &[u8], schema: &TableSchema) -> Vec<RowMutation> {
-    let Ok(request) = MutateRowsRequest::decode(bytes) else {
-        return Vec::new();
-    };
-    let count = request.entries.iter().map(|e| e.mutations.len()).sum();
-    if check_mutation_count(count).is_err() {
-        return Vec::new();
-    }
     let resolver = Resolver::new(schema, NOW_MICROS);
-    let rows = request.entries.into_iter();
-    rows.filter_map(|entry| resolver.row(entry.row_key, entry.mutations).ok())
-        .collect()
+    let general = MutateRowsRequest::decode(bytes).ok().and_then(|request| {
+        let count = request.entries.iter().map(|e| e.mutations.len()).sum();
+        check_mutation_count(count).ok()?;
+        let rows = request.entries.into_iter();
+        let rows = rows.map(|entry| resolver.row(entry.row_key, entry.mutations).ok());
+        Some((
+            request.table_name,
+            request.authorized_view_name,
+            rows.collect::<Vec<_>>(),
+        ))
+    });
+    let bytes = Bytes::copy_from_slice(bytes);
+    if let Some(head) = flat::mutate_rows_head(&bytes)
+        && let Some(writes) = flat::mutate_rows(&bytes, &resolver)
+    {
+        let rows = writes.iter().map(|row| Some(row.to_owned())).collect();
+        let flat = (head.table_name.to_owned(), String::new(), rows);
+        assert_eq!(Some(&flat), general.as_ref(), "laid flat, and by the general way");
+    }
+    general.into_iter().flat_map(|(.., rows)| rows).flatten().collect()
+}
+
+/// The row that a serialized `MutateRowRequest` changes.
+///
+/// # Panics
+/// If a request that can be laid flat comes out otherwise than by the general way.
+pub fn mutate_row(bytes: &[u8], schema: &TableSchema) -> Option<RowMutation> {
+    let resolver = Resolver::new(schema, NOW_MICROS);
+    let general = MutateRowRequest::decode(bytes).ok().and_then(|request| {
+        check_mutation_count(request.mutations.len()).ok()?;
+        let row = resolver.row(request.row_key, request.mutations).ok()?;
+        Some((request.table_name, request.authorized_view_name, row))
+    });
+    let bytes = Bytes::copy_from_slice(bytes);
+    if let Some(head) = flat::mutate_row_head(&bytes)
+        && let Some(writes) = flat::mutate_row(&bytes, &resolver)
+    {
+        let rows: Vec<_> = writes.iter().map(RowWrite::to_owned).collect();
+        assert_eq!(rows.len(), 1);
+        let flat = rows
+            .into_iter()
+            .next()
+            .map(|row| (head.table_name.to_owned(), String::new(), row));
+        assert_eq!(flat, general, "laid flat, and by the general way");
+    }
+    general.map(|(.., row)| row)
 }
 
 /// Whether a serialized `ReadModifyWriteRowRequest` is accepted.

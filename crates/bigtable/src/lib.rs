@@ -4,8 +4,9 @@
 //! below them. `docs/protocols/bigtable.md` lists every call, what it does here, and where it differs from the managed
 //! service.
 //!
-//! The way of a call: `calls` admits and measures it, a generated stub (see `build.rs`) decodes it, one of the
-//! services (`data`, `tables`, `instances`, `operations`) resolves names and checks it with the help of the
+//! The way of a call: `calls` admits and measures it. The few that are nearly all of the load are served by `hot`, from the bytes of
+//! the request (`messages`, `protobuf`, `flat`) to the bytes of the answer (`chunks`, `outcomes`). For the others a
+//! generated stub (see `build.rs`) decodes the request, and one of the services (`data`, `tables`, `instances`, `operations`) resolves names and checks it with the help of the
 //! pure modules (`names`, `ranges`, `filters`, `mutations`, `rmw`, `families`, `table_protos`, `times`), and the answer is
 //! built by `chunks` and `reads` for rows. Errors get their gRPC code in `status` only.
 
@@ -18,16 +19,22 @@ mod data;
 mod families;
 mod features;
 mod filters;
+mod flat;
 pub mod fuzzing;
+mod hot;
 mod instance_data;
 mod instances;
+mod messages;
 mod mutations;
 mod names;
 mod operations;
+mod outcomes;
 mod pb;
+mod protobuf;
 mod ranges;
 mod reads;
 mod rmw;
+mod service;
 mod status;
 mod table_protos;
 mod tables;
@@ -44,9 +51,11 @@ mod testing;
 mod tests;
 
 pub use calls::CallLimits;
+pub use service::BigtableService;
 
 use calls::{Calls, Ledger};
 use context::Context;
+use hot::Hot;
 use operations::OperationLog;
 use pb::stubs::SERVED;
 use pb::stubs::bigtable_instance_admin_server::BigtableInstanceAdminServer;
@@ -99,7 +108,8 @@ impl BigtableFrontEnd {
         metrics: &Metrics,
         limits: CallLimits,
     ) -> Self {
-        let ledger = Arc::new(Ledger::new(SERVED, limits, env.clone(), metrics));
+        let served = SERVED.iter().copied().chain(Hot::PATHS.map(|(path, _)| path));
+        let ledger = Arc::new(Ledger::new(served, limits, env.clone(), metrics));
         let context = Arc::new(Context {
             service,
             admin,
@@ -110,20 +120,21 @@ impl BigtableFrontEnd {
         BigtableFrontEnd { context, ledger }
     }
 
-    /// Its services, to be served over any transport.
-    pub fn into_router(self) -> Routes {
+    /// All of it as one service, for any transport.
+    pub fn into_service(self) -> BigtableService {
         let BigtableFrontEnd { context, ledger } = self;
         let data =
             BigtableServer::new(data::DataService(Arc::clone(&context))).max_decoding_message_size(REQUEST_BYTES_MAX);
         let tables = BigtableTableAdminServer::new(tables::TableAdminService(Arc::clone(&context)))
             .max_decoding_message_size(REQUEST_BYTES_MAX);
         let instances = BigtableInstanceAdminServer::new(instances::InstanceAdminService(Arc::clone(&context)));
-        let operations = OperationsServer::new(operations::OperationsService(context));
-        Routes::new(Calls::new(data, Arc::clone(&ledger)))
+        let operations = OperationsServer::new(operations::OperationsService(Arc::clone(&context)));
+        let others = Routes::new(Calls::new(data, Arc::clone(&ledger)))
             .add_service(Calls::new(tables, Arc::clone(&ledger)))
             .add_service(Calls::new(instances, Arc::clone(&ledger)))
-            .add_service(Calls::new(operations, ledger))
-            .prepare()
+            .add_service(Calls::new(operations, Arc::clone(&ledger)))
+            .prepare();
+        BigtableService::new(context, ledger, others)
     }
 }
 

@@ -88,10 +88,7 @@ impl<'s> Resolver<'s> {
         }
         check_qualifier(&set.column_qualifier)?;
         check_value(&set.value)?;
-        let timestamp = match set.timestamp_micros {
-            SERVER_TIME => self.now,
-            micros => self.timestamp(micros, origin)?,
-        };
+        let timestamp = self.cell_timestamp(set.timestamp_micros, origin)?;
         Ok(Mutation::Put {
             family,
             qualifier: set.column_qualifier,
@@ -177,7 +174,8 @@ impl<'s> Resolver<'s> {
     fn delete_from_column(&self, delete: DeleteFromColumn) -> Result<Mutation, Status> {
         let (family, _) = self.family(&delete.family_name)?;
         check_qualifier(&delete.column_qualifier)?;
-        let (from, to) = self.time_range(delete.time_range)?;
+        let range = delete.time_range;
+        let (from, to) = self.time_range(range.map(|r| (r.start_timestamp_micros, r.end_timestamp_micros)))?;
         Ok(Mutation::DeleteColumn {
             family,
             qualifier: delete.column_qualifier,
@@ -186,12 +184,12 @@ impl<'s> Resolver<'s> {
         })
     }
 
-    /// `[start, end)` as inclusive bounds. A start of 0 reaches down to whatever other front ends stored below it.
-    fn time_range(&self, range: Option<v2::TimestampRange>) -> Result<(Timestamp, Timestamp), Status> {
-        let Some(range) = range else {
+    /// `[start, end)` in microseconds as inclusive bounds. A start of 0 reaches down to whatever other front ends stored
+    /// below it.
+    pub fn time_range(&self, range: Option<(i64, i64)>) -> Result<(Timestamp, Timestamp), Status> {
+        let Some((start, end)) = range else {
             return Ok((Timestamp::MIN, Timestamp::MAX));
         };
-        let (start, end) = (range.start_timestamp_micros, range.end_timestamp_micros);
         let from = match self.time.stored(start)? {
             Timestamp(0) => Timestamp::MIN,
             from => from,
@@ -204,6 +202,14 @@ impl<'s> Resolver<'s> {
             return Err(invalid(format!("inverted or invalid timestamp range [{start}, {end}]")));
         }
         Ok((from, Timestamp(below.0 - 1)))
+    }
+
+    /// The timestamp of a cell that is set.
+    pub fn cell_timestamp(&self, micros: i64, origin: TimestampOrigin) -> Result<Timestamp, Status> {
+        match micros {
+            SERVER_TIME => Ok(self.now),
+            micros => self.timestamp(micros, origin),
+        }
     }
 
     fn timestamp(&self, micros: i64, origin: TimestampOrigin) -> Result<Timestamp, Status> {

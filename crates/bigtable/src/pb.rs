@@ -3,7 +3,6 @@
 pub use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 pub use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 pub use googleapis_tonic_google_longrunning::google::longrunning;
-pub use googleapis_tonic_google_rpc::google::rpc;
 
 /// `google.protobuf.Empty`, in a form the stub generator can name.
 pub type Empty = ();

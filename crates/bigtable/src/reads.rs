@@ -1,11 +1,13 @@
 //! ReadRows: from a request to a stream of messages.
 //!
-//! The stream is pulled by the transport: a message is made when the one before it was taken, at most one batch of rows
-//! is held, and dropping the stream ends the read. No task runs beside it.
+//! The stream is pulled by the transport: a batch of rows is read when the messages of the one before it were taken, and
+//! dropping the stream ends the read. No task runs beside it. The first batch is read before there is a stream; when it is
+//! all there is, as for a single row, the answer is complete by then.
 
 use crate::chunks::{self, MessageSizes};
 use crate::features::Client;
 use crate::filters;
+use crate::messages::framed;
 use crate::pb::v2;
 use crate::pb::v2::read_rows_request::RequestStatsView;
 use crate::pb::v2::request_stats::StatsView;
@@ -13,7 +15,7 @@ use crate::ranges;
 use crate::status::{invalid, status};
 use crate::times::TableTime;
 use crate::wire::{ReadRowsRequest, ReadRowsResponse};
-use futures::Stream;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,16 +71,23 @@ pub(crate) fn read(
     Ok((read, options))
 }
 
-/// The messages of a read.
+/// First answers below this size are followed by a look whether there is more: most likely there is not, and then the
+/// whole answer goes out at once.
+const SMALL_ANSWER_BYTES: usize = 64 << 10;
+
+/// A read under way.
 pub(crate) struct Responses {
     rows: Box<dyn RowStream>,
     schema: Arc<TableSchema>,
     options: ReadOptions,
     env: Env,
     started: Duration,
-    /// Made and not yet taken.
-    ready: VecDeque<ReadRowsResponse>,
-    ended: bool,
+    /// Made and not yet taken: pieces of messages.
+    pub ready: VecDeque<Bytes>,
+    /// Nothing follows what is ready.
+    pub ended: bool,
+    /// Follows what is ready.
+    failure: Option<Status>,
     seen: ReadCounts,
     returned: ReadCounts,
 }
@@ -94,30 +103,41 @@ impl Responses {
             started,
             ready: VecDeque::new(),
             ended: false,
+            failure: None,
             seen: ReadCounts::default(),
             returned: ReadCounts::default(),
         }
     }
 
-    /// As a stream that ends after the first error.
-    pub fn into_stream(self) -> impl Stream<Item = Result<ReadRowsResponse, Status>> + Send {
-        futures::stream::try_unfold(self, |mut responses| async move {
-            Ok(responses.next().await?.map(|response| (response, responses)))
-        })
+    /// Reads the beginning of the answer, or all of it if that is small. Rows that were read are sent even if the look
+    /// for more of them fails.
+    pub async fn begin(&mut self) -> Result<(), Status> {
+        self.advance().await?;
+        if !self.ended && self.ready.iter().map(Bytes::len).sum::<usize>() < SMALL_ANSWER_BYTES {
+            self.failure = self.advance().await.err();
+        }
+        match self.failure.take_if(|_| self.ready.is_empty()) {
+            Some(status) => Err(status),
+            None => Ok(()),
+        }
     }
 
-    async fn next(&mut self) -> Result<Option<ReadRowsResponse>, Status> {
+    /// Reads until there is something to send, or the read has ended.
+    pub async fn fill(&mut self) -> Result<(), Status> {
         while self.ready.is_empty() && !self.ended {
+            if let Some(status) = self.failure.take() {
+                return Err(status);
+            }
             self.advance().await?;
         }
-        Ok(self.ready.pop_front())
+        Ok(())
     }
 
     async fn advance(&mut self) -> Result<(), Status> {
         let Some(batch) = self.rows.next().await.map_err(status)? else {
             self.ended = true;
             if self.options.stats {
-                self.ready.push_back(self.stats());
+                self.ready.push_back(framed(&self.stats())?);
             }
             return Ok(());
         };
@@ -132,10 +152,10 @@ impl Responses {
             && rows == 0
             && self.options.last_scanned
         {
-            self.ready.push_back(ReadRowsResponse {
+            self.ready.push_back(framed(&ReadRowsResponse {
                 last_scanned_row_key: row,
                 ..ReadRowsResponse::default()
-            });
+            })?);
         }
         Ok(())
     }
@@ -160,5 +180,82 @@ impl Responses {
             request_stats: Some(stats),
             ..ReadRowsResponse::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use stele_client::{ServiceError, ServiceResult};
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_types::{Cell, ErrorKind, FamilyId, RowBatch, Timestamp};
+
+    /// What a scan says, call by call.
+    struct Script(VecDeque<ServiceResult<Option<RowBatch>>>);
+
+    #[tonic::async_trait]
+    impl RowStream for Script {
+        async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+            self.0.pop_front().unwrap_or(Ok(None))
+        }
+    }
+
+    fn responses(script: Vec<ServiceResult<Option<RowBatch>>>) -> Responses {
+        let options = ReadOptions {
+            last_scanned: true,
+            stats: false,
+            sizes: MessageSizes::DEFAULT,
+        };
+        let schema = Arc::new(testing::schema());
+        Responses::new(
+            Box::new(Script(script.into())),
+            schema,
+            options,
+            TokioRuntime::current(),
+        )
+    }
+
+    fn rows(value_bytes: usize) -> ServiceResult<Option<RowBatch>> {
+        let mut batch = RowBatch::default();
+        let cell = Cell::put(FamilyId(1), Bytes::new(), Timestamp(0), vec![7; value_bytes].into());
+        batch.push_row(Bytes::from_static(b"r"), [cell]);
+        Ok(Some(batch))
+    }
+
+    fn failure<T>() -> ServiceResult<T> {
+        Err(ServiceError::new(ErrorKind::Corruption, "planted"))
+    }
+
+    #[tokio::test]
+    async fn small_answers_are_complete_at_once() {
+        let mut one = responses(vec![rows(1), Ok(None)]);
+        one.begin().await.unwrap();
+        assert_eq!((one.ready.len(), one.ended), (1, true));
+        let mut large = responses(vec![rows(SMALL_ANSWER_BYTES), rows(1), Ok(None)]);
+        large.begin().await.unwrap();
+        assert!(!large.ended);
+        large.ready.clear();
+        large.fill().await.unwrap();
+        assert_eq!((large.ready.len(), large.ended), (1, false));
+        large.ready.clear();
+        large.fill().await.unwrap();
+        assert_eq!((large.ready.len(), large.ended), (0, true));
+    }
+
+    #[tokio::test]
+    async fn rows_before_a_failure_are_sent() {
+        let mut late = responses(vec![rows(1), failure()]);
+        late.begin().await.unwrap();
+        assert_eq!((late.ready.len(), late.ended), (1, false));
+        late.ready.clear();
+        assert_eq!(late.fill().await.unwrap_err().message(), "planted");
+        assert!(responses(vec![failure()]).begin().await.is_err());
+        assert!(
+            responses(vec![Ok(Some(RowBatch::default())), failure()])
+                .begin()
+                .await
+                .is_err()
+        );
     }
 }

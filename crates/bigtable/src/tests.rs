@@ -15,14 +15,13 @@ use crate::pb::v2::mutation::{Mutation as Kind, SetCell};
 use crate::pb::{admin, v2};
 use crate::testing::fake::Fake;
 use crate::wire::FeatureFlags;
-use crate::{BigtableFrontEnd, CallLimits};
+use crate::{BigtableFrontEnd, BigtableService, CallLimits};
 use base64::Engine as _;
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
-use tonic::service::Routes;
 use tonic::{Code, Request, Status};
 
 const INSTANCE: &str = "projects/p/instances/i";
@@ -32,7 +31,7 @@ const TABLE: &str = "projects/p/instances/i/tables/t";
 struct Harness {
     fake: Arc<Fake>,
     metrics: Metrics,
-    routes: Routes,
+    service: BigtableService,
 }
 
 impl Harness {
@@ -48,7 +47,7 @@ impl Harness {
         Harness {
             fake,
             metrics,
-            routes: front_end.into_router(),
+            service: front_end.into_service(),
         }
     }
 
@@ -59,20 +58,20 @@ impl Harness {
         harness
     }
 
-    fn data(&self) -> BigtableClient<Routes> {
-        BigtableClient::new(self.routes.clone())
+    fn data(&self) -> BigtableClient<BigtableService> {
+        BigtableClient::new(self.service.clone())
     }
 
-    fn tables(&self) -> BigtableTableAdminClient<Routes> {
-        BigtableTableAdminClient::new(self.routes.clone())
+    fn tables(&self) -> BigtableTableAdminClient<BigtableService> {
+        BigtableTableAdminClient::new(self.service.clone())
     }
 
-    fn instances(&self) -> BigtableInstanceAdminClient<Routes> {
-        BigtableInstanceAdminClient::new(self.routes.clone())
+    fn instances(&self) -> BigtableInstanceAdminClient<BigtableService> {
+        BigtableInstanceAdminClient::new(self.service.clone())
     }
 
-    fn operations(&self) -> OperationsClient<Routes> {
-        OperationsClient::new(self.routes.clone())
+    fn operations(&self) -> OperationsClient<BigtableService> {
+        OperationsClient::new(self.service.clone())
     }
 
     async fn put(&self, row: &'static str, family: &str, qualifier: &'static str, value: impl Into<Bytes>) {

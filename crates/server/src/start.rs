@@ -80,11 +80,13 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     let front_end =
         BigtableFrontEnd::with_limits(node.service.clone(), node.admin.clone(), env.clone(), &metrics, limits);
     let (stop, mut stopped) = watch::channel(false);
-    let serving = stele_bigtable::configure(Server::builder())
-        .add_routes(front_end.into_router())
-        .serve_with_incoming_shutdown(TcpIncoming::from(bigtable).with_nodelay(Some(true)), async move {
+    let serving = stele_bigtable::configure(Server::builder()).serve_with_incoming_shutdown(
+        front_end.into_service(),
+        TcpIncoming::from(bigtable).with_nodelay(Some(true)),
+        async move {
             let _ = stopped.wait_for(|stop| *stop).await;
-        });
+        },
+    );
     let serving = tokio::spawn(serving);
 
     signals.next().await;

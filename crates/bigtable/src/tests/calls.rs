@@ -2,8 +2,8 @@ use super::*;
 use tonic::codegen::http;
 
 /// Calls a method by path, for calls the published clients do not know.
-async fn call_raw(routes: Routes, path: &'static str) -> Result<(), Status> {
-    let mut client = tonic::client::Grpc::new(routes);
+async fn call_raw(service: BigtableService, path: &'static str) -> Result<(), Status> {
+    let mut client = tonic::client::Grpc::new(service);
     client.ready().await.unwrap();
     let codec = tonic_prost::ProstCodec::<(), ()>::default();
     let path = http::uri::PathAndQuery::from_static(path);
@@ -19,7 +19,7 @@ async fn calls_without_implementation_are_named() {
         "/google.bigtable.admin.v2.BigtableTableAdmin/CreateBackup",
         "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateLogicalView",
     ] {
-        let error = call_raw(harness.routes.clone(), path).await.unwrap_err();
+        let error = call_raw(harness.service.clone(), path).await.unwrap_err();
         assert_eq!(error.code(), Code::Unimplemented, "{path}");
         let (service, method) = path[1..].split_once('/').unwrap();
         assert_eq!(error.message(), format!("{method} of {service} is not implemented"));
@@ -101,8 +101,8 @@ async fn a_real_connection_serves_large_messages() {
     let harness = Harness::with_table().await;
     let incoming = tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
-    let mut server = crate::configure(tonic::transport::Server::builder());
-    let serving = server.add_routes(harness.routes.clone()).serve_with_incoming(incoming);
+    let server = crate::configure(tonic::transport::Server::builder());
+    let serving = server.serve_with_incoming(harness.service.clone(), incoming);
     let client = async {
         let channel = tonic::transport::Endpoint::new(format!("http://{address}"))
             .unwrap()

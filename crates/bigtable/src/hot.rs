@@ -1,0 +1,277 @@
+//! ReadRows, MutateRow and MutateRows: nearly every request is one of them, and what surrounds it is most of its cost. They
+//! are served from the bytes of the request to the bytes of the answer, without the generated stubs, the general codec and
+//! the general router.
+//!
+//! What a call is from outside does not differ: the same checks in the same order, the same words, the same accounts.
+
+use crate::calls::Call;
+use crate::context::Context;
+use crate::features::Client;
+use crate::flat;
+use crate::messages::{check_encoding, message};
+use crate::mutations::{Resolver, check_mutation_count, no_mutations};
+use crate::names::addressed_table;
+use crate::outcomes::{self, Outcome};
+use crate::reads::{self, Responses};
+use crate::status::status;
+use crate::wire;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame};
+use prost::Message as _;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll, ready};
+use stele_client::MutateRows;
+use stele_types::{RowMutation, RowWrites, TableName, TableSchema};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, http};
+
+/// The calls served here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hot {
+    ReadRows,
+    MutateRow,
+    MutateRows,
+}
+
+impl Hot {
+    pub const PATHS: [(&'static str, Hot); 3] = [
+        ("/google.bigtable.v2.Bigtable/ReadRows", Hot::ReadRows),
+        ("/google.bigtable.v2.Bigtable/MutateRow", Hot::MutateRow),
+        ("/google.bigtable.v2.Bigtable/MutateRows", Hot::MutateRows),
+    ];
+
+    /// The call of this path, if it is one of them.
+    pub fn of(path: &str) -> Option<Hot> {
+        Self::PATHS
+            .iter()
+            .find(|(known, _)| *known == path)
+            .map(|(_, hot)| *hot)
+    }
+
+    /// Serves a call.
+    pub async fn serve(self, context: Arc<Context>, call: Call, request: http::Request<Body>) -> http::Response<Body> {
+        match self.answer(&context, &call, request).await {
+            Ok(answer) => {
+                let mut response = http::Response::new(Body::new(AnswerBody { answer, call }));
+                response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
+                response
+            }
+            Err(status) => {
+                call.conclude(status.code());
+                status.into_http()
+            }
+        }
+    }
+
+    async fn answer(self, context: &Arc<Context>, call: &Call, request: http::Request<Body>) -> Result<Answer, Status> {
+        let (head, body) = request.into_parts();
+        check_encoding(&head.headers)?;
+        let bytes = message(&mut call.counted(body)).await?;
+        match self {
+            Hot::ReadRows => read_rows(context, bytes, Client::of(&head.headers)).await,
+            Hot::MutateRow => {
+                let (table, rows) = one_row(context, bytes)?;
+                let results = write(context, table, rows).await?;
+                results.into_iter().next().unwrap_or_else(|| Err(outcomes::missing()))?;
+                Ok(Answer::Whole([EMPTY_MESSAGE].into()))
+            }
+            Hot::MutateRows => mutate_rows(context, bytes).await,
+        }
+    }
+}
+
+const GRPC: http::HeaderValue = http::HeaderValue::from_static("application/grpc");
+
+/// A message without fields behind its prefix.
+const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
+
+/// Bytes of a request up to which it may be the smaller part of the buffer it arrived in: a socket is read some ten
+/// kilobytes at a time, and larger messages have their buffers mostly to themselves.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// As the general decoder says it, through tonic.
+fn malformed(error: prost::DecodeError) -> Status {
+    Status::internal(error.to_string())
+}
+
+async fn read_rows(context: &Arc<Context>, bytes: Bytes, client: Client) -> Result<Answer, Status> {
+    // A scan may go on for long, and what it keeps of its request must not keep what arrived together with it.
+    let bytes = if bytes.len() <= COPIED_BYTES_MAX {
+        Bytes::copy_from_slice(&bytes)
+    } else {
+        bytes
+    };
+    let request = wire::ReadRowsRequest::decode(bytes).map_err(malformed)?;
+    let table = addressed_table(
+        &request.table_name,
+        &request.authorized_view_name,
+        &request.materialized_view_name,
+    )?;
+    let schema = context.schema(&table)?;
+    let (read, options) = reads::read(table.name, &schema, request, client)?;
+    let rows = context.service.read_rows(read).await.map_err(status)?;
+    let mut responses = Responses::new(rows, schema, options, context.env.clone());
+    responses.begin().await?;
+    Ok(if responses.ended {
+        Answer::Whole(responses.ready)
+    } else {
+        Answer::Read(Read::Idle(Box::new(responses)))
+    })
+}
+
+/// The row of a MutateRowRequest.
+fn one_row(context: &Context, bytes: Bytes) -> Result<(TableName, RowWrites), Status> {
+    if let Some(head) = flat::mutate_row_head(&bytes)
+        && let Ok(table) = addressed_table(head.table_name, "", "")
+        && let Ok(schema) = context.schema(&table)
+        && let Some(rows) = flat::mutate_row(&bytes, &resolver(context, &schema))
+    {
+        return Ok((table.name, rows));
+    }
+    let request = wire::MutateRowRequest::decode(bytes).map_err(malformed)?;
+    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    check_mutation_count(request.mutations.len())?;
+    let schema = context.schema(&table)?;
+    let row = resolver(context, &schema).row(request.row_key, request.mutations)?;
+    Ok((table.name, vec![row].into()))
+}
+
+async fn mutate_rows(context: &Context, bytes: Bytes) -> Result<Answer, Status> {
+    if let Some(head) = flat::mutate_rows_head(&bytes)
+        && let Ok(table) = addressed_table(head.table_name, "", "")
+        && let Ok(schema) = context.schema(&table)
+        && let Some(rows) = flat::mutate_rows(&bytes, &resolver(context, &schema))
+    {
+        let results = write(context, table.name, rows).await?;
+        return Ok(Answer::Whole(outcomes::messages(&results)?));
+    }
+    let request = wire::MutateRowsRequest::decode(bytes).map_err(malformed)?;
+    let (table, rows, mut results) = checked_rows(context, request)?;
+    let mut written = write(context, table, rows.into()).await?.into_iter();
+    for result in results.iter_mut().filter(|result| result.is_ok()) {
+        *result = written.next().unwrap_or_else(|| Err(outcomes::missing()));
+    }
+    Ok(Answer::Whole(outcomes::messages(&results)?))
+}
+
+/// The good rows of a request, and what is wrong with the others: one result for each entry.
+fn checked_rows(
+    context: &Context,
+    request: wire::MutateRowsRequest,
+) -> Result<(TableName, Vec<RowMutation>, Vec<Outcome>), Status> {
+    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    let count = request.entries.iter().map(|entry| entry.mutations.len()).sum();
+    check_mutation_count(count)?;
+    if count == 0 {
+        return Err(no_mutations());
+    }
+    let schema = context.schema(&table)?;
+    let resolver = resolver(context, &schema);
+    let mut rows = Vec::with_capacity(request.entries.len());
+    let mut outcomes = Vec::with_capacity(request.entries.len());
+    for entry in request.entries {
+        let row = resolver.row(entry.row_key, entry.mutations);
+        outcomes.push(row.map(|row| rows.push(row)));
+    }
+    Ok((table.name, rows, outcomes))
+}
+
+fn resolver<'s>(context: &Context, schema: &'s TableSchema) -> Resolver<'s> {
+    Resolver::new(schema, context.env.wall_micros())
+}
+
+/// Writes rows, if any; one result for each.
+async fn write(context: &Context, table: TableName, rows: RowWrites) -> Result<Vec<Outcome>, Status> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let request = MutateRows {
+        table,
+        rows,
+        durability: None,
+    };
+    let results = context.service.mutate_rows(request).await.map_err(status)?;
+    Ok(results.into_iter().map(|result| result.map_err(status)).collect())
+}
+
+/// What is sent back.
+enum Answer {
+    /// These pieces of messages, then the status OK.
+    Whole(VecDeque<Bytes>),
+    Read(Read),
+    Ended,
+}
+
+/// A read that goes on while its answer is sent.
+enum Read {
+    /// There may be something to send.
+    Idle(Box<Responses>),
+    /// Until there is something to send.
+    Filling(BoxFuture<Box<Responses>, Status>),
+}
+
+/// The body of an answer. A call lasts until its body is dropped.
+struct AnswerBody {
+    answer: Answer,
+    call: Call,
+}
+
+impl AnswerBody {
+    /// The last frame.
+    fn end(&mut self, status: &Status) -> Frame<Bytes> {
+        self.answer = Answer::Ended;
+        self.call.conclude(status.code());
+        let mut trailers = http::HeaderMap::with_capacity(1);
+        if status.add_header(&mut trailers).is_err() {
+            // Its details are not fit for a header; its code always is.
+            trailers.insert(Status::GRPC_STATUS, http::HeaderValue::from(status.code() as i32));
+        }
+        Frame::trailers(trailers)
+    }
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        loop {
+            let this = &mut *self;
+            let next = match &mut this.answer {
+                Answer::Ended => return Poll::Ready(None),
+                Answer::Whole(pieces) => match pieces.pop_front() {
+                    Some(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                    None => return Poll::Ready(Some(Ok(this.end(&Status::ok(""))))),
+                },
+                Answer::Read(Read::Filling(filling)) => match ready!(filling.as_mut().poll(context)) {
+                    Ok(responses) => Read::Idle(responses),
+                    Err(status) => return Poll::Ready(Some(Ok(this.end(&status)))),
+                },
+                Answer::Read(Read::Idle(responses)) => {
+                    if let Some(piece) = responses.ready.pop_front() {
+                        return Poll::Ready(Some(Ok(Frame::data(piece))));
+                    }
+                    if responses.ended {
+                        return Poll::Ready(Some(Ok(this.end(&Status::ok("")))));
+                    }
+                    let Answer::Read(Read::Idle(mut responses)) = std::mem::replace(&mut this.answer, Answer::Ended)
+                    else {
+                        continue;
+                    };
+                    Read::Filling(Box::pin(async move { responses.fill().await.map(|()| responses) }))
+                }
+            };
+            this.answer = Answer::Read(next);
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.answer, Answer::Ended)
+    }
+}

@@ -1,0 +1,214 @@
+//! gRPC's messages in HTTP bodies, for the calls that are served from the bytes of their request.
+//!
+//! A message is preceded by one byte that says whether it is compressed, and four with its length. A request has exactly
+//! one message. It is taken as it arrived when it came in one piece, which most do, and is joined otherwise; what is held
+//! grows with what has arrived, never with what a length announces. Refusals have the words of tonic, which serves all
+//! other calls.
+
+use crate::REQUEST_BYTES_MAX;
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body::Body as HttpBody;
+use prost::Message;
+use std::pin::Pin;
+use tonic::Status;
+use tonic::codegen::http;
+
+/// Bytes before every message: whether it is compressed, and its length.
+pub(crate) const PREFIX_BYTES: usize = 5;
+
+/// Room made for a message in several pieces because it announces this much; beyond, room is made as bytes arrive.
+const JOINED_BYTES_FIRST: usize = 256 << 10;
+
+const ENCODING_HEADER: &str = "grpc-encoding";
+
+/// Refuses a compressed request; no compression was offered.
+pub(crate) fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
+    let Some(encoding) = headers.get(ENCODING_HEADER).filter(|value| *value != "identity") else {
+        return Ok(());
+    };
+    let encoding = String::from_utf8_lossy(encoding.as_bytes());
+    let mut status = Status::unimplemented(format!("Content is compressed with `{encoding}` which isn't supported"));
+    let identity = tonic::metadata::MetadataValue::from_static("identity");
+    status.metadata_mut().insert("grpc-accept-encoding", identity);
+    Err(status)
+}
+
+/// The message of a request. Reads on to the request's end: one that is answered before would be reset.
+pub(crate) async fn message<B>(body: &mut B) -> Result<Bytes, Status>
+where
+    B: HttpBody<Data = Bytes, Error = Status> + Unpin,
+{
+    let mut there = Arrived::Nothing;
+    while !body.is_end_stream() {
+        let frame = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await;
+        let Some(frame) = frame else { break };
+        if let Ok(data) = frame?.into_data()
+            && !is_whole(there.bytes())
+        {
+            there = there.with(data);
+            check_prefix(there.bytes())?;
+        }
+    }
+    let mut all = there.into_bytes();
+    let Some((_, length)) = prefix(&all) else {
+        return Err(match all.is_empty() {
+            true => Status::internal("Missing request message."),
+            false => Status::internal("Unexpected EOF decoding stream."),
+        });
+    };
+    let end = PREFIX_BYTES.saturating_add(length);
+    if all.len() < end {
+        return Err(Status::internal("Unexpected EOF decoding stream."));
+    }
+    Ok(all.split_to(end).split_off(PREFIX_BYTES))
+}
+
+/// A message with its prefix.
+pub(crate) fn framed(message: &impl Message) -> Result<Bytes, Status> {
+    let length = message.encoded_len();
+    let too_large = || Status::resource_exhausted(format!("A message of {length} bytes is more than fits in one"));
+    let mut out = BytesMut::with_capacity(PREFIX_BYTES + length);
+    out.put_u8(0);
+    out.put_u32(u32::try_from(length).map_err(|_| too_large())?);
+    message.encode(&mut out).map_err(|_| too_large())?;
+    Ok(out.freeze())
+}
+
+/// What has arrived of a request.
+enum Arrived {
+    Nothing,
+    /// In one piece.
+    Whole(Bytes),
+    Joined(BytesMut),
+}
+
+impl Arrived {
+    fn with(self, data: Bytes) -> Self {
+        match self {
+            there if data.is_empty() => there,
+            Arrived::Nothing => Arrived::Whole(data),
+            Arrived::Whole(first) => {
+                let announced = prefix(&first).map_or(0, |(_, length)| length + PREFIX_BYTES);
+                let room = announced.min(JOINED_BYTES_FIRST).max(2 * (first.len() + data.len()));
+                let mut joined = BytesMut::with_capacity(room);
+                joined.extend_from_slice(&first);
+                joined.extend_from_slice(&data);
+                Arrived::Joined(joined)
+            }
+            Arrived::Joined(mut joined) => {
+                joined.extend_from_slice(&data);
+                Arrived::Joined(joined)
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Arrived::Nothing => &[],
+            Arrived::Whole(bytes) => bytes,
+            Arrived::Joined(bytes) => bytes,
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Arrived::Nothing => Bytes::new(),
+            Arrived::Whole(bytes) => bytes,
+            Arrived::Joined(bytes) => bytes.freeze(),
+        }
+    }
+}
+
+/// The flag and the length at the front of a message, when they are there.
+fn prefix(bytes: &[u8]) -> Option<(u8, usize)> {
+    let [flag, length @ ..] = *bytes.first_chunk::<PREFIX_BYTES>()?;
+    Some((flag, u32::from_be_bytes(length) as usize))
+}
+
+/// Whether the message is there, and what follows is of no interest.
+fn is_whole(bytes: &[u8]) -> bool {
+    prefix(bytes).is_some_and(|(_, length)| bytes.len() >= length + PREFIX_BYTES)
+}
+
+/// Refuses a message by its prefix, if that has arrived.
+fn check_prefix(bytes: &[u8]) -> Result<(), Status> {
+    match prefix(bytes) {
+        Some((1, _)) => Err(Status::internal(
+            "protocol error: received message with compressed-flag but no grpc-encoding was specified",
+        )),
+        Some((0, length)) if length > REQUEST_BYTES_MAX => Err(Status::out_of_range(format!(
+            "Error, decoded message length too large: found {length} bytes, the limit is: {REQUEST_BYTES_MAX} bytes"
+        ))),
+        Some((flag, _)) if flag > 1 => Err(Status::internal(format!(
+            "protocol error: received message with invalid compression flag: {flag} (valid flags are 0 and 1), while \
+             sending request"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+    use tonic::body::Body;
+
+    /// A body that arrives in these pieces.
+    struct Pieces(std::vec::IntoIter<Vec<u8>>);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+            let piece = self.0.next();
+            std::task::Poll::Ready(piece.map(|piece| Ok(http_body::Frame::data(piece.into()))))
+        }
+    }
+
+    async fn read(bytes: &[u8], piece_bytes: usize) -> Result<Bytes, Status> {
+        let pieces: Vec<Vec<u8>> = bytes.chunks(piece_bytes).map(<[u8]>::to_vec).collect();
+        message(&mut Pieces(pieces.into_iter())).await
+    }
+
+    #[tokio::test]
+    async fn requests_arrive_in_any_pieces() {
+        let body = [&[0, 0, 0, 0, 4][..], b"abcd", b"trailing"].concat();
+        for piece_bytes in 1..=body.len() {
+            assert_eq!(read(&body, piece_bytes).await.unwrap(), "abcd", "{piece_bytes}");
+            assert_eq!(read(&body[..9], piece_bytes).await.unwrap(), "abcd", "{piece_bytes}");
+            for cut in 1..9 {
+                let error = read(&body[..cut], piece_bytes).await.unwrap_err();
+                assert_eq!(error.message(), "Unexpected EOF decoding stream.");
+            }
+        }
+        assert_eq!(read(&[0; 5], 2).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_request_is_refused() {
+        let code = |bytes: &'static [u8]| async move { read(bytes, 3).await.unwrap_err().code() };
+        assert_eq!(code(&[]).await, Code::Internal);
+        assert_eq!(code(&[1, 0, 0, 0, 0]).await, Code::Internal);
+        assert_eq!(code(&[7, 0, 0, 0, 0]).await, Code::Internal);
+        assert_eq!(code(&[0, 0xff, 0, 0, 0]).await, Code::OutOfRange);
+        assert_eq!(message(&mut Body::empty()).await.unwrap_err().code(), Code::Internal);
+        let mut headers = http::HeaderMap::new();
+        assert!(check_encoding(&headers).is_ok());
+        headers.insert(ENCODING_HEADER, http::HeaderValue::from_static("identity"));
+        assert!(check_encoding(&headers).is_ok());
+        headers.insert(ENCODING_HEADER, http::HeaderValue::from_static("gzip"));
+        assert_eq!(check_encoding(&headers).unwrap_err().code(), Code::Unimplemented);
+    }
+
+    #[test]
+    fn frames_begin_with_their_length() {
+        assert_eq!(
+            framed(&"abc".to_owned()).unwrap()[..],
+            [0, 0, 0, 0, 5, 0x0a, 3, b'a', b'b', b'c']
+        );
+    }
+}
