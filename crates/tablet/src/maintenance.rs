@@ -9,7 +9,7 @@ use crate::files::FileRegistry;
 use crate::manifest::{FileRef, Manifest, ManifestLog};
 use crate::merge::Source;
 use crate::picker::{self, FileSummary, Pick};
-use crate::state::{self, HeldFile, ReadOptions, State};
+use crate::state::{self, HeldFile, ReadOptions, State, Times};
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use stele_env::PlantedBug;
@@ -46,6 +46,7 @@ const READ: ReadOptions = ReadOptions {
     fill_cache: false,
     readahead_bytes: 1 << 20,
     single_row: false,
+    times: Times::ALL,
 };
 
 impl Tablet {

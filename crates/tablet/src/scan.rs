@@ -13,7 +13,7 @@ mod sink;
 use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Step};
 use crate::resolve::Skip;
-use crate::state::{ReadOptions, State};
+use crate::state::{ReadOptions, State, Times};
 use crate::tablet::Tablet;
 use backward::Gathered;
 use bytes::Bytes;
@@ -281,6 +281,10 @@ impl TabletScanner {
             fill_cache: true,
             readahead_bytes: if single { 0 } else { READAHEAD_BYTES },
             single_row: single && !self.spec.reversed,
+            times: match self.spec.raw {
+                true => Times::ALL,
+                false => Times::of(self.spec.filter.as_deref(), &self.schema),
+            },
         };
         // An empty start bounds nothing: the first row's prefix is `00 01`, and no key sorts below it.
         let row = single.then_some(&lower[..]);

@@ -11,8 +11,9 @@ use crate::merge::Source;
 use crate::run;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_sstable::{Cursor, CursorOptions, Sstable};
-use stele_types::{FileId, GroupId, SeqNo};
+use stele_filter::{CompiledFilter, TimestampBounds};
+use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
+use stele_types::{Family, FileId, GcRule, GroupId, SeqNo, TableSchema};
 
 /// A reference to an sstable, with the open file.
 #[derive(Clone)]
@@ -69,6 +70,48 @@ pub struct ReadOptions {
     pub readahead_bytes: usize,
     /// See [`CursorOptions::single_row`].
     pub single_row: bool,
+    /// What the reader wants of a row's cells.
+    pub times: Times,
+}
+
+/// The timestamps that a reader wants, as far as files can be left out because of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    bounds: TimestampBounds,
+    /// What is newer than the bounds decides about what is within, because some rule counts versions.
+    newer_count: bool,
+}
+
+impl Times {
+    /// All of them.
+    pub const ALL: Times = Times {
+        bounds: TimestampBounds::ALL,
+        newer_count: true,
+    };
+
+    /// Those that the filter wants, for a read that resolves what is stored.
+    pub fn of(filter: Option<&CompiledFilter>, schema: &TableSchema) -> Times {
+        let Some(bounds) = filter.map(|f| f.pushdown().timestamps) else {
+            return Times::ALL;
+        };
+        let counts = |family: &Family| family.gc_rule.as_ref().is_some_and(GcRule::counts_versions);
+        Times {
+            bounds,
+            newer_count: bounds.end.is_none() || schema.families.values().any(counts),
+        }
+    }
+
+    /// Whether a file with these properties may change what the reader gets. Markers always may. Cells below the bounds
+    /// never do: neither they nor what is at their timestamps is wanted, and rules look only at age and at how many
+    /// versions are newer.
+    fn may_want(&self, properties: &Properties) -> bool {
+        let (Some(oldest), Some(newest)) = (properties.timestamp_min, properties.timestamp_max) else {
+            return true;
+        };
+        let below = newest < self.bounds.start.0;
+        let above = !self.newer_count && self.bounds.end.is_some_and(|end| oldest >= end.0);
+        properties.deletes() > 0 || !(below || above)
+    }
 }
 
 impl State {
@@ -129,9 +172,15 @@ impl State {
                 .flat_map(|f| &f.memtables)
                 .filter(|(id, _)| *id == group.id);
             sources.extend(frozen.map(|(_, table)| Source::memtable(table.clone())));
+            // Longer runs are at the bottom, and have cells of every age.
+            let may_want = |run: &[HeldFile]| match run {
+                [file] => options.times.may_want(file.sstable.properties()),
+                _ => true,
+            };
             sources.extend(
                 group
                     .runs()
+                    .filter(|run| may_want(run))
                     .filter_map(|run| run::source(run, lower, upper, row, options)),
             );
         }

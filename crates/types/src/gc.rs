@@ -74,6 +74,15 @@ impl GcRule {
         }
     }
 
+    /// Whether it looks at how many versions of the column are newer.
+    pub fn counts_versions(&self) -> bool {
+        match self {
+            GcRule::MaxVersions(_) => true,
+            GcRule::MaxAgeMicros(_) => false,
+            GcRule::Union(rules) | GcRule::Intersection(rules) => rules.iter().any(GcRule::counts_versions),
+        }
+    }
+
     /// Nesting depth; a leaf has 1.
     pub fn depth(&self) -> usize {
         match self {

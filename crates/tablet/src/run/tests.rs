@@ -4,6 +4,7 @@
 use super::*;
 use crate::manifest::FileRef;
 use crate::merge::Merge;
+use crate::state::Times;
 use proptest::prelude::*;
 use std::sync::Arc;
 use stele_env::tokio_env::TokioRuntime;
@@ -16,6 +17,7 @@ const READ: ReadOptions = ReadOptions {
     fill_cache: false,
     readahead_bytes: 0,
     single_row: false,
+    times: Times::ALL,
 };
 
 fn cell(row: u32) -> Vec<u8> {

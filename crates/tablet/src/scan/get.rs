@@ -7,18 +7,12 @@ use super::row::RowReader;
 use super::{malformed, read_forward, wanted_groups};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
-use crate::state::ReadOptions;
+use crate::state::{ReadOptions, Times};
 use crate::tablet::Tablet;
 use std::cell::Cell;
 use std::sync::Arc;
 use stele_filter::CompiledFilter;
 use stele_types::{RowBatch, TableSchema, key};
-
-const READ: ReadOptions = ReadOptions {
-    fill_cache: true,
-    readahead_bytes: 0,
-    single_row: true,
-};
 
 /// What a read works with.
 struct Scratch {
@@ -94,7 +88,13 @@ impl Tablet {
         key::set_row_prefix(prefix, row);
         key::set_row_prefix_end(end, prefix);
         let wanted = wanted_groups(schema, filter, false);
-        merge.replace(|sources| state.add_sources(wanted, prefix, Some(end), Some(prefix), READ, sources));
+        let options = ReadOptions {
+            fill_cache: true,
+            readahead_bytes: 0,
+            single_row: true,
+            times: Times::of(filter, schema),
+        };
+        merge.replace(|sources| state.add_sources(wanted, prefix, Some(end), Some(prefix), options, sources));
         if merge.seek(prefix)? == Step::Pending {
             return Ok(None);
         }

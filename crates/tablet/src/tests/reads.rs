@@ -1,7 +1,9 @@
 //! The ways of reading a row against each other.
 
 use super::*;
+use crate::state::{ReadOptions, Times};
 use proptest::prelude::*;
+use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
 
 /// Rows in a few columns and at a few timestamps, so that what is written meets.
@@ -92,9 +94,19 @@ fn two_families(delete_rule: DeleteRule, rule: Option<GcRule>) -> Arc<TableSchem
 type Rows = Vec<(Bytes, Vec<Cell>)>;
 
 async fn scan(tablet: &Arc<Tablet>, rows: RowSet, reversed: bool, rows_limit: Option<u64>) -> Rows {
+    scan_filtered(tablet, rows, reversed, rows_limit, None).await
+}
+
+async fn scan_filtered(
+    tablet: &Arc<Tablet>,
+    rows: RowSet,
+    reversed: bool,
+    rows_limit: Option<u64>,
+    filter: Option<Arc<CompiledFilter>>,
+) -> Rows {
     let spec = ScanSpec {
         rows,
-        filter: None,
+        filter,
         reversed,
         raw: false,
         rows_limit,
@@ -105,6 +117,26 @@ async fn scan(tablet: &Arc<Tablet>, rows: RowSet, reversed: bool, rows_limit: Op
         found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
     }
     found
+}
+
+/// A filter of times gives what it makes of all cells, though files are left out because of it.
+async fn check_times(tablet: &Arc<Tablet>) {
+    let all = scan(tablet, RowSet::all(), false, None).await;
+    for (start, end) in [(0, Some(2)), (2, Some(4)), (3, None), (5, Some(6)), (i64::MIN, Some(1))] {
+        let filter = Filter::TimestampRange { start, end };
+        let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
+        let mut expected = Rows::new();
+        for (row, cells) in &all {
+            let cells = filter.apply(row, cells.clone(), &mut || 0.5).unwrap();
+            let read = tablet.get_row(row, Some(&filter)).unwrap().expect("all is in memory");
+            assert_eq!(read.into_cells(), cells, "{start}..{end:?}");
+            if !cells.is_empty() {
+                expected.push((row.clone(), cells));
+            }
+        }
+        let found = scan_filtered(tablet, RowSet::all(), false, None, Some(filter)).await;
+        assert_eq!(found, expected, "{start}..{end:?}");
+    }
 }
 
 /// All ways of reading agree.
@@ -164,6 +196,7 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Option<GcRule>) {
             }
         }
         check(&tablet, &names).await;
+        check_times(&tablet).await;
     });
 }
 
@@ -175,6 +208,44 @@ proptest! {
         rule in prop_oneof![Just(None), (1u32..3).prop_map(|n| Some(GcRule::MaxVersions(n)))],
     ) {
         run(actions, if by_timestamp { DeleteRule::ByTimestamp } else { DeleteRule::BySequence }, rule);
+    }
+}
+
+/// Files without markers whose cells are all too old or, where no rule counts versions, all too new are not read.
+#[tokio::test]
+async fn files_of_other_times_are_left_out() {
+    for (rule, sources) in [
+        (None, [1, 2, 1]),
+        (Some(GcRule::MaxAgeMicros(i64::MAX)), [1, 2, 1]),
+        (Some(GcRule::MaxVersions(9)), [3, 2, 2]),
+    ] {
+        let tablet = tablet(schema(DeleteRule::BySequence, rule)).await;
+        for timestamp in [1, 2, 3] {
+            write(&tablet, vec![put(timestamp, "v")]);
+            tablet.flush().await.unwrap();
+        }
+        let bounds = [(1, Some(2)), (2, None), (2, Some(3))];
+        for ((start, end), expected) in bounds.into_iter().zip(sources) {
+            let filter = Filter::TimestampRange { start, end };
+            let filter = filter.compile(&tablet.schema()).unwrap();
+            let options = ReadOptions {
+                fill_cache: false,
+                readahead_bytes: 0,
+                single_row: false,
+                times: Times::of(Some(&filter), &tablet.schema()),
+            };
+            let mut sources = Vec::new();
+            tablet
+                .state()
+                .add_sources(|_| true, &[], None, None, options, &mut sources);
+            assert_eq!(sources.len(), expected, "{start}..{end:?}");
+        }
+        check_times(&tablet).await;
+        let family = FamilyId(1);
+        let up_to = Timestamp(1);
+        write(&tablet, vec![Mutation::DeleteFamily { family, up_to }]);
+        tablet.flush().await.unwrap();
+        check_times(&tablet).await;
     }
 }
 
