@@ -2,7 +2,7 @@
 //!
 //! Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007); probing as in RocksDB's
 //! FastLocalBloom. At 10 bits a row about 1 in 100 absent rows is taken for present. Layout: lines, then the number of
-//! probes (1 byte).
+//! probes (1 byte). Why not a binary fuse filter: docs/adr/0007-row-filter.md.
 
 use crate::error::DecodeError;
 use crate::limits;
@@ -39,6 +39,11 @@ impl FilterBuilder {
 
     /// Adds a row; once per row.
     pub fn add(&mut self, row_prefix: &[u8]) {
+        self.add_hash(row_hash(row_prefix));
+    }
+
+    /// Adds the row of a hash; once per row.
+    pub fn add_hash(&mut self, hash: u64) {
         if self.bits_per_row == 0 || self.overflowed {
             return;
         }
@@ -47,7 +52,7 @@ impl FilterBuilder {
             self.hashes = Vec::new();
             return;
         }
-        self.hashes.push(row_hash(row_prefix));
+        self.hashes.push(hash);
     }
 
     /// The filter block's content; `None` when there is to be no filter.
