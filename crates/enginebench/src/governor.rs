@@ -18,11 +18,11 @@ const VALUE_BYTES: usize = 1000;
 /// Data in multiples of the budget.
 const DATA_PER_MEMORY: u64 = 4;
 /// Rows written, rows read and scans in each half of a phase, for each row of data.
-const WRITES: f64 = 1.5;
-const READS: f64 = 3.0;
-const SCANS: u64 = 1;
+const WRITES: f64 = 4.0;
+const READS: f64 = 8.0;
+const SCANS: u64 = 6;
 /// Rows read by Zipf's law in each half of the phase of scans, for each row of data.
-const READS_BESIDE_SCANS: f64 = 0.3;
+const READS_BESIDE_SCANS: f64 = 1.0;
 
 const PHASES: [&str; 3] = ["write", "zipf read", "scan"];
 

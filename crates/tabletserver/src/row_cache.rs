@@ -11,7 +11,8 @@
 //!
 //! What changes without a write: the schema (a variant belongs to one version of it), age rules (a variant says how long
 //! none of them applies, and is of no use at other times, also when the clock is set back), and rows dropped by range
-//! ([`RowCache::clearing`]). Ids of tablets are not used again, so what is left of a closed tablet is merely garbage.
+//! ([`RowCache::clearing`]). Ids of tablets are not used again, so what is left of a closed tablet is merely garbage that
+//! newer rows push out.
 //!
 //! Invariants:
 //! * A variant holds memory of its own: a slice of a block would keep the whole block from being freed.
@@ -336,11 +337,6 @@ impl RowCache {
             stripe.in_progress += 1;
         });
         Clearing { cache: self, tablet }
-    }
-
-    /// Frees what a tablet that is no longer served has here.
-    pub(crate) fn forget(&self, tablet: TabletId) {
-        self.clear(tablet, |_| ());
     }
 
     fn clear(&self, tablet: TabletId, change: impl Fn(&mut Stripe)) {

@@ -7,6 +7,7 @@ use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
 use crate::write::PendingWrite;
+use futures::StreamExt;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,10 @@ use stele_sstable::Cache;
 use stele_tablet::{Tablet, TabletContext, TabletError};
 use stele_types::{Epoch, SeqNo, TableSchema, TabletId};
 use tokio::sync::Notify;
+
+/// Tablets flushed at once when the server stops. A flush of little waits for the medium most of the time; one of much
+/// keeps a few buffers of a block's size.
+const FLUSHES_AT_SHUTDOWN: usize = 32;
 
 /// A tablet being served.
 pub struct Served {
@@ -120,7 +125,6 @@ impl TabletServer {
     pub(crate) fn unserve(&self, tablet: TabletId) -> Option<Arc<Served>> {
         let served = self.tablets.write().remove(&tablet)?;
         served.tablet.close();
-        self.row_cache.forget(tablet);
         Some(served)
     }
 
@@ -161,14 +165,16 @@ impl TabletServer {
         for stream in &self.streams {
             stream.close().await;
         }
-        let mut failed = 0;
-        for served in self.all_served() {
-            if let Err(error) = served.tablet.flush().await {
+        let flushing = self.all_served().into_iter().map(|served| async move {
+            let flushed = served.tablet.flush().await;
+            if let Err(error) = &flushed {
                 tracing::warn!(tablet = %served.tablet.id(), %error, "not flushed at shutdown; the log has it");
-                failed += 1;
             }
             served.tablet.close();
-        }
+            usize::from(flushed.is_err())
+        });
+        let flushing = futures::stream::iter(flushing).buffer_unordered(FLUSHES_AT_SHUTDOWN);
+        let failed = flushing.fold(0, |failed, one| async move { failed + one }).await;
         if failed == 0
             && let Err(error) = self.delete_unneeded_log().await
         {

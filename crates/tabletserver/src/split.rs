@@ -3,10 +3,14 @@
 use crate::error::from_tablet;
 use crate::server::{PreparedSplit, Served, Shut, TabletServer};
 use bytes::Bytes;
+use futures::StreamExt;
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult};
 use stele_tablet::{Manifest, Tablet, TabletError, manifest};
 use stele_types::{ErrorKind, RowRange, TableSchema, TabletId};
+
+/// Tablets made at once; each waits for a durable write.
+const CREATE_AT_ONCE: usize = 32;
 
 impl TabletServer {
     pub(crate) async fn create_empty(
@@ -14,7 +18,7 @@ impl TabletServer {
         schema: Arc<TableSchema>,
         tablets: Vec<(TabletId, RowRange)>,
     ) -> ServiceResult<()> {
-        for (id, range) in tablets {
+        let making = tablets.into_iter().map(|(id, range)| {
             let manifest = Manifest {
                 tablet: id.0,
                 table: schema.id.0,
@@ -25,12 +29,18 @@ impl TabletServer {
                 groups: Vec::new(),
                 written_micros: self.env.wall_micros(),
             };
-            let tablet = Tablet::create(self.context.clone(), schema.clone(), manifest)
-                .await
-                .map_err(from_tablet)?;
-            self.serve(tablet);
+            Tablet::create(self.context.clone(), schema.clone(), manifest)
+        });
+        let mut making = futures::stream::iter(making).buffer_unordered(CREATE_AT_ONCE);
+        // To the end also after a failure: the caller drops what is served, and nothing must be made after that.
+        let mut outcome = Ok(());
+        while let Some(made) = making.next().await {
+            match made {
+                Ok(tablet) => self.serve(tablet),
+                Err(error) => outcome = Err(from_tablet(error)),
+            }
         }
-        Ok(())
+        outcome
     }
 
     pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {

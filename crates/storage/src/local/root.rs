@@ -19,6 +19,8 @@ pub(super) struct Root {
     /// Directories whose entries, up to the root, this process has synced. Grows by one per directory; directories are
     /// removed at open only.
     durable: Mutex<BTreeSet<PathBuf>>,
+    /// Held by whoever lists and syncs a directory for all that is in it.
+    syncing_entries: Mutex<()>,
     /// Names unfinished puts. Unique because the lock is exclusive and `tmp` was emptied at open.
     put_counter: AtomicU64,
 }
@@ -53,6 +55,7 @@ impl Root {
         sync_directory(directory).map_err(failed("sync data directory"))?;
         Ok(Root {
             durable: Mutex::new(BTreeSet::from([directory.to_owned()])),
+            syncing_entries: Mutex::new(()),
             directory: directory.to_owned(),
             _lock: lock,
             put_counter: AtomicU64::new(0),
@@ -75,12 +78,35 @@ impl Root {
         for component in parents.split('/') {
             let directory = above.join(component);
             if !self.durable.lock().contains(&directory) {
-                make_directory(&directory)?;
-                sync_directory(&above)?;
-                self.durable.lock().insert(directory.clone());
+                if make_directory(&directory)? {
+                    sync_directory(&above)?;
+                    self.durable.lock().insert(directory.clone());
+                } else {
+                    self.sync_entries(&above, &directory)?;
+                }
             }
             above = directory;
         }
+        Ok(())
+    }
+
+    /// Makes a directory that exists durable, and all others beside it with the same sync: a start puts a file into each of
+    /// thousands of tablets' directories.
+    fn sync_entries(&self, above: &Path, wanted: &Path) -> io::Result<()> {
+        let _alone = self.syncing_entries.lock();
+        if self.durable.lock().contains(wanted) {
+            return Ok(());
+        }
+        // Listed before the sync, which then covers what was found.
+        let mut found = vec![wanted.to_owned()];
+        for entry in fs::read_dir(above)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                found.push(entry.path());
+            }
+        }
+        sync_directory(above)?;
+        self.durable.lock().extend(found);
         Ok(())
     }
 
@@ -268,13 +294,14 @@ fn link_into_place(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn make_directory(directory: &Path) -> io::Result<()> {
+/// Whether it had to be made.
+fn make_directory(directory: &Path) -> io::Result<bool> {
     match fs::create_dir(directory) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match directory.is_dir() {
-            true => Ok(()),
+            true => Ok(false),
             false => Err(io::ErrorKind::NotADirectory.into()),
         },
-        other => other,
+        other => other.map(|()| true),
     }
 }
 

@@ -127,7 +127,7 @@ pub struct Governor {
     blocks: Demand,
     rows: Demand,
     byte_nanos: Ratio,
-    /// Fewest bytes for memtables because writers had to wait; falls while none does.
+    /// Fewest bytes for memtables because writers had to wait; falls while none does, and fast when nobody writes.
     memtables_wanted: f64,
     /// Bytes taken off what is divided because the process is too large.
     squeeze: u64,
@@ -230,7 +230,12 @@ impl Governor {
         if now.delayed_writes > before.delayed_writes {
             self.memtables_wanted = self.memtables_wanted.max(self.division.memtables as f64) * 1.25;
         } else {
-            self.memtables_wanted *= 0.97f64.powf(seconds);
+            let keep: f64 = if now.written_bytes > before.written_bytes {
+                0.9
+            } else {
+                0.4
+            };
+            self.memtables_wanted *= keep.powf(seconds);
         }
     }
 

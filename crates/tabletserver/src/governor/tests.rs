@@ -359,3 +359,26 @@ fn a_process_that_is_too_large_gives_way() {
     }
     assert!(after > before - 2 * MIB, "{after} of {before}");
 }
+
+#[test]
+fn memtables_that_writers_waited_for_are_given_up_soon_after() {
+    let mut governor = governor(fixed(26, 4));
+    let mut seen = Observation::default();
+    for second in 1..10 {
+        seen.delayed_writes = second;
+        seen.written_bytes = 10 * MIB * second;
+        governor.step(seen.clone(), 1.0);
+    }
+    let stalled = governor.step(seen.clone(), 1.0).granted.memtables;
+    assert!(stalled > 100 * MIB, "{stalled}");
+    let mut after = stalled;
+    for second in 1..8 {
+        let reading = Observation {
+            delayed_writes: seen.delayed_writes,
+            written_bytes: seen.written_bytes,
+            ..wanting_blocks(second)
+        };
+        after = governor.step(reading, 1.0).granted.memtables;
+    }
+    assert!(after < 40 * MIB, "{after}");
+}

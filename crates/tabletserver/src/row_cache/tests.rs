@@ -295,7 +295,7 @@ fn the_second_read_is_kept_in_memory_of_its_own() {
     assert_eq!(kept.as_ref(), Some(&batch));
     drop((batch, kept));
     assert!(block.try_into_mut().is_ok(), "nothing holds the block");
-    cache.forget(TABLET);
+    drop(cache.clearing(TABLET));
     assert_eq!(cache.stats().entries, 0);
 }
 
