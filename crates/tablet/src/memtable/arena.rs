@@ -449,6 +449,13 @@ unsafe fn read_varint(mut at: *const u8) -> (u32, *const u8) {
     }
 }
 
+/// Has the processor fetch all of something.
+pub fn prefetch_all<T>(what: &T) {
+    for line in 0..size_of::<T>().div_ceil(LINE) {
+        prefetch(ptr::from_ref(what).cast::<u8>().wrapping_add(line * LINE));
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn prefetch(at: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -68,7 +68,7 @@ pub struct Tree {
     arena: Arena,
     /// Zero when nothing was inserted.
     root: AtomicU32,
-    /// The cell inserted last. For the writer.
+    /// The cell put in place last. For the writer.
     last: AtomicU32,
 }
 
@@ -104,8 +104,11 @@ pub struct Writer<'a> {
     arena: arena::Writer<'a>,
     /// Nodes passed on the way to the last insertion, by level, and the slot taken in each.
     path: [(&'a Node, usize); LEVELS_MAX],
-    /// Key inserted or found last, if the path still leads to it.
+    /// The key that the path leads to; none when it leads nowhere.
     last: Option<&'a [u8]>,
+    /// The cell that came last, not in its place yet, and the leaf it belongs to.
+    pending: Option<(Address, &'a Node)>,
+    inserted: u64,
 }
 
 /// Stands in for what a path does not have yet.
@@ -242,6 +245,8 @@ impl Tree {
             arena: self.arena.writer(),
             path: [(&NOWHERE, 0); LEVELS_MAX],
             last: None,
+            pending: None,
+            inserted: 0,
         }
     }
 
@@ -499,56 +504,96 @@ impl Tree {
     }
 }
 
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
 impl<'a> Writer<'a> {
-    /// Inserts an entry unless the key is there already; whether it was inserted.
-    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> bool {
-        if self.tree.root.load(Ordering::Relaxed) == 0 {
-            self.plant(key, value);
-            return true;
-        }
-        self.find_leaf(key);
-        let leaf = self.path[0].0;
-        let wanted = key_prefix(key, leaf.skip);
-        let index = leaf.partition(0, wanted, |cell| self.tree.key(cell) < key);
-        let here = leaf.slot(index);
-        if here != 0 && prefix(here) == wanted && self.tree.key(address(here)) == key {
-            self.last = Some(self.tree.key(address(here)));
-            return false;
-        }
-        let previous = self.tree.last.load(Ordering::Relaxed);
+    /// Inserts an entry unless the key is there already. It takes its place when the next one comes or the writer goes, so
+    /// that its leaf can be on the way from memory while the entry before is put in place. (A key that is there already
+    /// therefore costs its memory: that is a log record applied twice.)
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) {
         let cell = self.arena.add_cell(key, value);
-        self.tree.last.store(cell, Ordering::Relaxed);
-        self.last = Some(self.tree.key(cell));
-        let appends = leaf.count() == SLOTS && address(leaf.slot(SLOTS - 1)) == previous;
-        self.put(0, index, cell, appends);
-        true
+        if self.tree.root.load(Ordering::Relaxed) == 0 {
+            return self.plant(cell);
+        }
+        let leaf = self.find_leaf(self.tree.key(cell));
+        arena::prefetch_all(leaf);
+        if let Some((before, its_leaf)) = self.pending.replace((cell, leaf)) {
+            self.place(before, its_leaf);
+        }
+    }
+
+    /// Puts the last entry in place; how many were inserted in all.
+    pub fn finish(&mut self) -> u64 {
+        if let Some((cell, leaf)) = self.pending.take() {
+            self.place(cell, leaf);
+        }
+        self.inserted
     }
 
     /// The first entry: the root is a leaf.
-    fn plant(&mut self, key: &[u8], value: &[u8]) {
-        let cell = self.arena.add_cell(key, value);
+    fn plant(&mut self, cell: Address) {
         let root = Node::empty(0, 0, 0);
-        root.shift_in(0, slot(key_prefix(key, 0), cell));
+        root.shift_in(0, self.slot_in(&root, cell));
         let root = self.arena.add_node(root);
         self.tree.root.store(root, Ordering::Release);
         self.tree.last.store(cell, Ordering::Relaxed);
+        self.inserted += 1;
     }
 
-    /// Makes the path lead to the key's leaf, from as far down as the last path allows.
-    fn find_leaf(&mut self, key: &[u8]) {
+    /// Puts a cell in its place, which is in this leaf.
+    fn place(&mut self, cell: Address, mut leaf: &'a Node) {
+        let key = self.tree.key(cell);
+        let full = leaf.count() == SLOTS;
+        if full {
+            // A split needs the path to this cell, not to the pending one.
+            self.last = None;
+            leaf = self.find_leaf(key);
+        }
+        let wanted = key_prefix(key, leaf.skip);
+        let index = leaf.partition(0, wanted, |cell| self.tree.key(cell) < key);
+        let here = leaf.slot(index);
+        if here == 0 || prefix(here) != wanted || self.tree.key(address(here)) != key {
+            let previous = self.tree.last.swap(cell, Ordering::Relaxed);
+            let appends = full && address(leaf.slot(SLOTS - 1)) == previous;
+            if full {
+                self.put(0, index, cell, appends);
+            } else {
+                leaf.shift_in(index, slot(wanted, cell));
+            }
+            self.inserted += 1;
+        }
+        if full && let Some((pending, _)) = self.pending {
+            self.last = None;
+            self.pending = Some((pending, self.find_leaf(self.tree.key(pending))));
+        }
+    }
+
+    /// Makes the path lead to the key's leaf, from as far down as the last path allows. Does not touch a leaf that was not in
+    /// the last path: it may not be in the cache.
+    fn find_leaf(&mut self, key: &'a [u8]) -> &'a Node {
         let root = self.tree.node(self.tree.root.load(Ordering::Relaxed));
+        let mut level = root.level as usize;
         let mut node = root;
         if let Some(last) = self.last {
             let after_last = key >= last;
-            let mut passed = self.path[..root.level as usize].iter().map(|&(node, _)| node);
-            node = passed.find(|node| node.holds(key, last, after_last)).unwrap_or(root);
+            let mut passed = self.path[..level].iter().enumerate();
+            if let Some((found, &(start, _))) = passed.find(|(_, (node, _))| node.holds(key, last, after_last)) {
+                (level, node) = (found, start);
+            }
         }
-        while node.level > 0 {
+        while level > 0 {
             let index = self.tree.child(node, key, |low| low <= key);
-            self.path[node.level as usize] = (node, index);
+            self.path[level] = (node, index);
             node = self.tree.node(address(node.slot(index)));
+            level -= 1;
         }
         self.path[0] = (node, 0);
+        self.last = Some(key);
+        node
     }
 
     /// Puts what is at `item` (a cell, or a node of the level below) in front of slot `index` of the path's node. `appends` says
