@@ -3,12 +3,15 @@
 //! The router looks rows up in the catalog, sends each tablet its part, and puts the answers together. A tablet may split
 //! or move between the lookup and the call; it then answers `Unavailable`, and the router looks up again what is left.
 
+mod left;
+
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
 use crate::service::{RowStream, TableService};
 use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
 use async_trait::async_trait;
 use bytes::Bytes;
+use left::Left;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -170,7 +173,7 @@ impl TableService for Router {
         Ok(self.shared.table(table)?.schema.clone())
     }
 
-    async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
+    async fn read_rows(&self, mut request: ReadRows) -> ServiceResult<Box<dyn RowStream>> {
         let schema = self.schema(&request.table)?;
         if let Some(filter) = &request.filter {
             filter
@@ -182,7 +185,8 @@ impl TableService for Router {
         } else {
             request.rows_limit
         };
-        let left = request.rows.clone();
+        let rows = std::mem::replace(&mut request.rows, RowSet::new(Vec::new()));
+        let left = Left::new(rows, request.reversed);
         Ok(Box::new(RoutedRows {
             shared: self.shared.clone(),
             table: schema.id,
@@ -304,9 +308,10 @@ impl TableService for Router {
 struct RoutedRows {
     shared: Arc<Shared>,
     table: TableId,
+    /// Its rows are in `left`.
     request: ReadRows,
     /// Rows not read yet.
-    left: RowSet,
+    left: Left,
     /// Rows that may still be returned.
     limit: u64,
     /// The tablet being read: its rows, and what it says.
@@ -333,12 +338,12 @@ impl RowStream for RoutedRows {
                     batch.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
                     self.limit -= batch.len() as u64;
                     if let Some(last) = &batch.scanned_through {
-                        self.left = remaining(&self.left, last, self.request.reversed);
+                        self.left.pass(last);
                     }
                     return Ok(Some(batch));
                 }
                 Ok(None) => {
-                    self.left = without(&self.left, range);
+                    self.left.pass_tablet(range);
                     self.current = None;
                 }
                 Err(error) if error.kind == ErrorKind::Unavailable && self.attempt < ATTEMPTS_MAX => {
@@ -355,13 +360,9 @@ impl RowStream for RoutedRows {
 impl RoutedRows {
     /// Starts on the next tablet; whether there is one.
     async fn open(&mut self) -> ServiceResult<bool> {
-        let ranges = self.left.ranges();
-        let next = if self.request.reversed {
-            ranges.last()
-        } else {
-            ranges.first()
+        let Some(next) = self.left.next() else {
+            return Ok(false);
         };
-        let Some(next) = next else { return Ok(false) };
         let table = self.shared.same_table(&self.request.table, self.table)?;
         let tablet = if self.request.reversed {
             table.tablet_before(next.end.as_deref())
@@ -369,7 +370,7 @@ impl RoutedRows {
             table.tablet_of(&next.start)
         };
         let read = TabletRead {
-            rows: self.left.intersect(&tablet.range),
+            rows: self.left.within(&tablet.range),
             filter: self.request.filter.clone(),
             reversed: self.request.reversed,
             raw: self.request.raw,
@@ -385,36 +386,6 @@ impl RoutedRows {
         }
         Ok(true)
     }
-}
-
-/// The rows of `set` that a scan which has come through `last` has still before it.
-fn remaining(set: &RowSet, last: &Bytes, reversed: bool) -> RowSet {
-    let ahead = if reversed {
-        RowRange {
-            start: Bytes::new(),
-            end: Some(last.clone()),
-        }
-    } else {
-        RowRange {
-            start: stele_types::range::successor(last),
-            end: None,
-        }
-    };
-    set.intersect(&ahead)
-}
-
-/// The rows of `set` outside `range`.
-fn without(set: &RowSet, range: &RowRange) -> RowSet {
-    let below = RowRange {
-        start: Bytes::new(),
-        end: Some(range.start.clone()),
-    };
-    let above = range.end.clone().map(|end| RowRange { start: end, end: None });
-    let mut ranges = set.intersect(&below).ranges().to_vec();
-    if let Some(above) = above {
-        ranges.extend_from_slice(set.intersect(&above).ranges());
-    }
-    RowSet::new(ranges)
 }
 
 #[cfg(test)]

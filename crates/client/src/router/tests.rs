@@ -1,4 +1,4 @@
-//! Ranges left to a scan, and tables that change their identity under a request.
+//! Tables that change their identity under a request.
 #![allow(clippy::disallowed_methods, reason = "retries wait by the real clock")]
 
 use super::*;
@@ -11,29 +11,6 @@ use stele_storage::memory::MemoryStorage;
 use stele_types::{
     Compression, DeleteRule, Durability, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, TimeUnit, Timestamp,
 };
-
-fn range(start: &'static str, end: &'static str) -> RowRange {
-    RowRange {
-        start: Bytes::from_static(start.as_bytes()),
-        end: Some(Bytes::from_static(end.as_bytes())),
-    }
-}
-
-#[test]
-fn what_is_left_of_a_scan() {
-    let set = RowSet::new(vec![range("a", "c"), range("f", "k")]);
-    assert_eq!(
-        without(&set, &range("b", "g")),
-        RowSet::new(vec![range("a", "b"), range("g", "k")])
-    );
-    assert_eq!(without(&set, &RowRange::all()), RowSet::new(vec![]));
-    let last = Bytes::from_static(b"g");
-    assert_eq!(remaining(&set, &last, false), RowSet::new(vec![range("g\0", "k")]));
-    assert_eq!(
-        remaining(&set, &last, true),
-        RowSet::new(vec![range("a", "c"), range("f", "g")])
-    );
-}
 
 /// A server that never has a tablet, and whose table is dropped and made anew at the first call.
 struct Replaces {
