@@ -106,7 +106,10 @@ impl TabletServer {
         };
         let holders: BTreeSet<TabletId> = if log_bytes > self.options.log_bytes_max {
             let flushed = |tablet, seq| self.is_flushed(tablet, seq);
-            self.streams.iter().flat_map(|s| s.oldest_holders(flushed)).collect()
+            // Of the stream that keeps most: a large tablet that holds a short one would be flushed again and again, and
+            // the small one that holds this would never be.
+            let longest = self.streams.iter().max_by_key(|s| s.retained_bytes());
+            longest.into_iter().flat_map(|s| s.oldest_holders(flushed)).collect()
         } else {
             BTreeSet::new()
         };
