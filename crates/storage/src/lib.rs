@@ -13,12 +13,15 @@
 //!   but what was appended before can still be synced;
 //! * `put_if_absent` is a compare-and-swap: of several racing puts to one path exactly one succeeds. When it fails with
 //!   anything but `AlreadyExists` or `NoSpace`, the file may be there or not;
+//! * a file that [`grows`] may be appended to and synced in turns; every other one is finished by its first `sync`, and a
+//!   medium may refuse what comes after it;
 //! * a `delete` that returned `Ok` survives a crash: the file does not come back;
 //! * what a reader sees of a file still being written, or left behind by a killed process, need not be durable. Whoever
 //!   acts on such bytes first writes them again.
 //!
 //! Backends: [`local`], [`memory`], and [`faulty`], which wraps memory with a model of written-versus-synced bytes,
-//! torn writes, injected errors and latency. [`conformance`] is one suite over all of them.
+//! torn writes, injected errors and latency; object stores are in a crate of their own, `stele-objects`. [`conformance`]
+//! is one suite over all of them.
 
 pub mod conformance;
 pub mod faulty;
@@ -81,6 +84,14 @@ pub enum StorageError {
         /// Who holds it, as far as the lock file tells: `process 4711`.
         holder: String,
     },
+    /// Another process has taken this data over; this one has lost it for good and must end.
+    #[error("{path}: refused, because this process was replaced by {by}")]
+    Fenced {
+        /// Relative path.
+        path: String,
+        /// Who took over.
+        by: String,
+    },
     /// Any other failure of the medium.
     #[error("{path}: {operation}: {message}")]
     Io {
@@ -103,6 +114,8 @@ impl StorageError {
             StorageError::OutOfBounds { .. } => ErrorKind::Corruption,
             StorageError::InvalidPath { .. } | StorageError::Io { .. } => ErrorKind::Internal,
             StorageError::Locked { .. } => ErrorKind::FailedPrecondition,
+            // The new owner has what was acknowledged, and takes the rest.
+            StorageError::Fenced { .. } => ErrorKind::Unavailable,
         }
     }
 }
@@ -142,6 +155,24 @@ pub trait Storage: Send + Sync + 'static {
     /// Bytes that can still be written, or `None` where there is no such limit.
     async fn free_bytes(&self) -> Result<Option<u64>>;
 
+    /// Whether what was appended survives the death of the process before it is synced, as it does in the page cache.
+    fn keeps_appends(&self) -> bool {
+        true
+    }
+
+    /// The number of this owner, larger than that of every owner before, where the medium numbers its owners; `None` where
+    /// it lets only one in at a time.
+    fn owner_epoch(&self) -> Option<u64> {
+        None
+    }
+
+    /// `Fenced` when another process has become the owner. What a listing showed before this returned `Ok` was made by this
+    /// owner or by one before it: to be asked between a listing and the deletion of what nobody seems to need, or the
+    /// files of the new owner would be among that.
+    async fn confirm_owner(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The whole file. Convenience over `open`.
     async fn read_all(&self, path: &str) -> Result<Bytes> {
         let file = self.open(path).await?;
@@ -170,6 +201,12 @@ pub trait AppendFile: Send + 'static {
     /// Bytes successfully appended so far.
     fn len(&self) -> u64;
 
+    /// Bytes of a file whose reading takes as long as reading this one back: more than its own where it is kept in many
+    /// small objects. Whoever bounds the time of recovery counts this.
+    fn reading_cost(&self) -> u64 {
+        self.len()
+    }
+
     /// Whether nothing was appended yet.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -188,6 +225,11 @@ pub trait ReadFile: Send + Sync + 'static {
     /// Bytes in the file when it was opened.
     fn len(&self) -> u64;
 
+    /// See [`AppendFile::reading_cost`].
+    fn reading_cost(&self) -> u64 {
+        self.len()
+    }
+
     /// Whether the file has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -195,6 +237,12 @@ pub trait ReadFile: Send + Sync + 'static {
 
     /// The path it was opened by.
     fn path(&self) -> &str;
+}
+
+/// Whether a file of this path grows after its first `sync`: the commit log and the coordination log. An object store
+/// keeps such a file as many objects, and every other one as a single object.
+pub fn grows(path: &str) -> bool {
+    path.starts_with("log/") || path.starts_with("coord/log-")
 }
 
 /// Longest path. Every file system we know takes 4,096 bytes including the data root, and 255 in one component.
@@ -205,7 +253,7 @@ pub(crate) const RESERVED_LOCK: &str = "LOCK";
 pub(crate) const RESERVED_TMP: &str = "tmp";
 
 /// The range `offset..offset + len` within a file of `file_len` bytes, or `OutOfBounds`.
-pub(crate) fn check_range(path: &str, offset: u64, len: usize, file_len: u64) -> Result<()> {
+pub fn check_range(path: &str, offset: u64, len: usize, file_len: u64) -> Result<()> {
     match offset.checked_add(len as u64) {
         Some(end) if end <= file_len => Ok(()),
         _ => Err(StorageError::OutOfBounds {
