@@ -1,0 +1,144 @@
+//! `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`: which store, and how to reach it.
+//!
+//! Credentials and endpoints come from the variables that the providers' own tools read (`AWS_ACCESS_KEY_ID`,
+//! `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME`, …), and from options, which win.
+
+use crate::ObjectMetrics;
+use crate::store::{Client, Store};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::{ClientConfigKey, RetryConfig};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::Env;
+
+/// The library's own limit of a request, above all of ours.
+const REQUEST_LIMIT: &str = "30 minutes";
+/// To reach a host that is there takes less than a second.
+const CONNECT_LIMIT: &str = "5 seconds";
+
+/// A bucket and a prefix in it, with what is needed to reach them.
+#[derive(Clone)]
+pub struct Address {
+    shown: String,
+    client: Arc<dyn Client>,
+    root: String,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// What is wrong with an address or an option.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct AddressError(String);
+
+impl Address {
+    /// Whether a text is an address of an object store, and not a folder.
+    pub fn is_one(text: &str) -> bool {
+        ["s3://", "gs://", "az://"]
+            .iter()
+            .any(|scheme| text.starts_with(scheme))
+    }
+
+    /// An address with options such as `("endpoint", "http://127.0.0.1:7070")`. The keys are those of the `object_store`
+    /// library, with or without the provider's prefix.
+    pub fn parse(text: &str, options: &[(String, String)]) -> Result<Address, AddressError> {
+        let wrong = |what: &str| AddressError(format!("{text:?}: {what}"));
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("no scheme such as s3://"))?;
+        let (bucket, root) = rest.split_once('/').unwrap_or((rest, ""));
+        let root = root.trim_end_matches('/');
+        if bucket.is_empty() {
+            return Err(wrong("no bucket"));
+        }
+        if !root.is_empty() && stele_storage::check_path(root).is_err() {
+            return Err(wrong(
+                "a prefix is of letters, digits, `.`, `_` and `-`, and of single slashes",
+            ));
+        }
+        install_tls();
+        let failed = |error: object_store::Error| AddressError(format!("{text:?}: {error}"));
+        let url = format!("{scheme}://{bucket}");
+        let retry = RetryConfig {
+            max_retries: 0,
+            retry_timeout: Duration::ZERO,
+            ..RetryConfig::default()
+        };
+        // The three builders have the same methods and no trait.
+        macro_rules! build {
+            ($builder:ty, $key:ty) => {{
+                let builder = <$builder>::from_env()
+                    .with_url(url)
+                    .with_retry(retry)
+                    .with_config(<$key>::Client(ClientConfigKey::Timeout), REQUEST_LIMIT)
+                    .with_config(<$key>::Client(ClientConfigKey::ConnectTimeout), CONNECT_LIMIT);
+                let builder = options.iter().try_fold(builder, |builder, (key, value)| {
+                    let known = <$key>::from_str(&key.to_ascii_lowercase());
+                    let known = known.map_err(|_| AddressError(format!("unknown option {key:?} of {scheme}://")))?;
+                    Ok(builder.with_config(known, value))
+                })?;
+                Arc::new(builder.build().map_err(failed)?)
+            }};
+        }
+        let client: Arc<dyn Client> = match scheme {
+            "s3" => build!(AmazonS3Builder, AmazonS3ConfigKey),
+            "gs" => build!(GoogleCloudStorageBuilder, GoogleConfigKey),
+            "az" => build!(MicrosoftAzureBuilder, AzureConfigKey),
+            _ => return Err(wrong("the schemes are s3, gs and az")),
+        };
+        Ok(Address {
+            shown: text.to_owned(),
+            client,
+            root: root.to_owned(),
+        })
+    }
+
+    pub(crate) fn store(&self, env: Env, metrics: ObjectMetrics) -> Store {
+        Store::new(Arc::clone(&self.client), &self.root, env, metrics)
+    }
+}
+
+/// The TLS library wants to be told once which implementation of its algorithms to use.
+fn install_tls() {
+    // Whoever was faster installed one, too.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for good in ["s3://bucket", "s3://bucket/a/b-1/", "gs://bucket/a"] {
+            Address::parse(good, &[]).unwrap();
+        }
+        for (bad, why) in [
+            ("bucket/a", "scheme"),
+            ("ftp://bucket", "schemes"),
+            ("s3:///a", "no bucket"),
+            ("s3://bucket/a//b", "prefix"),
+            ("s3://bucket/a b", "prefix"),
+        ] {
+            let error = Address::parse(bad, &[]).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let option = |key: &str| [(key.to_owned(), "http://127.0.0.1:1".to_owned())];
+        Address::parse("s3://bucket", &option("endpoint")).unwrap();
+        let error = Address::parse("s3://bucket", &option("endpint")).unwrap_err();
+        assert!(error.to_string().contains("endpint"), "{error}");
+        assert!(Address::is_one("s3://x") && !Address::is_one("./data"));
+    }
+}

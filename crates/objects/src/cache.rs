@@ -1,0 +1,408 @@
+//! What was read of objects, kept on the local disk.
+//!
+//! Objects are read in *chunks* of [`CHUNK_BYTES`], aligned: neighbouring blocks come with one request, and readers that
+//! want the same chunk at the same time share it. A few chunks stay in memory, which is all there is without a folder;
+//! with one, every chunk becomes a file of it, up to a number of bytes. Beyond that the oldest goes, unless it was read
+//! since it last came up (second chance). A read of several chunks at once (a compaction reading ahead) goes by the cache.
+//!
+//! A chunk's file carries a checksum over its content and over which bytes of which object it is, and a file that does not
+//! check is thrown away. So the folder may lose anything at any time, and nothing in it is ever synced. A former process's
+//! chunks are found again by their names.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a cache that may vanish needs no promise of the storage seam; sees the file system through Env::blocking"
+)]
+
+use crate::store::Store;
+use bytes::{Bytes, BytesMut};
+use futures::future::{BoxFuture, FutureExt, Shared};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stele_env::Env;
+use stele_storage::{Result, StorageError};
+
+/// Bytes of a chunk. A store takes 20–50 ms to answer and gives 50–100 MB/s to one reader: half a MiB adds 5–10 ms to
+/// the first block and makes the next thirty free.
+const CHUNK_BYTES: u64 = 512 << 10;
+/// Chunks in memory: 16 MiB, so that scans of a few dozen files at once do not fetch every chunk for every block.
+const MEMORY_CHUNKS: usize = 32;
+/// A read of so many bytes goes to the store as it is.
+const DIRECT_BYTES: usize = 1 << 20;
+const MAGIC: [u8; 8] = *b"STELCHK1";
+/// Magic, checksum.
+const HEADER_BYTES: usize = 12;
+
+/// Where chunks are kept, and how many bytes of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// A folder of this process's own; made when missing.
+    pub dir: PathBuf,
+    /// Most bytes of files in it.
+    pub bytes: u64,
+}
+
+/// Which chunk of which object: a hash of path, tag and number. Two of 2^64 objects with the same hash are told apart by
+/// the checksum, which covers all three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct ChunkId {
+    object: u64,
+    number: u64,
+}
+
+impl ChunkId {
+    fn of(path: &str, tag: &str, number: u64) -> ChunkId {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        // FNV-1a: stable over versions, and no more is asked of it.
+        for byte in path.bytes().chain([0]).chain(tag.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        ChunkId { object: hash, number }
+    }
+
+    fn file_name(self) -> String {
+        format!("{:016x}-{:08x}.chunk", self.object, self.number)
+    }
+
+    fn parse(name: &str) -> Option<ChunkId> {
+        let (object, number) = name.strip_suffix(".chunk")?.split_once('-')?;
+        let id = ChunkId {
+            object: u64::from_str_radix(object, 16).ok()?,
+            number: u64::from_str_radix(number, 16).ok()?,
+        };
+        (id.file_name() == name).then_some(id)
+    }
+}
+
+type Fetch = Shared<BoxFuture<'static, Result<Bytes>>>;
+
+/// The cache of one owner.
+pub(crate) struct ChunkCache {
+    env: Env,
+    memory: Mutex<Memory>,
+    /// Being fetched.
+    fetching: Arc<Mutex<HashMap<ChunkId, Fetch>>>,
+    disk: Option<Arc<Disk>>,
+}
+
+/// The last chunks used, oldest first.
+#[derive(Default)]
+struct Memory {
+    chunks: VecDeque<(ChunkId, Bytes)>,
+}
+
+impl Memory {
+    fn get(&mut self, id: ChunkId) -> Option<Bytes> {
+        let at = self.chunks.iter().position(|(other, _)| *other == id)?;
+        let (id, bytes) = self.chunks.remove(at)?;
+        self.chunks.push_back((id, bytes.clone()));
+        Some(bytes)
+    }
+
+    fn insert(&mut self, id: ChunkId, bytes: Bytes) {
+        if self.get(id).is_some() {
+            return;
+        }
+        if self.chunks.len() >= MEMORY_CHUNKS {
+            self.chunks.pop_front();
+        }
+        self.chunks.push_back((id, bytes));
+    }
+}
+
+struct Disk {
+    dir: PathBuf,
+    bytes_max: u64,
+    index: Mutex<Index>,
+}
+
+#[derive(Default)]
+struct Index {
+    /// Length, and whether it was read since it last came up for eviction.
+    files: BTreeMap<ChunkId, (u64, bool)>,
+    /// In the order in which they come up.
+    order: VecDeque<ChunkId>,
+    bytes: u64,
+}
+
+impl Index {
+    fn insert(&mut self, id: ChunkId, len: u64) {
+        match self.files.insert(id, (len, false)) {
+            Some((old, _)) => self.bytes -= old,
+            None => self.order.push_back(id),
+        }
+        self.bytes += len;
+    }
+
+    /// Takes out what is too much.
+    fn evict(&mut self, bytes_max: u64) -> Vec<ChunkId> {
+        let mut gone = Vec::new();
+        while self.bytes > bytes_max {
+            let Some(id) = self.order.pop_front() else { break };
+            match self.files.get_mut(&id) {
+                Some((_, used)) if *used => {
+                    *used = false;
+                    self.order.push_back(id);
+                }
+                Some(_) => {
+                    self.remove(id);
+                    gone.push(id);
+                }
+                None => {}
+            }
+        }
+        gone
+    }
+
+    fn remove(&mut self, id: ChunkId) {
+        if let Some((len, _)) = self.files.remove(&id) {
+            self.bytes -= len;
+        }
+    }
+
+    fn touch(&mut self, id: ChunkId) -> bool {
+        match self.files.get_mut(&id) {
+            Some((_, used)) => {
+                *used = true;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl ChunkCache {
+    pub(crate) async fn open(options: Option<CacheOptions>, env: Env) -> Result<ChunkCache> {
+        let disk = match options.filter(|options| options.bytes > 0) {
+            None => None,
+            Some(options) => Some(Arc::new(blocking(&env, move || Disk::open(options)).await??)),
+        };
+        Ok(ChunkCache {
+            env,
+            memory: Mutex::default(),
+            fetching: Arc::default(),
+            disk,
+        })
+    }
+
+    /// Bytes of an object of `file_len` bytes, within which they must lie.
+    pub(crate) async fn read(
+        &self,
+        store: &Store,
+        path: &str,
+        tag: &str,
+        file_len: u64,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        if len >= DIRECT_BYTES {
+            return store.get_range(path, offset, len).await;
+        }
+        let end = offset + len as u64;
+        let mut content = BytesMut::new();
+        for number in offset / CHUNK_BYTES..=(end - 1) / CHUNK_BYTES {
+            let start = number * CHUNK_BYTES;
+            let chunk = self.chunk(store, path, tag, number, file_len).await?;
+            let (from, to) = (offset.max(start) - start, (end - start).min(chunk.len() as u64));
+            let piece = chunk.slice(from as usize..(to.max(from)) as usize);
+            if piece.len() == len {
+                return Ok(piece);
+            }
+            content.extend_from_slice(&piece);
+        }
+        Ok(content.freeze())
+    }
+
+    /// The same when the chunk is in memory.
+    pub(crate) fn try_read(&self, path: &str, tag: &str, offset: u64, len: usize) -> Option<Bytes> {
+        let number = offset / CHUNK_BYTES;
+        let from = (offset - number * CHUNK_BYTES) as usize;
+        let chunk = self.memory.lock().get(ChunkId::of(path, tag, number))?;
+        (from + len <= chunk.len()).then(|| chunk.slice(from..from + len))
+    }
+
+    async fn chunk(&self, store: &Store, path: &str, tag: &str, number: u64, file_len: u64) -> Result<Bytes> {
+        let id = ChunkId::of(path, tag, number);
+        if let Some(bytes) = self.memory.lock().get(id) {
+            store.metrics().chunk_hits.inc();
+            return Ok(bytes);
+        }
+        let start = number * CHUNK_BYTES;
+        let wanted = Wanted {
+            id,
+            path: path.to_owned(),
+            tag: tag.to_owned(),
+            start,
+            len: (file_len - start).min(CHUNK_BYTES) as usize,
+        };
+        let fetch = {
+            let mut fetching = self.fetching.lock();
+            match fetching.get(&id) {
+                Some(fetch) => fetch.clone(),
+                None => {
+                    let (done, outcome) = tokio::sync::oneshot::channel();
+                    let work = fetch(store.clone(), self.disk.clone(), self.env.clone(), wanted.clone());
+                    let list = Arc::clone(&self.fetching);
+                    // A task of its own: whoever asked first may stop waiting.
+                    self.env.spawn("object chunk", async move {
+                        let fetched = work.await;
+                        list.lock().remove(&id);
+                        let _ = done.send(fetched);
+                    });
+                    let gone = StorageError::Io {
+                        path: wanted.path.clone(),
+                        operation: "read",
+                        message: "the runtime is shutting down".to_owned(),
+                    };
+                    let fetch = async move { outcome.await.unwrap_or(Err(gone)) }.boxed().shared();
+                    fetching.insert(id, fetch.clone());
+                    fetch
+                }
+            }
+        };
+        let bytes = fetch.await?;
+        self.memory.lock().insert(id, bytes.clone());
+        Ok(bytes)
+    }
+}
+
+#[derive(Clone)]
+struct Wanted {
+    id: ChunkId,
+    path: String,
+    tag: String,
+    start: u64,
+    len: usize,
+}
+
+impl Wanted {
+    fn checksum(&self, content: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        for part in [
+            self.path.as_bytes(),
+            &[0],
+            self.tag.as_bytes(),
+            &self.start.to_le_bytes(),
+            content,
+        ] {
+            hasher.update(part);
+        }
+        hasher.finalize()
+    }
+}
+
+/// From the disk, or else from the store and onto the disk.
+async fn fetch(store: Store, disk: Option<Arc<Disk>>, env: Env, wanted: Wanted) -> Result<Bytes> {
+    if let Some(disk) = disk.clone().filter(|disk| disk.index.lock().touch(wanted.id)) {
+        let from_disk = wanted.clone();
+        if let Some(content) = blocking(&env, move || disk.read(&from_disk)).await? {
+            store.metrics().chunk_hits.inc();
+            return Ok(content);
+        }
+    }
+    store.metrics().chunk_misses.inc();
+    let content = store.get_range(&wanted.path, wanted.start, wanted.len).await?;
+    if let Some(disk) = disk {
+        let kept = content.clone();
+        // The reader has what it wanted; whether it can be kept is no business of its.
+        blocking(&env, move || disk.write(&wanted, &kept)).await?;
+    }
+    Ok(content)
+}
+
+impl Disk {
+    fn open(options: CacheOptions) -> Result<Disk> {
+        let failed = |operation: &'static str, error: std::io::Error| StorageError::Io {
+            path: options.dir.display().to_string(),
+            operation,
+            message: error.to_string(),
+        };
+        std::fs::create_dir_all(&options.dir).map_err(|e| failed("making the cache folder", e))?;
+        let mut index = Index::default();
+        for entry in std::fs::read_dir(&options.dir).map_err(|e| failed("listing the cache folder", e))? {
+            let entry = entry.map_err(|e| failed("listing the cache folder", e))?;
+            let name = entry.file_name();
+            let Some(id) = name.to_str().and_then(ChunkId::parse) else {
+                continue;
+            };
+            let len = entry
+                .metadata()
+                .map_err(|e| failed("listing the cache folder", e))?
+                .len();
+            index.insert(id, len);
+        }
+        let disk = Disk {
+            bytes_max: options.bytes,
+            dir: options.dir,
+            index: Mutex::new(index),
+        };
+        disk.make_room();
+        Ok(disk)
+    }
+
+    fn path(&self, id: ChunkId) -> PathBuf {
+        self.dir.join(id.file_name())
+    }
+
+    fn read(&self, wanted: &Wanted) -> Option<Bytes> {
+        let path = self.path(wanted.id);
+        let content = std::fs::read(&path).ok().map(Bytes::from);
+        let content = content.and_then(|file| {
+            let (header, content) = file.split_at_checked(HEADER_BYTES)?;
+            let intact = header.get(..8)? == MAGIC
+                && header.get(8..)? == wanted.checksum(content).to_le_bytes()
+                && content.len() == wanted.len;
+            intact.then(|| file.slice(HEADER_BYTES..))
+        });
+        if content.is_none() {
+            self.index.lock().remove(wanted.id);
+            discard(&path);
+        }
+        content
+    }
+
+    fn write(&self, wanted: &Wanted, content: &Bytes) {
+        let mut file = Vec::with_capacity(HEADER_BYTES + content.len());
+        file.extend_from_slice(&MAGIC);
+        file.extend_from_slice(&wanted.checksum(content).to_le_bytes());
+        file.extend_from_slice(content);
+        let path = self.path(wanted.id);
+        // Not atomic and not synced: the checksum finds what became of it.
+        match std::fs::write(&path, &file) {
+            Ok(()) => {
+                self.index.lock().insert(wanted.id, file.len() as u64);
+                self.make_room();
+            }
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "a chunk could not be kept");
+                self.index.lock().remove(wanted.id);
+                discard(&path);
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        let gone = self.index.lock().evict(self.bytes_max);
+        gone.iter().for_each(|id| discard(&self.path(*id)));
+    }
+}
+
+/// Removes a chunk's file, if it is there. One that stays is found by the next process.
+fn discard(path: &Path) {
+    let _ = std::fs::remove_file(path);
+}
+
+async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    env.blocking(work).await.map_err(|_| StorageError::Io {
+        path: "cache".to_owned(),
+        operation: "cache",
+        message: "the runtime is shutting down".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

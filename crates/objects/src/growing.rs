@@ -1,0 +1,333 @@
+//! Files that grow: a sequence of parts, `<path>/@<number, 8 hex digits>`.
+//!
+//! * Part 0 holds no content. The file exists as long as it does: it is made first and deleted first.
+//! * Parts 1, 2, … hold what was appended between two syncs, each made with put-if-absent, one after the other.
+//! * An empty part is a seal: a new owner ended the file, and nothing comes after it.
+//!
+//! An append is kept in memory until the `sync`, which is one put. A put that failed may have happened or may yet happen;
+//! nothing follows it in this file, as the trait demands.
+//!
+//! Reading shows the parts as one file. They are listed when it is opened.
+
+use crate::store::Store;
+use crate::{Shared, owner};
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt};
+use std::sync::Arc;
+use stele_storage::{AppendFile, ReadFile, Result, StorageError};
+
+/// Where growing files are: what [`stele_storage::grows`] says, as prefixes to list.
+pub(crate) const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
+
+/// Parts fetched at once by one read: enough to hide the latency of small ones, few enough not to be throttled.
+const PARTS_AT_ONCE: usize = 32;
+
+/// Bytes of a large part that take as long as a small part of its own: of [`PARTS_AT_ONCE`] requests at once each takes
+/// some 30 ms, and together they could bring 70 MB/s.
+const PART_COST_BYTES: u64 = 64 << 10;
+
+fn part_key(path: &str, number: u32) -> String {
+    format!("{path}/@{number:08x}")
+}
+
+/// The file and number of a part's key.
+pub(crate) fn parse_part(key: &str) -> Option<(&str, u32)> {
+    let (path, digits) = key.rsplit_once("/@")?;
+    let number = u32::from_str_radix(digits, 16).ok()?;
+    (part_key(path, number) == key).then_some((path, number))
+}
+
+/// The parts of one file as a listing shows them.
+pub(crate) struct Parts {
+    /// Numbers and lengths, ascending.
+    parts: Vec<(u32, u64)>,
+}
+
+impl Parts {
+    pub(crate) fn new(mut parts: Vec<(u32, u64)>) -> Parts {
+        parts.sort_unstable();
+        Parts { parts }
+    }
+
+    async fn list(store: &Store, path: &str) -> Result<Parts> {
+        let keys = store.list(&format!("{path}/")).await?;
+        let own = keys.iter().filter_map(|(key, len)| match parse_part(key) {
+            Some((of, number)) if of == path => Some((number, *len)),
+            _ => None,
+        });
+        Ok(Parts::new(own.collect()))
+    }
+
+    /// Whether there is a file, and not only what a deletion left.
+    pub(crate) fn is_file(&self) -> bool {
+        self.parts.first().is_some_and(|(number, _)| *number == 0)
+    }
+
+    /// The number after the last part, or `None` when the file is sealed.
+    pub(crate) fn next(&self) -> Option<u32> {
+        match self.parts.last() {
+            Some((number, len)) if *number > 0 && *len == 0 => None,
+            last => last.map_or(Some(0), |(number, _)| number.checked_add(1)),
+        }
+    }
+
+    pub(crate) fn keys(&self, path: &str) -> Vec<String> {
+        self.parts.iter().map(|(number, _)| part_key(path, *number)).collect()
+    }
+
+    /// The first number that is missing before a later part.
+    fn hole(&self) -> Option<u32> {
+        let mut expected = 0..;
+        self.parts
+            .iter()
+            .map(|(number, _)| *number)
+            .zip(&mut expected)
+            .find_map(|(found, expected)| (found != expected).then_some(expected))
+    }
+}
+
+/// Ends a file: `next` is the number its next part would have, as far as was seen.
+pub(crate) async fn seal(store: &Store, path: &str, mut next: Option<u32>) -> Result<()> {
+    while let Some(number) = next {
+        match store.put_new(&part_key(path, number), &[]).await {
+            Ok(()) => return Ok(()),
+            // The old owner was faster, and its part counts. Or another new owner: a seal is a seal.
+            Err(StorageError::AlreadyExists { .. }) => {
+                let parts = Parts::list(store, path).await?;
+                if !parts.is_file() {
+                    return Ok(());
+                }
+                next = parts.next();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn delete(store: &Store, path: &str) -> Result<()> {
+    let parts = Parts::list(store, path).await?;
+    store.delete(&part_key(path, 0)).await?;
+    store.delete_many(&parts.keys(path)).await
+}
+
+pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
+    let first = format!("stele-growing 1\nowner {}\n", shared.epoch);
+    let made = shared.store.put_new(&part_key(path, 0), &[Bytes::from(first)]).await;
+    made.map_err(|error| match error {
+        StorageError::AlreadyExists { .. } => StorageError::AlreadyExists { path: path.to_owned() },
+        other => other,
+    })?;
+    owner::verify(shared, path).await?;
+    Ok(GrowingAppend {
+        shared: Arc::clone(shared),
+        path: path.to_owned(),
+        next: Some(1),
+        pending: Vec::new(),
+        pending_bytes: 0,
+        len: 0,
+    })
+}
+
+pub(crate) struct GrowingAppend {
+    shared: Arc<Shared>,
+    path: String,
+    /// Number of the next part. Taken away while one is under way, so that after a failure, or when the future was
+    /// dropped, none follows.
+    next: Option<u32>,
+    /// Appended, not put yet.
+    pending: Vec<Bytes>,
+    pending_bytes: usize,
+    len: u64,
+}
+
+/// What an append leaves in memory at the most. A group of the log is of a few MiB, and its sync comes at once.
+const PENDING_BYTES_MAX: usize = 16 << 20;
+
+impl GrowingAppend {
+    fn refused(&self, operation: &'static str) -> StorageError {
+        StorageError::Io {
+            path: self.path.clone(),
+            operation,
+            message: "refused, because an earlier write of this file failed or was abandoned".to_owned(),
+        }
+    }
+
+    /// Puts what is pending as the next part.
+    async fn put(&mut self, operation: &'static str) -> Result<()> {
+        let number = self.next.take().ok_or_else(|| self.refused(operation))?;
+        match self
+            .shared
+            .store
+            .put_new(&part_key(&self.path, number), &self.pending)
+            .await
+        {
+            Ok(()) => {}
+            // Nobody but a new owner makes parts of our files.
+            Err(StorageError::AlreadyExists { .. }) => {
+                return Err(self
+                    .shared
+                    .fence
+                    .trip(&self.path, "a newer owner, which sealed the file".to_owned()));
+            }
+            Err(error) => return Err(error),
+        }
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.next = number.checked_add(1);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl AppendFile for GrowingAppend {
+    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
+        self.shared.fence.check(&self.path)?;
+        if self.next.is_none() {
+            return Err(self.refused("append"));
+        }
+        let bytes: usize = slices.iter().map(Bytes::len).sum();
+        self.pending
+            .extend(slices.iter().filter(|slice| !slice.is_empty()).cloned());
+        self.pending_bytes += bytes;
+        if self.pending_bytes > PENDING_BYTES_MAX {
+            self.put("append").await?;
+        }
+        self.len += bytes as u64;
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<()> {
+        self.shared.fence.check(&self.path)?;
+        if self.next.is_none() {
+            return Err(self.refused("sync"));
+        }
+        if self.pending_bytes > 0 {
+            self.put("sync").await?;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn reading_cost(&self) -> u64 {
+        let parts = self.next.map_or(0, |next| u64::from(next) - 1);
+        self.len.max(parts * PART_COST_BYTES)
+    }
+}
+
+/// Opens a file as it is now.
+pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead> {
+    let parts = Parts::list(&shared.store, path).await?;
+    if !parts.is_file() {
+        return Err(StorageError::NotFound { path: path.to_owned() });
+    }
+    if let Some(number) = parts.hole() {
+        // A deletion under way looks like this, too.
+        shared
+            .store
+            .head(&part_key(path, 0))
+            .await
+            .map_err(|error| named(path, error))?;
+        return Err(StorageError::Io {
+            path: part_key(path, number),
+            operation: "open",
+            message: "the part is missing, though later ones are there".to_owned(),
+        });
+    }
+    let mut ends = Vec::with_capacity(parts.parts.len());
+    let mut len = 0;
+    for (_, bytes) in parts.parts.iter().skip(1) {
+        len += bytes;
+        ends.push(len);
+    }
+    Ok(GrowingRead {
+        shared: Arc::clone(shared),
+        path: path.to_owned(),
+        ends,
+    })
+}
+
+/// What is missing is the file, not a part of it.
+fn named(path: &str, error: StorageError) -> StorageError {
+    match error {
+        StorageError::NotFound { .. } => StorageError::NotFound { path: path.to_owned() },
+        other => other,
+    }
+}
+
+pub(crate) struct GrowingRead {
+    shared: Arc<Shared>,
+    path: String,
+    /// Where part `i + 1` ends in the file.
+    ends: Vec<u64>,
+}
+
+#[async_trait]
+impl ReadFile for GrowingRead {
+    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.shared.fence.check(&self.path)?;
+        stele_storage::check_range(&self.path, offset, len, self.len())?;
+        let end = offset + len as u64;
+        let first = self.ends.partition_point(|part_end| *part_end <= offset);
+        let pieces = self.ends.iter().enumerate().skip(first).map_while(|(index, part_end)| {
+            let part_start = index
+                .checked_sub(1)
+                .and_then(|i| self.ends.get(i))
+                .copied()
+                .unwrap_or(0);
+            let (from, to) = (offset.max(part_start), end.min(*part_end));
+            (from < to).then(|| (index as u32 + 1, from - part_start, (to - from) as usize))
+        });
+        let fetches = pieces.map(|(number, from, len)| async move {
+            let key = part_key(&self.path, number);
+            match self.shared.store.get_range(&key, from, len).await {
+                Err(error @ StorageError::NotFound { .. }) => {
+                    // Either the file was deleted meanwhile, or a part of it was lost.
+                    let first = part_key(&self.path, 0);
+                    self.shared
+                        .store
+                        .head(&first)
+                        .await
+                        .map_err(|error| named(&self.path, error))?;
+                    Err(StorageError::Io {
+                        path: key,
+                        operation: "read",
+                        message: error.to_string(),
+                    })
+                }
+                other => other,
+            }
+        });
+        let mut pieces: Vec<Bytes> = futures::stream::iter(fetches.collect::<Vec<_>>())
+            .buffered(PARTS_AT_ONCE)
+            .try_collect()
+            .await?;
+        if pieces.len() == 1 {
+            return Ok(pieces.pop().unwrap_or_default());
+        }
+        let mut content = BytesMut::with_capacity(len);
+        pieces.iter().for_each(|piece| content.extend_from_slice(piece));
+        Ok(content.freeze())
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
+        let checked = stele_storage::check_range(&self.path, offset, len, self.len());
+        checked.err().map(Err)
+    }
+
+    fn len(&self) -> u64 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn reading_cost(&self) -> u64 {
+        self.len().max(self.ends.len() as u64 * PART_COST_BYTES)
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+}

@@ -1,0 +1,198 @@
+//! Files in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure. `docs/storage.md` says what
+//! is asked of them, what each operation costs and what is lost when.
+//!
+//! Terms: an *object* is what the store keeps under a key; a *part* is an object that holds a piece of a growing file; an
+//! *owner* is a process that has put an owner record; a *seal* is an empty part that ends a growing file for good.
+//!
+//! * Most files are one object each, put whole or uploaded in pieces, visible once synced ([`whole`]).
+//! * Files that grow after a sync (see [`stele_storage::grows`]) are a sequence of parts with consecutive numbers, each
+//!   created with put-if-absent: a sync is one put of all that was appended, and group commit that sync ([`growing`]).
+//! * A prefix has one owner. Who comes later wins, and the one before can acknowledge nothing any more ([`owner`]).
+//! * Blocks that were read stay in a bounded folder of the local disk, which may vanish at any time ([`cache`]).
+//!
+//! Nothing is kept on the local disk but that cache. Every request is bounded in time and in retries ([`store`]).
+
+mod address;
+mod cache;
+mod fence;
+mod growing;
+mod metrics;
+mod owner;
+mod store;
+mod whole;
+
+#[cfg(test)]
+mod tests;
+
+pub use address::Address;
+pub use cache::CacheOptions;
+pub use metrics::ObjectMetrics;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use cache::ChunkCache;
+use fence::Fence;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_env::Env;
+use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
+use store::Store;
+
+/// What every open file and every task of one owner shares.
+struct Shared {
+    store: Store,
+    env: Env,
+    fence: Fence,
+    /// This owner's number; larger than that of every owner before.
+    epoch: u64,
+    cache: ChunkCache,
+}
+
+/// A prefix of a bucket, owned by this process until another one opens it.
+pub struct ObjectStorage {
+    shared: Arc<Shared>,
+}
+
+impl ObjectStorage {
+    /// Takes the prefix over: from now on the former owner, if it still lives, can append to nothing.
+    pub async fn open(
+        address: &Address,
+        env: Env,
+        cache: Option<CacheOptions>,
+        metrics: ObjectMetrics,
+    ) -> Result<Arc<ObjectStorage>> {
+        Self::over(address.store(env.clone(), metrics), env, cache).await
+    }
+
+    async fn over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
+        let epoch = owner::claim(&store, &env).await?;
+        owner::seal_all(&store).await?;
+        let cache = ChunkCache::open(cache, env.clone()).await?;
+        let shared = Shared {
+            store,
+            env,
+            fence: Fence::default(),
+            epoch,
+            cache,
+        };
+        Ok(Arc::new(ObjectStorage {
+            shared: Arc::new(shared),
+        }))
+    }
+
+    /// The content of a file without becoming the owner; `None` when it is not there. For a look before [`Self::open`].
+    pub async fn peek(address: &Address, env: Env, path: &str) -> Result<Option<Bytes>> {
+        check_path(path)?;
+        match address.store(env, ObjectMetrics::default()).get(path).await {
+            Err(StorageError::NotFound { .. }) => Ok(None),
+            content => content.map(Some),
+        }
+    }
+
+    /// Some key below the prefix, if there is any.
+    pub async fn any_key(address: &Address, env: Env) -> Result<Option<String>> {
+        address.store(env, ObjectMetrics::default()).any_key().await
+    }
+
+    /// Completes when another process has become the owner, with its number. Looks every now and then, so that an idle
+    /// server learns of it, too.
+    pub async fn replaced(&self) -> String {
+        owner::watch(&self.shared).await
+    }
+
+    /// What was done so far.
+    pub fn metrics(&self) -> &ObjectMetrics {
+        self.shared.store.metrics()
+    }
+}
+
+#[async_trait]
+impl Storage for ObjectStorage {
+    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
+        check_path(path)?;
+        self.shared.fence.check(path)?;
+        if grows(path) {
+            Ok(Box::new(growing::create(&self.shared, path).await?))
+        } else {
+            Ok(Box::new(whole::create(&self.shared, path).await?))
+        }
+    }
+
+    async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
+        check_path(path)?;
+        self.shared.fence.check(path)?;
+        if grows(path) {
+            Ok(Arc::new(growing::open(&self.shared, path).await?))
+        } else {
+            Ok(Arc::new(whole::open(&self.shared, path).await?))
+        }
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
+        check_path(path)?;
+        self.shared.fence.check(path)?;
+        self.shared.store.put_new(path, &[content]).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.shared.fence.check(prefix)?;
+        let mut files = BTreeMap::new();
+        for (key, len) in self.shared.store.list(prefix).await? {
+            match growing::parse_part(&key) {
+                // A file is there as long as its first part is.
+                Some((path, 0)) => files.entry(path.to_owned()).or_insert((0, true)).1 = true,
+                Some((path, _)) => files.entry(path.to_owned()).or_insert((0, false)).0 += len,
+                None if check_path(&key).is_ok() => {
+                    files.insert(key, (len, true));
+                }
+                None => {}
+            }
+        }
+        let files = files
+            .into_iter()
+            .filter(|(path, (_, there))| *there && path.starts_with(prefix));
+        Ok(files.map(|(path, (len, _))| FileInfo { path, len }).collect())
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        self.shared.fence.check(path)?;
+        if grows(path) {
+            growing::delete(&self.shared.store, path).await
+        } else {
+            self.shared.store.delete(path).await
+        }
+    }
+
+    /// Nothing to do: what a reader sees was put, and that is durable.
+    async fn sync_file(&self, path: &str) -> Result<()> {
+        self.shared.fence.check(path)
+    }
+
+    async fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    async fn confirm_owner(&self) -> Result<()> {
+        self.shared.fence.check("")?;
+        owner::verify(&self.shared, "").await
+    }
+
+    fn keeps_appends(&self) -> bool {
+        false
+    }
+
+    fn owner_epoch(&self) -> Option<u64> {
+        Some(self.shared.epoch)
+    }
+
+    async fn read_all(&self, path: &str) -> Result<Bytes> {
+        check_path(path)?;
+        self.shared.fence.check(path)?;
+        if grows(path) {
+            let file = growing::open(&self.shared, path).await?;
+            return file.read_at(0, usize::try_from(file.len()).unwrap_or(usize::MAX)).await;
+        }
+        self.shared.store.get(path).await
+    }
+}

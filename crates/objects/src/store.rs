@@ -1,0 +1,461 @@
+//! Requests to the store: each with a limit of time, tried again with growing pauses, a bounded number of times.
+//!
+//! The pauses and limits are the environment's, and the client library's own retries are off. That matters for puts: a
+//! put that failed on the way may have happened, and the next attempt then finds the key taken. Every conditional put
+//! carries a number of its own in the object's metadata, by which its outcome is found out.
+
+use crate::ObjectMetrics;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, Error, GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, PutPayload,
+};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::Env;
+use stele_env::metrics::IntCounter;
+use stele_storage::{Result, StorageError};
+
+/// The client library's two halves in one object.
+pub(crate) trait Client: ObjectStore + MultipartStore {}
+impl<T: ObjectStore + MultipartStore> Client for T {}
+
+/// Attempts at one request: with the pauses below, about ten seconds of a store that refuses at once, and at most two
+/// minutes of one that does not answer.
+const ATTEMPTS: u32 = 8;
+/// The pause after the first failure; it doubles, up to the largest, and half of it is left to chance.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(3);
+/// Time of one attempt: a store answers in tens of milliseconds, and 15 s is an eternity to a writer.
+const LIMIT: Duration = Duration::from_secs(15);
+/// And for its bytes at the least throughput we put up with, 1 MiB/s.
+const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
+/// Name of the metadata by which a put is recognised.
+const MARK: &str = "stele-put";
+
+/// Why an attempt failed.
+#[derive(Debug)]
+enum Fault {
+    NotFound,
+    AlreadyExists,
+    /// Trying again is of no use.
+    Refused(String),
+    /// It may have happened or not.
+    Unknown(String),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        match error {
+            Error::NotFound { .. } => Fault::NotFound,
+            Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. } => {
+                Fault::AlreadyExists
+            }
+            Error::PermissionDenied { .. }
+            | Error::Unauthenticated { .. }
+            | Error::NotSupported { .. }
+            | Error::NotImplemented { .. }
+            | Error::InvalidPath { .. }
+            | Error::UnknownConfigurationKey { .. } => Fault::Refused(describe(&error)),
+            other => Fault::Unknown(describe(&other)),
+        }
+    }
+}
+
+/// An error with its causes: the library's own text often leaves out the one that matters.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl Fault {
+    fn on(self, path: &str, operation: &'static str) -> StorageError {
+        let path = path.to_owned();
+        match self {
+            Fault::NotFound => StorageError::NotFound { path },
+            Fault::AlreadyExists => StorageError::AlreadyExists { path },
+            Fault::Refused(message) | Fault::Unknown(message) => StorageError::Io {
+                path,
+                operation,
+                message,
+            },
+        }
+    }
+}
+
+/// A prefix of a bucket.
+#[derive(Clone)]
+pub(crate) struct Store {
+    client: Arc<dyn Client>,
+    /// Without a slash at either end; may be empty.
+    root: String,
+    env: Env,
+    counters: ObjectMetrics,
+}
+
+/// An upload in pieces.
+pub(crate) struct Upload {
+    id: String,
+}
+
+impl Store {
+    pub(crate) fn new(client: Arc<dyn Client>, root: &str, env: Env, metrics: ObjectMetrics) -> Store {
+        Store {
+            client,
+            root: root.trim_matches('/').to_owned(),
+            env,
+            counters: metrics,
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &ObjectMetrics {
+        &self.counters
+    }
+
+    fn location(&self, key: &str) -> Result<Path> {
+        let full = match self.root.is_empty() {
+            true => key.to_owned(),
+            false => format!("{}/{key}", self.root),
+        };
+        Path::parse(full).map_err(|_| StorageError::InvalidPath { path: key.to_owned() })
+    }
+
+    /// The root itself; `None` when it is the bucket.
+    fn root_location(&self) -> Result<Option<Path>> {
+        match self.root.is_empty() {
+            true => Ok(None),
+            false => Path::parse(&self.root)
+                .map(Some)
+                .map_err(|_| StorageError::InvalidPath {
+                    path: self.root.clone(),
+                }),
+        }
+    }
+
+    /// The key below the root.
+    fn key<'a>(&self, location: &'a Path) -> Option<&'a str> {
+        let location: &'a str = location.as_ref();
+        match self.root.is_empty() {
+            true => Some(location),
+            false => location.strip_prefix(self.root.as_str())?.strip_prefix('/'),
+        }
+    }
+
+    async fn attempt<T>(
+        &self,
+        counter: &IntCounter,
+        bytes: usize,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> std::result::Result<T, Fault> {
+        counter.inc();
+        let limit = LIMIT + LIMIT_PER_MIB * u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+        match self.env.timeout(limit, request).await {
+            Ok(answer) => answer.map_err(Fault::from),
+            Err(_) => Err(Fault::Unknown(format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// Waits before attempt number `failed + 1`; says whether there is one.
+    async fn pause(&self, failed: u32) -> bool {
+        if failed >= ATTEMPTS {
+            return false;
+        }
+        self.counters.retries.inc();
+        let pause = (PAUSE_MIN * (1 << failed.min(10))).min(PAUSE_MAX);
+        let chance = Duration::from_micros(self.env.random_below(pause.as_micros() as u64 / 2 + 1));
+        self.env.sleep(pause / 2 + chance).await;
+        true
+    }
+
+    /// Tries a request that may be repeated.
+    async fn repeat<T, R: Future<Output = object_store::Result<T>>>(
+        &self,
+        counter: &IntCounter,
+        bytes: usize,
+        request: impl Fn() -> R,
+    ) -> std::result::Result<T, Fault> {
+        let mut failed = 0;
+        loop {
+            match self.attempt(counter, bytes, request()).await {
+                Err(Fault::Unknown(message)) => {
+                    failed += 1;
+                    if !self.pause(failed).await {
+                        return Err(Fault::Unknown(message));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes an object that does not exist. An error but `AlreadyExists` leaves open whether it exists now.
+    pub(crate) async fn put_new(&self, key: &str, content: &[Bytes]) -> Result<()> {
+        let location = self.location(key)?;
+        let mark = format!("{:016x}{:016x}", self.env.random_u64(), self.env.random_u64());
+        let mut attributes = Attributes::new();
+        attributes.insert(Attribute::Metadata(MARK.into()), mark.clone().into());
+        let payload: PutPayload = content.iter().filter(|b| !b.is_empty()).cloned().collect();
+        let options = PutOptions {
+            mode: PutMode::Create,
+            attributes,
+            ..PutOptions::default()
+        };
+        let bytes = payload.content_length();
+        let mut failed = 0;
+        loop {
+            let request = self.client.put_opts(&location, payload.clone(), options.clone());
+            let fault = match self.attempt(&self.counters.puts, bytes, request).await {
+                Ok(_) => return Ok(()),
+                // Who was it? An earlier attempt of ours, or another. A store may also answer so while two puts race,
+                // and then it may be that neither wins.
+                Err(Fault::AlreadyExists) => match self.mark(&location).await {
+                    Ok(Some(found)) if found == mark => return Ok(()),
+                    Ok(_) => return Err(StorageError::AlreadyExists { path: key.to_owned() }),
+                    Err(Fault::NotFound) => Fault::Unknown("the key was taken and then it was not".to_owned()),
+                    Err(fault) => fault,
+                },
+                Err(fault) => fault,
+            };
+            failed += 1;
+            if matches!(fault, Fault::Refused(_)) || !self.pause(failed).await {
+                return Err(fault.on(key, "put"));
+            }
+        }
+    }
+
+    /// By which put an object was made; `None` when by none of ours.
+    async fn mark(&self, location: &Path) -> std::result::Result<Option<String>, Fault> {
+        let found = self.look(location, None, true).await?;
+        let mark = found.attributes.get(&Attribute::Metadata(MARK.into()));
+        Ok(mark.map(|mark| mark.as_ref().to_owned()))
+    }
+
+    async fn look(
+        &self,
+        location: &Path,
+        range: Option<GetRange>,
+        head: bool,
+    ) -> std::result::Result<GetResult, Fault> {
+        let counter = if head {
+            &self.counters.heads
+        } else {
+            &self.counters.gets
+        };
+        let options = GetOptions {
+            head,
+            range,
+            ..GetOptions::default()
+        };
+        self.repeat(counter, 0, || self.client.get_opts(location, options.clone()))
+            .await
+    }
+
+    /// Length of an object, and what tells it from another one of the same key.
+    pub(crate) async fn head(&self, key: &str) -> Result<(u64, String)> {
+        let location = self.location(key)?;
+        let found = self.look(&location, None, true).await.map_err(|f| f.on(key, "head"))?;
+        let tag = found.meta.e_tag.unwrap_or_else(|| found.meta.last_modified.to_string());
+        Ok((found.meta.size, tag))
+    }
+
+    /// A whole object.
+    pub(crate) async fn get(&self, key: &str) -> Result<Bytes> {
+        self.fetch(key, None).await
+    }
+
+    /// A range of an object, which must lie within it.
+    pub(crate) async fn get_range(&self, key: &str, offset: u64, len: usize) -> Result<Bytes> {
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let end = offset.saturating_add(len as u64);
+        let content = self.fetch(key, Some(GetRange::Bounded(offset..end))).await?;
+        if content.len() != len {
+            return Err(StorageError::OutOfBounds {
+                path: key.to_owned(),
+                offset,
+                wanted: len as u64,
+                len: offset + content.len() as u64,
+            });
+        }
+        Ok(content)
+    }
+
+    async fn fetch(&self, key: &str, range: Option<GetRange>) -> Result<Bytes> {
+        let location = self.location(key)?;
+        let bytes = match &range {
+            Some(GetRange::Bounded(range)) => (range.end - range.start) as usize,
+            // Known after the first answer only; what is read whole is manifests and snapshots.
+            _ => 256 << 20,
+        };
+        let request = || async {
+            let options = GetOptions {
+                range: range.clone(),
+                ..GetOptions::default()
+            };
+            let found = self.client.get_opts(&location, options).await?;
+            let mut chunks: Vec<Bytes> = found.into_stream().try_collect().await?;
+            Ok(match chunks.len() {
+                1 => chunks.pop().unwrap_or_default(),
+                _ => chunks
+                    .iter()
+                    .fold(BytesMut::new(), |mut all, chunk| {
+                        all.extend_from_slice(chunk);
+                        all
+                    })
+                    .freeze(),
+            })
+        };
+        let content = self.repeat(&self.counters.gets, bytes, request).await;
+        content.map_err(|fault| fault.on(key, "get"))
+    }
+
+    /// Keys that begin with `prefix`, and their lengths.
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
+        let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
+        if !directory.is_empty() && directory.split('/').any(|c| c.is_empty() || c == "." || c == "..") {
+            return Ok(Vec::new());
+        }
+        let location = match directory.is_empty() {
+            true => self.root_location()?,
+            false => Some(self.location(directory)?),
+        };
+        let request = || async {
+            let mut found = Vec::new();
+            let mut pages = self.client.list(location.as_ref());
+            while let Some(meta) = pages.next().await {
+                let meta = meta?;
+                if let Some(key) = self.key(&meta.location).filter(|key| key.starts_with(prefix)) {
+                    found.push((key.to_owned(), meta.size));
+                }
+            }
+            Ok(found)
+        };
+        // A page of 1,000 keys in a few tenths of a second: 15 minutes for a few million.
+        let found = self.repeat(&self.counters.lists, 900 << 20, request).await;
+        let mut found = found.map_err(|fault| fault.on(prefix, "list"))?;
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Some key of the prefix.
+    pub(crate) async fn any_key(&self) -> Result<Option<String>> {
+        let root = self.root_location()?;
+        let request = || async { self.client.list(root.as_ref()).try_next().await };
+        let found = self.repeat(&self.counters.lists, 0, request).await;
+        Ok(found
+            .map_err(|fault| fault.on("", "list"))?
+            .map(|meta| meta.location.to_string()))
+    }
+
+    /// Deletes an object, if it is there.
+    pub(crate) async fn delete(&self, key: &str) -> Result<()> {
+        let location = self.location(key)?;
+        let request = || async {
+            let one = futures::stream::iter([Ok(location.clone())]).boxed();
+            self.client.delete_stream(one).try_collect::<Vec<Path>>().await
+        };
+        match self.repeat(&self.counters.deletes, 0, request).await {
+            Ok(_) | Err(Fault::NotFound) => Ok(()),
+            Err(fault) => Err(fault.on(key, "delete")),
+        }
+    }
+
+    /// Deletes many objects in few requests, as far as they are there.
+    pub(crate) async fn delete_many(&self, keys: &[String]) -> Result<()> {
+        let Some(first) = keys.first() else { return Ok(()) };
+        let locations: Vec<Path> = keys.iter().map(|key| self.location(key)).collect::<Result<_>>()?;
+        let request = || async {
+            let all = futures::stream::iter(locations.clone().into_iter().map(Ok)).boxed();
+            let mut outcomes = self.client.delete_stream(all);
+            while let Some(outcome) = outcomes.next().await {
+                match outcome {
+                    Ok(_) | Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        let deleted = self.repeat(&self.counters.deletes, keys.len() << 14, request).await;
+        deleted.map_err(|fault| fault.on(first, "delete"))
+    }
+
+    /// Begins an upload in pieces.
+    pub(crate) async fn begin_upload(&self, key: &str) -> Result<Upload> {
+        let location = self.location(key)?;
+        let request = || self.client.create_multipart(&location);
+        let id = self.repeat(&self.counters.puts, 0, request).await;
+        id.map(|id| Upload { id })
+            .map_err(|fault| fault.on(key, "begin upload"))
+    }
+
+    /// Uploads one piece.
+    pub(crate) async fn upload_piece(
+        &self,
+        key: &str,
+        upload: &Upload,
+        index: usize,
+        content: &[Bytes],
+    ) -> Result<PartId> {
+        let location = self.location(key)?;
+        let payload: PutPayload = content.iter().cloned().collect();
+        let request = || self.client.put_part(&location, &upload.id, index, payload.clone());
+        let piece = self
+            .repeat(&self.counters.puts, payload.content_length(), request)
+            .await;
+        piece.map_err(|fault| fault.on(key, "upload"))
+    }
+
+    /// Makes the object of its pieces, `bytes` long.
+    pub(crate) async fn complete_upload(
+        &self,
+        key: &str,
+        upload: &Upload,
+        pieces: Vec<PartId>,
+        bytes: u64,
+    ) -> Result<()> {
+        let location = self.location(key)?;
+        let mut failed = 0;
+        loop {
+            let request = self.client.complete_multipart(&location, &upload.id, pieces.clone());
+            let fault = match self.attempt(&self.counters.puts, pieces.len() << 13, request).await {
+                Ok(_) => return Ok(()),
+                Err(fault) => fault,
+            };
+            failed += 1;
+            // An attempt whose answer was lost: the upload is no more, and the object is there.
+            if failed > 1 && matches!(self.head(key).await, Ok((len, _)) if len == bytes) {
+                return Ok(());
+            }
+            if !matches!(fault, Fault::Unknown(_)) || !self.pause(failed).await {
+                return Err(fault.on(key, "complete upload"));
+            }
+        }
+    }
+
+    /// Gives an upload up. What cannot be told the store now costs until its own rules for old uploads take it.
+    pub(crate) async fn abort_upload(&self, key: &str, upload: &Upload) {
+        if let Ok(location) = self.location(key)
+            && let Err(fault) = self
+                .attempt(
+                    &self.counters.deletes,
+                    0,
+                    self.client.abort_multipart(&location, &upload.id),
+                )
+                .await
+        {
+            tracing::warn!(key, ?fault, "an unfinished upload was left over");
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! Over the client library's own store in memory, which refuses taken keys as S3 does; with a client that is slow, loses
+//! answers and fails. Time is virtual, chance from a seed.
+
+use crate::store::{Client, Store};
+use crate::{ObjectMetrics, ObjectStorage, growing};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use object_store::memory::InMemory;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stele_env::{BlockingWork, Env, Priority, Runtime};
+use stele_storage::{AppendFile, Storage, StorageError, conformance};
+
+/// Tokio's paused clock and a seeded generator.
+struct Seeded {
+    state: AtomicU64,
+    origin: tokio::time::Instant,
+}
+
+impl Runtime for Seeded {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+    fn wall_micros(&self) -> i64 {
+        0
+    }
+    /// SplitMix64.
+    fn random_u64(&self) -> u64 {
+        let mut z = self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    #[allow(clippy::disallowed_methods, reason = "the test's own seam")]
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+    #[allow(clippy::disallowed_methods, reason = "the test's own seam")]
+    fn spawn(&self, _: Priority, _: &'static str, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+    fn run_blocking(&self, work: BlockingWork) {
+        work();
+    }
+}
+
+pub(crate) fn env(seed: u64) -> Env {
+    Env::new(Arc::new(Seeded {
+        state: AtomicU64::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+        origin: tokio::time::Instant::now(),
+    }))
+}
+
+/// A store that answers late, answers with an error, or does what it was asked and answers with an error.
+#[derive(Debug)]
+struct Flaky {
+    inner: Arc<InMemory>,
+    env: Env,
+    /// Of 1,000 requests, how many fail.
+    failing: u64,
+    /// Longest time before a request takes effect, and again before its answer.
+    delay_ms: u64,
+}
+
+impl std::fmt::Display for Flaky {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Flaky")
+    }
+}
+
+fn lost() -> Error {
+    Error::Generic {
+        store: "Flaky",
+        source: "the connection was lost".into(),
+    }
+}
+
+impl Flaky {
+    async fn request<T>(&self, effect: impl Future<Output = Result<T>>) -> Result<T> {
+        let fate = self.env.random_below(2_000);
+        self.wait().await;
+        if fate < self.failing {
+            return Err(lost());
+        }
+        let answer = effect.await;
+        self.wait().await;
+        if fate < 2 * self.failing { Err(lost()) } else { answer }
+    }
+
+    async fn wait(&self) {
+        // Mostly quick, now and then very slow.
+        let most = if self.env.random_below(20) == 0 {
+            self.delay_ms * 50
+        } else {
+            self.delay_ms
+        };
+        self.env
+            .sleep(Duration::from_millis(self.env.random_below(most + 1)))
+            .await;
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Flaky {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.request(self.inner.put_opts(location, payload, options)).await
+    }
+    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, opts).await
+    }
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.request(self.inner.get_opts(location, options)).await
+    }
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let (inner, env, failing) = (self.inner.clone(), self.env.clone(), self.failing);
+        let deletes = locations.then(move |location| {
+            let (inner, fails) = (inner.clone(), env.random_below(1_000) < failing);
+            async move {
+                let outcome = object_store::ObjectStoreExt::delete(&*inner, &location?).await;
+                if fails {
+                    Err(lost())
+                } else {
+                    outcome.map(|()| Path::default())
+                }
+            }
+        });
+        deletes.boxed()
+    }
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        // What is there when the answer is made, not when it is read.
+        let (inner, prefix) = (self.inner.clone(), prefix.cloned());
+        let (env, failing, delay) = (self.env.clone(), self.failing, self.delay_ms);
+        let later = async move {
+            env.sleep(Duration::from_millis(env.random_below(delay + 1))).await;
+            if env.random_below(1_000) < failing {
+                return futures::stream::iter(vec![Err(lost())]).boxed();
+            }
+            let found: Vec<Result<ObjectMeta>> = inner.list(prefix.as_ref()).collect().await;
+            env.sleep(Duration::from_millis(env.random_below(delay + 1))).await;
+            futures::stream::iter(found).boxed()
+        };
+        later.flatten_stream().boxed()
+    }
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+#[async_trait]
+impl MultipartStore for Flaky {
+    async fn create_multipart(&self, path: &Path) -> Result<MultipartId> {
+        self.request(self.inner.create_multipart(path)).await
+    }
+    async fn put_part(&self, path: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
+        self.request(self.inner.put_part(path, id, index, data)).await
+    }
+    async fn complete_multipart(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<PutResult> {
+        self.request(self.inner.complete_multipart(path, id, parts)).await
+    }
+    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
+        self.inner.abort_multipart(path, id).await
+    }
+}
+
+fn flaky(inner: &Arc<InMemory>, env: &Env, failing: u64, delay_ms: u64) -> Store {
+    let client = Flaky {
+        inner: inner.clone(),
+        env: env.clone(),
+        failing,
+        delay_ms,
+    };
+    Store::new(Arc::new(client), "some/prefix", env.clone(), ObjectMetrics::default())
+}
+
+async fn open(client: Arc<dyn Client>, root: &str, env: &Env) -> Arc<ObjectStorage> {
+    let store = Store::new(client, root, env.clone(), ObjectMetrics::default());
+    ObjectStorage::over(store, env.clone(), None)
+        .await
+        .expect("memory does not fail")
+}
+
+async fn write(file: &mut Box<dyn AppendFile>, text: &str) -> stele_storage::Result<()> {
+    file.append(&[Bytes::copy_from_slice(text.as_bytes())]).await?;
+    file.sync().await
+}
+
+/// The suite makes its media one by one without waiting, so they are opened before.
+async fn conforms(stores: impl Fn() -> Store, env: &Env) {
+    let mut media = Vec::new();
+    for _ in 0..20 {
+        media.push(ObjectStorage::over(stores(), env.clone(), None).await.expect("open"));
+    }
+    let media = Mutex::new(media);
+    conformance::run_remote(|| media.lock().pop().expect("enough of them")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn conforms_in_memory() {
+    let env = env(1);
+    conforms(
+        || Store::new(Arc::new(InMemory::new()), "", env.clone(), ObjectMetrics::default()),
+        &env,
+    )
+    .await;
+    conforms(
+        || Store::new(Arc::new(InMemory::new()), "a/b", env.clone(), ObjectMetrics::default()),
+        &env,
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn conforms_over_a_bad_connection() {
+    for seed in 0..20 {
+        let env = env(seed);
+        conforms(|| flaky(&Arc::new(InMemory::new()), &env, 50, 5), &env).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_files_are_uploaded_in_pieces() {
+    let env = env(3);
+    let storage = ObjectStorage::over(flaky(&Arc::new(InMemory::new()), &env, 50, 5), env.clone(), None);
+    let storage = storage.await.expect("open");
+    let mut file = storage.create("sst/1.sst").await.expect("create");
+    let mut expected = Vec::new();
+    for i in 0..9u8 {
+        let piece = vec![i; 3 << 20];
+        expected.extend_from_slice(&piece);
+        file.append(&[Bytes::from(piece)]).await.expect("append");
+        assert!(storage.open("sst/1.sst").await.is_err(), "visible before its end");
+    }
+    file.sync().await.expect("sync");
+    file.sync().await.expect("sync again");
+    file.append(&[Bytes::from_static(b"x")])
+        .await
+        .expect_err("append to a finished file");
+    assert!(storage.read_all("sst/1.sst").await.expect("read") == expected);
+    let read = storage.open("sst/1.sst").await.expect("open");
+    assert_eq!(read.read_at(3 << 20, 2).await.expect("read"), [1, 1].as_slice());
+    let across = read.read_at((3 << 20) - 1, 700_000).await.expect("read");
+    assert!(across == expected[(3 << 20) - 1..(3 << 20) - 1 + 700_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_owner_ends_the_old_one() {
+    let (env, client) = (env(4), Arc::new(InMemory::new()));
+    let old = open(client.clone(), "p", &env).await;
+    let mut log = old.create("log/0000/1.log").await.expect("create");
+    write(&mut log, "kept").await.expect("append");
+    let new = open(client.clone(), "p", &env).await;
+    assert!(new.owner_epoch() > old.owner_epoch());
+    assert_eq!(new.read_all("log/0000/1.log").await.expect("read"), "kept");
+    let fenced = write(&mut log, "lost").await.expect_err("append");
+    assert!(matches!(fenced, StorageError::Fenced { .. }), "{fenced}");
+    // From then on it can do nothing at all.
+    for error in [
+        log.sync().await.err(),
+        old.create("log/0000/2.log").await.err(),
+        old.put_if_absent("x", Bytes::new()).await.err(),
+        old.delete("log/0000/1.log").await.err(),
+        old.read_all("log/0000/1.log").await.err(),
+        old.list("").await.err(),
+    ] {
+        assert!(matches!(error, Some(StorageError::Fenced { .. })), "{error:?}");
+    }
+    assert_eq!(new.read_all("log/0000/1.log").await.expect("read"), "kept");
+    assert_eq!(new.list("").await.expect("list").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_owner_makes_no_new_file_and_learns_of_it_when_idle() {
+    let (env, client) = (env(5), Arc::new(InMemory::new()));
+    let old = open(client.clone(), "p", &env).await;
+    let idle = open(client.clone(), "q", &env).await;
+    let _new = (
+        open(client.clone(), "p", &env).await,
+        open(client.clone(), "q", &env).await,
+    );
+    let fenced = old.create("log/0000/2.log").await.err().expect("create");
+    assert!(matches!(fenced, StorageError::Fenced { .. }), "{fenced}");
+    assert_eq!(idle.replaced().await, "owner 2");
+    idle.create("sst/1.sst").await.err().expect("create");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_deleted_file_nothing_is_left() {
+    let (env, client) = (env(6), Arc::new(InMemory::new()));
+    let storage = open(client.clone(), "p", &env).await;
+    let mut log = storage.create("log/0000/1.log").await.expect("create");
+    for _ in 0..3 {
+        write(&mut log, "x").await.expect("append");
+    }
+    // A deletion that was cut off after the first part: the file is gone, and the rest goes at the next start.
+    let store = Store::new(client.clone(), "p", env.clone(), ObjectMetrics::default());
+    store.delete("log/0000/1.log/@00000000").await.expect("delete");
+    assert_eq!(storage.list("log/").await.expect("list"), vec![]);
+    storage.open("log/0000/1.log").await.err().expect("open");
+    let _next = open(client, "p", &env).await;
+    assert_eq!(store.list("log/").await.expect("list"), vec![]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_part_is_no_end() {
+    let (env, client) = (env(7), Arc::new(InMemory::new()));
+    let storage = open(client.clone(), "p", &env).await;
+    let mut log = storage.create("log/0000/1.log").await.expect("create");
+    for _ in 0..3 {
+        write(&mut log, "x").await.expect("append");
+    }
+    let store = Store::new(client, "p", env.clone(), ObjectMetrics::default());
+    store.delete("log/0000/1.log/@00000002").await.expect("delete");
+    let error = storage.open("log/0000/1.log").await.err().expect("open");
+    assert!(error.to_string().contains("@00000002"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_is_one_put() {
+    let env = env(8);
+    let storage = open(Arc::new(InMemory::new()), "p", &env).await;
+    let mut log = storage.create("log/0000/1.log").await.expect("create");
+    let before = storage.metrics().puts.get();
+    for _ in 0..10 {
+        log.append(&[Bytes::from_static(b"ab"), Bytes::new(), Bytes::from_static(b"c")])
+            .await
+            .expect("append");
+    }
+    assert_eq!(storage.metrics().puts.get(), before);
+    log.sync().await.expect("sync");
+    log.sync().await.expect("sync of nothing");
+    assert_eq!(storage.metrics().puts.get(), before + 1);
+    assert_eq!(log.len(), 30);
+    assert!(log.reading_cost() > 30, "a request takes longer than 30 bytes");
+    assert_eq!(
+        storage.read_all("log/0000/1.log").await.expect("read"),
+        "abc".repeat(10)
+    );
+}
+
+#[test]
+fn parts_have_one_spelling() {
+    assert_eq!(growing::parse_part("log/1/@0000000a"), Some(("log/1", 10)));
+    for other in [
+        "log/1/@0000000A",
+        "log/1/@a",
+        "log/1/0000000a",
+        "@0000000a",
+        "log/1/@+000000a",
+    ] {
+        assert_eq!(growing::parse_part(other), None, "{other}");
+    }
+}
+
+/// One owner: appends to log files it makes, one after the other, until it is replaced. What it says it wrote, it has
+/// written as far as any later owner is concerned.
+async fn write_until_fenced(
+    store: Store,
+    env: Env,
+    name: u64,
+    done: Arc<Mutex<Vec<(u64, String)>>>,
+    seen: Arc<Mutex<Vec<(u64, String)>>>,
+) {
+    env.sleep(Duration::from_millis(env.random_below(20_000))).await;
+    let storage = loop {
+        match ObjectStorage::over(store.clone(), env.clone(), None).await {
+            Ok(storage) => break storage,
+            Err(_) => env.sleep(Duration::from_millis(500)).await,
+        }
+    };
+    let epoch = storage.owner_epoch().expect("owners are numbered");
+    let view = loop {
+        match read_everything(&storage).await {
+            Ok(view) => break view,
+            Err(StorageError::Fenced { .. }) => return,
+            Err(_) => env.sleep(Duration::from_millis(500)).await,
+        }
+    };
+    seen.lock().push((epoch, view));
+    for segment in 0..6 {
+        let path = format!("log/0000/{name}-{segment}.log");
+        let Ok(mut file) = storage.create(&path).await else {
+            continue;
+        };
+        for record in 0..5 {
+            env.sleep(Duration::from_millis(env.random_below(300))).await;
+            let text = format!("<{epoch}.{segment}.{record}>");
+            if write(&mut file, &text).await.is_err() {
+                break;
+            }
+            done.lock().push((epoch, text));
+        }
+    }
+}
+
+async fn read_everything(storage: &Arc<ObjectStorage>) -> stele_storage::Result<String> {
+    let mut all = String::new();
+    for file in storage.list("log/").await? {
+        all.push_str(&String::from_utf8_lossy(&storage.read_all(&file.path).await?));
+    }
+    Ok(all)
+}
+
+/// Three owners one after the other, each possibly asleep for longer than the others live.
+#[tokio::test(start_paused = true)]
+async fn what_an_owner_acknowledged_every_later_owner_has_read() {
+    let mut takeovers = 0;
+    for seed in 0..300 {
+        let env = env(seed);
+        let inner = Arc::new(InMemory::new());
+        let (done, seen) = (Arc::default(), Arc::default());
+        let owners = (0..3).map(|name| {
+            let store = flaky(&inner, &env, seed % 3 * 30, 40);
+            write_until_fenced(store, env.clone(), name, Arc::clone(&done), Arc::clone(&seen))
+        });
+        futures::future::join_all(owners).await;
+        let done = done.lock();
+        for (reader, view) in seen.lock().iter() {
+            takeovers += u64::from(!view.is_empty());
+            for (writer, record) in done.iter().filter(|(writer, _)| writer < reader) {
+                assert!(
+                    view.contains(record),
+                    "seed {seed}: owner {reader} missed {record} of {writer}"
+                );
+            }
+        }
+    }
+    assert!(takeovers > 200, "only {takeovers} owners found anything");
+}

@@ -1,0 +1,253 @@
+//! Files that are one object: put whole at their first `sync`, or, when they are large, uploaded in pieces meanwhile.
+//!
+//! Nobody sees such a file before it is complete, and nothing is left of one whose writer dies, but the pieces of an
+//! upload that was begun: the bucket's rule for unfinished uploads takes those. Small files are created with
+//! put-if-absent; an upload in pieces is not conditional, because names of sstables carry the server's epoch and no two
+//! processes have the same.
+
+use crate::Shared;
+use crate::store::Upload;
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::multipart::PartId;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
+use tokio::sync::oneshot;
+
+/// Bytes of a piece. S3 takes at most 10,000 pieces of at least 5 MiB: files of up to 80 GiB, larger than any tablet.
+const PIECE_BYTES: usize = 8 << 20;
+/// Most pieces of an upload.
+const PIECES_MAX: usize = 10_000;
+/// Pieces of one file under way at once; with the one being filled, 40 MiB for each file being written.
+const PIECES_AT_ONCE: usize = 4;
+
+/// Begins a file; `AlreadyExists` when it is there. Another that is made meanwhile shows at `sync`.
+pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<WholeAppend> {
+    match shared.store.head(path).await {
+        Ok(_) => Err(StorageError::AlreadyExists { path: path.to_owned() }),
+        Err(StorageError::NotFound { .. }) => Ok(WholeAppend {
+            shared: Arc::clone(shared),
+            path: path.to_owned(),
+            state: State::Open,
+            filling: Vec::new(),
+            filling_bytes: 0,
+            upload: None,
+            len: 0,
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Takes bytes.
+    Open,
+    /// Complete and visible.
+    Finished,
+    /// An operation failed or was abandoned.
+    Broken,
+}
+
+struct Pieces {
+    upload: Arc<Upload>,
+    /// Under way, oldest first.
+    pending: VecDeque<oneshot::Receiver<Result<PartId>>>,
+    done: Vec<PartId>,
+}
+
+pub(crate) struct WholeAppend {
+    shared: Arc<Shared>,
+    path: String,
+    state: State,
+    /// Not yet on the way.
+    filling: Vec<Bytes>,
+    filling_bytes: usize,
+    upload: Option<Pieces>,
+    len: u64,
+}
+
+impl WholeAppend {
+    /// Takes the right to go on; whoever succeeds gives it back.
+    fn begin(&mut self, operation: &'static str) -> Result<()> {
+        self.shared.fence.check(&self.path)?;
+        if self.state != State::Open {
+            return Err(StorageError::Io {
+                path: self.path.clone(),
+                operation,
+                message: match self.state {
+                    State::Finished => "refused, because the file was finished by its first sync".to_owned(),
+                    _ => "refused, because an earlier write of this file failed or was abandoned".to_owned(),
+                },
+            });
+        }
+        self.state = State::Broken;
+        Ok(())
+    }
+
+    /// Sends what is gathered on its way.
+    async fn send_piece(&mut self) -> Result<()> {
+        if self.upload.is_none() {
+            let upload = Arc::new(self.shared.store.begin_upload(&self.path).await?);
+            self.upload = Some(Pieces {
+                upload,
+                pending: VecDeque::new(),
+                done: Vec::new(),
+            });
+        }
+        self.wait_for_pieces(PIECES_AT_ONCE - 1).await?;
+        let content = std::mem::take(&mut self.filling);
+        self.filling_bytes = 0;
+        let Some(pieces) = self.upload.as_mut() else {
+            return Ok(());
+        };
+        let index = pieces.done.len() + pieces.pending.len();
+        if index >= PIECES_MAX {
+            return Err(StorageError::NoSpace {
+                path: self.path.clone(),
+            });
+        }
+        let (done, outcome) = oneshot::channel();
+        let (shared, path, upload) = (Arc::clone(&self.shared), self.path.clone(), Arc::clone(&pieces.upload));
+        self.shared.env.spawn("object upload", async move {
+            // Nobody waits any more when the file was given up.
+            let _ = done.send(shared.store.upload_piece(&path, &upload, index, &content).await);
+        });
+        pieces.pending.push_back(outcome);
+        Ok(())
+    }
+
+    /// Waits until at most `most` pieces are under way.
+    async fn wait_for_pieces(&mut self, most: usize) -> Result<()> {
+        let Some(pieces) = self.upload.as_mut() else {
+            return Ok(());
+        };
+        while pieces.pending.len() > most {
+            let Some(outcome) = pieces.pending.pop_front() else {
+                break;
+            };
+            let gone = |_| StorageError::Io {
+                path: self.path.clone(),
+                operation: "upload",
+                message: "the runtime is shutting down".to_owned(),
+            };
+            pieces.done.push(outcome.await.map_err(gone)??);
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<()> {
+        if self.upload.is_none() {
+            return self.shared.store.put_new(&self.path, &self.filling).await;
+        }
+        if self.filling_bytes > 0 {
+            self.send_piece().await?;
+        }
+        self.wait_for_pieces(0).await?;
+        let Some(pieces) = self.upload.as_mut() else {
+            return Ok(());
+        };
+        let done = std::mem::take(&mut pieces.done);
+        self.shared
+            .store
+            .complete_upload(&self.path, &pieces.upload, done, self.len)
+            .await?;
+        self.upload = None;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl AppendFile for WholeAppend {
+    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
+        self.begin("append")?;
+        for slice in slices.iter().filter(|slice| !slice.is_empty()) {
+            let mut rest = slice.clone();
+            while !rest.is_empty() {
+                let room = PIECE_BYTES - self.filling_bytes;
+                let head = rest.split_to(rest.len().min(room));
+                self.filling_bytes += head.len();
+                self.len += head.len() as u64;
+                self.filling.push(head);
+                if self.filling_bytes == PIECE_BYTES {
+                    self.send_piece().await?;
+                }
+            }
+        }
+        self.state = State::Open;
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<()> {
+        if self.state == State::Finished {
+            return self.shared.fence.check(&self.path);
+        }
+        self.begin("sync")?;
+        self.finish().await?;
+        self.state = State::Finished;
+        self.filling = Vec::new();
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl Drop for WholeAppend {
+    fn drop(&mut self) {
+        if let Some(pieces) = self.upload.take() {
+            let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
+            self.shared.env.spawn("object upload given up", async move {
+                shared.store.abort_upload(&path, &pieces.upload).await;
+            });
+        }
+    }
+}
+
+/// Opens a file: one request, for its length.
+pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<WholeRead> {
+    let (len, tag) = shared.store.head(path).await?;
+    Ok(WholeRead {
+        shared: Arc::clone(shared),
+        path: path.to_owned(),
+        len,
+        tag,
+    })
+}
+
+pub(crate) struct WholeRead {
+    shared: Arc<Shared>,
+    path: String,
+    len: u64,
+    /// Tells this file from another one that had its path.
+    tag: String,
+}
+
+#[async_trait]
+impl ReadFile for WholeRead {
+    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.shared.fence.check(&self.path)?;
+        check_range(&self.path, offset, len, self.len)?;
+        let store = self.shared.store.clone();
+        self.shared
+            .cache
+            .read(&store, &self.path, &self.tag, self.len, offset, len)
+            .await
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
+        if let Err(error) = check_range(&self.path, offset, len, self.len) {
+            return Some(Err(error));
+        }
+        self.shared.cache.try_read(&self.path, &self.tag, offset, len).map(Ok)
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
