@@ -15,8 +15,10 @@
 //! Sessions are leases on the environment's clock. They do not outlive the process, so keys bound to them are not
 //! recovered, and ending a session writes nothing.
 //!
-//! One owner at a time is the storage's business (the lock of a local data root). Should there be two nevertheless, the
-//! second one's snapshot collides with the first one's, and the loser answers `Fenced` from then on.
+//! One owner at a time is the storage's business (the lock of a local data root, the owner records of an object store).
+//! Where the storage numbers its owners, each begins with generations above those of every owner before: what a former
+//! owner that does not know yet puts is superseded already, and its log it cannot make. Should there be two owners of the
+//! same number, the second one's snapshot collides with the first one's, and the loser answers `Fenced` from then on.
 
 mod recovery;
 mod state;
@@ -39,6 +41,10 @@ use tokio::sync::Notify;
 /// snapshots at most doubles what is written, and opening reads at most twice the state and 1 MiB.
 pub const COMPACT_LOG_BYTES: u64 = 1 << 20;
 
+/// Generations of one owner, where owners are numbered. A generation is made by a start, a failure, or a MiB of log: a
+/// process that gets so far has written a terabyte of catalog.
+pub const OWNER_GENERATIONS: u64 = 1 << 20;
+
 /// The embedded coordinator.
 pub struct EmbeddedCoord {
     inner: Arc<Inner>,
@@ -60,6 +66,8 @@ struct Writer {
     generation: u64,
     /// Absent before the first transaction after a failure. Taken out while in use, so that a dropped future loses it.
     log: Option<Log>,
+    /// The last generation this owner may use.
+    generation_max: u64,
     /// Set once another owner was met.
     fenced: Option<String>,
 }
@@ -77,8 +85,16 @@ impl EmbeddedCoord {
         let recovered = recovery::recover(&storage).await?;
         // Session ids of this opening begin where no earlier opening's are.
         let state = State::new(recovered.revision, recovered.entries, recovered.generation << 24);
+        let (base, generation_max) = match storage.owner_epoch() {
+            None => (0, u64::MAX),
+            Some(owner) => {
+                let base = owner.saturating_mul(OWNER_GENERATIONS);
+                (base, base.saturating_add(OWNER_GENERATIONS - 1))
+            }
+        };
         let writer = Writer {
-            generation: recovered.generation,
+            generation: recovered.generation.max(base),
+            generation_max,
             log: None,
             fenced: None,
         };
@@ -141,6 +157,14 @@ impl Inner {
     async fn begin_generation(&self, writer: &mut Writer) -> Result<Log> {
         if let Some(file) = &writer.fenced {
             return Err(CoordError::Fenced { file: file.clone() });
+        }
+        if writer.generation >= writer.generation_max {
+            return Err(CoordError::Full {
+                message: format!(
+                    "generation {} is the last of this owner; restart the server",
+                    writer.generation
+                ),
+            });
         }
         writer.generation += 1;
         let generation = writer.generation;

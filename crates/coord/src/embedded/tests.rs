@@ -215,3 +215,62 @@ async fn a_second_owner_fences_the_first() {
     assert!(matches!(first.txn(put("k", "v")).await, Err(CoordError::Fenced { .. })));
     commit(&*second, put("k", "v")).await;
 }
+
+/// A medium that numbers its owners.
+struct Numbered(Arc<MemoryStorage>, u64);
+
+#[async_trait]
+impl Storage for Numbered {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        self.0.create(path).await
+    }
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn stele_storage::ReadFile>> {
+        self.0.open(path).await
+    }
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.0.put_if_absent(path, content).await
+    }
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
+        self.0.list(prefix).await
+    }
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.0.delete(path).await
+    }
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.0.sync_file(path).await
+    }
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.0.free_bytes().await
+    }
+    fn owner_epoch(&self) -> Option<u64> {
+        Some(self.1)
+    }
+}
+
+#[tokio::test]
+async fn what_a_former_owner_puts_late_does_not_count() {
+    let storage = MemoryStorage::new();
+    let own = |owner| EmbeddedCoord::open(Arc::new(Numbered(storage.clone(), owner)), TokioRuntime::current());
+    let former = own(1).await.unwrap();
+    commit(&*former, put("k", "old")).await;
+    let owner = own(2).await.unwrap();
+    commit(&*owner, put("k", "new")).await;
+    // Any number of snapshots of the former owner, each after a failure it did not understand.
+    for _ in 0..100 {
+        let mut writer = former.inner.writer.lock().await;
+        former.inner.begin_generation(&mut writer).await.unwrap();
+    }
+    let next = own(3).await.unwrap();
+    assert_eq!(next.get("k").await.unwrap().unwrap().value, "new");
+}
+
+#[tokio::test]
+async fn an_owner_does_not_run_into_the_numbers_of_the_next() {
+    let storage = Arc::new(Numbered(MemoryStorage::new(), 5));
+    let coord = EmbeddedCoord::open(storage, TokioRuntime::current()).await.unwrap();
+    let mut writer = coord.inner.writer.lock().await;
+    writer.generation = 6 * OWNER_GENERATIONS - 2;
+    coord.inner.begin_generation(&mut writer).await.unwrap();
+    let full = coord.inner.begin_generation(&mut writer).await.err().unwrap();
+    assert_eq!(full.kind(), ErrorKind::ResourceExhausted);
+}
