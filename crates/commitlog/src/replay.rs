@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
-use stele_storage::{ReadFile, Storage};
+use stele_storage::{ReadFile, Storage, StorageError};
 
 /// What recovery found.
 #[derive(Debug, Default)]
@@ -32,6 +32,10 @@ const GROUP_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 20);
 
 /// Reads every segment under `log/` and hands every record that counts to `visit`. Sequence numbers, not file order,
 /// order the records of a tablet: its stream may have changed between processes.
+///
+/// Where a medium lets a new owner in while the former one still works, that one may delete segments meanwhile, until it
+/// learns of its end. It deletes what is flushed by manifests it committed, and those count, so nothing is missed by
+/// leaving out a segment that is no more. A segment that lost a part of itself is not one that is no more.
 pub async fn replay<E: From<LogError>>(
     storage: &dyn Storage,
     mut visit: impl FnMut(Record) -> Result<(), E>,
@@ -43,25 +47,33 @@ pub async fn replay<E: From<LogError>>(
         let Some((stream, number)) = format::parse_segment_path(&info.path) else {
             continue;
         };
-        let file = storage.open(&info.path).await.map_err(LogError::from)?;
-        let header = read_header(&*file, stream, number).await?;
-        segments.push((stream, number, file, header));
+        let opened = async {
+            let file = storage.open(&info.path).await?;
+            let header = read_header(&*file, stream, number).await?;
+            Ok((stream, number, file, header))
+        };
+        segments.extend(unless_deleted(opened.await)?);
     }
     // What the next segment of the same process says about the length of each.
     let known: HashMap<(u32, u64), KnownLengths> = segments
         .iter()
         .filter_map(|(stream, _, _, header)| header.map(|h| ((*stream, h.previous), KnownLengths::stated_by(&h))))
         .collect();
-    for (stream, number, file, header) in segments {
+    'segments: for (stream, number, file, header) in segments {
         let mut info = SegmentInfo {
             path: file.path().to_owned(),
             len: file.len(),
+            reading_cost: file.reading_cost(),
             ..SegmentInfo::default()
         };
         report.bytes += file.len();
         if header.is_some() {
             let mut reader = SegmentReader::new(file, number, known.get(&(stream, number)).copied());
-            while let Some(records) = reader.next_group().await? {
+            loop {
+                let Some(group) = unless_deleted(reader.next_group().await)? else {
+                    continue 'segments;
+                };
+                let Some(records) = group else { break };
                 for record in records {
                     info.note(record.tablet, record.last);
                     report.records += 1;
@@ -75,6 +87,14 @@ pub async fn replay<E: From<LogError>>(
         report.segments.push((stream, number, info));
     }
     Ok(report)
+}
+
+/// `None` when the segment was deleted meanwhile.
+fn unless_deleted<T>(outcome: Result<T, LogError>) -> Result<Option<T>, LogError> {
+    match outcome {
+        Err(LogError::Storage(StorageError::NotFound { .. })) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 /// The header, or `None` for a segment that was cut off before its first group was synced.

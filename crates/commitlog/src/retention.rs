@@ -10,6 +10,8 @@ pub struct SegmentInfo {
     pub path: String,
     /// Its bytes.
     pub len: u64,
+    /// What reading it back costs, in bytes, where that is more.
+    pub reading_cost: u64,
     /// The newest sequence number of each tablet in it.
     pub tablets: HashMap<TabletId, SeqNo>,
 }
@@ -51,9 +53,9 @@ impl Retention {
             .collect()
     }
 
-    /// Bytes in closed segments.
+    /// Bytes in closed segments, or what reading them back costs.
     pub fn bytes(&self) -> u64 {
-        self.closed.values().map(|s| s.len).sum()
+        self.closed.values().map(|s| s.len.max(s.reading_cost)).sum()
     }
 
     /// Number of closed segments.

@@ -90,7 +90,7 @@ impl Segments {
     pub(crate) fn is_full(&self) -> bool {
         self.open
             .as_ref()
-            .is_some_and(|open| open.file.len() >= self.segment_bytes)
+            .is_some_and(|open| open.file.reading_cost() >= self.segment_bytes)
     }
 
     /// Appends a group on the calling thread; `None` when that would have to wait, and then nothing has happened.
@@ -259,6 +259,7 @@ impl Segments {
             refused,
         };
         open.info.len = open.acknowledged;
+        open.info.reading_cost = open.file.reading_cost();
         self.shared.open_bytes.store(0, Ordering::Relaxed);
         self.shared.retention.lock().add(open.number, open.info);
     }

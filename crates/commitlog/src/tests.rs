@@ -7,6 +7,7 @@ mod faults;
 mod golden;
 mod leader;
 mod stream;
+mod takeover;
 
 use crate::{Append, Completion, LogError, LogMetrics, LogOptions, LogStream, Payload, Record, SegmentInfo, Submitted};
 use bytes::Bytes;
