@@ -178,7 +178,9 @@ impl FileRegistry {
     /// At start: deletes every sstable that no manifest refers to; how many. Files whose names we would not give stay.
     pub async fn sweep(&self, referenced: &BTreeSet<FileId>) -> Result<usize> {
         let mut deleted = 0;
-        for info in self.storage.list("sst/").await? {
+        let files = self.storage.list("sst/").await?;
+        self.storage.confirm_owner().await?;
+        for info in files {
             let Some(id) = FileRef::parse_path(&info.path) else {
                 continue;
             };

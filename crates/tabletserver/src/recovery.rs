@@ -216,7 +216,9 @@ async fn sweep(
         let swept = context.files.sweep(&referenced).await;
         deleted += swept.map_err(|e| of_tablet(TabletId(0), e))?;
     }
-    for file in context.storage.list("tablets/").await? {
+    let manifests = context.storage.list("tablets/").await?;
+    context.storage.confirm_owner().await?;
+    for file in manifests {
         let Some((tablet, _)) = manifest::parse_path(&file.path) else {
             continue;
         };

@@ -192,6 +192,14 @@ impl TabletServer {
         Ok(entered)
     }
 
+    /// What the log has to do for a durability: where an append does not outlive the process, `flush` takes a sync.
+    fn kept(&self, asked: Durability) -> Durability {
+        match asked {
+            Durability::Flush if !self.context.storage.keeps_appends() => Durability::Sync,
+            asked => asked,
+        }
+    }
+
     /// Logs and applies a batch; returns when it is as durable as asked.
     pub(crate) async fn commit(&self, batch: Batch, durability: Option<Durability>, held: Held) -> ServiceResult<()> {
         if batch.is_empty() {
@@ -206,7 +214,7 @@ impl TabletServer {
             crc: Payload::checksum(batch.bytes()),
             batch,
             first: SeqNo::ZERO,
-            durability: durability.unwrap_or(default),
+            durability: self.kept(durability.unwrap_or(default)),
             held,
         };
         let place = |first| {
