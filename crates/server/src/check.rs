@@ -69,7 +69,7 @@ pub async fn open(root: &std::path::Path, env: Env) -> anyhow::Result<Arc<LocalS
             root.display()
         );
     }
-    data_dir::open(root, env).await
+    data_dir::open_folder(root, env).await
 }
 
 /// Checks everything that `storage` holds.

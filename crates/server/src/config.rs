@@ -6,18 +6,28 @@
 use crate::sizes;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use stele_objects::{Address, CacheOptions};
 use stele_types::Durability;
 
 /// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
 #[derive(clap::Args, Default)]
 pub struct StartArgs {
-    /// Folder of the data; made when missing [default: ./stele-data]
-    #[arg(long, env = "STELE_DATA", value_name = "DIR")]
+    /// Where the data is: a folder, made when missing, or s3://, gs:// or az://BUCKET/PREFIX [default: ./stele-data]
+    #[arg(long, env = "STELE_DATA", value_name = "DIR|URL")]
     data: Option<String>,
+    /// Setting of the object store, such as endpoint=http://127.0.0.1:7070; may be repeated
+    #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
+    data_option: Vec<String>,
+    /// Folder for what was read of the object store [default: none]
+    #[arg(long, env = "STELE_CACHE_DIR", value_name = "DIR")]
+    cache_dir: Option<String>,
+    /// Most bytes in that folder [default: 10GiB]
+    #[arg(long, env = "STELE_CACHE_SIZE", value_name = "BYTES")]
+    cache_size: Option<String>,
     /// Address of the Bigtable API [default: 127.0.0.1:8086]
     #[arg(long, env = "STELE_BIGTABLE", value_name = "ADDR")]
     bigtable: Option<String>,
@@ -59,13 +69,37 @@ struct Setting {
     range: &'static str,
 }
 
-const SETTINGS: [Setting; 10] = [
+const SETTINGS: [Setting; 13] = [
     Setting {
         key: "data",
-        meaning: "Folder of the data. Made when missing; used by one server at a time.",
-        unit: "path",
+        meaning: "Where the data is: a folder, made when missing and used by one server at a time, or a prefix of an object \
+                  store, which the server that was started last owns.",
+        unit: "path, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix",
         default: "./stele-data",
-        range: "a folder that is empty or was made by Stele",
+        range: "a folder or prefix that is empty or was made by Stele",
+    },
+    Setting {
+        key: "data_option",
+        meaning: "Settings of the object store, beside the variables of its provider: endpoint, region, allow_http, \
+                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them.",
+        unit: "key=value, several separated by commas",
+        default: "",
+        range: "",
+    },
+    Setting {
+        key: "cache_dir",
+        meaning: "Folder of the local disk for what was read of the object store. It may be lost at any time; two servers \
+                  must not share it.",
+        unit: "path",
+        default: "",
+        range: "a folder; empty for none",
+    },
+    Setting {
+        key: "cache_size",
+        meaning: "Most bytes kept in cache_dir.",
+        unit: "bytes",
+        default: "10GiB",
+        range: "0 and more",
     },
     Setting {
         key: "bigtable",
@@ -139,11 +173,31 @@ const SETTINGS: [Setting; 10] = [
 /// The smallest budget that holds the fixed costs and still makes progress.
 const MEMORY_MIN: u64 = 64 << 20;
 
+/// Where the data is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A folder of the local disk.
+    Folder(PathBuf),
+    /// A prefix of an object store.
+    Objects(Address),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Folder(path) => write!(f, "{}", path.display()),
+            Place::Objects(address) => write!(f, "{address}"),
+        }
+    }
+}
+
 /// Parsed settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Folder of the data.
-    pub data: PathBuf,
+    /// Where the data is.
+    pub data: Place,
+    /// Where and how much of an object store is kept on the local disk.
+    pub cache: Option<CacheOptions>,
     /// Bigtable API.
     pub bigtable: SocketAddr,
     /// Health and metrics.
@@ -237,8 +291,16 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
     let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
         sizes::parse_share(&text(key, flag), machine).map_err(|e| anyhow::anyhow!("{key}: {e}"))
     };
+    let option_text = (!args.data_option.is_empty()).then(|| args.data_option.join(","));
+    let options = parse_options(&text("data_option", &option_text))?;
+    let cache_dir = Some(text("cache_dir", &args.cache_dir)).filter(|dir| !dir.is_empty());
+    let cache_bytes = bytes("cache_size", &args.cache_size)?;
     let config = Config {
-        data: text("data", &args.data).into(),
+        data: parse_place(&text("data", &args.data), &options)?,
+        cache: cache_dir.map(|dir| CacheOptions {
+            dir: dir.into(),
+            bytes: cache_bytes,
+        }),
         bigtable: address("bigtable", &args.bigtable)?,
         http: address("http", &args.http)?,
         memory: bytes("memory", &args.memory)?,
@@ -282,6 +344,30 @@ fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `key=value,key=value`.
+fn parse_options(text: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let given = text.split(',').map(str::trim).filter(|option| !option.is_empty());
+    given
+        .map(|option| match option.split_once('=') {
+            Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+            _ => bail!("data_option: {option:?} is not of the form key=value"),
+        })
+        .collect()
+}
+
+fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<Place> {
+    if Address::is_one(text) {
+        return Ok(Place::Objects(Address::parse(text, options).context("data")?));
+    }
+    if text.contains("://") {
+        bail!("data: {text:?} is neither a folder nor an address with s3://, gs:// or az://");
+    }
+    if let Some((key, _)) = options.first() {
+        bail!("data_option: {key:?} is of no use to a folder");
+    }
+    Ok(Place::Folder(text.into()))
+}
+
 fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
     let number = text.trim().strip_suffix('s').unwrap_or(text.trim()).trim();
     match number.parse::<u64>() {
@@ -296,7 +382,7 @@ mod tests {
 
     fn load_text(text: &str, args: &StartArgs) -> Result<Config, String> {
         let file = parse_file(text).map_err(|e| e.to_string())?;
-        resolve(args, &file, 8 << 30).map_err(|e| e.to_string())
+        resolve(args, &file, 8 << 30).map_err(|e| format!("{e:#}"))
     }
 
     #[test]
@@ -341,5 +427,14 @@ mod tests {
                 .contains("another port")
         );
         assert!(load_text("http = \"nowhere\"", &none).unwrap_err().contains("nowhere"));
+        for (text, named) in [
+            ("data = \"ftp://x\"", "ftp://x"),
+            ("data_option = \"endpoint=x\"", "endpoint"),
+            ("data = \"s3://b\"\ndata_option = \"endpint=x\"", "endpint"),
+            ("data = \"s3://b\"\ndata_option = \"endpoint\"", "key=value"),
+        ] {
+            let error = load_text(text, &none).unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

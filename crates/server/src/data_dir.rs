@@ -1,33 +1,122 @@
-//! The data folder: whose it is, and which format it has.
+//! The place of the data, a folder or a prefix of an object store: whose it is, and which format it has.
 //!
-//! `FORMAT` holds one line, `stele-data <version>`. It is looked at before anything in the folder is opened, so that a
-//! folder of a newer version, or of something else altogether, is left exactly as it is.
+//! `FORMAT` holds one line, `stele-data <version>`. It is looked at before anything there is opened, so that data of a
+//! newer version, or of something else altogether, is left exactly as it is.
 #![allow(
     clippy::disallowed_methods,
     reason = "runs before the storage is opened, because opening it already tidies up"
 )]
 
+use crate::config::{Config, Place};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use stele_env::Env;
-use stele_storage::Storage;
+use stele_env::metrics::Metrics;
+use stele_objects::{Address, CacheOptions, ObjectMetrics, ObjectStorage};
 use stele_storage::local::LocalStorage;
+use stele_storage::{Storage, StorageError};
 
 /// Newest data folder format this binary knows.
 const VERSION: u32 = 1;
 /// The file that makes a folder ours.
 pub const FORMAT: &str = "FORMAT";
 
-/// Opens the folder as this process's own, making it when needed.
-pub async fn open(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStorage>> {
+/// The data, opened as this process's own.
+pub struct Data {
+    /// As everything above sees it.
+    pub storage: Arc<dyn Storage>,
+    /// The same, where another process may take it over.
+    objects: Option<Arc<ObjectStorage>>,
+}
+
+impl Data {
+    /// Completes when another process has taken the data over, with its name; never where that cannot happen.
+    pub async fn replaced(&self) -> String {
+        match &self.objects {
+            Some(objects) => objects.replaced().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Opens the data, making its place when needed.
+pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Result<Data> {
+    match &config.data {
+        Place::Folder(root) => Ok(Data {
+            storage: open_folder(root, env).await?,
+            objects: None,
+        }),
+        Place::Objects(address) => {
+            let open = open_objects(address, config.cache.clone(), env, metrics).await;
+            let objects = open.with_context(|| address.to_string())?;
+            Ok(Data {
+                storage: objects.clone(),
+                objects: Some(objects),
+            })
+        }
+    }
+}
+
+/// Opens a folder as this process's own, making it when needed.
+pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStorage>> {
     check_format(root)?;
     let storage = LocalStorage::open(root, env)?;
+    let put = put_format(&*storage).await;
+    put.with_context(|| format!("data folder {}", root.display()))?;
+    Ok(storage)
+}
+
+async fn open_objects(
+    address: &Address,
+    cache: Option<CacheOptions>,
+    env: Env,
+    metrics: &Metrics,
+) -> anyhow::Result<Arc<ObjectStorage>> {
+    check_prefix(address, &env).await?;
+    let objects = ObjectStorage::open(address, env, cache, ObjectMetrics::new(metrics)).await?;
+    put_format(&*objects).await?;
+    Ok(objects)
+}
+
+async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {
     let format = Bytes::from(format!("stele-data {VERSION}\n"));
     match storage.put_if_absent(FORMAT, format).await {
-        Ok(()) | Err(stele_storage::StorageError::AlreadyExists { .. }) => Ok(storage),
-        Err(error) => Err(error).with_context(|| format!("data folder {}", root.display())),
+        Err(StorageError::AlreadyExists { .. }) => Ok(()),
+        put => put,
+    }
+}
+
+/// Refuses a prefix that is not ours before we become its owner.
+async fn check_prefix(address: &Address, env: &Env) -> anyhow::Result<()> {
+    match ObjectStorage::peek(address, env.clone(), FORMAT).await? {
+        Some(text) => check_version(
+            &String::from_utf8_lossy(&text),
+            &format!("{address}/{FORMAT}"),
+            &address.to_string(),
+        ),
+        None => match ObjectStorage::any_key(address, env.clone()).await? {
+            // A start that was cut off leaves its claim, and nothing else.
+            Some(key) if !key.contains("@owner/") => {
+                bail!("not empty and not made by Stele (it has {key:?} and no {FORMAT}); give another with --data")
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+fn check_version(text: &str, path: &str, place: &str) -> anyhow::Result<()> {
+    let version = text
+        .trim()
+        .strip_prefix("stele-data ")
+        .and_then(|v| v.parse::<u32>().ok());
+    match version {
+        None => bail!("{path}: not a Stele format file"),
+        Some(version) if version > VERSION => bail!(
+            "{place} has data format {version}, this version of Stele reads up to {VERSION}; it has not been touched"
+        ),
+        Some(_) => Ok(()),
     }
 }
 
@@ -40,22 +129,7 @@ fn check_format(root: &Path) -> anyhow::Result<()> {
     let shown = root.display();
     let path = root.join(FORMAT);
     match std::fs::read_to_string(&path) {
-        Ok(text) => {
-            let version = text
-                .trim()
-                .strip_prefix("stele-data ")
-                .and_then(|v| v.parse::<u32>().ok());
-            let Some(version) = version else {
-                bail!("{}: not a Stele format file", path.display())
-            };
-            if version > VERSION {
-                bail!(
-                    "data folder {shown} has format {version}, this version of Stele reads up to {VERSION}; it has not \
-                     been touched"
-                );
-            }
-            Ok(())
-        }
+        Ok(text) => check_version(&text, &path.display().to_string(), &format!("data folder {shown}")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_new(root),
         Err(error) => Err(error).with_context(|| format!("{}", path.display())),
     }

@@ -16,12 +16,10 @@ use crate::{data_dir, logging, sizes};
 use anyhow::Context;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use stele_bigtable::{BigtableFrontEnd, CallLimits};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
-use stele_storage::Storage;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -55,9 +53,9 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     let bigtable = bind("bigtable", config.bigtable).await?;
     let http = bind("http", config.http).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
-    let storage: Arc<dyn Storage> = data_dir::open(&config.data, env.clone()).await?;
-
     let metrics = Metrics::new();
+    let data = data_dir::open(config, env.clone(), &metrics).await?;
+
     let pages = Pages::new(metrics.clone());
     let router = pages.clone().router();
     tokio::spawn(async move {
@@ -66,8 +64,9 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         }
     });
     let node = tokio::select! {
-        node = Node::start(env.clone(), storage, config, &metrics) => node?,
+        node = Node::start(env.clone(), data.storage.clone(), config, &metrics) => node?,
         () = signals.next() => return Ok(()),
+        by = data.replaced() => return Err(replaced(config, &by)),
     };
     pages.set_server(node.server.clone());
     pages.set_stage(Stage::Ready);
@@ -89,7 +88,11 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     );
     let serving = tokio::spawn(serving);
 
-    signals.next().await;
+    tokio::select! {
+        () = signals.next() => {}
+        // There is nothing left to save: what was acknowledged is the new owner's now, and nothing else will be.
+        by = data.replaced() => return Err(replaced(config, &by)),
+    }
     tracing::info!("stopping");
     pages.set_stage(Stage::Stopping);
     let _ = stop.send(true);
@@ -110,6 +113,10 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
             std::process::exit(130)
         }
     }
+}
+
+fn replaced(config: &Config, by: &str) -> anyhow::Error {
+    anyhow::anyhow!("{} was taken over by another server ({by}); this one ends", config.data)
 }
 
 async fn bind(what: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -148,7 +155,7 @@ fn announce(config: &Config, node: &Node, bigtable: SocketAddr, http: SocketAddr
          client:\n  export BIGTABLE_EMULATOR_HOST={bigtable}\n  cbt -project stele -instance main createtable greetings \
          families=g\n",
         env!("CARGO_PKG_VERSION"),
-        config.data.display(),
+        config.data,
         report.tablets,
         report.duration,
         sizes::show_bytes(config.memory),
