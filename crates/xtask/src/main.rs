@@ -1,7 +1,7 @@
 //! `cargo xtask`: everything a developer or CI runs, so that no step lives in a shell script or in somebody's memory.
 //!
 //! * `test` is the one command before a commit; `ci` is the same and ends with `N passed, N failed`.
-//! * Long runs (`crash`, `soak`, `fuzz`, `measure`, `debian`) are commands of their own.
+//! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `measure`, `debian`) are commands of their own.
 //! * `rival` leaves servers running on purpose; nothing else does.
 //! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
 //!
@@ -23,6 +23,7 @@ mod fuzz;
 mod measure;
 mod pipeline;
 mod rival;
+mod s3;
 mod server;
 mod server_cost;
 mod shell;
@@ -31,6 +32,7 @@ mod tablets;
 mod tally;
 mod tidy;
 mod tools;
+mod zombie;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -88,6 +90,19 @@ enum Task {
     Crash {
         /// How often to kill it.
         #[arg(long, default_value_t = 50)]
+        rounds: u32,
+    },
+    /// Runs the storage suite and the fencing tests on a real S3 server.
+    S3 {
+        /// Instead: writes this many rows to a server over S3, kills it, and counts them on an empty local disk.
+        #[arg(long)]
+        survive: Option<u64>,
+    },
+    /// Lets a second server take an S3 prefix over while the first is written to, again and again, and proves that no
+    /// acknowledged write is lost.
+    Zombie {
+        /// How often.
+        #[arg(long, default_value_t = 100)]
         rounds: u32,
     },
     /// Loads 5 GB with little memory, and checks size, memory and restart.
@@ -156,6 +171,9 @@ fn run(task: Task) -> Result<bool> {
         Task::BenchEngine(arguments) => bench_engine::run(&arguments),
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
+        Task::S3 { survive: None } => s3::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
+        Task::S3 { survive: Some(rows) } => s3::survive(rows),
+        Task::Zombie { rounds } => zombie::run(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
         Task::Tablets { count } => tablets::run(count),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),

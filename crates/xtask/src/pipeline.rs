@@ -5,12 +5,15 @@
 
 use crate::shell::{self, Run, cargo};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, tidy};
+use crate::{bench, bench_engine, clients, crash, s3, tidy, zombie};
 use anyhow::Result;
 use std::time::Instant;
 
 /// Rounds of the crash test that every run does; `cargo xtask crash` does many.
 const CRASH_SMOKE_ROUNDS: u32 = 5;
+
+/// Rounds of the takeover test that every run does; `cargo xtask zombie` does many.
+const ZOMBIE_SMOKE_ROUNDS: u32 = 4;
 
 /// Seeds of the simulation that every run does.
 const SIM_SMOKE_SEEDS: &str = "60";
@@ -79,12 +82,14 @@ pub fn full() -> Result<bool> {
         ]))
     });
     report.step("cargo test", cargo_test);
+    report.step("S3", s3::conformance);
     report.step("simulation", sim_smoke);
     let built = report.step("release build", || {
         one(cargo(["build", "--release", "--package", "stele"]))
     });
     if built {
         report.step("kill -9", || Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?)));
+        report.step("takeover", || Ok(Tally::one(zombie::run(ZOMBIE_SMOKE_ROUNDS)?)));
         report.step("Go client", clients::go_suite);
         report.step("Python client", clients::python_suite);
         report.step("benchmark", bench::smoke);

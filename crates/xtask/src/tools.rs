@@ -16,6 +16,9 @@ const CARGO_DENY: &str = "0.20.2";
 /// The library `bindgen` reads C++ headers with.
 const LIBCLANG: &str = "libclang==18.1.1";
 
+/// A real S3 server: the S3 protocol, conditional puts included, over a folder.
+const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
+
 /// Where tools go.
 pub fn tools_dir() -> Result<PathBuf> {
     let dir = target_dir().join("tools");
@@ -37,11 +40,20 @@ pub fn go_program(name: &str) -> Result<PathBuf> {
 
 /// Google's `cbt`.
 pub fn cbt() -> Result<PathBuf> {
+    go_install("cbt", CBT)
+}
+
+/// The S3 server of the tests. Building it takes a minute or two, once.
+pub fn versitygw() -> Result<PathBuf> {
+    go_install("versitygw", VERSITYGW)
+}
+
+fn go_install(name: &str, package: &str) -> Result<PathBuf> {
     let dir = tools_dir()?;
-    let program = dir.join("cbt");
-    if !stamped("cbt", CBT)? || !program.exists() {
-        Run::new("go").args(["install", CBT]).env("GOBIN", &dir).check()?;
-        stamp("cbt", CBT)?;
+    let program = dir.join(name);
+    if !stamped(name, package)? || !program.exists() {
+        Run::new("go").args(["install", package]).env("GOBIN", &dir).check()?;
+        stamp(name, package)?;
     }
     Ok(program)
 }

@@ -1,0 +1,154 @@
+//! A real S3 server for tests, and what is tested on it.
+//!
+//! The server is versitygw over a folder: conditional puts, ranges, uploads in pieces and listings as S3 has them. It is
+//! built by the Go toolchain once and listens on loopback only.
+//!
+//! * [`conformance`]: the storage suite and the fencing tests, over the network.
+//! * [`survive`]: acknowledged rows outlive SIGKILL and an empty local disk.
+//! * `zombie`: a second server takes over while the first is written to.
+
+use crate::measure::json_line;
+use crate::server::{self, Process, Scratch, Server, Start, free_address};
+use crate::shell::{Run, cargo};
+use crate::tally::Tally;
+use crate::tools;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const BUCKET: &str = "stele";
+const ACCESS: &str = "stele";
+const SECRET: &str = "stele-secret";
+/// It listens within a few tens of milliseconds.
+const READY_WAIT: Duration = Duration::from_secs(20);
+/// Small, so that a million rows mean flushes, and reads that go back to the store.
+const MEMORY_BYTES: &str = "134217728";
+
+/// A running S3 server; killed when dropped.
+pub struct Gateway {
+    _process: Process,
+    endpoint: String,
+}
+
+impl Gateway {
+    /// Starts one over an empty bucket.
+    pub fn start(scratch: &Scratch) -> Result<Gateway> {
+        let program = tools::versitygw()?;
+        let root = scratch.join("s3");
+        fs::create_dir_all(root.join(BUCKET))?;
+        let address = free_address()?;
+        let log = File::create(scratch.join("s3.log"))?;
+        let child = Run::new(program)
+            .args(["--port", &address, "--keep-alive", "--quiet", "posix"])
+            .args([&root])
+            .env("ROOT_ACCESS_KEY_ID", ACCESS)
+            .env("ROOT_SECRET_ACCESS_KEY", SECRET)
+            .into_command()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("starting the S3 server")?;
+        let mut process = Process::new(child);
+        let deadline = Instant::now() + READY_WAIT;
+        while TcpStream::connect(&address).is_err() {
+            if let Some(status) = process.ended()? {
+                bail!("the S3 server ended at start: {status}; it needs a file system with extended attributes");
+            }
+            if Instant::now() > deadline {
+                bail!("the S3 server does not listen after {READY_WAIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Gateway {
+            _process: process,
+            endpoint: format!("http://{address}"),
+        })
+    }
+
+    /// What `--data` is to be for a prefix of the bucket.
+    pub fn data(&self, prefix: &str) -> PathBuf {
+        PathBuf::from(format!("s3://{BUCKET}/{prefix}"))
+    }
+
+    /// How a server finds the bucket.
+    pub fn option(&self) -> String {
+        format!(
+            "endpoint={},allow_http=true,region=us-east-1,access_key_id={ACCESS},secret_access_key={SECRET}",
+            self.endpoint
+        )
+    }
+}
+
+/// The storage suite and the fencing tests on a real S3 server.
+pub fn conformance() -> Result<Tally> {
+    let scratch = Scratch::new("s3")?;
+    let gateway = Gateway::start(&scratch)?;
+    let mut tally = Tally::default();
+    let success = cargo(["test", "--package", "stele-objects", "--test", "s3"])
+        .env("STELE_TEST_S3", format!("s3://{BUCKET}"))
+        .env("AWS_ENDPOINT_URL", &gateway.endpoint)
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", ACCESS)
+        .env("AWS_SECRET_ACCESS_KEY", SECRET)
+        .lines(|line| {
+            if !line.is_empty() {
+                println!("{line}");
+            }
+            tally.cargo_line(line);
+        })?;
+    scratch.passed();
+    Ok(tally.with_exit(success))
+}
+
+/// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.
+pub fn survive(rows: u64) -> Result<bool> {
+    server::build()?;
+    let load = tools::go_program("load")?;
+    let scratch = Scratch::new("s3-survive")?;
+    let gateway = Gateway::start(&scratch)?;
+    let (data, log, option) = (gateway.data("survive"), scratch.join("server.log"), gateway.option());
+    let start = |cache: &Path| {
+        let cache = cache.to_string_lossy().into_owned();
+        let arguments = [
+            "--memory",
+            MEMORY_BYTES,
+            "--data-option",
+            &option,
+            "--cache-dir",
+            &cache,
+        ];
+        Server::start(&Start {
+            data: &data,
+            log: &log,
+            arguments: &arguments,
+        })
+    };
+    let mut server = start(&scratch.join("cache-1"))?;
+    let rows_text = rows.to_string();
+    let fill = Run::new(&load).args([
+        "fill",
+        "-address",
+        server.address(),
+        "-bytes",
+        "100",
+        "-rows",
+        &rows_text,
+    ]);
+    println!("fill: {}", json_line(fill)?);
+    server.process().kill()?;
+    let restart = Instant::now();
+    let server = start(&scratch.join("cache-2"))?;
+    println!("ready again in {} ms", restart.elapsed().as_millis());
+    let counted = json_line(Run::new(&load).args(["count", "-address", server.address()]))?;
+    println!("count: {counted}");
+    let passed = counted.get("rows").and_then(|v| v.as_u64()) == Some(rows);
+    if passed {
+        scratch.passed();
+    }
+    Ok(passed)
+}

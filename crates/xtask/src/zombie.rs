@@ -1,0 +1,136 @@
+//! A second server takes a prefix of an object store over while the first is written to; what the first acknowledged,
+//! before and after, must be there.
+//!
+//! Each round begins with the server that won the round before. 64 writers write to it, and go on while another one is
+//! started over the same prefix and after it is ready. In every second round the first server is stopped (SIGSTOP) before
+//! the takeover and woken afterwards, in the middle of whatever it was doing. Then the writers end, the first server must
+//! end by itself, and `crashload` reads every row back from the second. The data of all rounds is kept.
+
+use crate::s3::Gateway;
+use crate::server::{self, Process, Scratch, Server, Start};
+use crate::shell::Run;
+use crate::tools;
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Small, so that flushes and compactions happen between takeovers.
+const MEMORY_BYTES: &str = "67108864";
+/// How long writers go on after the takeover: long enough for thousands of tries.
+const AFTERWARDS: Duration = Duration::from_millis(300);
+/// A replaced server asks every two seconds whether it still is the owner, and then ends.
+const END_WAIT: Duration = Duration::from_secs(20);
+
+struct Setting<'a> {
+    scratch: &'a Scratch,
+    gateway: &'a Gateway,
+    crashload: &'a Path,
+}
+
+/// Whether no acknowledged write was lost in any round.
+pub fn run(rounds: u32) -> Result<bool> {
+    server::build()?;
+    let crashload = tools::go_program("crashload")?;
+    let scratch = Scratch::new("zombie")?;
+    let gateway = Gateway::start(&scratch)?;
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    println!("zombie: {rounds} rounds, seed {seed}");
+    let setting = Setting {
+        scratch: &scratch,
+        gateway: &gateway,
+        crashload: &crashload,
+    };
+    let mut owner = setting.start(0)?;
+    for round in 1..=rounds {
+        match setting.round(round, seed + u64::from(round), owner)? {
+            Some(next) => owner = next,
+            None => return Ok(false),
+        }
+    }
+    drop(owner);
+    println!("zombie: {rounds} of {rounds} rounds without a loss");
+    scratch.passed();
+    Ok(true)
+}
+
+impl Setting<'_> {
+    fn start(&self, number: u32) -> Result<Server> {
+        let log = self.scratch.join(&format!("server-{number}.log"));
+        Server::start(&Start {
+            data: &self.gateway.data("zombie"),
+            log: &log,
+            arguments: &["--memory", MEMORY_BYTES, "--data-option", &self.gateway.option()],
+        })
+    }
+
+    /// The new owner, or `None` when something was wrong.
+    fn round(&self, round: u32, seed: u64, mut old: Server) -> Result<Option<Server>> {
+        let state = self.scratch.join("state");
+        let mut writer = Process::new(
+            Run::new(self.crashload)
+                .args(["write", "-address", old.address(), "-seed", &seed.to_string(), "-state"])
+                .args([&state])
+                .into_command()
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()?,
+        );
+        let mut output = BufReader::new(writer.child().stdout.take().context("no standard output")?);
+        if output.read_line(&mut String::new())? == 0 {
+            eprintln!("round {round}: the writers did not start");
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(100 + seed * 7_919 % 900));
+        let asleep = round % 2 == 0;
+        if asleep {
+            signal("-STOP", old.process())?;
+        }
+        let takeover = Instant::now();
+        let new = self.start(round)?;
+        let takeover = takeover.elapsed();
+        if asleep {
+            signal("-CONT", old.process())?;
+        }
+        std::thread::sleep(AFTERWARDS);
+        drop(writer.child().stdin.take());
+        let status = writer.child().wait().context("waiting for the writers")?;
+        if !status.success() {
+            eprintln!("round {round}: the writers failed: {status}");
+            return Ok(None);
+        }
+        let Some(ended_ms) = wait_for_end(old.process())? else {
+            eprintln!("round {round}: the replaced server did not end by itself");
+            return Ok(None);
+        };
+        let mut report = String::new();
+        let passed = Run::new(self.crashload)
+            .args(["verify", "-address", new.address(), "-state"])
+            .args([&state])
+            .lines(|line| report.push_str(line))?;
+        println!(
+            "round {round}: {}taken over in {} ms, the old one ended {ended_ms} ms after the writers, {report}",
+            if asleep { "asleep, " } else { "" },
+            takeover.as_millis(),
+        );
+        Ok(passed.then_some(new))
+    }
+}
+
+/// Milliseconds until the process ended with a failure, as a replaced server must; `None` when it did not.
+fn wait_for_end(process: &mut Process) -> Result<Option<u128>> {
+    let start = Instant::now();
+    while start.elapsed() < END_WAIT {
+        if let Some(status) = process.ended()? {
+            return Ok((!status.success()).then(|| start.elapsed().as_millis()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(None)
+}
+
+fn signal(signal: &str, process: &mut Process) -> Result<()> {
+    let id = process.child().id().to_string();
+    Run::new("kill").args([signal, &id]).check()
+}
