@@ -153,7 +153,8 @@ pub fn separator<'a>(previous: &[u8], next: &'a [u8]) -> &'a [u8] {
 }
 
 /// Length of the longest common prefix; eight bytes at a time.
-pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+#[inline]
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut len = 0;
     for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
         let (Ok(x), Ok(y)) = (x.try_into(), y.try_into()) else {

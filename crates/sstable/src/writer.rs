@@ -136,11 +136,22 @@ impl SstableWriter {
 
     /// Adds a cell. Keys must be well-formed and strictly increasing.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let row_len = row_prefix_len(key).ok_or_else(|| invalid(key, "malformed row"))?;
+        self.add_in_row(key, row_len, value)
+    }
+
+    /// Adds a cell whose row's encoded prefix is the first `row_len` bytes of its key.
+    #[inline]
+    pub fn add_in_row(&mut self, key: &[u8], row_len: usize, value: &[u8]) -> Result<()> {
         let (body, trailer) = Trailer::split(key).ok_or_else(|| invalid(key, "malformed key"))?;
         if key.len() > CELL_KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX {
             return Err(invalid(key, "key or value exceeds the limit"));
         }
-        debug_assert!(KeyParts::parse(key).is_some(), "malformed key: {}", hex(key));
+        debug_assert!(
+            KeyParts::parse(key).is_some_and(|parts| parts.row_end == row_len),
+            "malformed key: {}",
+            hex(key)
+        );
         let last_body = self.last_key.len().saturating_sub(stele_types::key::TRAILER_BYTES);
         let common = index::common_prefix(&self.last_key[..last_body], body);
         if self.last_key.get(common..).unwrap_or(&[]) >= &key[common..] {
@@ -151,8 +162,8 @@ impl SstableWriter {
         }
         // Same row as the last key exactly when they share its whole row prefix.
         if common < self.row_len || self.row_len == 0 {
-            let row_len = row_prefix_len(body).ok_or_else(|| invalid(key, "malformed row"))?;
-            self.filter.add(&key[..row_len]);
+            self.filter
+                .add(body.get(..row_len).ok_or_else(|| invalid(key, "malformed row"))?);
             self.row_len = row_len;
             self.properties.rows += 1;
         }
@@ -168,6 +179,11 @@ impl SstableWriter {
     /// Adds a cell by the key a buffer holds.
     pub fn add_key(&mut self, key: &KeyBuf, value: &[u8]) -> Result<()> {
         self.add(key.as_slice(), value)
+    }
+
+    /// The file's id.
+    pub fn file_id(&self) -> FileId {
+        self.options.file_id
     }
 
     /// Whether enough is finished that the caller should `flush`.

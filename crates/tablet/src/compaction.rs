@@ -1,10 +1,11 @@
-//! Turns sources into one sstable: flushes and compactions alike.
+//! Turns sources into one sorted run: flushes and compactions alike.
 //!
 //! Bigtable §5.4. What may be left out depends on what the inputs are known to be complete for:
 //!
 //! * Within the inputs a newer entry decides over older ones: overwritten versions and versions hidden by a marker go.
-//! * A marker itself goes only when no older entry can exist elsewhere (`bottom`): the inputs include the oldest file
-//!   of the group. Under the by-timestamp rule it also hides what is written later, until a major compaction by
+//! * A marker itself goes only when no older entry can exist elsewhere (`bottom`): of the job's range of rows, the inputs
+//!   include the oldest run of the group. The bottom is thus a matter of the range: a job over some rows is at the bottom
+//!   of these, whatever other rows have below. Ranges begin and end between rows. Under the by-timestamp rule it also hides what is written later, until a major compaction by
 //!   definition; a flush therefore keeps it.
 //! * Versions past the family's rule go. What a rule says of a version's position among its column's counts at the bottom
 //!   only: elsewhere an older entry of the same version may lie below, which would come back in its stead when the newer
@@ -14,18 +15,25 @@
 //! * Families that the schema no longer has go.
 //!
 //! Readers are not harmed: each holds the files it began with.
+//!
+//! Cells stream from the merge to the block builder: `stream` decides, `output` writes. Nothing is allocated or awaited
+//! for a cell; a megabyte of finished blocks is.
+
+mod output;
+mod stream;
 
 use crate::error::Result;
+use crate::files::FileRegistry;
 use crate::manifest::FileRef;
 use crate::merge::{Merge, Source, Step};
-use crate::resolve::{Outcome, Resolver, Sink, Skip, Version};
 use bytes::Bytes;
+use output::Output;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_env::Env;
-use stele_sstable::{SstableWriter, WriteOptions};
-use stele_storage::Storage;
-use stele_types::key::{CellKind, KeyParts, row_prefix_len};
-use stele_types::{DeleteRule, FamilyId, FileId, GcView, SeqNo, TableSchema};
+use stele_sstable::WriteOptions;
+use stele_types::{DeleteRule, TableSchema};
+use stream::Stream;
 
 /// One compaction to carry out.
 pub struct Job {
@@ -33,186 +41,120 @@ pub struct Job {
     pub schema: Arc<TableSchema>,
     /// Adjacent in age.
     pub sources: Vec<Source>,
-    /// No older entry exists outside the sources.
+    /// Keys below this are not the job's: an encoded row prefix.
+    pub lower: Option<Bytes>,
+    /// Keys from this on are not the job's: an encoded row prefix.
+    pub upper: Option<Bytes>,
+    /// No older entry of these rows exists outside the sources.
     pub bottom: bool,
     /// Markers may go at the bottom whatever the rule: this is a major compaction, not a flush.
     pub major: bool,
-    /// The file to write.
-    pub output: FileId,
-    /// Its settings.
+    /// How to write; each file gets its own id.
     pub write: WriteOptions,
+    /// Bytes after which a file is ended, at the end of a row.
+    pub file_bytes: u64,
 }
 
 /// What a job did.
 #[derive(Clone, Debug, Default)]
 pub struct JobReport {
-    /// The new file; `None` when nothing was left.
-    pub file: Option<FileRef>,
+    /// The new files, in the order of their keys; none when nothing was left.
+    pub files: Vec<FileRef>,
     /// Entries read.
     pub entries_in: u64,
     /// Entries written.
     pub entries_out: u64,
 }
 
-/// Entries between two looks at whether others want to run.
-const ENTRIES_PER_SLICE: u64 = 4096;
+impl JobReport {
+    /// Bytes of the new files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len).sum()
+    }
+}
 
-/// Entries gathered before they are written, in bytes.
-const KEPT_BYTES_MAX: usize = 256 << 10;
+/// Longest that a job keeps its thread, about what a request behind it can bear; half of that is a typical wait.
+const SLICE: Duration = Duration::from_millis(1);
+/// Entries between two looks at the clock: some 20 µs of small cells.
+const ENTRIES_PER_LOOK: u64 = 128;
+/// Looks after which the thread is given up even if no time has passed, as in a simulation.
+const LOOKS_PER_SLICE: u64 = 32;
 
-/// Runs a job. On an error the output is garbage and unreferenced.
-pub async fn run(job: Job, env: &Env, storage: &Arc<dyn Storage>) -> Result<JobReport> {
-    let mut report = JobReport::default();
-    let mut merge = Merge::new(job.sources);
-    let mut resolver = Resolver::new(job.schema.clone(), SeqNo::MAX);
+/// Runs a job. On an error its files are discarded.
+pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport> {
     let drops_markers = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
-    let mut sink = Keep {
-        schema: job.schema,
-        now_micros: env.wall_micros(),
-        bottom: job.bottom,
-        drops_markers,
-        version_index: 0,
-        family: FamilyId(0),
-        kept: Vec::new(),
-        kept_bytes: 0,
+    let output = Output::new(files, job.write.clone(), job.file_bytes);
+    let mut stream = Stream::new(job.schema.clone(), env.wall_micros(), job.bottom, drops_markers, output);
+    let mut report = JobReport::default();
+    let done = match pump(job, &mut stream, env, &mut report).await {
+        Ok(()) => stream.output().finish().await,
+        Err(error) => Err(error),
     };
-    let mut writer: Option<SstableWriter> = None;
-    let mut row: Vec<u8> = Vec::new();
-    let mut step = merge.seek(&[])?;
+    let (made, entries) = stream.output().take();
+    match done {
+        Ok(()) => {
+            report.files = made;
+            report.entries_out = entries;
+            Ok(report)
+        }
+        Err(error) => {
+            made.iter().for_each(|file| files.discard(file.id()));
+            Err(error)
+        }
+    }
+}
+
+/// Moves everything from the sources to the output.
+async fn pump(job: Job, stream: &mut Stream<'_>, env: &Env, report: &mut JobReport) -> Result<()> {
+    let mut merge = Merge::new(job.sources);
+    let mut slice = Slice::new(env);
+    let mut step = merge.seek(job.lower.as_deref().unwrap_or(&[]))?;
     loop {
         if step == Step::Pending {
             step = merge.load().await?;
             continue;
         }
         let key = merge.key();
-        if step == Step::End || !key.starts_with(&row) || row.is_empty() {
-            resolver.end_row(&mut sink);
-            drain(&mut sink, &mut writer, &job.write, storage, &mut report).await?;
-            if step == Step::End {
-                break;
-            }
-            row.clear();
-            row.extend_from_slice(&key[..row_prefix_len(key).unwrap_or(key.len())]);
-            resolver.begin_row();
+        if step == Step::End || job.upper.as_deref().is_some_and(|upper| key >= upper) {
+            stream.end_row()?;
+            return Ok(());
         }
-        if let Some(parts) = KeyParts::parse_after_row(key, row.len()) {
-            resolver.push(key, &parts, || merge.value(), &mut sink);
+        let common = stream.common(key);
+        if stream.is_new_row(common) {
+            stream.end_row()?;
+            stream.output().ready_for_row().await?;
         }
+        stream.push(&merge, common)?;
         report.entries_in += 1;
-        if sink.kept_bytes >= KEPT_BYTES_MAX {
-            drain(&mut sink, &mut writer, &job.write, storage, &mut report).await?;
+        if stream.output().wants_flush() {
+            stream.output().flush().await?;
         }
-        if report.entries_in.is_multiple_of(ENTRIES_PER_SLICE) {
-            env.yield_now().await;
+        if report.entries_in.is_multiple_of(ENTRIES_PER_LOOK) {
+            slice.look(env).await;
         }
         step = merge.advance()?;
     }
-    if let Some(writer) = writer {
-        let meta = writer.finish().await?;
-        report.file = Some(FileRef {
-            file: job.output.0,
-            len: meta.file_bytes,
-            lower: None,
-            upper: None,
-            referenced: meta.file_bytes,
-            cells: meta.properties.cells,
-            deletes: meta.properties.deletes(),
-            run: 0,
-        });
-    }
-    Ok(report)
 }
 
-/// Writes what the sink has kept.
-async fn drain(
-    sink: &mut Keep,
-    writer: &mut Option<SstableWriter>,
-    options: &WriteOptions,
-    storage: &Arc<dyn Storage>,
-    report: &mut JobReport,
-) -> Result<()> {
-    if sink.kept.is_empty() {
-        return Ok(());
-    }
-    let writer = match writer {
-        Some(writer) => writer,
-        None => {
-            let file = storage.create(&FileRef::path(options.file_id)).await?;
-            writer.insert(SstableWriter::new(file, options.clone()))
-        }
-    };
-    sink.kept_bytes = 0;
-    for (key, value) in sink.kept.drain(..) {
-        writer.add(&key, &value)?;
-        report.entries_out += 1;
-        if writer.wants_flush() {
-            writer.flush().await?;
-        }
-    }
-    Ok(())
+/// Lets others run when its time is over.
+struct Slice {
+    began: Duration,
+    looks: u64,
 }
 
-/// Keeps what is still needed.
-struct Keep {
-    schema: Arc<TableSchema>,
-    now_micros: i64,
-    bottom: bool,
-    drops_markers: bool,
-    version_index: u64,
-    family: FamilyId,
-    kept: Vec<(Vec<u8>, Bytes)>,
-    kept_bytes: usize,
-}
-
-impl Keep {
-    fn keep(&mut self, key: Vec<u8>, value: Bytes) {
-        self.kept_bytes += key.len() + value.len();
-        self.kept.push((key, value));
-    }
-}
-
-impl Sink for Keep {
-    fn wants_family(&mut self, family: FamilyId) -> bool {
-        self.family = family;
-        self.schema.families.contains_key(&family)
-    }
-
-    fn begin_column(&mut self, _: &[u8], _: &KeyParts) -> Skip {
-        self.version_index = 0;
-        Skip::Nothing
-    }
-
-    fn marker(&mut self, key: &[u8], _: &KeyParts, value: &Bytes) {
-        if !self.drops_markers {
-            self.keep(key.to_vec(), value.clone());
+impl Slice {
+    fn new(env: &Env) -> Self {
+        Slice {
+            began: env.now(),
+            looks: 0,
         }
     }
 
-    fn version(&mut self, version: Version<'_>) -> Skip {
-        let (kind, value) = match version.outcome {
-            Outcome::Deleted if self.drops_markers => return Skip::Nothing,
-            Outcome::Deleted => (CellKind::DeleteVersion, Bytes::new()),
-            Outcome::Value(value) => (CellKind::Put, value),
-            Outcome::Operands(value) => (CellKind::Merge, value),
-        };
-        if kind != CellKind::DeleteVersion {
-            let view = GcView {
-                version_index: if self.bottom { self.version_index } else { 0 },
-                timestamp: version.parts.timestamp,
-                unit: self.schema.time_unit,
-                now_micros: self.now_micros,
-            };
-            self.version_index += 1;
-            let rule = self.schema.families.get(&self.family).and_then(|f| f.gc_rule.as_ref());
-            if rule.is_some_and(|rule| rule.is_garbage(&view)) {
-                return Skip::Nothing;
-            }
+    async fn look(&mut self, env: &Env) {
+        self.looks += 1;
+        if self.looks >= LOOKS_PER_SLICE || env.now().saturating_sub(self.began) >= SLICE {
+            env.yield_now().await;
+            *self = Slice::new(env);
         }
-        let mut key = version.key.to_vec();
-        if let Some(last) = key.last_mut() {
-            *last = kind as u8;
-        }
-        self.keep(key, value);
-        Skip::Nothing
     }
 }

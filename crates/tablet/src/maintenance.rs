@@ -63,7 +63,7 @@ impl Tablet {
         let mut written = Vec::new();
         for group in &state.groups {
             match self.flush_group(&state, group.id).await {
-                Ok(file) => written.extend(file.map(|file| (group.id, file))),
+                Ok(files) => written.extend(files.into_iter().map(|file| (group.id, file))),
                 Err(error) => {
                     written
                         .iter()
@@ -93,7 +93,7 @@ impl Tablet {
         Ok(true)
     }
 
-    async fn flush_group(&self, state: &State, group: GroupId) -> Result<Option<FileRef>> {
+    async fn flush_group(&self, state: &State, group: GroupId) -> Result<Vec<FileRef>> {
         let mut tables: Vec<_> = state
             .frozen
             .iter()
@@ -108,12 +108,12 @@ impl Tablet {
             tables.pop();
         }
         if tables.is_empty() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let sources = tables.into_iter().map(Source::memtable).collect();
         // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing.
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty());
-        Ok(self.run_job(group, sources, bottom, false).await?.file)
+        Ok(self.run_job(group, sources, bottom, false).await?.files)
     }
 
     /// Runs the compaction that is most due; whether one was.
@@ -164,11 +164,9 @@ impl Tablet {
         metrics
             .compaction_read_bytes
             .inc_by(inputs.iter().map(HeldFile::bytes).sum());
-        metrics
-            .compaction_written_bytes
-            .inc_by(report.file.as_ref().map_or(0, |f| f.len));
+        metrics.compaction_written_bytes.inc_by(report.bytes());
         let replaced: Vec<FileRef> = inputs.iter().map(|f| f.reference.clone()).collect();
-        let output = report.file;
+        let output = report.files;
         let made: Vec<FileId> = output.iter().map(FileRef::id).collect();
         let change = move |manifest: &mut Manifest| {
             let mut now = manifest.files(group).to_vec();
@@ -188,8 +186,8 @@ impl Tablet {
 
     async fn run_job(&self, group: GroupId, sources: Vec<Source>, bottom: bool, major: bool) -> Result<JobReport> {
         let schema = self.schema();
-        let output = self.context.files.allocate();
-        let mut write = WriteOptions::new(output);
+        // The writer gives every file its own id.
+        let mut write = WriteOptions::new(FileId(0));
         write.created_micros = self.wall_micros();
         if let Some(group) = schema.groups.iter().find(|g| g.id == group) {
             write.compression = group.compression;
@@ -197,16 +195,14 @@ impl Tablet {
         let job = Job {
             schema,
             sources,
+            lower: None,
+            upper: None,
             bottom,
             major,
-            output,
             write,
+            file_bytes: u64::MAX,
         };
-        let result = compaction::run(job, self.env(), &self.context.storage).await;
-        if result.is_err() {
-            self.context.files.discard(output);
-        }
-        result
+        compaction::run(job, self.env(), &self.context.files).await
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever

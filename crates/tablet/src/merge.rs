@@ -134,6 +134,14 @@ impl Source {
         }
     }
 
+    fn value_slice(&self) -> &[u8] {
+        match &self.cursor {
+            Cursor::Memtable(c) => c.value(),
+            Cursor::Sstable(c) => c.value(),
+            Cursor::Run(c) => c.value(),
+        }
+    }
+
     #[inline]
     fn value(&self) -> Bytes {
         match &self.cursor {
@@ -283,6 +291,12 @@ impl Merge {
         self.heap
             .first()
             .map_or_else(Bytes::new, |&top| self.sources[top].value())
+    }
+
+    /// The current value, for as long as the merge stays.
+    #[inline]
+    pub fn value_slice(&self) -> &[u8] {
+        self.heap.first().map_or(&[], |&top| self.sources[top].value_slice())
     }
 
     /// Rebuilds the heap after several sources moved.

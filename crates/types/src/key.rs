@@ -460,7 +460,9 @@ fn descending_timestamp(timestamp: Timestamp) -> [u8; 8] {
     (!((timestamp.0 as u64) ^ (1 << 63))).to_be_bytes()
 }
 
-fn timestamp_from_descending(bytes: [u8; 8]) -> Timestamp {
+/// The timestamp that stands so in a key.
+#[inline]
+pub fn timestamp_from_descending(bytes: [u8; 8]) -> Timestamp {
     Timestamp(((!u64::from_be_bytes(bytes)) ^ (1 << 63)) as i64)
 }
 

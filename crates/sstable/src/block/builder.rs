@@ -2,7 +2,49 @@
 
 use super::Trailer;
 use crate::limits::RESTART_INTERVAL;
-use stele_types::varint::{put_u64, zigzag};
+use stele_types::varint::zigzag;
+
+/// Five varints and the kind.
+const HEAD_BYTES_MAX: usize = 5 * 10 + 1;
+
+/// What stands before an entry's key, put together where no growing has to be thought of.
+struct Head {
+    bytes: [u8; HEAD_BYTES_MAX],
+    len: usize,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Head {
+            bytes: [0; HEAD_BYTES_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl Head {
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.len) {
+            *place = byte;
+            self.len += 1;
+        }
+    }
+
+    /// As `stele_types::varint` does.
+    #[inline]
+    fn put(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.push(value as u8);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
 
 /// Collects entries; the buffers are handed out by `finish` and made anew.
 #[derive(Debug, Default)]
@@ -17,6 +59,7 @@ pub struct BlockBuilder {
 impl BlockBuilder {
     /// Adds an entry. `common` is the length of the prefix that `body` has in common with the previous entry's body
     /// (anything for the first).
+    #[inline]
     pub fn add(&mut self, common: usize, body: &[u8], trailer: Trailer, value: &[u8]) {
         let mut shared = common;
         if self.content.is_empty() {
@@ -29,13 +72,16 @@ impl BlockBuilder {
             shared = 0;
         }
         let suffix = body.get(shared..).unwrap_or(&[]);
+        let mut head = Head::default();
+        head.put(shared as u64);
+        head.put(suffix.len() as u64);
+        head.put(value.len() as u64);
+        head.push(trailer.kind as u8);
+        head.put(zigzag(trailer.timestamp.0.wrapping_sub(self.timestamp)));
+        head.put(zigzag(trailer.seq.wrapping_sub(self.seq_base) as i64));
         let out = &mut self.content;
-        put_u64(out, shared as u64);
-        put_u64(out, suffix.len() as u64);
-        put_u64(out, value.len() as u64);
-        out.push(trailer.kind as u8);
-        put_u64(out, zigzag(trailer.timestamp.0.wrapping_sub(self.timestamp)));
-        put_u64(out, zigzag(trailer.seq.wrapping_sub(self.seq_base) as i64));
+        out.reserve(HEAD_BYTES_MAX + suffix.len() + value.len());
+        out.extend_from_slice(head.bytes());
         out.extend_from_slice(suffix);
         out.extend_from_slice(value);
         self.timestamp = trailer.timestamp.0;

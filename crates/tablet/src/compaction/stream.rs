@@ -1,0 +1,329 @@
+//! Decides of one entry after another what becomes of it.
+//!
+//! Most entries are puts of plain families in rows without markers, and are decided by comparing them with the entry
+//! before: a put that begins its column, or its version, stands; an older put of the same version goes. Such a row never
+//! meets the resolver. The first entry of a row that is anything else hands the rest of the row to it. Nothing is lost by
+//! that: every marker that could hide an earlier entry of the row would have come before it.
+//!
+//! Under the by-timestamp rule a marker of the same version may still follow a put and hide it, so there a put is held
+//! back until the next entry is seen.
+
+use super::output::Output;
+use crate::error::{Result, TabletError};
+use crate::merge::Merge;
+use crate::resolve::{Outcome, Resolver, Sink, Skip, Version};
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_sstable::index::common_prefix;
+use stele_types::key::{CellKind, KeyParts, TRAILER_BYTES, row_prefix_len};
+use stele_types::{DeleteRule, FamilyId, GcRule, GcView, SeqNo, TableSchema, Timestamp, ValueType};
+
+/// Bytes of a timestamp behind the column.
+const TIMESTAMP_BYTES: usize = 8;
+
+/// Where the entries go.
+pub struct Stream<'a> {
+    keep: Keep<'a>,
+    resolver: Resolver,
+    by_sequence: bool,
+    /// Key of the entry before; empty at the start.
+    last: Vec<u8>,
+    /// Length of its row's encoded prefix; 0 at the start.
+    row_len: usize,
+    /// The rest of the row goes through the resolver.
+    is_general: bool,
+    /// The row's current family.
+    family: PlainFamily,
+    /// The put at `last` waits for the next entry; its value.
+    is_held: bool,
+    held: Vec<u8>,
+}
+
+/// A family whose puts need no resolver.
+#[derive(Default)]
+struct PlainFamily {
+    /// The bytes between the row and the qualifier; empty when none is known.
+    prefix: Vec<u8>,
+    /// It is in the schema.
+    exists: bool,
+    rule: Option<GcRule>,
+}
+
+impl<'a> Stream<'a> {
+    /// A stream into `output`.
+    pub fn new(
+        schema: Arc<TableSchema>,
+        now_micros: i64,
+        bottom: bool,
+        drops_markers: bool,
+        output: Output<'a>,
+    ) -> Self {
+        Stream {
+            resolver: Resolver::new(schema.clone(), SeqNo::MAX),
+            by_sequence: schema.delete_rule == DeleteRule::BySequence,
+            keep: Keep {
+                schema,
+                now_micros,
+                bottom,
+                drops_markers,
+                version_index: 0,
+                goes_on: false,
+                family: FamilyId(0),
+                row_len: 0,
+                output,
+                scratch: Vec::new(),
+                failure: None,
+            },
+            last: Vec::new(),
+            row_len: 0,
+            is_general: false,
+            family: PlainFamily::default(),
+            is_held: false,
+            held: Vec::new(),
+        }
+    }
+
+    /// The files.
+    pub fn output(&mut self) -> &mut Output<'a> {
+        &mut self.keep.output
+    }
+
+    /// How many bytes `key` has in common with the entry before.
+    #[inline]
+    pub fn common(&self, key: &[u8]) -> usize {
+        common_prefix(&self.last, key)
+    }
+
+    /// Whether an entry with so much in common with the one before begins a row.
+    #[inline]
+    pub fn is_new_row(&self, common: usize) -> bool {
+        common < self.row_len || self.row_len == 0
+    }
+
+    /// The row is complete.
+    pub fn end_row(&mut self) -> Result<()> {
+        self.release()?;
+        if std::mem::take(&mut self.is_general) {
+            self.resolver.end_row(&mut self.keep);
+        }
+        self.row_len = 0;
+        self.keep.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes the entry under the merge, which has `common` bytes in common with the one before. After `end_row` when it
+    /// begins a row.
+    pub fn push(&mut self, merge: &Merge, common: usize) -> Result<()> {
+        let key = merge.key();
+        let Some(body_len) = key.len().checked_sub(TRAILER_BYTES) else {
+            return Err(malformed());
+        };
+        let begins_row = self.row_len == 0;
+        if begins_row {
+            self.row_len = row_prefix_len(key).ok_or_else(malformed)?;
+            self.keep.row_len = self.row_len;
+        }
+        if !self.is_general {
+            let same_column = !begins_row && common >= body_len && self.last.len() == key.len();
+            let same_version = same_column && common >= body_len + TIMESTAMP_BYTES;
+            if self.push_plain(merge, key, body_len, same_column, same_version)? {
+                self.last.truncate(common);
+                self.last.extend_from_slice(key.get(common..).unwrap_or_default());
+                return Ok(());
+            }
+            self.begin_general(same_column, same_version)?;
+        }
+        self.last.truncate(common);
+        self.last.extend_from_slice(key.get(common..).unwrap_or_default());
+        let parts = KeyParts::parse_after_row(key, self.row_len).ok_or_else(malformed)?;
+        self.resolver.push(key, &parts, || merge.value(), &mut self.keep);
+        self.keep.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes an entry if it needs no resolver; whether it was taken.
+    #[inline]
+    fn push_plain(
+        &mut self,
+        merge: &Merge,
+        key: &[u8],
+        body_len: usize,
+        same_column: bool,
+        same_version: bool,
+    ) -> Result<bool> {
+        if same_version && self.by_sequence {
+            // The newest of the version stands, and hides whatever else there is of it.
+            return Ok(true);
+        }
+        if same_version || key.last() != Some(&(CellKind::Put as u8)) || !self.family_is_plain(key) {
+            return Ok(false);
+        }
+        self.release()?;
+        if !same_column {
+            self.keep.version_index = 0;
+        }
+        if !self.family.exists
+            || self
+                .keep
+                .counts_as_garbage(self.family.rule.as_ref(), timestamp_of(key, body_len))
+        {
+            return Ok(true);
+        }
+        if self.by_sequence {
+            self.keep.output.add(key, self.row_len, merge.value_slice())?;
+        } else {
+            self.held.clear();
+            self.held.extend_from_slice(merge.value_slice());
+            self.is_held = true;
+        }
+        Ok(true)
+    }
+
+    /// Writes the put that waited.
+    fn release(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.is_held) {
+            self.keep.output.add(&self.last, self.row_len, &self.held)?;
+        }
+        Ok(())
+    }
+
+    /// From here on the row is the resolver's. Of the entry before it must know when it is of the same version; of the
+    /// same column, how many versions there were.
+    fn begin_general(&mut self, same_column: bool, same_version: bool) -> Result<()> {
+        self.is_general = true;
+        self.resolver.begin_row();
+        // Of a family that is no more the resolver begins no column.
+        self.keep.goes_on = same_column && self.family.exists;
+        if !(same_version && self.is_held) {
+            return self.release();
+        }
+        self.is_held = false;
+        self.keep.version_index = self.keep.version_index.saturating_sub(1);
+        let parts = KeyParts::parse_after_row(&self.last, self.row_len).ok_or_else(malformed)?;
+        let value = Bytes::copy_from_slice(&self.held);
+        self.resolver.push(&self.last, &parts, || value, &mut self.keep);
+        Ok(())
+    }
+
+    /// Whether the entry's family, which becomes the current one, is plain.
+    #[inline]
+    fn family_is_plain(&mut self, key: &[u8]) -> bool {
+        let rest = key.get(self.row_len..).unwrap_or_default();
+        if !self.family.prefix.is_empty() && rest.starts_with(&self.family.prefix) {
+            return true;
+        }
+        self.family.prefix.clear();
+        let Some(parts) = KeyParts::parse_after_row(key, self.row_len) else {
+            return false;
+        };
+        let family = self.keep.schema.families.get(&parts.family);
+        if family.is_some_and(|family| family.value_type != ValueType::Bytes) {
+            return false;
+        }
+        let prefix = key.get(self.row_len..parts.qualifier_start).unwrap_or_default();
+        self.family.prefix.extend_from_slice(prefix);
+        self.family.exists = family.is_some();
+        self.family.rule = family.and_then(|family| family.gc_rule.clone());
+        true
+    }
+}
+
+/// The timestamp behind a column of that length.
+fn timestamp_of(key: &[u8], body_len: usize) -> Timestamp {
+    let bytes = key.get(body_len..).and_then(<[u8]>::first_chunk::<TIMESTAMP_BYTES>);
+    bytes.map_or(Timestamp::MIN, |bytes| {
+        stele_types::key::timestamp_from_descending(*bytes)
+    })
+}
+
+#[cold]
+fn malformed() -> TabletError {
+    TabletError::Corruption {
+        path: Arc::from("compaction"),
+        detail: "a stored key is not a cell key".to_owned(),
+    }
+}
+
+/// Keeps what the resolver finds to be still needed.
+struct Keep<'a> {
+    schema: Arc<TableSchema>,
+    now_micros: i64,
+    bottom: bool,
+    drops_markers: bool,
+    /// Versions of the current column so far.
+    version_index: u64,
+    /// The column that begins next has begun before: its versions are counted on.
+    goes_on: bool,
+    family: FamilyId,
+    row_len: usize,
+    output: Output<'a>,
+    scratch: Vec<u8>,
+    /// The first error since the caller looked.
+    failure: Option<TabletError>,
+}
+
+impl Keep<'_> {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        if self.failure.is_none() {
+            self.failure = self.output.add(key, self.row_len, value).err();
+        }
+    }
+
+    /// Counts a version of the current column; whether the rule calls it garbage.
+    #[inline]
+    fn counts_as_garbage(&mut self, rule: Option<&GcRule>, timestamp: Timestamp) -> bool {
+        let index = self.version_index;
+        self.version_index += 1;
+        rule.is_some_and(|rule| {
+            rule.is_garbage(&GcView {
+                version_index: if self.bottom { index } else { 0 },
+                timestamp,
+                unit: self.schema.time_unit,
+                now_micros: self.now_micros,
+            })
+        })
+    }
+}
+
+impl Sink for Keep<'_> {
+    fn wants_family(&mut self, family: FamilyId) -> bool {
+        self.family = family;
+        self.schema.families.contains_key(&family)
+    }
+
+    fn begin_column(&mut self, _: &[u8], _: &KeyParts) -> Skip {
+        if !std::mem::take(&mut self.goes_on) {
+            self.version_index = 0;
+        }
+        Skip::Nothing
+    }
+
+    fn marker(&mut self, key: &[u8], _: &KeyParts, value: &Bytes) {
+        if !self.drops_markers {
+            self.add(key, value);
+        }
+    }
+
+    fn version(&mut self, version: Version<'_>) -> Skip {
+        let (kind, value) = match version.outcome {
+            Outcome::Deleted if self.drops_markers => return Skip::Nothing,
+            Outcome::Deleted => (CellKind::DeleteVersion, Bytes::new()),
+            Outcome::Value(value) => (CellKind::Put, value),
+            Outcome::Operands(value) => (CellKind::Merge, value),
+        };
+        if kind != CellKind::DeleteVersion {
+            let schema = self.schema.clone();
+            let rule = schema.families.get(&self.family).and_then(|f| f.gc_rule.as_ref());
+            if self.counts_as_garbage(rule, version.parts.timestamp) {
+                return Skip::Nothing;
+            }
+        }
+        let mut key = std::mem::take(&mut self.scratch);
+        key.clear();
+        key.extend_from_slice(version.key);
+        if let Some(last) = key.last_mut() {
+            *last = kind as u8;
+        }
+        self.add(&key, &value);
+        self.scratch = key;
+        Skip::Nothing
+    }
+}
