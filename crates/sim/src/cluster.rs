@@ -76,7 +76,8 @@ pub fn options() -> ServerOptions {
         log_queue_bytes: 64 << 10,
         log_streams: 1,
         tablet_bytes_max: 12 << 10,
-        compactions_max: 1,
+        sstable_bytes: 2 << 10,
+        compactions_max: 2,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
     }

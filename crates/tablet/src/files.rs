@@ -19,6 +19,10 @@ use stele_sstable::{Cache, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
 
+/// Bytes of a new file unless said otherwise. Smaller ones would make more files to keep open; larger ones more to rewrite
+/// where little has changed, and more space for that.
+const FILE_BYTES: u64 = 64 << 20;
+
 /// Opens, counts and deletes sstables.
 pub struct FileRegistry {
     storage: Arc<dyn Storage>,
@@ -26,6 +30,8 @@ pub struct FileRegistry {
     /// Server epoch: the upper half of new file ids.
     epoch: u32,
     next: AtomicU32,
+    /// Bytes after which a new file is ended.
+    file_bytes: u64,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
     inner: Mutex<Inner>,
@@ -70,9 +76,21 @@ impl FileRegistry {
             cache,
             epoch,
             next: AtomicU32::new(1),
+            file_bytes: FILE_BYTES,
             keeps_former: AtomicBool::new(false),
             inner: Mutex::default(),
         }
+    }
+
+    /// The same registry with another size of new files.
+    pub fn with_file_bytes(mut self, file_bytes: u64) -> Self {
+        self.file_bytes = file_bytes;
+        self
+    }
+
+    /// Bytes after which a new file is ended.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
     }
 
     /// A new file id.

@@ -22,6 +22,7 @@ pub mod tablet;
 pub use batch::{Batch, BatchBuilder};
 pub use error::{Result, TabletError};
 pub use files::FileRegistry;
+pub use maintenance::Compacted;
 pub use manifest::{FileRef, Manifest};
 pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;

@@ -3,17 +3,18 @@
 //! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
 //! the state. Two commits never overlap ([`Committer`]), so a flush that ends while a compaction runs is not undone by it.
 
-use crate::compaction::{self, Job, JobReport};
+mod compact;
+
+pub use compact::Compacted;
+
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
 use crate::manifest::{FileRef, Manifest, ManifestLog};
 use crate::merge::Source;
-use crate::picker::{self, FileSummary, Pick};
 use crate::state::{self, HeldFile, ReadOptions, State, Times};
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use stele_env::PlantedBug;
-use stele_sstable::WriteOptions;
 use stele_storage::StorageError;
 use stele_types::key;
 use stele_types::{FileId, GroupId, RowRange, TabletId};
@@ -88,6 +89,7 @@ impl Tablet {
         self.commit(&made, change, |state| drop(state.frozen.drain(..flushed)))
             .await?;
         self.set_flushed(newest);
+        self.note_debt();
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
         Ok(true)
@@ -113,96 +115,7 @@ impl Tablet {
         let sources = tables.into_iter().map(Source::memtable).collect();
         // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing.
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty());
-        Ok(self.run_job(group, sources, bottom, false).await?.files)
-    }
-
-    /// Runs the compaction that is most due; whether one was.
-    pub async fn compact_if_due(&self) -> Result<bool> {
-        let Ok(_compacting) = self.compacting.try_lock() else {
-            return Ok(false);
-        };
-        let state = self.state();
-        for group in &state.groups {
-            if let Some(pick) = pick_around_damage(&group.files) {
-                self.compact_files(group.id, &group.files, pick).await?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Flushes, then rewrites all files of every group into one.
-    pub async fn compact_all(&self) -> Result<()> {
-        self.flush().await?;
-        let _compacting = self.compacting.lock().await;
-        let state = self.state();
-        for group in &state.groups {
-            if !group.files.is_empty() {
-                let pick = Pick {
-                    files: 0..group.files.len(),
-                    major: true,
-                };
-                self.compact_files(group.id, &group.files, pick).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a compaction is due.
-    pub fn compaction_due(&self) -> bool {
-        let state = self.state();
-        state.groups.iter().any(|g| pick_around_damage(&g.files).is_some())
-    }
-
-    async fn compact_files(&self, group: GroupId, files: &[HeldFile], pick: Pick) -> Result<()> {
-        self.settle().await?;
-        let start = self.env().now();
-        let inputs = files.get(pick.files.clone()).unwrap_or_default();
-        let sources = inputs.iter().map(|f| f.source(READ)).collect();
-        let report = self.run_job(group, sources, pick.files.start == 0, pick.major).await?;
-        let metrics = &self.context.metrics;
-        metrics
-            .compaction_read_bytes
-            .inc_by(inputs.iter().map(HeldFile::bytes).sum());
-        metrics.compaction_written_bytes.inc_by(report.bytes());
-        let replaced: Vec<FileRef> = inputs.iter().map(|f| f.reference.clone()).collect();
-        let output = report.files;
-        let made: Vec<FileId> = output.iter().map(FileRef::id).collect();
-        let change = move |manifest: &mut Manifest| {
-            let mut now = manifest.files(group).to_vec();
-            // Only flushes have changed the list meanwhile, and they append.
-            if now.get(pick.files.clone()) == Some(&replaced[..]) {
-                now.splice(pick.files, output);
-                manifest.set_files(group, now);
-            }
-        };
-        self.commit(&made, change, |_| {}).await?;
-        metrics.compactions.inc();
-        metrics
-            .compaction_seconds
-            .observe((self.env().now() - start).as_secs_f64());
-        Ok(())
-    }
-
-    async fn run_job(&self, group: GroupId, sources: Vec<Source>, bottom: bool, major: bool) -> Result<JobReport> {
-        let schema = self.schema();
-        // The writer gives every file its own id.
-        let mut write = WriteOptions::new(FileId(0));
-        write.created_micros = self.wall_micros();
-        if let Some(group) = schema.groups.iter().find(|g| g.id == group) {
-            write.compression = group.compression;
-        }
-        let job = Job {
-            schema,
-            sources,
-            lower: None,
-            upper: None,
-            bottom,
-            major,
-            write,
-            file_bytes: u64::MAX,
-        };
-        compaction::run(job, self.env(), &self.context.files).await
+        Ok(self.run_job(group, sources, None, (bottom, false)).await?.files)
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever
@@ -292,13 +205,31 @@ impl Tablet {
     /// A row that divides the tablet into two halves of about equal size; `None` when there is none.
     pub async fn split_row(&self) -> Result<Option<Bytes>> {
         let state = self.state();
-        let largest = state.groups.iter().flat_map(|g| &g.files).max_by_key(|f| f.bytes());
-        let Some(file) = largest else { return Ok(None) };
-        let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
-        let Some(prefix) = file.sstable.split_row(lower, upper).await? else {
+        let Some(run) = largest_run(&state) else {
             return Ok(None);
         };
-        let row = key::decode_row(&prefix).map(|row| Bytes::copy_from_slice(&row));
+        let half = run.iter().map(HeldFile::bytes).sum::<u64>() / 2;
+        let (mut before, mut at) = (0, 0);
+        while let Some(file) = run.get(at)
+            && before + file.bytes() < half
+        {
+            before += file.bytes();
+            at += 1;
+        }
+        let Some(file) = run.get(at) else { return Ok(None) };
+        // Of a file that reaches across the middle the nearest of its ends and of its own middle divides best.
+        let off = |place: u64| place.abs_diff(half);
+        let middle = off(before + file.bytes() / 2);
+        let ends = [(at, before), (at + 1, before + file.bytes())];
+        let (end, place) = ends.into_iter().min_by_key(|(_, place)| off(*place)).unwrap_or((0, 0));
+        let prefix = match run.get(end).filter(|_| end > 0 && off(place) <= middle) {
+            Some(next) => Some(next.first_key().to_vec()),
+            None => {
+                let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
+                file.sstable.split_row(lower, upper).await?
+            }
+        };
+        let row = prefix.and_then(|prefix| decoded_row(&prefix));
         Ok(row.filter(|row| self.range().contains(row) && *row != self.range().start))
     }
 
@@ -404,18 +335,38 @@ impl Tablet {
         Ok(bytes)
     }
 
-    /// Rows about every `every` bytes, from the largest file.
+    /// Rows about every `every` bytes, from the largest run.
     pub async fn sample_rows(&self, every: u64) -> Result<Vec<Bytes>> {
         let state = self.state();
-        let largest = state.groups.iter().flat_map(|g| &g.files).max_by_key(|f| f.bytes());
-        let Some(file) = largest else { return Ok(Vec::new()) };
-        let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
-        let samples = file.sstable.row_samples(every, lower, upper).await?;
-        let rows = samples
-            .iter()
-            .filter_map(|(prefix, _)| key::decode_row(prefix).map(|r| Bytes::copy_from_slice(&r)));
-        Ok(rows.filter(|row| self.range().contains(row)).collect())
+        let mut rows = Vec::new();
+        let mut since = 0;
+        for file in largest_run(&state).unwrap_or_default() {
+            if since >= every {
+                rows.extend(decoded_row(file.first_key()));
+                since = 0;
+            }
+            let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
+            let samples = file.sstable.row_samples(every, lower, upper).await?;
+            since = match samples.last() {
+                Some((_, before)) => file.bytes().saturating_sub(*before),
+                None => since + file.bytes(),
+            };
+            rows.extend(samples.iter().filter_map(|(prefix, _)| decoded_row(prefix)));
+        }
+        Ok(rows.into_iter().filter(|row| self.range().contains(row)).collect())
     }
+}
+
+/// The run that holds the most bytes.
+fn largest_run(state: &State) -> Option<&[HeldFile]> {
+    let runs = state.groups.iter().flat_map(|group| group.runs());
+    runs.max_by_key(|run| run.iter().map(HeldFile::bytes).sum::<u64>())
+}
+
+/// The row a key or a row's encoded prefix begins with.
+fn decoded_row(key: &[u8]) -> Option<Bytes> {
+    let prefix = key.get(..key::row_prefix_len(key)?)?;
+    key::decode_row(prefix).map(|row| Bytes::copy_from_slice(&row))
 }
 
 /// Opens all files of a manifest, by group. On an error no reference is kept.
@@ -432,39 +383,6 @@ async fn hold_all(manifest: &Manifest, files: &FileRegistry, made: &[FileId]) ->
         }
     }
     Ok(held)
-}
-
-/// The compaction that is due among the files behind the newest damaged one and its run. A damaged file stays where it
-/// is, with all that is older: merging over it would make markers and versions go that still decide over what is in it, and trying to
-/// merge it would fail again and again.
-fn pick_around_damage(files: &[HeldFile]) -> Option<Pick> {
-    let mut from = files.iter().rposition(HeldFile::is_damaged).map_or(0, |at| at + 1);
-    let in_one_run = |pair: &[HeldFile]| matches!(pair, [a, b] if a.reference.continues_in(&b.reference));
-    while from > 0 && files.get(from - 1..from + 1).is_some_and(in_one_run) {
-        from += 1;
-    }
-    let summaries: Vec<FileSummary> = files.iter().skip(from).map(summary).collect();
-    let pick = picker::pick(&summaries)?;
-    if from == 0 {
-        return Some(pick);
-    }
-    // Garbage cannot go while the oldest files are not merged with it: merging for its sake would never end.
-    (!pick.major || pick.files.len() >= MERGED_BEHIND_DAMAGE_MIN).then(|| Pick {
-        files: pick.files.start + from..pick.files.end + from,
-        major: false,
-    })
-}
-
-/// Files worth merging when that cannot drop anything: as many as make a tier.
-const MERGED_BEHIND_DAMAGE_MIN: usize = 4;
-
-fn summary(file: &HeldFile) -> FileSummary {
-    FileSummary {
-        bytes: file.bytes(),
-        cells: file.reference.cells,
-        deletes: file.reference.deletes,
-        file_bytes: file.reference.len,
-    }
 }
 
 #[cfg(test)]

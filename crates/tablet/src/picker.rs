@@ -1,83 +1,186 @@
 //! Decides what to compact next in one locality group.
 //!
-//! Merging compactions are size-tiered: files of about equal size, adjacent in age, are merged, so an entry is rewritten
-//! once per tier (Bigtable §5.4 bounds the number of files this way). A major compaction rewrites all files into one; it
-//! is chosen when markers make up too much, or when most of what a reference's file holds belongs to somebody else.
+//! A group is a list of sorted runs, oldest first. The oldest is the *bottom*: one run of several files of bounded size,
+//! which holds most of the data. The runs above are *tiers*: whole flushes, and merges of flushes.
+//!
+//! * Tiers of about equal size, adjacent in age, are merged with each other, so an entry is rewritten once per tier
+//!   (Bigtable §5.4 bounds the number of files this way).
+//! * All tiers are merged into the bottom when what that would free is worth it. Of the tiers' bytes the share that the
+//!   last such merge turned out to free is expected to be garbage (all of it before there was one); markers and expired
+//!   cells are garbage, too. Past a fifth of the whole, Hypertable's threshold, the merge is due. A table that is
+//!   overwritten thus merges at a quarter of its size; one that only grows waits until the bottom is a tier among others.
+//! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier of which the front has gone
+//!   into the bottom already is *advanced*; the merge goes on with the tiers it began with.
+//! * Reads that had to look into more than one run have paid for it. When they have paid as much as merging the runs
+//!   costs, the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets that
+//!   are read much merge eagerly, those that are only written merge lazily.
+//!
+//! The trade between bytes written and bytes of space is in `docs/adr/0007-tiers-above-a-leveled-bottom.md`; the test
+//! `twenty_gigabytes_overwritten` computes it.
 //!
 //! Pure: `tabletserver::maintenance` decides *when*, this module decides *what*.
 
 use std::ops::Range;
 
-/// What the picker knows of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileSummary {
+/// What the picker knows of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunSummary {
     /// About how many bytes are referenced.
     pub bytes: u64,
-    /// Entries of the whole file.
+    /// About how many entries that are.
     pub cells: u64,
-    /// Markers of the whole file.
-    pub deletes: u64,
-    /// Bytes of the whole file.
+    /// About how many of these are markers or expired.
+    pub garbage: u64,
+    /// Bytes of the whole files.
     pub file_bytes: u64,
+    /// A merge into the bottom has taken its front already.
+    pub advanced: bool,
 }
 
-/// Files to merge, as a range of positions, oldest first.
+/// What has been learnt of a group while it was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experience {
+    /// Of the entries that the last merge took to the bottom, how many in a hundred made room for themselves.
+    pub replaced_percent: u64,
+    /// Runs beyond the first that reads have opened since the last merge.
+    pub extra_runs_read: u64,
+}
+
+impl Default for Experience {
+    fn default() -> Self {
+        Experience {
+            replaced_percent: 100,
+            extra_runs_read: 0,
+        }
+    }
+}
+
+/// Runs to merge, as a range of positions, oldest first. With the oldest run among them it is a merge into the bottom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pick {
-    /// Which files.
-    pub files: Range<usize>,
+    /// Which runs.
+    pub runs: Range<usize>,
     /// All of them, and everything that can go shall go.
     pub major: bool,
 }
 
-/// Files of a tier that make a merge worth its writes: with 4, an entry is rewritten log4(size) times and a reader merges
-/// at most about 4 files per tier.
-const TIER_FILES: usize = 4;
-/// Files merged at once; bounds open readers and memory.
-const FILES_MAX: usize = 32;
-/// A file joins a tier when it is at most this much larger than all newer ones of the run together.
+/// Runs of a tier that make a merge worth its writes: with 4, an entry is rewritten log4(size) times and a reader merges
+/// at most about 4 runs per tier.
+pub const TIER_RUNS: usize = 4;
+/// Tiers that gather behind a merge into the bottom before they are merged among themselves first.
+const TIER_RUNS_BEHIND_MERGE: usize = 2 * TIER_RUNS;
+/// Runs merged at once; bounds open readers and memory.
+const RUNS_MAX: usize = 32;
+/// A run joins a tier when it is at most this much larger than all newer ones of the tier together.
 const TIER_RATIO: u64 = 2;
-/// Markers as a share of entries, in percent, that trigger a major compaction: Hypertable's garbage threshold.
+/// Garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's garbage threshold.
 const GARBAGE_PERCENT: u64 = 20;
-
 /// Files that are this many times larger than what is referenced of them are worth rewriting: two splits, say, or most
 /// rows dropped.
 const FOREIGN_RATIO: u64 = 4;
+/// Bytes of merging that opening one more run costs a read: a seek takes some 2 µs, in which a merge moves as much at
+/// 250 MB/s.
+const BYTES_PER_RUN_READ: u64 = 512;
 
-/// The next compaction, if one is due. `files` is ordered oldest first.
-pub fn pick(files: &[FileSummary]) -> Option<Pick> {
-    if files.is_empty() {
-        return None;
+/// The next compaction, if one is due. `runs` is ordered oldest first; the first is the bottom.
+pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
+    let begun = runs.iter().skip(1).rposition(|run| run.advanced).map(|at| at + 2);
+    if let Some(end) = begun {
+        let behind = runs.get(end..).unwrap_or_default();
+        if behind.len() >= TIER_RUNS_BEHIND_MERGE
+            && let Some(pick) = pick_tier(behind, Experience::default())
+        {
+            return Some(shifted(pick, end));
+        }
+        return Some(down_to_bottom(runs, end));
     }
-    let cells: u64 = files.iter().map(|f| f.cells).sum();
-    let deletes: u64 = files.iter().map(|f| f.deletes).sum();
-    let garbage = deletes * 100 > cells * GARBAGE_PERCENT;
-    let (bytes, file_bytes) = files.iter().fold((0, 0), |(a, b), f| (a + f.bytes, b + f.file_bytes));
-    let foreign = bytes * FOREIGN_RATIO < file_bytes;
-    if (garbage || foreign) && files.len() <= FILES_MAX {
-        return Some(Pick {
-            files: 0..files.len(),
-            major: true,
-        });
+    if is_worth_merging(runs, experience) {
+        return Some(down_to_bottom(runs, runs.len()));
     }
-    pick_tier(files)
+    let pick = pick_tier(runs, experience)?;
+    let major = pick.start == 0 && pick.end == runs.len();
+    Some(Pick { runs: pick, major })
 }
 
-/// The longest run of similar files, counted from the newest.
-fn pick_tier(files: &[FileSummary]) -> Option<Pick> {
-    let mut end = files.len();
+/// The next compaction when the oldest runs, `runs` not among them, cannot be touched: nothing is the bottom.
+pub fn pick_above(runs: &[RunSummary]) -> Option<Pick> {
+    pick_tier(runs, Experience::default()).map(|tier| shifted(tier, 0))
+}
+
+/// Whether a run by itself is worth rewriting.
+pub fn is_worth_rewriting(run: &RunSummary) -> bool {
+    run.garbage * 100 > run.cells * GARBAGE_PERCENT || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
+}
+
+/// Bytes that compactions are behind: to be read so that nothing is due any more. Grows with every flush that finds them
+/// behind already, by about what the flush will cost them.
+pub fn debt(runs: &[RunSummary], experience: Experience) -> u64 {
+    let bytes = |runs: &[RunSummary]| runs.iter().map(|run| run.bytes).sum::<u64>();
+    pick(runs, experience).map_or(0, |pick| {
+        let behind = bytes(runs.get(pick.runs.end..).unwrap_or_default());
+        bytes(runs.get(pick.runs).unwrap_or_default()) + behind
+    })
+}
+
+fn shifted(tier: Range<usize>, by: usize) -> Pick {
+    Pick {
+        runs: tier.start + by..tier.end + by,
+        major: false,
+    }
+}
+
+fn down_to_bottom(runs: &[RunSummary], end: usize) -> Pick {
+    let end = end.min(RUNS_MAX);
+    Pick {
+        runs: 0..end,
+        major: end == runs.len(),
+    }
+}
+
+/// Whether merging everything into the bottom frees enough, or spares reads enough.
+fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
+    let Some((bottom, tiers)) = runs.split_first() else {
+        return false;
+    };
+    if runs.len() > RUNS_MAX {
+        return false;
+    }
+    let mut all = *bottom;
+    for run in tiers {
+        all.bytes += run.bytes;
+        all.cells += run.cells;
+        all.garbage += run.garbage;
+        all.file_bytes += run.file_bytes;
+    }
+    if is_worth_rewriting(&all) {
+        return true;
+    }
+    let replaced = (all.bytes - bottom.bytes).saturating_mul(experience.replaced_percent.min(100));
+    replaced > all.bytes.saturating_mul(GARBAGE_PERCENT) || is_paid_for(&all, runs.len(), runs.len(), experience)
+}
+
+/// Whether reads have paid for merging `merged` of `runs` runs, which together are `all`.
+fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, experience: Experience) -> bool {
+    let spared = merged.saturating_sub(1) as u64;
+    let paid = experience.extra_runs_read.saturating_mul(BYTES_PER_RUN_READ);
+    spared > 0 && paid / (runs.saturating_sub(1).max(1) as u64) * spared >= all.bytes
+}
+
+/// The longest row of similar runs, counted from the newest.
+fn pick_tier(runs: &[RunSummary], experience: Experience) -> Option<Range<usize>> {
+    let mut end = runs.len();
     while end > 0 {
         let mut start = end - 1;
-        let mut bytes = files[start].bytes;
-        while start > 0 && end - start < FILES_MAX && files[start - 1].bytes <= bytes.saturating_mul(TIER_RATIO) {
+        let mut tier = runs.get(start).copied()?;
+        while let Some(older) = start.checked_sub(1).and_then(|at| runs.get(at))
+            && end - start < RUNS_MAX
+            && older.bytes <= tier.bytes.saturating_mul(TIER_RATIO)
+        {
             start -= 1;
-            bytes += files[start].bytes;
+            tier.bytes += older.bytes;
         }
-        if end - start >= TIER_FILES {
-            return Some(Pick {
-                files: start..end,
-                major: start == 0 && end == files.len(),
-            });
+        if end - start >= TIER_RUNS || is_paid_for(&tier, end - start, runs.len(), experience) {
+            return Some(start..end);
         }
         end = start;
     }
@@ -85,45 +188,4 @@ fn pick_tier(files: &[FileSummary]) -> Option<Pick> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Files as `bytes[/deletes][:file bytes]` of 100 entries each; the pick as text.
-    fn check(files: &str, expected: &str) {
-        let parse = |word: &str| {
-            let (word, whole) = word.split_once(':').unwrap_or((word, ""));
-            let (bytes, deletes) = word.split_once('/').unwrap_or((word, "0"));
-            let bytes = bytes.parse().unwrap();
-            FileSummary {
-                bytes,
-                cells: 100,
-                deletes: deletes.parse().unwrap(),
-                file_bytes: whole.parse().unwrap_or(bytes),
-            }
-        };
-        let files: Vec<FileSummary> = files.split_whitespace().map(parse).collect();
-        let picked = match pick(&files) {
-            None => "nothing".to_owned(),
-            Some(p) => format!("{:?}{}", p.files, if p.major { " major" } else { "" }),
-        };
-        assert_eq!(picked, expected);
-    }
-
-    #[test]
-    fn picks() {
-        check("", "nothing");
-        check("100", "nothing");
-        check("10 10 10", "nothing");
-        check("10 10 10 10", "0..4 major");
-        check("1000 10 10 10 10", "1..5");
-        check("1000 10 10 10", "nothing");
-        // A small newest file does not hide the tier below it.
-        check("1000 100 100 100 100 1", "1..5");
-        check("1000/30 10", "nothing");
-        check("1000/50 10", "0..2 major");
-        check("100/21", "0..1 major");
-        check("500:1000", "nothing");
-        check("240:1000", "0..1 major");
-        check("240:1000 200", "nothing");
-    }
-}
+mod tests;

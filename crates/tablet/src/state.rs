@@ -8,9 +8,11 @@ use crate::files::{FileRegistry, Opening};
 use crate::manifest::{FileRef, Manifest};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
+use crate::picker::Experience;
 use crate::run;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stele_filter::{CompiledFilter, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
 use stele_types::{Family, FileId, GcRule, GroupId, SeqNo, TableSchema};
@@ -33,6 +35,59 @@ pub struct GroupState {
     pub active: Arc<Memtable>,
     /// Run by run, oldest first (see [`GroupState::runs`]).
     pub files: Vec<HeldFile>,
+    /// What compactions go by.
+    pub learnt: Arc<Learnt>,
+}
+
+/// What a group's reads and merges have taught; shared by all states of the tablet.
+#[derive(Debug)]
+pub struct Learnt {
+    replaced_percent: AtomicU64,
+    extra_runs_read: AtomicU64,
+}
+
+impl Default for Learnt {
+    fn default() -> Self {
+        let Experience {
+            replaced_percent,
+            extra_runs_read,
+        } = Experience::default();
+        Learnt {
+            replaced_percent: AtomicU64::new(replaced_percent),
+            extra_runs_read: AtomicU64::new(extra_runs_read),
+        }
+    }
+}
+
+impl Learnt {
+    /// As the picker takes it.
+    pub fn experience(&self) -> Experience {
+        Experience {
+            replaced_percent: self.replaced_percent.load(Ordering::Relaxed),
+            extra_runs_read: self.extra_runs_read.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A reader opened this many runs of files.
+    pub fn read(&self, runs: usize) {
+        if runs > 1 {
+            self.extra_runs_read.fetch_add(runs as u64 - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The runs that reads paid for are merged.
+    pub fn forget_reads(&self) {
+        self.extra_runs_read.store(0, Ordering::Relaxed);
+    }
+
+    /// A merge took `moved` entries to the bottom and made `dropped` go. Half of what was known before stays.
+    pub fn merged(&self, moved: u64, dropped: u64) {
+        if let Some(percent) = dropped.saturating_mul(100).checked_div(moved) {
+            let before = self.replaced_percent.load(Ordering::Relaxed);
+            self.replaced_percent
+                .store((before + percent.min(100)) / 2, Ordering::Relaxed);
+        }
+    }
 }
 
 impl GroupState {
@@ -136,6 +191,7 @@ impl State {
                 id,
                 active: Arc::new(Memtable::new(account.clone())),
                 files: held,
+                learnt: Arc::default(),
             });
         }
         Ok(State {
@@ -177,12 +233,14 @@ impl State {
                 [file] => options.times.may_want(file.sstable.properties()),
                 _ => true,
             };
+            let before = sources.len();
             sources.extend(
                 group
                     .runs()
                     .filter(|run| may_want(run))
                     .filter_map(|run| run::source(run, lower, upper, row, options)),
             );
+            group.learnt.read(sources.len() - before);
         }
     }
 

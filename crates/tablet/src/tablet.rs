@@ -23,7 +23,7 @@ use crate::metrics::TabletMetrics;
 use crate::scan::Parked;
 use crate::state::{Frozen, State};
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
@@ -50,7 +50,7 @@ pub struct TabletContext {
 pub struct WriteLoad {
     /// Bytes in active memtables.
     pub active_bytes: u64,
-    /// Sorted runs of the locality group that has most.
+    /// Sorted runs of files of the locality group that has most, as of the last flush or compaction.
     pub runs_max: usize,
 }
 
@@ -74,6 +74,10 @@ pub struct Tablet {
     pub(crate) committer: tokio::sync::Mutex<Committer>,
     /// `flushed_through` of the committed manifest.
     flushed: AtomicU64,
+    /// What compactions are behind, in bytes; brought up to date by flushes and compactions.
+    pub(crate) debt: AtomicU64,
+    /// Runs of the group that has most; likewise.
+    pub(crate) runs: AtomicUsize,
     /// Where scans stand that wait for their readers.
     parked: Mutex<Vec<Weak<Parked>>>,
 }
@@ -109,7 +113,7 @@ impl Tablet {
         let groups: Vec<GroupId> = schema.groups.iter().map(|g| g.id).collect();
         let state = State::load(&manifest, &groups, &context.files, &context.memory).await?;
         context.metrics.open_tablets.inc();
-        Ok(Arc::new(Tablet {
+        let tablet = Arc::new(Tablet {
             id: manifest.tablet(),
             range: manifest.range(),
             epoch: Epoch(manifest.epoch),
@@ -122,9 +126,13 @@ impl Tablet {
             compacting: tokio::sync::Mutex::new(()),
             flushed: AtomicU64::new(manifest.flushed_through),
             committer: tokio::sync::Mutex::new(Committer::new(log, manifest)),
+            debt: AtomicU64::new(0),
+            runs: AtomicUsize::new(0),
             parked: Mutex::default(),
             context,
-        }))
+        });
+        tablet.note_debt();
+        Ok(tablet)
     }
 
     /// Which tablet.
@@ -152,7 +160,7 @@ impl Tablet {
         let state = self.state.read();
         WriteLoad {
             active_bytes: state.active_bytes(),
-            runs_max: state.groups.iter().map(|group| group.runs().count()).max().unwrap_or(0),
+            runs_max: self.runs.load(Ordering::Relaxed),
         }
     }
 

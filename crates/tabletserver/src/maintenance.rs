@@ -1,11 +1,15 @@
 //! When tablets are flushed and compacted, and files deleted.
 //!
-//! Three loops: one flushes, one compacts, one looks after disk space, obsolete files, log segments and gauges. Each does
-//! the most urgent thing, and sleeps when there is none. What to flush is decided by a plain function over a snapshot of
+//! One loop starts flushes, a few compact, one looks after disk space, obsolete files, log segments and gauges. Each does
+//! the most urgent thing, and sleeps when there is none; none looks at every tablet unless something presses. What to flush is decided by a plain function over a snapshot of
 //! sizes ([`pick_flush`]); what to compact by `stele_tablet::picker`.
 
-use crate::server::{Served, TabletServer};
-use std::collections::BTreeSet;
+mod flushes;
+mod merges;
+
+pub(crate) use merges::Merges;
+
+use crate::server::TabletServer;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_tablet::{FileRef, TabletError};
@@ -13,6 +17,8 @@ use stele_types::TabletId;
 
 /// How often a loop looks when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(200);
+/// Looks between two reports: a second.
+const LOOKS_PER_REPORT: u32 = 5;
 /// Pause after a failure, so that a full disk is not hammered.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -44,6 +50,13 @@ pub struct FlushPressure {
     pub log_bytes_max: u64,
 }
 
+impl FlushPressure {
+    /// Whether memtables take so much that some must go, however small.
+    fn is_memory_short(&self) -> bool {
+        self.memory_bytes > self.memory_bytes_max / 2
+    }
+}
+
 /// The tablet to flush next. Frozen memtables first (a flush failed); then, under memory pressure or past its own size,
 /// the largest; then, when the log is too long, the largest of those that hold its oldest part.
 pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
@@ -53,7 +66,7 @@ pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Opt
             .max_by_key(|c| (c.active_bytes + c.frozen_bytes, c.tablet))
             .map(|c| c.tablet)
     };
-    let pressed = pressure.memory_bytes > pressure.memory_bytes_max / 2;
+    let pressed = pressure.is_memory_short();
     pick(&|c| c.frozen_bytes > 0)
         .or_else(|| pick(&|c| c.active_bytes > 0 && (pressed || c.active_bytes > pressure.tablet_bytes)))
         .or_else(|| {
@@ -77,84 +90,8 @@ impl TabletServer {
             .spawn_background("housekeeping", async move { server.housekeeping_loop().await });
     }
 
-    async fn flush_loop(self: Arc<Self>) {
-        // Tablets whose flush failed: the others come first, or one bad file would stop them all.
-        let mut failed = BTreeSet::new();
-        while !self.is_stopping() {
-            if let Some(tablet) = self.flush_due(&failed) {
-                if let Err(error) = self.flush_tablet(tablet).await {
-                    self.note_failure("flush", &error);
-                    failed.insert(tablet);
-                }
-                continue;
-            }
-            let pause = if failed.is_empty() { IDLE } else { AFTER_FAILURE };
-            failed.clear();
-            let _ = self.env.timeout(pause, self.work.notified()).await;
-        }
-    }
-
-    /// The tablet whose flush is most due.
-    fn flush_due(&self, failed: &BTreeSet<TabletId>) -> Option<TabletId> {
-        let log_bytes: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
-        let pressure = FlushPressure {
-            memory_bytes: self.context.memory.bytes(),
-            memory_bytes_max: self.options.memtables.bytes_max(),
-            tablet_bytes: self.options.memtables.tablet_bytes(),
-            log_bytes,
-            log_bytes_max: self.options.log_bytes_max,
-        };
-        let holders: BTreeSet<TabletId> = if log_bytes > self.options.log_bytes_max {
-            let flushed = |tablet, seq| self.is_flushed(tablet, seq);
-            // Of the stream that keeps most: a large tablet that holds a short one would be flushed again and again, and
-            // the small one that holds this would never be.
-            let longest = self.streams.iter().max_by_key(|s| s.retained_bytes());
-            longest.into_iter().flat_map(|s| s.oldest_holders(flushed)).collect()
-        } else {
-            BTreeSet::new()
-        };
-        let served = self.all_served();
-        let healthy = served.iter().filter(|s| !failed.contains(&s.tablet.id()));
-        let candidates: Vec<FlushCandidate> = healthy.map(|s| candidate(s, &holders)).collect();
-        pick_flush(&candidates, pressure)
-    }
-
-    async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {
-        if let Ok(served) = self.served(tablet) {
-            served.tablet.flush().await?;
-        }
-        self.admission.memory_freed();
-        if let Err(error) = self.delete_unneeded_log().await {
-            tracing::warn!(%error, "log segment left over");
-        }
-        Ok(())
-    }
-
-    async fn compact_loop(self: Arc<Self>) {
-        while !self.is_stopping() {
-            let mut pause = IDLE;
-            for served in self.all_served() {
-                if self.is_stopping() {
-                    return;
-                }
-                // Its output may be as large as its input, and must not take what flushes need.
-                if !self.admission.has_room_for(served.tablet.state().file_bytes()) {
-                    continue;
-                }
-                match served.tablet.compact_if_due().await {
-                    Ok(true) => pause = Duration::ZERO,
-                    Ok(false) => {}
-                    Err(error) => {
-                        self.note_failure("compaction", &error);
-                        pause = AFTER_FAILURE;
-                    }
-                }
-            }
-            self.env.sleep(pause).await;
-        }
-    }
-
     async fn housekeeping_loop(self: Arc<Self>) {
+        let mut looks = 0u32;
         while !self.is_stopping() {
             self.admission.check_disk(&self.context.storage).await;
             if let Err(error) = self.context.files.delete_obsolete().await {
@@ -163,8 +100,13 @@ impl TabletServer {
             if let Err(error) = self.delete_unneeded_log().await {
                 tracing::warn!(%error, "log segment left over");
             }
-            self.update_gauges();
-            self.report_damage();
+            self.look_at_some();
+            // What takes a look at every file or tablet, less often.
+            if looks.is_multiple_of(LOOKS_PER_REPORT) {
+                self.update_gauges();
+                self.report_damage();
+            }
+            looks = looks.wrapping_add(1);
             self.env.sleep(IDLE).await;
         }
     }
@@ -204,20 +146,18 @@ impl TabletServer {
         self.metrics.row_cache_misses.set(gauge(rows.misses));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
         self.metrics.open_files.set(gauge(open_files as u64));
+        let debt = self
+            .all_served()
+            .iter()
+            .map(|served| served.tablet.compaction_debt())
+            .sum();
+        self.metrics.compaction_debt_bytes.set(gauge(debt));
+        self.metrics
+            .running_compactions
+            .set(gauge(self.merges.running() as u64));
         self.metrics
             .damaged_tablets
             .set(gauge(self.damaged.read().len() as u64));
-    }
-}
-
-fn candidate(served: &Served, holders: &BTreeSet<TabletId>) -> FlushCandidate {
-    let state = served.tablet.state();
-    let active = state.groups.iter().filter(|g| !g.active.is_empty());
-    FlushCandidate {
-        tablet: served.tablet.id(),
-        active_bytes: active.map(|g| g.active.bytes()).sum(),
-        frozen_bytes: state.frozen_bytes(),
-        holds_log: holders.contains(&served.tablet.id()),
     }
 }
 

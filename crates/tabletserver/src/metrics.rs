@@ -44,6 +44,12 @@ pub struct ServerMetrics {
     pub maintenance_failures: IntCounter,
     /// How memory is divided.
     pub governor: GovernorMetrics,
+    /// Bytes that compactions are behind.
+    pub compaction_debt_bytes: IntGauge,
+    /// Compactions running.
+    pub running_compactions: IntGauge,
+    /// Flushes running.
+    pub running_flushes: IntGauge,
     /// Tablets split.
     pub splits: IntCounter,
     /// Reads that met damage, by file: as many labels as there are damaged files.
@@ -105,6 +111,12 @@ impl ServerMetrics {
                 "Flushes and compactions that failed.",
             ),
             governor: GovernorMetrics::new(m),
+            compaction_debt_bytes: m.gauge(
+                "stele_compaction_debt_bytes",
+                "Bytes that compactions have to read until none is due.",
+            ),
+            running_compactions: m.gauge("stele_running_compactions", "Compactions running."),
+            running_flushes: m.gauge("stele_running_flushes", "Flushes running."),
             splits: m.counter("stele_tablet_splits_total", "Tablets split."),
             corruption: m.counters(
                 "stele_corruption_total",

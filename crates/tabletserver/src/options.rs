@@ -111,7 +111,10 @@ pub struct ServerOptions {
     pub log_streams: u32,
     /// Bytes at which a tablet splits.
     pub tablet_bytes_max: u64,
-    /// Compactions at once.
+    /// Bytes of one sstable at which a flush or a compaction begins another.
+    pub sstable_bytes: u64,
+    /// Compactions at once, of different tablets. Each takes some 50 MB at most: read-ahead of a megabyte for each of 32
+    /// runs, and the filter and index of the file it writes.
     pub compactions_max: usize,
     /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
@@ -137,7 +140,8 @@ impl ServerOptions {
             // device the other applies and acknowledges. A third has no core of such a machine to use.
             log_streams: 2,
             tablet_bytes_max: 512 << 20,
-            compactions_max: 1,
+            sstable_bytes: 64 << 20,
+            compactions_max: 2,
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),
         }

@@ -13,6 +13,7 @@
 
 use crate::admission::Admission;
 use crate::error::ServerError;
+use crate::maintenance::Merges;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
@@ -71,10 +72,11 @@ impl TabletServer {
     ) -> Result<(Arc<TabletServer>, RecoveryReport), ServerError> {
         let start = env.now();
         let server_metrics = ServerMetrics::new(metrics);
+        let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0).with_file_bytes(options.sstable_bytes);
         let context = TabletContext {
             env: env.clone(),
             storage: storage.clone(),
-            files: Arc::new(FileRegistry::new(storage.clone(), cache.clone(), epoch.0)),
+            files: Arc::new(files),
             memory: MemoryAccount::default(),
             metrics: TabletMetrics::new(metrics),
         };
@@ -113,6 +115,8 @@ impl TabletServer {
             splits: Mutex::default(),
             indivisible: Mutex::default(),
             work: Notify::new(),
+            ripe: Mutex::default(),
+            merges: Merges::default(),
             stopping: AtomicBool::new(false),
         });
         tablets.into_values().for_each(|tablet| server.serve(tablet));

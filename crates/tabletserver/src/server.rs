@@ -3,13 +3,14 @@
 use crate::admission::Admission;
 use crate::error::{from_tablet, not_here};
 use crate::latch::{RowLatches, SharedLock};
+use crate::maintenance::Merges;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
 use crate::write::PendingWrite;
 use futures::StreamExt;
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_client::ServiceResult;
@@ -83,8 +84,12 @@ pub struct TabletServer {
     pub(crate) splits: Mutex<BTreeMap<TabletId, PreparedSplit>>,
     /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.
     pub(crate) indivisible: Mutex<BTreeMap<TabletId, u64>>,
-    /// Wakes maintenance.
+    /// Wakes the flush loop.
     pub(crate) work: Notify,
+    /// Tablets whose memtables are worth a file.
+    pub(crate) ripe: Mutex<BTreeSet<TabletId>>,
+    /// Tablets that may need a compaction.
+    pub(crate) merges: Merges,
     pub(crate) stopping: AtomicBool,
 }
 

@@ -172,7 +172,11 @@ impl TabletServer {
         let served = self.served(tablet)?;
         let load = served.tablet.write_load();
         let full = self.context.memory.bytes() > self.options.memtables.bytes_max() / 2;
-        if full || load.active_bytes > self.options.memtables.tablet_bytes() {
+        let ripe = load.active_bytes > self.options.memtables.tablet_bytes();
+        if ripe {
+            self.ripe.lock().insert(tablet);
+        }
+        if full || ripe {
             self.work.notify_one();
         }
         self.admission.pace(bytes, load.runs_max).await?;

@@ -12,7 +12,6 @@ use stele_sim::model::Model;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_tablet::picker::{self, FileSummary};
 use stele_tablet::{
     Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics,
     TabletScanner,
@@ -20,6 +19,9 @@ use stele_tablet::{
 use stele_types::{
     Cell, Epoch, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowSet, SeqNo, TableSchema, TabletId,
 };
+
+/// Small, so that a bottom has several files.
+const FILE_BYTES: u64 = 600;
 
 type Outcome<T> = Result<T, String>;
 
@@ -59,7 +61,7 @@ fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u
     TabletContext {
         env: env.clone(),
         storage: storage.clone(),
-        files: Arc::new(FileRegistry::new(storage, cache.clone(), epoch)),
+        files: Arc::new(FileRegistry::new(storage, cache.clone(), epoch).with_file_bytes(FILE_BYTES)),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
     }
@@ -241,16 +243,13 @@ impl Table {
 
     async fn compact_if_due(&mut self) -> Outcome<()> {
         for served in &self.tablets {
-            let state = served.tablet.state();
-            let due = state.groups.iter().find_map(|group| {
-                let files: Vec<FileSummary> = group.files.iter().map(summary).collect();
-                picker::pick(&files).map(|pick| (group.id, pick.major))
-            });
-            if served.tablet.compact_if_due().await.map_err(text)? != due.is_some() {
-                return Err("the picker and the tablet do not agree".to_owned());
+            let due = served.tablet.compaction_due();
+            let done = served.tablet.compact_next().await.map_err(text)?;
+            if done.is_some() != due {
+                return Err("what is due and what is done do not agree".to_owned());
             }
-            if let Some((group, true)) = due {
-                self.model.compact_major(served.tablet.range(), group, served.flushed);
+            if let Some(done) = done.filter(|done| done.major) {
+                self.model.compact_major(&done.rows, done.group, served.flushed);
             }
         }
         self.context.files.delete_obsolete().await.map_err(text)?;
@@ -479,15 +478,6 @@ impl Table {
             ));
         }
         Ok(())
-    }
-}
-
-fn summary(file: &stele_tablet::state::HeldFile) -> FileSummary {
-    FileSummary {
-        bytes: file.bytes(),
-        cells: file.reference.cells,
-        deletes: file.reference.deletes,
-        file_bytes: file.reference.len,
     }
 }
 

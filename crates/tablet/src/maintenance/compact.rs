@@ -1,0 +1,544 @@
+//! Compactions of one tablet: what is due, in parts of bounded size.
+//!
+//! A merge of tiers is one job. A merge into the bottom is one job for every few files of the bottom, from the first row
+//! to the last; each commits. Its output takes the place of the files it read, and the tiers are cut to begin behind it:
+//! so the space for it is that of a job, and an owner that stops half-way leaves a state like any other, from which the
+//! picker goes on.
+//!
+//! Invariants:
+//! * A job into the bottom begins and ends between rows, and reads all that the merged tiers have up to its end: what
+//!   they have before its first bottom file went down with earlier jobs.
+//! * No row is in two files of the bottom.
+
+use super::READ;
+use crate::compaction::{self, Job, JobReport};
+use crate::error::Result;
+use crate::manifest::{FileRef, Manifest};
+use crate::merge::{Merge, Source, Step};
+use crate::picker::{self, Pick, RunSummary};
+use crate::run;
+use crate::state::{GroupState, HeldFile};
+use crate::tablet::Tablet;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use stele_sstable::WriteOptions;
+use stele_types::key::{decode_row, row_prefix, row_prefix_len};
+use stele_types::{FileId, GcRule, GcView, GroupId, RowRange, TableSchema, TimeUnit, Timestamp};
+
+/// A compaction that was carried out, or a part of one.
+#[derive(Clone, Debug)]
+pub struct Compacted {
+    /// Of which group.
+    pub group: GroupId,
+    /// All rows it concerned.
+    pub rows: RowRange,
+    /// Everything of these rows that was in files when it began was merged.
+    pub major: bool,
+}
+
+/// Files of the bottom, in bytes of a file, that one job rewrites: some seconds of work at most, and several files, so
+/// that few are left smaller than they should be.
+const JOB_FILES: u64 = 4;
+
+/// What a job replaces. Positions are of the group's list of files.
+struct Plan {
+    sources: Vec<Source>,
+    /// Replaced by the output.
+    inputs: Range<usize>,
+    /// Files of the tiers that lose what the job takes; behind `inputs`, or empty.
+    cut: Range<usize>,
+    /// Keys from this on are not the job's.
+    upper: Option<Bytes>,
+    rows: RowRange,
+    bottom: bool,
+    major: bool,
+}
+
+/// A pick, and where its runs are in the list of files.
+struct Due {
+    pick: Pick,
+    /// The list's runs that the picker saw, as positions of files.
+    runs: Vec<Range<usize>>,
+    /// The first of these runs is the oldest.
+    has_bottom: bool,
+}
+
+impl Due {
+    fn files(&self) -> Range<usize> {
+        let runs = self.runs.get(self.pick.runs.clone()).unwrap_or_default();
+        match (runs.first(), runs.last()) {
+            (Some(first), Some(last)) => first.start..last.end,
+            _ => 0..0,
+        }
+    }
+}
+
+impl Tablet {
+    /// Runs the compaction that is most due, or a part of it; whether one was.
+    pub async fn compact_if_due(&self) -> Result<bool> {
+        Ok(self.compact_next().await?.is_some())
+    }
+
+    /// Runs the compaction that is most due, or a part of it.
+    pub async fn compact_next(&self) -> Result<Option<Compacted>> {
+        let Ok(_compacting) = self.compacting.try_lock() else {
+            return Ok(None);
+        };
+        let state = self.state();
+        for group in &state.groups {
+            let Some(due) = self.due(group) else { continue };
+            let plan = if due.has_bottom && due.pick.runs.start == 0 {
+                self.plan_bottom(group, &due).await?
+            } else {
+                Some(self.plan_tier(group, &due))
+            };
+            if let Some(plan) = plan {
+                return self.carry_out(group, plan).await.map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Flushes, then rewrites all files of every group into one run.
+    pub async fn compact_all(&self) -> Result<()> {
+        self.flush().await?;
+        let _compacting = self.compacting.lock().await;
+        let state = self.state();
+        for group in state.groups.iter().filter(|group| !group.files.is_empty()) {
+            let plan = Plan {
+                sources: group
+                    .runs()
+                    .filter_map(|run| run::source(run, &[], None, None, READ))
+                    .collect(),
+                inputs: 0..group.files.len(),
+                cut: group.files.len()..group.files.len(),
+                upper: None,
+                rows: self.range().clone(),
+                bottom: true,
+                major: true,
+            };
+            self.carry_out(group, plan).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a compaction is due.
+    pub fn compaction_due(&self) -> bool {
+        self.state().groups.iter().any(|group| self.due(group).is_some())
+    }
+
+    /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
+    /// compaction.
+    pub fn compaction_debt(&self) -> u64 {
+        self.debt.load(Ordering::Relaxed)
+    }
+
+    /// Works out what writers are slowed by, after a change of files.
+    pub(crate) fn note_debt(&self) {
+        let state = self.state();
+        let (mut debt, mut runs_max) = (0, 0);
+        for group in &state.groups {
+            let (runs, _) = self.summaries(group);
+            debt += picker::debt(&runs, group.learnt.experience());
+            runs_max = runs_max.max(runs.len());
+        }
+        self.debt.store(debt, Ordering::Relaxed);
+        self.runs.store(runs_max, Ordering::Relaxed);
+    }
+
+    /// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
+    /// older: merging over it would make markers and versions go that still decide over what is in it, and trying to
+    /// merge it would fail again and again.
+    fn summaries(&self, group: &GroupState) -> (Vec<RunSummary>, Vec<Range<usize>>) {
+        let schema = self.schema();
+        let expiry = Expiry::new(&schema, group.id, self.wall_micros());
+        let start = row_prefix(&self.range().start);
+        let (mut summaries, mut places) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        for run in group.runs() {
+            let place = at..at + run.len();
+            at = place.end;
+            if run.iter().any(HeldFile::is_damaged) {
+                summaries.clear();
+                places.clear();
+                continue;
+            }
+            summaries.push(summarize(run, &expiry, &start));
+            places.push(place);
+        }
+        (summaries, places)
+    }
+
+    fn due(&self, group: &GroupState) -> Option<Due> {
+        let (summaries, runs) = self.summaries(group);
+        let has_bottom = runs.first().is_some_and(|first| first.start == 0);
+        let pick = if has_bottom {
+            picker::pick(&summaries, group.learnt.experience())
+        } else {
+            picker::pick_above(&summaries)
+        };
+        pick.map(|pick| Due { pick, runs, has_bottom })
+    }
+
+    /// A merge of whole runs above the bottom.
+    fn plan_tier(&self, group: &GroupState, due: &Due) -> Plan {
+        let inputs = due.files();
+        let files = group.files.get(inputs.clone()).unwrap_or_default();
+        let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        Plan {
+            sources: runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect(),
+            cut: inputs.end..inputs.end,
+            inputs,
+            upper: None,
+            rows: self.range().clone(),
+            bottom: false,
+            major: false,
+        }
+    }
+
+    /// The next part of a merge into the bottom; `None` when there is nothing to do after all.
+    async fn plan_bottom(&self, group: &GroupState, due: &Due) -> Result<Option<Plan>> {
+        let bottom_len = due.runs.first().map_or(0, |run| run.end);
+        let (bottom, above) = group.files.split_at_checked(bottom_len).unwrap_or_default();
+        let cut = bottom_len..due.files().end;
+        let tiers = above.get(..cut.len()).unwrap_or_default();
+        let mut next = Tiers::new(tiers);
+        let begins = next.row_from(&[]).await?;
+        let (inputs, upper) = match &begins {
+            Some(row) => self.part_from(bottom, &mut next, row).await?,
+            // Nothing is left of the tiers.
+            None if !tiers.is_empty() => (0..0, None),
+            None => match self.most_garbage(group, bottom) {
+                Some(at) => (at..at + 1, None),
+                None => return Ok(None),
+            },
+        };
+        let runs = tiers.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let mut sources: Vec<Source> = Vec::new();
+        let replaced = bottom.get(inputs.clone()).unwrap_or_default();
+        sources.extend(run::source(replaced, &[], None, None, READ));
+        sources.extend(runs.filter_map(|run| run::source(run, &[], upper.as_deref(), None, READ)));
+        let first = replaced.first().map(|file| row_of(file.first_key()));
+        let first = match (begins, first) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let end = bottom.get(inputs.end).map(|file| row_of(file.first_key()));
+        Ok(Some(Plan {
+            sources,
+            inputs,
+            cut,
+            upper,
+            rows: rows_between(self.range(), first.as_deref(), end.as_deref()),
+            bottom: true,
+            major: due.pick.major,
+        }))
+    }
+
+    /// The files of the bottom that a job rewrites that begins with `row`, the first of the tiers, and where it ends.
+    async fn part_from(
+        &self,
+        bottom: &[HeldFile],
+        tiers: &mut Tiers,
+        row: &[u8],
+    ) -> Result<(Range<usize>, Option<Bytes>)> {
+        let file_bytes = self.context.files.file_bytes();
+        let after = bottom.partition_point(|file| &row_of(file.first_key())[..] <= row);
+        let before = after.checked_sub(1).and_then(|at| bottom.get(at));
+        // A file that ends before the row is left alone, unless it is small: what comes behind it may fill it up.
+        let takes_before = before.is_some_and(|file| !file.ends_before(row) || file.bytes() < file_bytes / 2);
+        let start = after - usize::from(takes_before);
+        let mut bytes = before.filter(|_| takes_before).map_or(0, HeldFile::bytes);
+        let mut end = after;
+        while let Some(next) = bottom.get(end) {
+            let begins = row_of(next.first_key());
+            if bytes >= JOB_FILES * file_bytes {
+                return Ok((start..end, Some(begins)));
+            }
+            match tiers.row_from(&begins).await? {
+                None => return Ok((start..end, None)),
+                Some(row) if next.ends_before(&row) => return Ok((start..end, Some(begins))),
+                Some(_) => {}
+            }
+            bytes += next.bytes();
+            end += 1;
+        }
+        Ok((start..end, None))
+    }
+
+    /// The file of the bottom most worth rewriting by itself.
+    fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<usize> {
+        let schema = self.schema();
+        let expiry = Expiry::new(&schema, group.id, self.wall_micros());
+        let share = |file: &HeldFile| {
+            let run = summarize(std::slice::from_ref(file), &expiry, &[]);
+            let garbage = run.garbage * 1000 / run.cells.max(1);
+            let is_worth_it = picker::is_worth_rewriting(&run);
+            is_worth_it.then(|| garbage + run.file_bytes / run.bytes.max(1))
+        };
+        let worth = bottom
+            .iter()
+            .enumerate()
+            .filter_map(|(at, file)| Some((share(file)?, at)));
+        worth.max().map(|(_, at)| at)
+    }
+
+    async fn carry_out(&self, group: &GroupState, plan: Plan) -> Result<Compacted> {
+        self.settle().await?;
+        let start = self.env().now();
+        let files = &group.files;
+        let mut left = Vec::new();
+        if let Some(upper) = &plan.upper {
+            for file in files.get(plan.cut.clone()).unwrap_or_default() {
+                left.extend(file.narrowed(Some(upper), None).await?);
+            }
+        }
+        let taken = |of: fn(&FileRef) -> u64| {
+            let read = files
+                .get(plan.inputs.clone())
+                .into_iter()
+                .chain(files.get(plan.cut.clone()))
+                .flatten();
+            let before: u64 = read.map(|file| of(&file.reference)).sum();
+            before.saturating_sub(left.iter().map(of).sum())
+        };
+        let bytes_in = taken(|file| file.referenced);
+        let report = self
+            .run_job(group.id, plan.sources, plan.upper.clone(), (plan.bottom, plan.major))
+            .await?;
+        let metrics = &self.context.metrics;
+        metrics.compaction_read_bytes.inc_by(bytes_in);
+        metrics.compaction_written_bytes.inc_by(report.bytes());
+        if plan.bottom && !plan.cut.is_empty() {
+            let tiers = files.get(plan.cut.clone()).unwrap_or_default();
+            let before: u64 = tiers.iter().map(|file| cells_of(&file.reference)).sum();
+            let moved = before.saturating_sub(left.iter().map(cells_of).sum());
+            group
+                .learnt
+                .merged(moved, report.entries_in - report.entries_out.min(report.entries_in));
+        }
+        group.learnt.forget_reads();
+        let made: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
+        let change = replacement(
+            group.id,
+            files,
+            (plan.inputs, plan.cut),
+            report.files,
+            left,
+            plan.bottom,
+        );
+        self.commit(&made, change, |_| {}).await?;
+        self.note_debt();
+        metrics.compactions.inc();
+        metrics
+            .compaction_seconds
+            .observe((self.env().now() - start).as_secs_f64());
+        Ok(Compacted {
+            group: group.id,
+            rows: plan.rows,
+            major: plan.major,
+        })
+    }
+
+    /// Runs a job over `sources` up to `upper`; `(bottom, major)` as in [`Job`].
+    pub(super) async fn run_job(
+        &self,
+        group: GroupId,
+        sources: Vec<Source>,
+        upper: Option<Bytes>,
+        (bottom, major): (bool, bool),
+    ) -> Result<JobReport> {
+        let schema = self.schema();
+        // The writer gives every file its own id.
+        let mut write = WriteOptions::new(FileId(0));
+        write.created_micros = self.wall_micros();
+        if let Some(group) = schema.groups.iter().find(|g| g.id == group) {
+            write.compression = group.compression;
+        }
+        let job = Job {
+            schema,
+            sources,
+            lower: None,
+            upper,
+            bottom,
+            major,
+            write,
+            file_bytes: self.context.files.file_bytes(),
+        };
+        let mut report = compaction::run(job, self.env(), &self.context.files).await?;
+        number_run(&mut report.files, 0);
+        Ok(report)
+    }
+}
+
+/// The change of a manifest that puts a job's output into place. Only flushes have changed the list since the job began,
+/// and they append.
+fn replacement(
+    group: GroupId,
+    files: &[HeldFile],
+    (inputs, cut): (Range<usize>, Range<usize>),
+    output: Vec<FileRef>,
+    left: Vec<FileRef>,
+    bottom: bool,
+) -> impl FnOnce(&mut Manifest) {
+    let read = if bottom { 0..cut.end } else { inputs.clone() };
+    let expected = files.get(read.clone()).unwrap_or_default().iter();
+    let expected: Vec<FileRef> = expected.map(|file| file.reference.clone()).collect();
+    move |manifest| {
+        let mut now = manifest.files(group).to_vec();
+        if now.get(read) != Some(&expected[..]) {
+            return;
+        }
+        now.splice(cut.clone(), left);
+        let last_of_bottom = cut.start - inputs.len() + output.len();
+        now.splice(inputs, output);
+        if bottom && let Some(run) = now.get_mut(..last_of_bottom) {
+            let number = run.iter().map(|file| file.run).find(|number| *number != 0);
+            number_run(run, number.unwrap_or(0));
+        }
+        manifest.set_files(group, now);
+    }
+}
+
+/// Makes the references one run under `number`, or a number of their own for 0; a single one needs none.
+fn number_run(run: &mut [FileRef], number: u64) {
+    let number = match run {
+        [] | [_] => 0,
+        [first, ..] if number == 0 => first.file,
+        _ => number,
+    };
+    run.iter_mut().for_each(|file| file.run = number);
+}
+
+/// Where the merged tiers have rows.
+struct Tiers {
+    merge: Merge,
+}
+
+impl Tiers {
+    fn new(files: &[HeldFile]) -> Self {
+        let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ));
+        Tiers {
+            merge: Merge::new(sources.collect()),
+        }
+    }
+
+    /// The first row at or after this one, as an encoded prefix.
+    async fn row_from(&mut self, row: &[u8]) -> Result<Option<Bytes>> {
+        let mut step = self.merge.seek(row)?;
+        while step == Step::Pending {
+            step = self.merge.load().await?;
+        }
+        Ok((step == Step::Ready).then(|| row_of(self.merge.key())))
+    }
+}
+
+/// The encoded row a key begins with. A bound is one by itself.
+fn row_of(key: &[u8]) -> Bytes {
+    let len = row_prefix_len(key).unwrap_or(key.len());
+    Bytes::copy_from_slice(key.get(..len).unwrap_or(key))
+}
+
+/// The rows of `all` between two encoded rows.
+fn rows_between(all: &RowRange, first: Option<&[u8]>, end: Option<&[u8]>) -> RowRange {
+    let row = |prefix: &[u8]| decode_row(prefix).map(|row| Bytes::copy_from_slice(&row));
+    let within = RowRange {
+        start: first.and_then(row).unwrap_or_default(),
+        end: end.and_then(row),
+    };
+    all.intersect(&within)
+}
+
+/// About how many entries are referenced.
+fn cells_of(file: &FileRef) -> u64 {
+    scaled(file.cells, file)
+}
+
+/// The part of a number about the whole file that falls to what is referenced.
+fn scaled(number: u64, file: &FileRef) -> u64 {
+    let part = u128::from(number) * u128::from(file.referenced) / u128::from(file.len.max(1));
+    u64::try_from(part).unwrap_or(number).min(number)
+}
+
+fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8]) -> RunSummary {
+    let mut all = RunSummary::default();
+    for file in run {
+        let reference = &file.reference;
+        let cells = cells_of(reference);
+        let properties = file.sstable.properties();
+        let expired = match (properties.timestamp_min, properties.timestamp_max) {
+            (Some(min), Some(max)) => expiry.percent(min, max),
+            _ => 0,
+        };
+        all.bytes += reference.referenced;
+        all.cells += cells;
+        all.garbage += (scaled(reference.deletes, reference) + cells * expired / 100).min(cells);
+        all.file_bytes += reference.len;
+        all.advanced |= reference.lower.as_deref().is_some_and(|lower| lower > tablet_start);
+    }
+    all
+}
+
+/// What a group's rules say of age.
+struct Expiry {
+    /// Of all families; empty when one has none, or there are too many to look at.
+    rules: Vec<GcRule>,
+    unit: TimeUnit,
+    now_micros: i64,
+}
+
+/// Different rules looked at: a group of more is left to other reasons to be compacted.
+const RULES_MAX: usize = 8;
+
+impl Expiry {
+    fn new(schema: &TableSchema, group: GroupId, now_micros: i64) -> Self {
+        let mut rules: Vec<GcRule> = Vec::new();
+        for family in schema.families.values().filter(|family| family.group == group) {
+            match &family.gc_rule {
+                Some(rule) if rules.contains(rule) => {}
+                Some(rule) if rules.len() < RULES_MAX => rules.push(rule.clone()),
+                _ => {
+                    rules.clear();
+                    break;
+                }
+            }
+        }
+        Expiry {
+            rules,
+            unit: schema.time_unit,
+            now_micros,
+        }
+    }
+
+    /// How many in a hundred of cells spread evenly between two timestamps are certainly expired. By the mildest rule: it
+    /// is not known which family they are of.
+    fn percent(&self, min: i64, max: i64) -> u64 {
+        let expired = |rule: &GcRule, timestamp: i128| {
+            rule.is_garbage(&GcView {
+                version_index: 0,
+                timestamp: Timestamp(i64::try_from(timestamp).unwrap_or(i64::MAX)),
+                unit: self.unit,
+                now_micros: self.now_micros,
+            })
+        };
+        let (min, width) = (i128::from(min), i128::from(max) - i128::from(min));
+        let percent = |rule: &GcRule| {
+            if expired(rule, i128::from(max)) {
+                return 100;
+            }
+            let (mut low, mut high) = (0, 100);
+            while high - low > 1 {
+                let middle = (low + high) / 2;
+                if expired(rule, min + width * middle / 100) {
+                    low = middle;
+                } else {
+                    high = middle;
+                }
+            }
+            low as u64
+        };
+        self.rules.iter().map(percent).min().unwrap_or(0)
+    }
+}

@@ -1,0 +1,206 @@
+//! A bottom of several files: what merges into it rewrite, and that they lose and uncover nothing on the way.
+
+use super::*;
+use crate::state::HeldFile;
+use stele_types::RowRange;
+
+/// Small enough that some hundred rows are several files.
+const FILE_BYTES: u64 = 4 << 10;
+
+async fn small_files(schema: Arc<TableSchema>) -> Arc<Tablet> {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_file_bytes(FILE_BYTES);
+    let context = TabletContext {
+        env: TokioRuntime::current(),
+        storage,
+        files: Arc::new(files),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    };
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    Tablet::create(context, schema, manifest).await.unwrap()
+}
+
+fn row(n: usize) -> Bytes {
+    Bytes::from(format!("{n:05}"))
+}
+
+fn write_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>, value: &'static str) {
+    for n in rows {
+        write_row(tablet, row(n), vec![put(1, value)]);
+    }
+}
+
+fn delete_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>) {
+    for n in rows {
+        write_row(tablet, row(n), vec![Mutation::DeleteRow { up_to: Timestamp::MAX }]);
+    }
+}
+
+/// A bottom of 1,000 rows in several files.
+async fn with_bottom() -> Arc<Tablet> {
+    let tablet = small_files(schema(DeleteRule::BySequence, None)).await;
+    write_rows(&tablet, 0..1000, "a value that is somewhat longer");
+    tablet.flush().await.unwrap();
+    tablet.compact_all().await.unwrap();
+    check_runs(&tablet, 1);
+    assert!(files(&tablet).len() > 5);
+    tablet
+}
+
+fn files(tablet: &Tablet) -> Vec<HeldFile> {
+    tablet.state().groups[0].files.clone()
+}
+
+fn ids(tablet: &Tablet) -> Vec<u64> {
+    files(tablet).iter().map(|file| file.reference.file).collect()
+}
+
+/// There are so many runs, and in none a row is in two files.
+fn check_runs(tablet: &Tablet, expected: usize) {
+    let state = tablet.state();
+    let runs: Vec<_> = state.groups[0].runs().collect();
+    assert_eq!(runs.len(), expected);
+    for pair in runs.iter().flat_map(|run| run.windows(2)) {
+        let first = pair[1].first_key();
+        let row = stele_types::key::row_prefix_len(first).unwrap();
+        assert!(pair[0].ends_before(&first[..row]));
+    }
+}
+
+async fn merge_all(tablet: &Tablet) -> usize {
+    let mut parts = 0;
+    while tablet.compact_if_due().await.unwrap() {
+        parts += 1;
+        assert!(parts < 100, "compactions do not come to an end");
+    }
+    parts
+}
+
+#[tokio::test]
+async fn a_merge_rewrites_only_the_files_it_overlaps() {
+    let tablet = with_bottom().await;
+    let before = ids(&tablet);
+    write_rows(&tablet, 500..503, "new");
+    tablet.flush().await.unwrap();
+    assert!(!tablet.compaction_due());
+    // So many reads that looked into both runs.
+    tablet.state().groups[0].learnt.read(1_000_000);
+    assert_eq!(merge_all(&tablet).await, 1);
+    check_runs(&tablet, 1);
+    let after = ids(&tablet);
+    let kept = before.iter().filter(|file| after.contains(file)).count();
+    assert!(before.len() - kept <= 2, "{before:?} {after:?}");
+    assert_eq!(read(&tablet).await.matches("=new").count(), 3);
+}
+
+#[tokio::test]
+async fn a_merge_goes_on_in_parts_while_flushes_arrive() {
+    let tablet = with_bottom().await;
+    write_rows(&tablet, (0..1000).filter(|n| n % 2 == 0), "even, of the first time");
+    tablet.flush().await.unwrap();
+    let mut parts = 0;
+    while tablet.compact_if_due().await.unwrap() {
+        parts += 1;
+        assert!(parts < 100);
+        write_rows(&tablet, [parts * 7], "while it ran");
+        tablet.flush().await.unwrap();
+        let found = read(&tablet).await;
+        assert_eq!(found.matches('=').count(), 1000);
+        assert_eq!(found.matches("=while it ran").count(), parts.min(142));
+        let opened = Manifest::decode_file("m", &tablet.manifest().await.encode_file()).unwrap();
+        assert_eq!(opened, tablet.manifest().await);
+    }
+    assert!(parts > 1, "one job for all of it");
+    let advanced = files(&tablet).iter().any(|file| file.reference.lower.is_some());
+    assert!(!advanced, "the merge has ended half-way");
+}
+
+#[tokio::test]
+async fn sequential_rows_leave_the_bottom_alone() {
+    let tablet = with_bottom().await;
+    let before = ids(&tablet);
+    write_rows(&tablet, 2000..3000, "a value that is somewhat longer");
+    tablet.flush().await.unwrap();
+    merge_all(&tablet).await;
+    check_runs(&tablet, 1);
+    let after = ids(&tablet);
+    let kept = before.iter().filter(|file| after.contains(file)).count();
+    assert!(kept + 1 >= before.len(), "{before:?} {after:?}");
+    assert_eq!(read(&tablet).await.matches('=').count(), 2000);
+}
+
+#[tokio::test]
+async fn deletes_give_space_back_by_themselves() {
+    let tablet = with_bottom().await;
+    let before = tablet.state().file_bytes();
+    delete_rows(&tablet, 0..700);
+    tablet.flush().await.unwrap();
+    merge_all(&tablet).await;
+    let after = tablet.state().file_bytes();
+    assert!(after * 2 < before, "{before} {after}");
+    let markers: u64 = files(&tablet).iter().map(|file| file.reference.deletes).sum();
+    assert_eq!(markers, 0);
+    assert_eq!(read(&tablet).await.matches('=').count(), 300);
+}
+
+#[tokio::test]
+async fn a_cold_tablet_of_expired_cells_becomes_empty() {
+    let tablet = with_bottom().await;
+    assert!(!tablet.compaction_due());
+    tablet.set_schema(schema(DeleteRule::BySequence, Some(GcRule::MaxAgeMicros(1_000_000))));
+    assert!(tablet.compaction_due());
+    merge_all(&tablet).await;
+    assert_eq!(ids(&tablet), []);
+}
+
+#[tokio::test]
+async fn a_tablet_of_many_files_is_divided_in_the_middle() {
+    let tablet = with_bottom().await;
+    let at = tablet.split_row().await.unwrap().unwrap();
+    assert!(row(400) < at && at < row(600), "{at:?}");
+    let samples = tablet.sample_rows(FILE_BYTES).await.unwrap();
+    assert!(
+        samples.len() + 2 >= files(&tablet).len() && samples.is_sorted(),
+        "{samples:?}"
+    );
+    let state = tablet.state();
+    let range = RowRange {
+        start: row(300),
+        end: Some(row(310)),
+    };
+    tablet.drop_rows(&range).await.unwrap();
+    check_runs(&tablet, 1);
+    assert_eq!(read(&tablet).await.matches('=').count(), 990);
+    drop(state);
+}
+
+/// What comes to an entry directly, and what the resolver makes of it, must be the same wherever a row changes hands.
+#[tokio::test]
+async fn a_row_may_begin_plain_and_go_on_with_markers() {
+    for rule in [DeleteRule::BySequence, DeleteRule::ByTimestamp] {
+        let tablet = small_files(schema(rule, Some(GcRule::MaxVersions(3)))).await;
+        let (family, qualifier) = (FamilyId(1), Bytes::from_static(b"q"));
+        let delete = |timestamp| Mutation::DeleteVersion {
+            family,
+            qualifier: qualifier.clone(),
+            timestamp: Timestamp(timestamp),
+        };
+        for timestamp in 1..=6 {
+            write(&tablet, vec![put(timestamp, "old")]);
+        }
+        write(&tablet, vec![delete(5), delete(4)]);
+        write(&tablet, vec![put(6, "new")]);
+        let expected = "6=new 3=old 2=old";
+        assert_eq!(read(&tablet).await, expected, "{rule:?}");
+        tablet.flush().await.unwrap();
+        assert_eq!(read(&tablet).await, expected, "{rule:?} after a flush");
+        tablet.compact_all().await.unwrap();
+        assert_eq!(read(&tablet).await, expected, "{rule:?} after a compaction");
+    }
+}

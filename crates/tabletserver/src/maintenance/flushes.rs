@@ -1,0 +1,168 @@
+//! Flushes: several tablets at once, so that none waits behind another while there is a core.
+//!
+//! What is being flushed still counts as memory until it is done, but no further tablet need be flushed for its sake:
+//! the decision is made as if it were gone.
+
+use super::{AFTER_FAILURE, FlushCandidate, FlushPressure, IDLE, pick_flush};
+use crate::server::{Served, TabletServer};
+use futures::future::{BoxFuture, Either, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::Priority;
+use stele_tablet::TabletError;
+use stele_types::TabletId;
+
+/// Tablets flushed at once: enough to use the cores while some wait for the medium; each takes a few megabytes.
+const FLUSHES_MAX: usize = 4;
+/// How often all tablets are looked at though nothing presses, for what no write has announced: memtables that are
+/// larger than they should be after a recovery, or were set aside by a flush that failed.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// A flush that ended.
+type Flushed = (TabletId, Result<(), TabletError>);
+
+/// What the loop keeps in mind.
+#[derive(Default)]
+struct Board {
+    /// Being flushed, with the bytes that frees.
+    busy: BTreeMap<TabletId, u64>,
+    /// Their flush failed: the others come first, or one bad file would stop them all.
+    failed: BTreeSet<TabletId>,
+    /// When that is forgotten.
+    retry_at: Duration,
+    /// When all tablets are looked at.
+    round_at: Duration,
+}
+
+impl TabletServer {
+    pub(super) async fn flush_loop(self: Arc<Self>) {
+        let mut running: FuturesUnordered<BoxFuture<'static, Flushed>> = FuturesUnordered::new();
+        let mut board = Board::default();
+        while !self.is_stopping() {
+            while running.len() < FLUSHES_MAX
+                && let Some((tablet, bytes)) = self.flush_due(&mut board)
+            {
+                self.ripe.lock().remove(&tablet);
+                board.busy.insert(tablet, bytes);
+                running.push(self.clone().begin_flush(tablet));
+            }
+            self.metrics.running_flushes.set(running.len() as i64);
+            if let Some(ended) = self.flush_event(&mut running).await {
+                self.flush_ended(ended, &mut board);
+            }
+        }
+    }
+
+    /// A flush that ended, or nothing when a write has woken the loop or time has passed.
+    async fn flush_event(&self, running: &mut FuturesUnordered<BoxFuture<'static, Flushed>>) -> Option<Flushed> {
+        let woken = pin!(self.work.notified());
+        let event = async {
+            if running.is_empty() {
+                woken.await;
+                return None;
+            }
+            match select(running.next(), woken).await {
+                Either::Left((ended, _)) => ended,
+                Either::Right(_) => None,
+            }
+        };
+        self.env.timeout(IDLE, event).await.ok().flatten()
+    }
+
+    fn begin_flush(self: Arc<Self>, tablet: TabletId) -> BoxFuture<'static, Flushed> {
+        Box::pin(async move {
+            let server = self.clone();
+            let flush = async move { server.flush_tablet(tablet).await };
+            let flushed = self.env.spawn_join(Priority::Background, "flush", flush).await;
+            // A task that is gone took its error with it, and the runtime is about to.
+            (tablet, flushed.unwrap_or(Ok(())))
+        })
+    }
+
+    fn flush_ended(&self, (tablet, flushed): Flushed, board: &mut Board) {
+        board.busy.remove(&tablet);
+        match flushed {
+            Ok(()) => self.merges.announce(tablet),
+            Err(error) => {
+                self.note_failure("flush", &error);
+                self.ripe.lock().insert(tablet);
+                board.failed.insert(tablet);
+                board.retry_at = self.env.now() + AFTER_FAILURE;
+            }
+        }
+    }
+
+    /// The tablet whose flush is most due, and the bytes it frees.
+    fn flush_due(&self, board: &mut Board) -> Option<(TabletId, u64)> {
+        let now = self.env.now();
+        if now >= board.retry_at {
+            board.failed.clear();
+        }
+        let log_bytes: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
+        let going: u64 = board.busy.values().sum();
+        let pressure = FlushPressure {
+            memory_bytes: self.context.memory.bytes().saturating_sub(going),
+            memory_bytes_max: self.options.memtables.bytes_max(),
+            tablet_bytes: self.options.memtables.tablet_bytes(),
+            log_bytes,
+            log_bytes_max: self.options.log_bytes_max,
+        };
+        let is_log_long = log_bytes > pressure.log_bytes_max;
+        let holders: BTreeSet<TabletId> = if is_log_long {
+            let flushed = |tablet, seq| self.is_flushed(tablet, seq);
+            // Of the stream that keeps most: a large tablet that holds a short one would be flushed again and again, and
+            // the small one that holds this would never be.
+            let longest = self.streams.iter().max_by_key(|s| s.retained_bytes());
+            longest.into_iter().flat_map(|s| s.oldest_holders(flushed)).collect()
+        } else {
+            BTreeSet::new()
+        };
+        let ripe = self.ripe.lock().clone();
+        let served = if pressure.is_memory_short() || now >= board.round_at {
+            self.all_served()
+        } else {
+            let some = ripe.union(&holders);
+            some.filter_map(|tablet| self.served(*tablet).ok()).collect()
+        };
+        let is_free = |id: &TabletId| !board.busy.contains_key(id) && !board.failed.contains(id);
+        let free = served.iter().filter(|served| is_free(&served.tablet.id()));
+        let candidates: Vec<FlushCandidate> = free.map(|served| candidate(served, &holders)).collect();
+        let picked = pick_flush(&candidates, pressure);
+        if picked.is_none() {
+            if now >= board.round_at {
+                board.round_at = now + ROUND;
+            }
+            // Looked at, and nothing is to be done for those that can be flushed.
+            self.ripe.lock().retain(|id| !ripe.contains(id) || !is_free(id));
+        }
+        let picked = candidates
+            .into_iter()
+            .find(|candidate| Some(candidate.tablet) == picked)?;
+        Some((picked.tablet, picked.active_bytes + picked.frozen_bytes))
+    }
+
+    async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {
+        if let Ok(served) = self.served(tablet) {
+            served.tablet.flush().await?;
+        }
+        self.admission.memory_freed();
+        if let Err(error) = self.delete_unneeded_log().await {
+            tracing::warn!(%error, "log segment left over");
+        }
+        Ok(())
+    }
+}
+
+fn candidate(served: &Served, holders: &BTreeSet<TabletId>) -> FlushCandidate {
+    let state = served.tablet.state();
+    let active = state.groups.iter().filter(|g| !g.active.is_empty());
+    FlushCandidate {
+        tablet: served.tablet.id(),
+        active_bytes: active.map(|g| g.active.bytes()).sum(),
+        frozen_bytes: state.frozen_bytes(),
+        holds_log: holders.contains(&served.tablet.id()),
+    }
+}

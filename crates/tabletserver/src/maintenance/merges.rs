@@ -1,0 +1,139 @@
+//! Which tablets may need a compaction, and the loops that carry them out.
+//!
+//! A tablet is looked at when something has happened to it: a flush, a compaction, an end of a split. What happens by
+//! itself (cells expire, reads add up) is found by a slow round over all tablets, a few at a time, so that ten thousand
+//! idle tablets cost nothing worth mentioning.
+//!
+//! Invariant: a tablet is in `waiting` or `running` at most once each, so both are bounded by the number of tablets.
+
+use super::{AFTER_FAILURE, IDLE};
+use crate::server::{Served, TabletServer};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use stele_types::TabletId;
+use tokio::sync::Notify;
+
+/// Tablets looked at every [`IDLE`] by the slow round: ten thousand take a minute and a half a thousandth of a core.
+const ROUND_STEP: usize = 32;
+
+/// The tablets that wait for a look.
+#[derive(Default)]
+pub(crate) struct Merges {
+    inner: Mutex<Inner>,
+    wanted: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: BTreeSet<TabletId>,
+    running: BTreeSet<TabletId>,
+    /// Where the slow round is.
+    round: Option<TabletId>,
+}
+
+impl Merges {
+    /// Something happened to a tablet that may make a compaction due.
+    pub(crate) fn announce(&self, tablet: TabletId) {
+        if self.inner.lock().waiting.insert(tablet) {
+            self.wanted.notify_one();
+        }
+    }
+
+    /// How many are being compacted.
+    pub(crate) fn running(&self) -> usize {
+        self.inner.lock().running.len()
+    }
+
+    /// Takes the waiting tablet with the highest urgency.
+    fn begin(&self, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
+        let mut inner = self.inner.lock();
+        let free = inner.waiting.difference(&inner.running).copied();
+        let tablet = free.max_by_key(|tablet| urgency(*tablet))?;
+        inner.waiting.remove(&tablet);
+        inner.running.insert(tablet);
+        if inner.waiting.iter().any(|other| !inner.running.contains(other)) {
+            self.wanted.notify_one();
+        }
+        Some(tablet)
+    }
+
+    fn end(&self, tablet: TabletId) {
+        self.inner.lock().running.remove(&tablet);
+    }
+}
+
+impl TabletServer {
+    pub(super) async fn compact_loop(self: Arc<Self>) {
+        while !self.is_stopping() {
+            let debt = |tablet| self.served(tablet).map_or(0, |served| served.tablet.compaction_debt());
+            match self.merges.begin(debt) {
+                Some(tablet) => {
+                    if let Ok(served) = self.served(tablet) {
+                        self.compact_tablet(&served).await;
+                    }
+                    self.merges.end(tablet);
+                }
+                None => {
+                    let _ = self.env.timeout(IDLE, self.merges.wanted.notified()).await;
+                }
+            }
+        }
+    }
+
+    async fn compact_tablet(&self, served: &Served) {
+        let tablet = &served.tablet;
+        // Its output may be as large as its input, and must not take what flushes need. The slow round comes back to it.
+        if !self.admission.has_room_for(tablet.state().file_bytes()) {
+            return;
+        }
+        match tablet.compact_if_due().await {
+            Ok(true) => self.merges.announce(tablet.id()),
+            Ok(false) => {}
+            Err(error) => {
+                self.note_failure("compaction", &error);
+                self.env.sleep(AFTER_FAILURE).await;
+                self.merges.announce(tablet.id());
+            }
+        }
+    }
+
+    /// The next step of the slow round.
+    pub(super) fn look_at_some(&self) {
+        let from = self.merges.inner.lock().round;
+        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
+        let some: Vec<Arc<Served>> = {
+            let tablets = self.tablets.read();
+            let range = tablets.range((from, Bound::Unbounded)).take(ROUND_STEP);
+            range.map(|(_, served)| served.clone()).collect()
+        };
+        for served in some.iter().filter(|served| served.tablet.compaction_due()) {
+            self.merges.announce(served.tablet.id());
+        }
+        let whole = some.len() == ROUND_STEP;
+        self.merges.inner.lock().round = some.last().filter(|_| whole).map(|served| served.tablet.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_urgent_first_and_none_twice_at_once() {
+        let merges = Merges::default();
+        for id in [1, 2, 3, 2] {
+            merges.announce(TabletId(id));
+        }
+        let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
+        assert_eq!(merges.begin(urgency), Some(TabletId(2)));
+        merges.announce(TabletId(2));
+        assert_eq!(merges.begin(urgency), Some(TabletId(3)));
+        assert_eq!(merges.begin(urgency), Some(TabletId(1)));
+        assert_eq!(merges.begin(urgency), None);
+        merges.end(TabletId(2));
+        assert_eq!(merges.begin(urgency), Some(TabletId(2)));
+        assert_eq!((merges.begin(urgency), merges.running()), (None, 3));
+    }
+}
