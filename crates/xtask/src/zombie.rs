@@ -83,7 +83,7 @@ impl Setting<'_> {
             return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(100 + seed * 7_919 % 900));
-        let asleep = round % 2 == 0;
+        let asleep = round.is_multiple_of(2);
         if asleep {
             signal("-STOP", old.process())?;
         }
