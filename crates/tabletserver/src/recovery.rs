@@ -7,7 +7,7 @@
 //!    now on clients see them.
 //! 5. Delete what nothing refers to: sstables, manifests of tablets that are no more.
 //!
-//! Damage (`docs/adr/0005-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
+//! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
 //! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. A damaged
 //! log, on the other hand, ends the start: nobody could say what was acknowledged.
 
