@@ -40,8 +40,8 @@ pub struct CursorOptions {
     pub fill_cache: bool,
     /// Most bytes to fetch at once when moving sequentially; the window doubles up to it. 0 fetches single blocks.
     pub readahead_bytes: usize,
-    /// Every seek is to a row's prefix, and no cell behind that row is wanted: moves forward may end at the end of a block
-    /// when no further block can hold cells of it, instead of reading one in vain.
+    /// Every seek is to a row's prefix, to a place within the row, or behind it, and no cell behind that row is wanted: moves
+    /// forward may end at the end of a block when no further block can hold cells of it, instead of reading one in vain.
     pub single_row: bool,
 }
 
@@ -360,7 +360,11 @@ impl Cursor {
         let row = match (self.options.single_row && forward, target) {
             (false, _) => None,
             (true, []) => row_prefix_len(self.cells.key()).and_then(|len| self.cells.key().get(..len)),
-            (true, target) => Some(target),
+            (true, target) => Some(
+                row_prefix_len(target)
+                    .and_then(|len| target.get(..len))
+                    .unwrap_or(target),
+            ),
         };
         let past = |separator: Option<&[u8]>| {
             let behind = |row: &[u8], separator: &[u8]| separator > row && !separator.starts_with(row);

@@ -294,3 +294,28 @@ async fn batches_go_on_where_the_last_one_ended() {
         assert_eq!(found, (0..10_000).map(name).collect::<Vec<_>>());
     }
 }
+
+/// A read of one row seeks past versions that nobody wants, to a column that begins in the next block.
+#[tokio::test]
+async fn what_follows_skipped_versions_in_another_block_is_found() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let cell = |qualifier: &'static str, timestamp| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(qualifier.as_bytes()),
+        timestamp: Timestamp(timestamp),
+        value: Bytes::from(vec![7; 100_000]),
+    };
+    let mut mutations: Vec<Mutation> = (0..40).map(|timestamp| cell("a", timestamp)).collect();
+    mutations.push(cell("b", 0));
+    write(&tablet, mutations);
+    tablet.flush().await.unwrap();
+    let filter = Arc::new(Filter::CellsPerColumn(1).compile(&tablet.schema()).unwrap());
+    let columns = |cells: &[Cell]| cells.iter().map(|cell| cell.qualifier.clone()).collect::<Vec<_>>();
+    let row = Bytes::from_static(b"r");
+    for rows in [RowSet::all(), RowSet::new(vec![RowRange::single(&row)])] {
+        let found = scan_filtered(&tablet, rows, false, None, Some(filter.clone())).await;
+        assert_eq!(columns(&found[0].1), ["a", "b"]);
+    }
+    let read = tablet.get_row(&row, Some(&filter)).unwrap();
+    assert_eq!(columns(&read.expect("all is in memory").into_cells()), ["a", "b"]);
+}
