@@ -72,7 +72,9 @@ impl BatchBuilder {
     pub fn push_rows(&mut self, rows: &RowWrites) {
         let mut len = 0;
         for row in rows.iter() {
-            row.for_each(|mutation| len += ENTRY_OVERHEAD + row.row.len() + mutation.data_len());
+            // Written once, whatever the number of its mutations: a long key before many would reserve gigabytes.
+            len += row.row.len();
+            row.for_each(|mutation| len += ENTRY_OVERHEAD + mutation.data_len());
         }
         self.bytes.reserve(len);
         let mut push = |index: usize| {

@@ -245,3 +245,15 @@ fn what_the_byte_table_forbids_is_refused() {
     long.extend_from_slice(&put[3..]);
     assert!(!decode(1, &long), "a row beyond the limit");
 }
+
+#[test]
+fn memory_for_a_long_key_is_reserved_once() {
+    let rows = RowMutation {
+        row: Bytes::from(vec![b'r'; limits::BIGTABLE_ROW_KEY_BYTES_MAX]),
+        mutations: vec![Mutation::DeleteRow { up_to: Timestamp::MAX }; 1000],
+    };
+    let mut builder = BatchBuilder::default();
+    builder.push_rows(&vec![rows].into());
+    let (len, room) = (builder.bytes.len(), builder.bytes.capacity());
+    assert!(room <= len + 1000 * ENTRY_OVERHEAD, "{room} bytes reserved for {len}");
+}
