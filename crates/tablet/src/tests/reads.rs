@@ -10,6 +10,8 @@ use stele_types::{AggregateKind, Cell, RowRange};
 #[derive(Clone, Debug)]
 enum Action {
     Write(u8, Vec<Change>),
+    /// So many versions of all columns that reads seek past them, and so large that columns begin in other blocks.
+    Fill(u8, i64),
     Freeze,
     Flush,
     Compact,
@@ -39,6 +41,7 @@ fn change() -> impl Strategy<Value = Change> {
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         8 => (0u8..6, prop::collection::vec(change(), 1..6)).prop_map(|(row, changes)| Action::Write(row, changes)),
+        1 => (0u8..6, 18i64..24).prop_map(|(row, versions)| Action::Fill(row, versions)),
         1 => Just(Action::Freeze),
         2 => Just(Action::Flush),
         1 => Just(Action::Compact),
@@ -185,6 +188,17 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Option<GcRule>) {
                 Action::Write(row, changes) => {
                     let row = names[usize::from(row)].clone();
                     write_row(&tablet, row, changes.iter().map(mutation).collect());
+                }
+                Action::Fill(row, versions) => {
+                    let version = |(q, t)| Mutation::Put {
+                        family: FamilyId(1),
+                        qualifier: Bytes::copy_from_slice(&[b'q', q]),
+                        timestamp: Timestamp(t),
+                        value: Bytes::from(format!("{t:016384}")),
+                    };
+                    let columns = (0..3).flat_map(|q| (0..versions).map(move |t| (q, t)));
+                    let row = names[usize::from(row)].clone();
+                    write_row(&tablet, row, columns.map(version).collect());
                 }
                 Action::Freeze => {
                     tablet.freeze();
