@@ -12,8 +12,8 @@
 //! Damage to what tablets consist of must also pass without a trace: when the file is whole again after the server has
 //! written, flushed, compacted and swept beside it, everything is there.
 //!
-//! The first and last bytes of each file are flipped all, those between by chance. `DAMAGE_FLIPS` sets how many of those
-//! per file; `DAMAGE_FLIPS=all` takes each.
+//! Of the first and last bytes of each file every sixteenth is flipped, and some between by chance. `DAMAGE_FLIPS` sets how
+//! many of those per file, and takes all at the ends; `DAMAGE_FLIPS=all` takes each byte.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -36,8 +36,13 @@ const STEPS_MAX: u64 = 1_000_000;
 const ROWS: u64 = 24;
 /// Bytes of a value: three to a block of the default size would be too many for a file of several blocks.
 const VALUE_BYTES: usize = 9_000;
-/// Bytes at either end of a file that are all flipped: longer than any header or footer.
+/// Bytes at either end of a file that count as its ends: longer than any header or footer.
 const ENDS: u64 = 64;
+/// Every how manyth of those is flipped when nothing else is asked for. A flip takes a third of a second in a debug
+/// build, and all of them together a minute.
+const ENDS_STEP: usize = 16;
+/// Bytes between the ends that are flipped then, per file.
+const BETWEEN: u64 = 4;
 /// The row that may be lost with the end of the log.
 const LAST_ROW: &[u8] = b"zz-last";
 
@@ -295,15 +300,28 @@ async fn heal(sim: &Sim, storage: &Arc<MemoryStorage>, path: &str, whole: Bytes,
     }
 }
 
-/// Offsets to flip: both ends, and `sampled` between them by chance.
-fn offsets(len: u64, seed: u64, sampled: Option<u64>) -> Vec<u64> {
+/// What to flip of each file.
+#[derive(Clone, Copy)]
+enum Flips {
+    All,
+    /// Every `step`th byte of the ends, and so many between them by chance.
+    Some {
+        step: usize,
+        between: u64,
+    },
+}
+
+/// Offsets to flip.
+fn offsets(len: u64, seed: u64, flips: Flips) -> Vec<u64> {
     let ends = (0..len.min(ENDS)).chain(len.saturating_sub(ENDS).max(ENDS.min(len))..len);
     let body = ENDS..len.saturating_sub(ENDS).max(ENDS);
-    let Some(sampled) = sampled else {
+    let Flips::Some { step, between } = flips else {
         return (0..len).collect();
     };
+    // Not the same bytes of each file.
+    let ends = ends.skip(seed as usize % step).step_by(step);
     let mut chance = seed;
-    let between = (0..sampled.min(body.end - body.start)).map(|_| {
+    let between = (0..between.min(body.end - body.start)).map(|_| {
         chance = chance
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
@@ -315,17 +333,23 @@ fn offsets(len: u64, seed: u64, sampled: Option<u64>) -> Vec<u64> {
 
 #[test]
 fn a_flipped_bit_is_never_taken_for_data() {
-    let sampled = match std::env::var("DAMAGE_FLIPS").as_deref() {
-        Ok("all") => None,
-        Ok(number) => Some(number.parse().expect("DAMAGE_FLIPS is a number or \"all\"")),
-        Err(_) => Some(8),
+    let flips = match std::env::var("DAMAGE_FLIPS").as_deref() {
+        Ok("all") => Flips::All,
+        Ok(number) => Flips::Some {
+            step: 1,
+            between: number.parse().expect("DAMAGE_FLIPS is a number or \"all\""),
+        },
+        Err(_) => Flips::Some {
+            step: ENDS_STEP,
+            between: BETWEEN,
+        },
     };
     let sim = Sim::new(1, STEPS_MAX);
     let folder = sim.run(make_folder(sim.clone())).expect("a folder");
     let mut by_kind: BTreeMap<String, (u64, Seen)> = BTreeMap::new();
     let mut failures: Vec<String> = Vec::new();
     for (number, (path, content)) in folder.files.iter().enumerate() {
-        for offset in offsets(content.len() as u64, number as u64, sampled) {
+        for offset in offsets(content.len() as u64, number as u64, flips) {
             let mut damaged = content.to_vec();
             let bit = (offset * 5 + number as u64) % 8;
             damaged[offset as usize] ^= 1 << bit;
