@@ -261,12 +261,13 @@ impl Governor {
         let sum = (d.memtables + d.blocks + d.rows).max(1);
         let scaled =
             |bytes: u64| ((u128::from(bytes) * u128::from(UNITS) + u128::from(sum) / 2) / u128::from(sum)) as u64;
+        let least = self.memtables_floor(unit);
         let rows = if self.plan.has_rows {
-            scaled(d.rows).max(FLOOR_ROWS)
+            // A server may be set up with hardly anything else.
+            scaled(d.rows).clamp(FLOOR_ROWS, UNITS - FLOOR_BLOCKS - least)
         } else {
             0
         };
-        let least = self.memtables_floor(unit);
         let memtables = scaled(d.memtables).clamp(least, UNITS - FLOOR_BLOCKS - rows);
         [memtables, UNITS - rows - memtables, rows]
     }

@@ -316,6 +316,31 @@ fn wanting_blocks(seconds: u64) -> Observation {
 }
 
 #[test]
+fn it_starts_from_any_division() {
+    for bytes in [
+        [0, 0, 0],
+        [BUDGET, 0, 0],
+        [0, BUDGET, 0],
+        [0, 0, BUDGET],
+        [1, 0, u64::MAX / 2],
+    ] {
+        let [memtables, blocks, rows] = bytes;
+        let mut governor = governor(Division {
+            memtables,
+            blocks,
+            rows,
+        });
+        let Division {
+            memtables,
+            blocks,
+            rows,
+        } = governor.step(Observation::default(), 1.0).granted;
+        assert!(memtables > 0 && blocks > 0 && rows > 0, "{bytes:?}");
+        assert!(memtables + blocks + rows <= BUDGET, "{bytes:?}");
+    }
+}
+
+#[test]
 fn an_idle_server_moves_nothing() {
     let mut governor = governor(fixed(26, 4));
     for _ in 0..20 {
