@@ -288,6 +288,11 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         dropped
     }
 
+    /// Lookups so far that found nothing.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()

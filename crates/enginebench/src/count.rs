@@ -111,8 +111,17 @@ async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> any
     for _ in 0..operations {
         let absent = path == HotPath::GetAbsent;
         let number = data::below(&mut random, ROWS) + if absent { ROWS } else { 0 };
-        let row = Bytes::copy_from_slice(&data::key(number));
-        let found = rows_of(server, RowSet::new(vec![RowRange::single(&row)])).await?;
+        let key = data::key(number);
+        let found = match server.get_row(TABLET, &key, None).map_err(|e| anyhow!("{e}"))? {
+            Some(row) => row.len() as u64,
+            None => {
+                rows_of(
+                    server,
+                    RowSet::new(vec![RowRange::single(&Bytes::copy_from_slice(&key))]),
+                )
+                .await?
+            }
+        };
         ensure!(found == u64::from(!absent), "row {number}: found {found}");
     }
     Ok(())

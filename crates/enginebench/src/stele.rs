@@ -154,6 +154,11 @@ impl Engine for SteleEngine {
     }
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
+        let row = self.server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))?;
+        if let Some(row) = row {
+            let found = row.rows().flat_map(|(_, cells)| cells).last();
+            return Ok(found.map(|cell| cell.value.len()));
+        }
         let row = Bytes::copy_from_slice(key);
         let mut found = None;
         let rows = RowSet::new(vec![RowRange::single(&row)]);

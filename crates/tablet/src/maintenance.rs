@@ -159,11 +159,11 @@ impl Tablet {
         }
         self.update_state(|state| {
             for group in &mut state.groups {
-                group.files.clear();
+                group.set_files(Vec::new());
             }
             for (id, files) in held {
                 if let Some(group) = state.groups.iter_mut().find(|g| g.id == id) {
-                    group.files = files;
+                    group.set_files(files);
                 }
             }
             publish(state);

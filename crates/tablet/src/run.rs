@@ -34,8 +34,15 @@ pub fn source(
     options: ReadOptions,
 ) -> Option<Source> {
     let start = run.partition_point(|file| file.ends_before(lower));
-    let end = upper.map_or(run.len(), |upper| run.partition_point(|file| file.first_key() < upper));
-    match run.get(start..end)? {
+    let run = run.get(start..)?;
+    // Of one row's keys more than one file rarely has some.
+    let within = |file: &HeldFile| upper.is_none_or(|upper| file.first_key() < upper);
+    let end = match run {
+        [] => 0,
+        [_, next, ..] if within(next) => run.partition_point(within),
+        [first, ..] => usize::from(within(first)),
+    };
+    match run.get(..end)? {
         [] => None,
         [file] => {
             let wanted = row.is_none_or(|row| file.sstable.may_contain_row(row));

@@ -10,6 +10,8 @@ mod get;
 mod row;
 mod sink;
 
+pub use get::Got;
+
 use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Step};
 use crate::resolve::Skip;

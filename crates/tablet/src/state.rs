@@ -33,8 +33,10 @@ pub struct GroupState {
     pub id: GroupId,
     /// Takes new writes.
     pub active: Arc<Memtable>,
-    /// Run by run, oldest first (see [`GroupState::runs`]).
+    /// Run by run, oldest first (see [`GroupState::runs`]); changed by [`GroupState::set_files`].
     pub files: Vec<HeldFile>,
+    /// Where each run ends in `files`: a read looks at all runs, and should not look at all files for that.
+    run_ends: Vec<usize>,
     /// What compactions go by.
     pub learnt: Arc<Learnt>,
 }
@@ -93,7 +95,23 @@ impl Learnt {
 impl GroupState {
     /// The sorted runs, oldest first: within one, keys ascend from file to file without overlap.
     pub fn runs(&self) -> impl Iterator<Item = &[HeldFile]> {
-        self.files.chunk_by(|a, b| a.reference.continues_in(&b.reference))
+        let mut start = 0;
+        self.run_ends.iter().map(move |&end| {
+            self.files
+                .get(std::mem::replace(&mut start, end)..end)
+                .unwrap_or_default()
+        })
+    }
+
+    /// Replaces the files.
+    pub fn set_files(&mut self, files: Vec<HeldFile>) {
+        let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let ends = runs.scan(0, |end, run| {
+            *end += run.len();
+            Some(*end)
+        });
+        self.run_ends = ends.collect();
+        self.files = files;
     }
 }
 
@@ -187,12 +205,15 @@ impl State {
                     return Err(error);
                 }
             };
-            loaded.push(GroupState {
+            let mut group = GroupState {
                 id,
                 active: Arc::new(Memtable::new(account.clone())),
-                files: held,
+                files: Vec::new(),
+                run_ends: Vec::new(),
                 learnt: Arc::default(),
-            });
+            };
+            group.set_files(held);
+            loaded.push(group);
         }
         Ok(State {
             groups: loaded,

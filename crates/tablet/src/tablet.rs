@@ -61,6 +61,8 @@ pub struct Tablet {
     epoch: Epoch,
     pub(crate) context: TabletContext,
     schema: RwLock<Arc<TableSchema>>,
+    /// Where the schema is in memory, to recognize it by without the lock. Changed under it.
+    schema_address: AtomicUsize,
     state: RwLock<Arc<State>>,
     /// Everything applied up to this is visible.
     visible: AtomicU64,
@@ -117,6 +119,7 @@ impl Tablet {
             id: manifest.tablet(),
             range: manifest.range(),
             epoch: Epoch(manifest.epoch),
+            schema_address: AtomicUsize::new(Arc::as_ptr(&schema).addr()),
             schema: RwLock::new(schema),
             state: RwLock::new(Arc::new(state)),
             visible: AtomicU64::new(manifest.flushed_through),
@@ -150,6 +153,16 @@ impl Tablet {
         self.schema.read().clone()
     }
 
+    /// Looks at the current schema without taking a reference to it. `look` must be short, and call nothing of the tablet.
+    pub fn with_schema<R>(&self, look: impl FnOnce(&Arc<TableSchema>) -> R) -> R {
+        look(&self.schema.read())
+    }
+
+    /// Whether this is the current schema. Whoever asks holds it, so no other can have its address.
+    pub(crate) fn has_schema(&self, schema: &Arc<TableSchema>) -> bool {
+        self.schema_address.load(Ordering::Acquire) == Arc::as_ptr(schema).addr()
+    }
+
     /// Durability of the table's writes where the request does not say; `None` leaves it to the server.
     pub fn durability(&self) -> Option<Durability> {
         self.schema.read().durability
@@ -166,7 +179,10 @@ impl Tablet {
 
     /// Replaces the schema.
     pub fn set_schema(&self, schema: Arc<TableSchema>) {
-        *self.schema.write() = schema;
+        let mut current = self.schema.write();
+        self.schema_address
+            .store(Arc::as_ptr(&schema).addr(), Ordering::Release);
+        *current = schema;
     }
 
     /// The environment.
@@ -197,6 +213,11 @@ impl Tablet {
     /// What the tablet consists of now.
     pub fn state(&self) -> Arc<State> {
         self.state.read().clone()
+    }
+
+    /// Looks at what the tablet consists of now without taking a reference to it; likewise short.
+    pub(crate) fn with_state<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        look(&self.state.read())
     }
 
     /// Grows with every change of the state.

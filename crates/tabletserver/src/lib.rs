@@ -25,5 +25,6 @@ pub mod split;
 pub mod write;
 
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
+pub use read::OneRow;
 pub use recovery::RecoveryReport;
 pub use server::TabletServer;

@@ -1,40 +1,137 @@
 //! Reads of one tablet.
+//!
+//! A read of one row is answered on the calling thread when what it takes is in memory: from the row cache, or by the tablet.
+//! Everything else, and a row that must be waited for, is a stream.
 
 use crate::error::{from_tablet, not_here};
 use crate::row_cache::{Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::ops::Deref;
 use std::sync::Arc;
 use stele_client::{RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{ScanSpec, Tablet, TabletScanner};
+use stele_tablet::{Got, ScanSpec, Tablet, TabletScanner};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
 const SAMPLE_ROWS_MAX: usize = 4096;
 
+/// The result of a read of one row: at most one row, and perhaps the row cache's.
+#[derive(Clone, Debug)]
+pub enum OneRow {
+    /// Made for the caller.
+    Own(RowBatch),
+    /// The cache's.
+    Shared(Arc<RowBatch>),
+}
+
+impl OneRow {
+    /// A batch of its own.
+    pub fn into_batch(self) -> RowBatch {
+        match self {
+            OneRow::Own(batch) => batch,
+            OneRow::Shared(batch) => Arc::unwrap_or_clone(batch),
+        }
+    }
+}
+
+impl Deref for OneRow {
+    type Target = RowBatch;
+
+    fn deref(&self) -> &RowBatch {
+        match self {
+            OneRow::Own(batch) => batch,
+            OneRow::Shared(batch) => batch,
+        }
+    }
+}
+
+/// What became of a read of one row on the calling thread.
+enum AtOnce {
+    Found(OneRow),
+    /// It has to wait; perhaps the result is worth keeping.
+    Waits(Option<Reading>),
+}
+
 impl TabletServer {
+    /// A row as it is now, read on the calling thread; a batch of nothing when there is none, or the filter lets nothing
+    /// through. `None` when that would have to wait for the medium: [`TabletService::read`](stele_client::TabletService)
+    /// gives the same answer then. A row that is not the tablet's is `Unavailable`.
+    pub fn get_row(&self, tablet: TabletId, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<Option<OneRow>> {
+        // Held all the time: a reference of its own would cost a read as much again.
+        let tablets = self.tablets.read();
+        let Some(served) = tablets.get(&tablet) else {
+            drop(tablets);
+            return Err(self.not_served(tablet));
+        };
+        if !served.tablet.range().contains(row) {
+            return Err(not_here(tablet));
+        }
+        match self.read_at_once(&served.tablet, row, filter)? {
+            AtOnce::Found(found) => Ok(Some(found)),
+            AtOnce::Waits(_) => Ok(None),
+        }
+    }
+
+    /// Reads a row of the tablet without waiting.
+    fn read_at_once(&self, tablet: &Tablet, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<AtOnce> {
+        tablet.check_open().map_err(from_tablet)?;
+        let now = || tablet.wall_micros();
+        let lookup = if self.row_cache.is_enabled() {
+            tablet.with_schema(|schema| self.row_cache.lookup(&row_read(tablet, schema, row, filter), now))
+        } else {
+            Lookup::Uncached
+        };
+        let reading = match lookup {
+            Lookup::Hit(batch) => return Ok(AtOnce::Found(OneRow::Shared(batch))),
+            Lookup::Miss(reading) => Some(reading),
+            Lookup::Uncached => None,
+        };
+        let compiled = match filter {
+            Some(filter) => compile(Some(filter), &tablet.schema())?,
+            None => None,
+        };
+        match tablet.get(row, compiled.as_ref()).map_err(from_tablet)? {
+            Got::Batch(batch) => {
+                if let Some(reading) = reading {
+                    tablet.with_schema(|schema| {
+                        let read = row_read(tablet, schema, row, filter);
+                        self.row_cache.install(reading, &read, &batch, now);
+                    });
+                }
+                Ok(AtOnce::Found(OneRow::Own(batch)))
+            }
+            // The cache would not know it any sooner.
+            Got::Nowhere => Ok(AtOnce::Found(OneRow::Own(RowBatch::default()))),
+            Got::Waits => Ok(AtOnce::Waits(reading)),
+        }
+    }
+
     /// Starts a read.
     pub(crate) fn open_read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
         let served = self.served(tablet)?;
-        served.tablet.check_open().map_err(from_tablet)?;
-        let schema = served.tablet.schema();
-        let reading = match self.look_up(&served.tablet, &schema, &request) {
-            Lookup::Hit(batch) => return Ok(Box::new(OneBatch(Some(batch)))),
-            Lookup::Miss(reading) => Some((reading, self.row_cache.clone())),
-            Lookup::Uncached => None,
-        };
-        let filter = compile(request.filter.as_deref(), &schema)?;
-        if let Some(row) = single_row(&served.tablet, &request)
-            && let Some(mut batch) = served.tablet.get_row(row, filter.as_ref()).map_err(from_tablet)?
-        {
-            batch.scanned_through = Some(row.clone());
-            if let Some((reading, cache)) = reading {
-                cache.install(reading, &batch, &served.tablet.schema(), served.tablet.wall_micros());
+        let mut keep = None;
+        if let Some(row) = single_row(&served.tablet, &request) {
+            match self.read_at_once(&served.tablet, row, request.filter.as_ref())? {
+                AtOnce::Found(found) => {
+                    let mut batch = found.into_batch();
+                    batch.scanned_through = Some(row.clone());
+                    return Ok(Box::new(OneBatch(Some(batch))));
+                }
+                AtOnce::Waits(reading) => {
+                    keep = reading.map(|reading| Keep {
+                        reading,
+                        row: row.clone(),
+                        filter: request.filter.clone(),
+                        cache: self.row_cache.clone(),
+                    });
+                }
             }
-            return Ok(Box::new(OneBatch(Some(batch))));
         }
+        served.tablet.check_open().map_err(from_tablet)?;
+        let filter = compile(request.filter.as_deref(), &served.tablet.schema())?;
         let spec = ScanSpec {
             rows: request.rows,
             filter,
@@ -44,22 +141,8 @@ impl TabletServer {
         };
         Ok(Box::new(TabletRows {
             scanner: TabletScanner::new(served.tablet.clone(), spec),
-            reading,
+            keep,
         }))
-    }
-
-    /// Looks in the row cache, when the read is of one row of the tablet.
-    fn look_up(&self, tablet: &Tablet, schema: &TableSchema, request: &TabletRead) -> Lookup {
-        let Some(row) = single_row(tablet, request) else {
-            return Lookup::Uncached;
-        };
-        let read = RowRead {
-            tablet: tablet.id(),
-            schema,
-            row,
-            filter: request.filter.as_ref(),
-        };
-        self.row_cache.lookup(&read, tablet.wall_micros())
     }
 
     /// How a tablet's bytes are distributed.
@@ -78,6 +161,21 @@ impl TabletServer {
             }
         }
         Ok(TabletSample { bytes, rows })
+    }
+}
+
+/// A read of one row, as the row cache takes it.
+fn row_read<'a>(
+    tablet: &Tablet,
+    schema: &'a TableSchema,
+    row: &'a [u8],
+    filter: Option<&'a Arc<Filter>>,
+) -> RowRead<'a> {
+    RowRead {
+        tablet: tablet.id(),
+        schema,
+        row,
+        filter,
     }
 }
 
@@ -136,8 +234,25 @@ impl RowStream for OneBatch {
 /// A scan as a stream of batches.
 struct TabletRows {
     scanner: TabletScanner,
-    /// Of a single row that may be worth keeping: its one batch goes there.
-    reading: Option<(Reading, Arc<RowCache>)>,
+    /// Of a single row that may be worth keeping: its one batch goes to the cache.
+    keep: Option<Keep>,
+}
+
+/// A reading with what it takes to install it.
+struct Keep {
+    reading: Reading,
+    row: Bytes,
+    filter: Option<Arc<Filter>>,
+    cache: Arc<RowCache>,
+}
+
+impl Keep {
+    fn install(self, tablet: &Tablet, batch: &RowBatch) {
+        tablet.with_schema(|schema| {
+            let read = row_read(tablet, schema, &self.row, self.filter.as_ref());
+            self.cache.install(self.reading, &read, batch, || tablet.wall_micros());
+        });
+    }
 }
 
 #[async_trait]
@@ -148,9 +263,8 @@ impl RowStream for TabletRows {
             return Err(not_here(self.scanner.tablet().id()));
         }
         let batch = self.scanner.next_batch().await.map_err(from_tablet)?;
-        if let (Some((reading, cache)), Some(batch)) = (self.reading.take(), &batch) {
-            let tablet = self.scanner.tablet();
-            cache.install(reading, batch, &tablet.schema(), tablet.wall_micros());
+        if let (Some(keep), Some(batch)) = (self.keep.take(), &batch) {
+            keep.install(self.scanner.tablet(), batch);
         }
         Ok(batch)
     }

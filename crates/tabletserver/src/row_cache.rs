@@ -4,10 +4,17 @@
 //! *reading* is a read on its way that may become a variant.
 //!
 //! Consistency. A hit must be what a read of the tablet would give at that moment. Rows share *stripes* by hash; a stripe
-//! counts the writes that have begun to apply, and those that have not finished. A write announces itself before it becomes
-//! visible ([`RowCache::writing`]): that takes the row's variants out and raises the count. A reading notes the count before
-//! it takes its snapshot, provided that no write is in progress, and is installed only if the count is still the same.
-//! So a reading that began before a write's end is never installed after that write's beginning.
+//! counts the writes that have begun to apply, and those that have not finished, in one atomic word. A write announces
+//! itself before it becomes visible ([`RowCache::writing`]): that raises the counts, and then takes the row's variants out.
+//! A reading notes the word before it takes its snapshot, provided that no write is in progress, and is installed only if
+//! as many writes have begun as then. So a reading that began before a write's end is never installed after that write's
+//! beginning:
+//! * A reading that notes the word after a write's end sees what was written: the end is a release, the note an acquire.
+//! * A reading that noted it before a write's beginning checks again when it holds the shard's lock. Either it sees the
+//!   beginning, and is not installed, or the writer comes for the variants later and takes them out before the write is
+//!   visible.
+//! * The writer comes only if the shard *holds* rows. An installation says that it does before it checks the count; a
+//!   writer raises the count before it asks. All four are sequentially consistent, so at least one sees the other.
 //!
 //! What changes without a write: the schema (a variant belongs to one version of it), age rules (a variant says how long
 //! none of them applies, and is of no use at other times, also when the clock is set back), and rows dropped by range
@@ -17,13 +24,14 @@
 //! Invariants:
 //! * A variant holds memory of its own: a slice of a block would keep the whole block from being freed.
 //! * Scans, raw reads and filters that draw lots are never cached; a row is cached when it is read the second time.
+//! * A shard whose `holds` is false has no rows; it changes under the shard's lock.
 //! * Charged bytes never exceed the capacity.
 
 mod shape;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stele_cache::{Admission, CacheKey, CacheStats, Profile, ProfileCounts, ProfilePlan, S3Fifo};
 use stele_env::{Env, PlantedBug};
@@ -35,20 +43,27 @@ use shape::Shape;
 
 /// Enough that two dozen cores rarely meet on one lock.
 const SHARDS: usize = 64;
-/// Per shard: 2,048 in all, so that a write rarely spoils a reading of another row.
-const STRIPES: usize = 32;
+/// 16 KiB of them, so that a write rarely spoils a reading of another row.
+const STRIPES: usize = 2048;
+/// Lower bits of a stripe: writes in progress, of which there are fewer than rows fit into the log's queues. The others
+/// count 10^12 writes, and a reading that takes that long is not met by the one number it noted.
+const IN_PROGRESS_BITS: u32 = 24;
+const IN_PROGRESS: u64 = (1 << IN_PROGRESS_BITS) - 1;
 /// Filters under which one row is kept. Applications read a row in few ways.
 const VARIANTS_MAX: usize = 4;
 /// Largest result worth a place: copying more costs more than finding it again.
 const RESULT_BYTES_MAX: usize = 256 << 10;
+/// Where no age rule applies.
+const ALWAYS: (i64, i64) = (i64::MIN, i64::MAX);
 /// Charged for a variant beyond its cells: the variant itself and the vectors' headers.
-const VARIANT_BYTES: usize = size_of::<Variant>() + 64;
+const VARIANT_BYTES: usize = size_of::<Variant>() + size_of::<RowBatch>() + 64;
 
 /// The row cache of a server.
 pub struct RowCache {
     env: Env,
     /// The key's hash picks one.
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Shard]>,
+    stripes: Box<[Stripe]>,
     /// Constant: a cache that could be switched on later would not know of writes on their way.
     enabled: bool,
     profile: OnceLock<Profile>,
@@ -56,18 +71,34 @@ pub struct RowCache {
     chance: AtomicU64,
 }
 
+/// Aligned, so that neighbours do not slow each other down.
+#[repr(align(128))]
 struct Shard {
-    rows: S3Fifo<RowKey, Arc<CachedRow>>,
-    misses: u64,
-    stripes: [Stripe; STRIPES],
+    /// Whether there may be rows.
+    holds: AtomicBool,
+    /// Lookups that found a shard without rows, and did not take its lock; roughly.
+    missed: AtomicU64,
+    rows: Mutex<S3Fifo<RowKey, Arc<CachedRow>>>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Stripe {
-    /// Writes that have begun to apply.
-    begun: u64,
-    /// Those that have not finished.
-    in_progress: u32,
+/// Writes that have begun to apply, and in the lowest [`IN_PROGRESS_BITS`] those that have not finished.
+#[derive(Default)]
+struct Stripe(AtomicU64);
+
+impl Stripe {
+    fn begin(&self) {
+        self.0.fetch_add((1 << IN_PROGRESS_BITS) + 1, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Writes that have begun; `None` while some have not finished.
+    fn quiet(&self) -> Option<u64> {
+        let word = self.0.load(Ordering::SeqCst);
+        (word & IN_PROGRESS == 0).then_some(word >> IN_PROGRESS_BITS)
+    }
 }
 
 /// Which row of which tablet, as a hash; a collision is noticed at a hit, and costs too much forgotten at a write.
@@ -96,7 +127,7 @@ impl RowKey {
 
 struct CachedRow {
     tablet: TabletId,
-    row: Bytes,
+    row: Box<[u8]>,
     /// Oldest first; at most [`VARIANTS_MAX`].
     variants: Vec<Variant>,
 }
@@ -108,7 +139,7 @@ struct Variant {
     schema_version: u64,
     /// Wall-clock microseconds between which no age rule changes the result.
     valid: (i64, i64),
-    batch: RowBatch,
+    batch: Arc<RowBatch>,
     bytes: usize,
 }
 
@@ -116,29 +147,27 @@ struct Variant {
 pub(crate) struct RowRead<'a> {
     pub tablet: TabletId,
     pub schema: &'a TableSchema,
-    pub row: &'a Bytes,
+    pub row: &'a [u8],
     pub filter: Option<&'a Arc<Filter>>,
 }
 
 /// What a lookup found.
 pub(crate) enum Lookup {
     /// The result.
-    Hit(RowBatch),
+    Hit(Arc<RowBatch>),
     /// Nothing; the result may be worth keeping.
     Miss(Reading),
     /// Nothing, and the result cannot be kept.
     Uncached,
 }
 
-/// A read on its way. Must be made before the read takes its snapshot.
+/// A read on its way. Must be made before the read takes its snapshot. Of row and filter it has the hashes alone: most
+/// readings come to nothing, and who installs one has both.
 pub(crate) struct Reading {
     key: RowKey,
-    tablet: TabletId,
-    row: Bytes,
-    filter: Option<Arc<Filter>>,
     shape: Shape,
     schema_version: u64,
-    /// Wall-clock microseconds before the read.
+    /// Wall-clock microseconds before the read; 0 when no rule asks for it.
     began_micros: i64,
     /// Writes of the stripe that had begun.
     begun: u64,
@@ -155,20 +184,20 @@ pub(crate) struct Writing {
 /// Keeps everything out of the cache while rows of a tablet are dropped.
 pub(crate) struct Clearing<'a> {
     cache: &'a RowCache,
-    tablet: TabletId,
 }
 
 impl RowCache {
     /// An empty cache; a capacity of 0 switches it off for good.
     pub(crate) fn new(env: Env, capacity_bytes: usize) -> Arc<Self> {
         let shard = || Shard {
-            rows: S3Fifo::new(capacity_bytes / SHARDS, Admission::Returning),
-            misses: 0,
-            stripes: [Stripe::default(); STRIPES],
+            holds: AtomicBool::new(false),
+            missed: AtomicU64::new(0),
+            rows: Mutex::new(S3Fifo::new(capacity_bytes / SHARDS, Admission::Returning)),
         };
         Arc::new(RowCache {
             env,
-            shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect(),
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             enabled: capacity_bytes > 0,
             profile: OnceLock::new(),
             chance: AtomicU64::new(0),
@@ -185,12 +214,16 @@ impl RowCache {
         Some(self.profile.get()?.counts())
     }
 
+    /// Whether it is on.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
     /// Changes the capacity. Does nothing to a cache that is off.
     pub(crate) fn set_capacity(&self, capacity_bytes: usize) {
         if self.enabled {
             for shard in &self.shards {
-                let dropped = shard.lock().rows.set_share(capacity_bytes / SHARDS);
-                drop(dropped);
+                shard.change(|rows| rows.set_share(capacity_bytes / SHARDS));
             }
         }
     }
@@ -205,14 +238,16 @@ impl RowCache {
     /// Counters and fill. A hit of the row that is none of the filter counts as a hit.
     pub(crate) fn stats(&self) -> CacheStats {
         let mut sum = CacheStats::default();
-        self.shards
-            .iter()
-            .for_each(|shard| shard.lock().rows.add_stats(&mut sum));
+        for shard in &self.shards {
+            shard.rows.lock().add_stats(&mut sum);
+            sum.misses += shard.missed.load(Ordering::Relaxed);
+        }
         sum
     }
 
-    /// The result of a read, or the right to install it when it has been found elsewhere.
-    pub(crate) fn lookup(&self, read: &RowRead<'_>, now_micros: i64) -> Lookup {
+    /// The result of a read, or the right to install it when it has been found elsewhere. The clock is asked only where
+    /// age rules make a difference.
+    pub(crate) fn lookup(&self, read: &RowRead<'_>, now_micros: impl Fn() -> i64) -> Lookup {
         if !self.enabled || !read.schema.row_cache {
             return Lookup::Uncached;
         }
@@ -220,83 +255,85 @@ impl RowCache {
             return Lookup::Uncached;
         };
         let key = RowKey::new(read.tablet, read.row);
-        let (found, stripe, number) = {
-            let mut shard = self.shards[key.shard()].lock();
-            let found = shard
-                .rows
-                .get_hashed(key, key.0)
-                .map(|(row, charge)| (row.clone(), charge));
-            shard.misses += u64::from(found.is_none());
-            (found, shard.stripes[key.stripe()], shard.misses)
-        };
-        if let Some((row, charge)) = found
-            && let Some(variant) = row.find(read, shape.hash, now_micros)
-        {
-            if let Some(profile) = self.sampled(key) {
-                profile.accessed(key.0, charge);
+        let shard = &self.shards[key.shard()];
+        // A row that is installed at this moment is as good as installed a moment later.
+        let number = if shard.holds.load(Ordering::Acquire) {
+            match shard.find(key, read, shape.hash, &now_micros) {
+                Ok((batch, charge)) => {
+                    if let Some(profile) = self.sampled(key) {
+                        profile.accessed(key.0, charge);
+                    }
+                    return Lookup::Hit(batch);
+                }
+                Err(number) => number,
             }
-            return Lookup::Hit(variant.batch.clone());
-        }
+        } else {
+            // Not in one step: a count that gets lost costs less than an atomic addition for every read of a row.
+            let number = shard.missed.load(Ordering::Relaxed);
+            shard.missed.store(number + 1, Ordering::Relaxed);
+            number
+        };
         let sampled = self.sampled(key);
-        let has_chance = number & self.chance.load(Ordering::Relaxed) == 0 || sampled.is_some();
-        if stripe.in_progress > 0 || !has_chance {
+        if number & self.chance.load(Ordering::Relaxed) != 0 && sampled.is_none() {
             return Lookup::Uncached;
         }
+        let Some(begun) = self.stripes[key.stripe()].quiet() else {
+            return Lookup::Uncached;
+        };
         if let Some(profile) = sampled {
             profile.missed(key.0, self.env.now());
         }
         Lookup::Miss(Reading {
             key,
-            tablet: read.tablet,
-            row: read.row.clone(),
-            filter: read.filter.cloned(),
             shape,
             schema_version: read.schema.version,
-            began_micros: now_micros,
-            begun: stripe.begun,
+            began_micros: if has_ages(read.schema) { now_micros() } else { 0 },
+            begun,
             sampled: sampled.is_some(),
         })
     }
 
     /// Keeps the result of a reading, if nothing has happened to the row since, and the row is read again and again.
-    /// `schema` is the tablet's now, which the result was made under if its version has not changed.
-    pub(crate) fn install(&self, reading: Reading, batch: &RowBatch, schema: &TableSchema, now_micros: i64) {
+    /// `read` is what was looked up, but for the schema, which is the tablet's now: the result was made under it if its
+    /// version has not changed.
+    pub(crate) fn install(&self, reading: Reading, read: &RowRead<'_>, batch: &RowBatch, now_micros: impl Fn() -> i64) {
+        let (key, schema) = (reading.key, read.schema);
         let bytes = weigh(&reading, batch);
         if reading.sampled
-            && let Some(profile) = self.sampled(reading.key)
+            && let Some(profile) = self.sampled(key)
         {
-            profile.loaded(reading.key.0, bytes, self.env.now());
+            profile.loaded(key.0, bytes, self.env.now());
         }
         if schema.version != reading.schema_version || !schema.row_cache || bytes > RESULT_BYTES_MAX {
             return;
         }
-        let shard = &self.shards[reading.key.shard()];
-        if !shard.lock().rows.admits(reading.key, bytes) {
+        let shard = &self.shards[key.shard()];
+        if !shard.rows.lock().admits(key, bytes) {
             return;
         }
         let Some(valid) = validity(&reading, batch, schema, now_micros) else {
             return;
         };
-        let (key, begun) = (reading.key, reading.begun);
         let variant = Variant {
             shape: reading.shape.hash,
-            filter: reading.filter,
+            filter: read.filter.cloned(),
             schema_version: reading.schema_version,
             valid,
-            batch: own_memory(batch),
+            batch: Arc::new(own_memory(batch)),
             bytes,
         };
-        let mut guard = shard.lock();
-        let stripe = guard.stripes[key.stripe()];
-        // Nothing was in progress when the count was noted, so nothing is now either.
-        if stripe.begun != begun && !self.env.planted(PlantedBug::StaleRow) {
-            return;
-        }
-        let row = CachedRow::with(guard.rows.peek(key), reading.tablet, reading.row, variant);
-        let weight = row.bytes();
-        let dropped = guard.rows.insert(key, Arc::new(row), weight);
-        drop(guard);
-        drop(dropped);
+        shard.change(|rows| {
+            // Before the count is asked for: see the file's header.
+            shard.holds.store(true, Ordering::SeqCst);
+            // Nothing was in progress when the count was noted, so nothing is now either if it is still the same.
+            let quiet = self.stripes[key.stripe()].quiet() == Some(reading.begun);
+            if !quiet && !self.env.planted(PlantedBug::StaleRow) {
+                return Vec::new();
+            }
+            let row = CachedRow::with(rows.peek(key), read.tablet, read.row, variant);
+            let weight = row.bytes();
+            rows.insert(key, Arc::new(row), weight)
+        });
     }
 
     /// The keys of rows about to be written, for [`RowCache::writing`].
@@ -312,17 +349,12 @@ impl RowCache {
     /// acknowledged.
     pub(crate) fn writing(self: &Arc<Self>, keys: Vec<RowKey>) -> Writing {
         for key in &keys {
-            let mut shard = self.shards[key.shard()].lock();
-            let stripe = &mut shard.stripes[key.stripe()];
-            stripe.begun += 1;
-            stripe.in_progress += 1;
-            let dropped = if shard.rows.is_empty() {
-                None
-            } else {
-                shard.rows.remove(*key)
-            };
-            drop(shard);
-            drop(dropped);
+            self.stripes[key.stripe()].begin();
+            let shard = &self.shards[key.shard()];
+            // After the beginning: see the file's header.
+            if shard.holds.load(Ordering::SeqCst) {
+                shard.change(|rows| rows.remove(*key).into_iter().collect());
+            }
         }
         Writing {
             cache: self.clone(),
@@ -332,21 +364,11 @@ impl RowCache {
 
     /// Rows of a tablet vanish without a write while the guard lives.
     pub(crate) fn clearing(&self, tablet: TabletId) -> Clearing<'_> {
-        self.clear(tablet, |stripe| {
-            stripe.begun += 1;
-            stripe.in_progress += 1;
-        });
-        Clearing { cache: self, tablet }
-    }
-
-    fn clear(&self, tablet: TabletId, change: impl Fn(&mut Stripe)) {
+        self.stripes.iter().for_each(Stripe::begin);
         for shard in &self.shards {
-            let mut shard = shard.lock();
-            shard.stripes.iter_mut().for_each(&change);
-            let dropped = shard.rows.remove_all(|_, row| row.tablet == tablet);
-            drop(shard);
-            drop(dropped);
+            shard.change(|rows| rows.remove_all(|_, row| row.tablet == tablet));
         }
+        Clearing { cache: self }
     }
 
     fn sampled(&self, key: RowKey) -> Option<&Profile> {
@@ -357,35 +379,64 @@ impl RowCache {
 impl Drop for Writing {
     fn drop(&mut self) {
         for key in &self.keys {
-            self.cache.shards[key.shard()].lock().stripes[key.stripe()].in_progress -= 1;
+            self.cache.stripes[key.stripe()].end();
         }
     }
 }
 
 impl Drop for Clearing<'_> {
     fn drop(&mut self) {
-        self.cache.clear(self.tablet, |stripe| stripe.in_progress -= 1);
+        self.cache.stripes.iter().for_each(Stripe::end);
+    }
+}
+
+impl Shard {
+    /// The result of a read and what its row is charged with, or how many reads have missed before.
+    fn find(
+        &self,
+        key: RowKey,
+        read: &RowRead<'_>,
+        shape: u64,
+        now_micros: &impl Fn() -> i64,
+    ) -> Result<(Arc<RowBatch>, usize), u64> {
+        let mut rows = self.rows.lock();
+        let misses = rows.misses();
+        let found = rows
+            .get_hashed(key, key.0)
+            .and_then(|(row, charge)| Some((row.find(read, shape, now_micros)?.batch.clone(), charge)));
+        drop(rows);
+        found.ok_or(misses)
+    }
+
+    /// Changes the rows under the lock, and drops what `change` takes out after it.
+    fn change(&self, change: impl FnOnce(&mut S3Fifo<RowKey, Arc<CachedRow>>) -> Vec<Arc<CachedRow>>) {
+        let mut rows = self.rows.lock();
+        let dropped = change(&mut rows);
+        if rows.is_empty() {
+            self.holds.store(false, Ordering::SeqCst);
+        }
+        drop(rows);
+        drop(dropped);
     }
 }
 
 impl CachedRow {
-    fn find(&self, read: &RowRead<'_>, shape: u64, now_micros: i64) -> Option<&Variant> {
-        if self.tablet != read.tablet || self.row != *read.row {
+    fn find(&self, read: &RowRead<'_>, shape: u64, now_micros: &impl Fn() -> i64) -> Option<&Variant> {
+        if self.tablet != read.tablet || *self.row != *read.row {
             return None;
         }
         self.variants.iter().find(|v| {
             v.shape == shape
                 && v.schema_version == read.schema.version
-                && v.valid.0 <= now_micros
-                && now_micros <= v.valid.1
+                && v.is_valid(now_micros)
                 && same_filter(v.filter.as_ref(), read.filter)
         })
     }
 
     /// The row with one more variant, in place of an older one of the same shape or schema.
-    fn with(before: Option<&Arc<CachedRow>>, tablet: TabletId, row: Bytes, variant: Variant) -> CachedRow {
+    fn with(before: Option<&Arc<CachedRow>>, tablet: TabletId, row: &[u8], variant: Variant) -> CachedRow {
         let mut variants: Vec<Variant> = match before {
-            Some(before) if before.tablet == tablet && before.row == row => before
+            Some(before) if before.tablet == tablet && *before.row == *row => before
                 .variants
                 .iter()
                 .filter(|v| v.schema_version == variant.schema_version && v.shape != variant.shape)
@@ -397,14 +448,29 @@ impl CachedRow {
             variants.remove(0);
         }
         variants.push(variant);
-        // The row as one variant holds it would keep the request's memory.
-        let row = Bytes::copy_from_slice(&row);
+        let row = Box::from(row);
         CachedRow { tablet, row, variants }
     }
 
     fn bytes(&self) -> usize {
         size_of::<CachedRow>() + self.row.len() + self.variants.iter().map(|v| v.bytes).sum::<usize>()
     }
+}
+
+impl Variant {
+    fn is_valid(&self, now_micros: &impl Fn() -> i64) -> bool {
+        if self.valid == ALWAYS {
+            return true;
+        }
+        let now = now_micros();
+        self.valid.0 <= now && now <= self.valid.1
+    }
+}
+
+/// Whether the schema drops cells as they grow old.
+fn has_ages(schema: &TableSchema) -> bool {
+    let mut rules = schema.families.values().filter_map(|f| f.gc_rule.as_ref());
+    rules.any(|rule| rule.has_age())
 }
 
 fn same_filter(a: Option<&Arc<Filter>>, b: Option<&Arc<Filter>>) -> bool {
@@ -424,13 +490,19 @@ fn weigh(reading: &Reading, batch: &RowBatch) -> usize {
     VARIANT_BYTES + content + reading.shape.bytes
 }
 
-/// The time around now in which no age rule changes the result; `None` when that cannot be told.
-fn validity(reading: &Reading, batch: &RowBatch, schema: &TableSchema, now_micros: i64) -> Option<(i64, i64)> {
+/// The time around now in which no age rule changes the result; `None` when that cannot be told. `schema` is of the version
+/// that the reading began with, so that it knows when it began if that matters.
+fn validity(
+    reading: &Reading,
+    batch: &RowBatch,
+    schema: &TableSchema,
+    now_micros: impl Fn() -> i64,
+) -> Option<(i64, i64)> {
     let rule_of = |cell: &Cell| schema.families.get(&cell.family).and_then(|f| f.gc_rule.as_ref());
-    let ages = schema.families.values().filter_map(|f| f.gc_rule.as_ref());
-    if !ages.into_iter().any(|rule| rule.has_age()) {
-        return Some((i64::MIN, i64::MAX));
+    if !has_ages(schema) {
+        return Some(ALWAYS);
     }
+    let now_micros = now_micros();
     if !reading.shape.by_cell {
         // Cells that are not in the result may decide what is.
         return None;

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stele_client::ServiceResult;
+use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
 use stele_env::Env;
 use stele_sstable::Cache;
@@ -97,10 +97,15 @@ impl TabletServer {
     /// The tablet, if it is served here.
     pub fn served(&self, tablet: TabletId) -> ServiceResult<Arc<Served>> {
         let served = self.tablets.read().get(&tablet).cloned();
-        served.ok_or_else(|| match self.damaged.read().get(&tablet) {
+        served.ok_or_else(|| self.not_served(tablet))
+    }
+
+    /// The error for a tablet that is not served here.
+    pub(crate) fn not_served(&self, tablet: TabletId) -> ServiceError {
+        match self.damaged.read().get(&tablet) {
             Some(error) => from_tablet(error.clone()),
             None => not_here(tablet),
-        })
+        }
     }
 
     /// The tablets that cannot be served, and why.

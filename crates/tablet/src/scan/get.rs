@@ -12,7 +12,7 @@ use crate::tablet::Tablet;
 use std::cell::Cell;
 use std::sync::Arc;
 use stele_filter::CompiledFilter;
-use stele_types::{RowBatch, TableSchema, key};
+use stele_types::{RowBatch, SeqNo, TableSchema, key};
 
 /// What a read works with.
 struct Scratch {
@@ -41,24 +41,50 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
+/// What became of a read on the calling thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Got {
+    /// The row's batch: of the row, or of nothing when it does not exist or the filter lets nothing through.
+    Batch(RowBatch),
+    /// Nothing of the row is stored: key ranges and row filters say so, and it took no block.
+    Nowhere,
+    /// It would have to wait for the medium.
+    Waits,
+}
+
 impl Tablet {
     /// The row as it is now, read on the calling thread: a batch of the row, or of nothing when it does not exist or the
     /// filter lets nothing through. `None` when that would have to wait for the medium: a
     /// [`TabletScanner`](super::TabletScanner) over the one row gives the same answer then. A row of another tablet has no
     /// cells.
     pub fn get_row(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<Option<RowBatch>> {
+        Ok(match self.get(row, filter)? {
+            Got::Batch(batch) => Some(batch),
+            Got::Nowhere => Some(RowBatch::default()),
+            Got::Waits => None,
+        })
+    }
+
+    /// What [`Tablet::get_row`] reads, and how it came by it. Takes no memory for a row of which nothing is stored, and no
+    /// reference to anything shared but the sources that may have the row.
+    pub fn get(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<Got> {
         let pushdown = filter.map(|f| f.pushdown());
         let is_outside = pushdown.is_some_and(|p| p.no_cells || !row.starts_with(&p.row_prefix));
         if is_outside || !self.range().contains(row) {
-            return Ok(Some(RowBatch::default()));
+            return Ok(Got::Nowhere);
         }
-        let schema = self.schema();
         let kept = if filter.is_none() { SCRATCH.take() } else { None };
-        let mut scratch = match kept.filter(|scratch| Arc::ptr_eq(&scratch.schema, &schema)) {
+        let mut scratch = match kept.filter(|scratch| self.has_schema(&scratch.schema)) {
             Some(scratch) => scratch,
-            None => Box::new(Scratch::new(schema, filter.cloned())),
+            None => Box::new(Scratch::new(self.schema(), filter.cloned())),
         };
-        let batch = self.read_into(&mut scratch, row, filter.map(|f| &**f));
+        let got = self.read_into(&mut scratch, row, filter.map(|f| &**f));
+        if matches!(got, Ok(Got::Nowhere)) {
+            if filter.is_none() {
+                SCRATCH.set(Some(scratch));
+            }
+            return got;
+        }
         // A read that was broken off has left cells behind.
         drop(scratch.reader.take_batch());
         scratch.merge.replace(|_| ());
@@ -66,18 +92,10 @@ impl Tablet {
         if filter.is_none() {
             SCRATCH.set(Some(scratch));
         }
-        batch
+        got
     }
 
-    fn read_into(
-        &self,
-        scratch: &mut Scratch,
-        row: &[u8],
-        filter: Option<&CompiledFilter>,
-    ) -> Result<Option<RowBatch>> {
-        // The state first, then the snapshot: everything acknowledged before is in that state.
-        let state = self.state();
-        let snapshot = self.visible();
+    fn read_into(&self, scratch: &mut Scratch, row: &[u8], filter: Option<&CompiledFilter>) -> Result<Got> {
         let Scratch {
             schema,
             reader,
@@ -94,21 +112,34 @@ impl Tablet {
             single_row: true,
             times: Times::of(filter, schema),
         };
-        merge.replace(|sources| state.add_sources(wanted, prefix, Some(end), Some(prefix), options, sources));
+        let mut snapshot = SeqNo::ZERO;
+        // The sources hold what they need of the state.
+        let mut any = false;
+        merge.replace(|sources| {
+            self.with_state(|state| {
+                // The state first, then the snapshot: everything acknowledged before is in that state.
+                snapshot = self.visible();
+                state.add_sources(wanted, prefix, Some(end), Some(prefix), options, sources);
+            });
+            any = !sources.is_empty();
+        });
+        if !any {
+            return Ok(Got::Nowhere);
+        }
         if merge.seek(prefix)? == Step::Pending {
-            return Ok(None);
+            return Ok(Got::Waits);
         }
         if !merge.key().starts_with(prefix) {
-            return Ok(Some(RowBatch::default()));
+            return Ok(Got::Batch(RowBatch::default()));
         }
         reader.set_time(snapshot, self.wall_micros());
         if reader.begin(merge.key(), self.env()).ok_or_else(|| malformed(self))? {
             reader.reserve(1);
             if read_forward(merge, reader, &mut 0).ok_or_else(|| malformed(self))?? == Step::Pending {
-                return Ok(None);
+                return Ok(Got::Waits);
             }
         }
         reader.finish(self.env())?;
-        Ok(Some(reader.take_batch()))
+        Ok(Got::Batch(reader.take_batch()))
     }
 }

@@ -161,7 +161,14 @@ impl Race {
                 if self.reads.get(i).is_some_and(|r| r.found.is_some()) {
                     let read = self.reads.remove(i);
                     let found = read.found.unwrap_or_default();
-                    self.cache.install(read.reading, &found, &schema(self.schema, None), 0);
+                    let (schema, row, filter) = (schema(self.schema, None), row(read.row), filter(read.filter));
+                    let of = RowRead {
+                        tablet: TABLET,
+                        schema: &schema,
+                        row: &row,
+                        filter: filter.as_ref(),
+                    };
+                    self.cache.install(read.reading, &of, &found, || 0);
                 }
             }
             Step::BeginWrite(rows) => {
@@ -209,10 +216,10 @@ impl Race {
             row: &row,
             filter: filter.as_ref(),
         };
-        match self.cache.lookup(&read, 0) {
+        match self.cache.lookup(&read, || 0) {
             Lookup::Hit(batch) => {
                 self.hits += 1;
-                assert_eq!(batch, result(&row, self.values[r], f, self.schema), "stale");
+                assert_eq!(*batch, result(&row, self.values[r], f, self.schema), "stale");
             }
             Lookup::Miss(reading) => self.reads.push(OpenRead {
                 reading,
@@ -255,14 +262,14 @@ proptest! {
 /// Reads a row until it is kept.
 fn keep(cache: &RowCache, read: &RowRead<'_>, batch: &RowBatch, now_micros: i64) {
     for _ in 0..2 {
-        if let Lookup::Miss(reading) = cache.lookup(read, now_micros) {
-            cache.install(reading, batch, read.schema, now_micros);
+        if let Lookup::Miss(reading) = cache.lookup(read, || now_micros) {
+            cache.install(reading, read, batch, || now_micros);
         }
     }
 }
 
-fn found(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<RowBatch> {
-    match cache.lookup(read, now_micros) {
+fn found(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<Arc<RowBatch>> {
+    match cache.lookup(read, || now_micros) {
         Lookup::Hit(batch) => Some(batch),
         Lookup::Miss(_) | Lookup::Uncached => None,
     }
@@ -286,13 +293,13 @@ fn the_second_read_is_kept_in_memory_of_its_own() {
         row: &row,
         filter: None,
     };
-    if let Lookup::Miss(reading) = cache.lookup(&read, 0) {
-        cache.install(reading, &batch, &schema, 0);
+    if let Lookup::Miss(reading) = cache.lookup(&read, || 0) {
+        cache.install(reading, &read, &batch, || 0);
     }
     assert_eq!(found(&cache, &read, 0), None, "read once");
     keep(&cache, &read, &batch, 0);
     let kept = found(&cache, &read, 0);
-    assert_eq!(kept.as_ref(), Some(&batch));
+    assert_eq!(kept.as_deref(), Some(&batch));
     drop((batch, kept));
     assert!(block.try_into_mut().is_ok(), "nothing holds the block");
     drop(cache.clearing(TABLET));
@@ -342,7 +349,7 @@ fn lots_and_switches_keep_out() {
         row: &row,
         filter: Some(&sample),
     };
-    assert!(matches!(cache.lookup(&read, 0), Lookup::Uncached));
+    assert!(matches!(cache.lookup(&read, || 0), Lookup::Uncached));
     schema.row_cache = false;
     let read = RowRead {
         tablet: TABLET,
@@ -350,7 +357,7 @@ fn lots_and_switches_keep_out() {
         row: &row,
         filter: None,
     };
-    assert!(matches!(cache.lookup(&read, 0), Lookup::Uncached));
+    assert!(matches!(cache.lookup(&read, || 0), Lookup::Uncached));
     schema.row_cache = true;
     let read = RowRead {
         tablet: TABLET,
@@ -360,5 +367,5 @@ fn lots_and_switches_keep_out() {
     };
     let off = self::cache(0);
     keep(&off, &read, &batch, 0);
-    assert!(matches!(off.lookup(&read, 0), Lookup::Uncached));
+    assert!(matches!(off.lookup(&read, || 0), Lookup::Uncached));
 }
