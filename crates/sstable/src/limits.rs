@@ -26,7 +26,7 @@ pub const BLOCK_TARGET_BYTES_MIN: usize = 64;
 /// See [`BLOCK_TARGET_BYTES_MIN`].
 pub const BLOCK_TARGET_BYTES_MAX: usize = 4 << 20;
 
-/// Content of an index block at which it is closed, or the data blocks' target if that is smaller. At 30 bytes of separator it holds 700 entries, 20 MB of data.
+/// Content of an index block at which it is closed, or the data blocks' target if that is smaller. At 30 bytes of separator it holds 700 entries, 10 MB of data.
 pub const INDEX_BLOCK_BYTES: usize = 32 << 10;
 
 const _: () = assert!(BLOCK_BYTES_MAX == 105_119_808 && BLOCK_BYTES_MAX < u32::MAX as usize);

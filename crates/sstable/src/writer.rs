@@ -42,12 +42,12 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The defaults for a file: 32 KiB blocks, 10 filter bits per row, LZ4.
+    /// The defaults for a file: 16 KiB blocks, 10 filter bits per row, LZ4.
     pub fn new(file_id: FileId) -> Self {
         WriteOptions {
             file_id,
             compression: Compression::Lz4,
-            block_bytes: 32 << 10,
+            block_bytes: 16 << 10,
             filter_bits_per_row: 10,
             created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
             created_micros: 0,

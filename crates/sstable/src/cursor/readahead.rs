@@ -3,7 +3,7 @@
 use crate::frame::Handle;
 use bytes::Bytes;
 
-/// The window after the first sequential step: two default blocks.
+/// The window after the first sequential step: four default blocks.
 const WINDOW_START_BYTES: usize = 64 << 10;
 
 /// One contiguous piece of the file.
