@@ -26,7 +26,7 @@ pub use maintenance::Compacted;
 pub use manifest::{FileRef, Manifest};
 pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
-pub use scan::{Got, ScanSpec, TabletScanner};
+pub use scan::{CellRef, CellVisitor, Got, ScanSpec, TabletScanner, TabletVisit};
 pub use tablet::{Tablet, TabletContext, WriteLoad};
 
 #[cfg(test)]

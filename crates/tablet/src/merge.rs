@@ -9,9 +9,25 @@
 
 use crate::error::Result;
 use crate::memtable::MemtableCursor;
+use crate::resolve::StoredValue;
 use crate::run::RunCursor;
 use bytes::Bytes;
 pub use stele_sstable::Step;
+
+/// The value a merge is on.
+pub(crate) struct MergedValue<'a>(&'a Merge);
+
+impl StoredValue for MergedValue<'_> {
+    #[inline]
+    fn into_bytes(self) -> Bytes {
+        self.0.value()
+    }
+
+    #[inline]
+    fn look<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(self.0.value_slice())
+    }
+}
 
 /// One source, restricted to the keys it may contribute.
 pub struct Source {
@@ -291,6 +307,12 @@ impl Merge {
         self.heap
             .first()
             .map_or_else(Bytes::new, |&top| self.sources[top].value())
+    }
+
+    /// The current value, looked at or kept.
+    #[inline]
+    pub(crate) fn stored_value(&self) -> MergedValue<'_> {
+        MergedValue(self)
     }
 
     /// The current value, for as long as the merge stays.

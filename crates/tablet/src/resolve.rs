@@ -51,6 +51,26 @@ pub struct Version<'a> {
     pub outcome: Outcome,
 }
 
+/// The value of a stored entry, which most uses want to look at and some to keep.
+pub trait StoredValue {
+    /// To keep: shares the memory it is in where that can be shared.
+    fn into_bytes(self) -> Bytes;
+    /// To look at: takes no reference, which is an atomic operation for each cell of a scan.
+    fn look<R>(self, look: impl FnOnce(&[u8]) -> R) -> R;
+}
+
+impl<F: FnOnce() -> Bytes> StoredValue for F {
+    #[inline]
+    fn into_bytes(self) -> Bytes {
+        self()
+    }
+
+    #[inline]
+    fn look<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self())
+    }
+}
+
 /// Takes what the resolver finds.
 pub trait Sink {
     /// Whether [`Version::key`] matters: a version that is not settled by its first entry costs a copy of its key then.
@@ -64,6 +84,13 @@ pub trait Sink {
     fn marker(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes);
     /// A version that no marker hides, in key order.
     fn version(&mut self, version: Version<'_>) -> Skip;
+    /// A version that its first entry settles: `value`, whatever is below. Comes in place of [`Sink::version`].
+    #[inline]
+    fn settled(&mut self, key: &[u8], parts: &KeyParts, value: impl StoredValue) -> Skip {
+        let outcome = Outcome::Value(value.into_bytes());
+        let parts = *parts;
+        self.version(Version { key, parts, outcome })
+    }
 }
 
 /// Resolves one row after another.
@@ -144,8 +171,8 @@ impl Resolver {
         self.version.active = false;
     }
 
-    /// Takes the next entry of the row. `value` is called only when the value matters.
-    pub fn push(&mut self, key: &[u8], parts: &KeyParts, value: impl FnOnce() -> Bytes, sink: &mut impl Sink) -> Skip {
+    /// Takes the next entry of the row. `value` is asked only when the value matters.
+    pub fn push(&mut self, key: &[u8], parts: &KeyParts, value: impl StoredValue, sink: &mut impl Sink) -> Skip {
         if self.skip == Skip::Row {
             return self.skip;
         }
@@ -187,7 +214,7 @@ impl Resolver {
             return self.skip;
         }
         if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
-            let value = value();
+            let value = value.into_bytes();
             let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
             self.column_markers.add(
                 Marker::new(parts, start.unwrap_or(Timestamp::MIN)),
@@ -219,13 +246,7 @@ impl Resolver {
     }
 
     #[inline]
-    fn push_version<S: Sink>(
-        &mut self,
-        key: &[u8],
-        parts: &KeyParts,
-        value: impl FnOnce() -> Bytes,
-        sink: &mut S,
-    ) -> Skip {
+    fn push_version<S: Sink>(&mut self, key: &[u8], parts: &KeyParts, value: impl StoredValue, sink: &mut S) -> Skip {
         let same = self.version.active && self.version.timestamp == parts.timestamp;
         if same && self.version.complete {
             return Skip::Nothing;
@@ -243,9 +264,7 @@ impl Resolver {
         if !same && !hidden && parts.kind == CellKind::Put && rule == DeleteRule::BySequence {
             // Nothing that is older can change it: the version as it stands.
             self.version.settled(timestamp);
-            let outcome = Outcome::Value(value());
-            let parts = *parts;
-            self.skip = sink.version(Version { key, parts, outcome });
+            self.skip = sink.settled(key, parts, value);
             return self.skip;
         }
         if !same {
@@ -321,13 +340,7 @@ impl Pending {
         self.complete = false;
     }
 
-    fn add(
-        &mut self,
-        parts: &KeyParts,
-        value: impl FnOnce() -> Bytes,
-        aggregate: Option<AggregateKind>,
-        rule: DeleteRule,
-    ) {
+    fn add(&mut self, parts: &KeyParts, value: impl StoredValue, aggregate: Option<AggregateKind>, rule: DeleteRule) {
         if self.last.replace(parts.seq) == Some(parts.seq) {
             return;
         }
@@ -338,12 +351,12 @@ impl Pending {
             }
             (CellKind::Merge, Some(kind)) if self.base.is_none() => {
                 self.operands = Some(match self.operands.take() {
-                    Some(newer) => fold(kind, &value(), newer),
-                    None => value(),
+                    Some(newer) => value.look(|value| fold(kind, value, newer)),
+                    None => value.into_bytes(),
                 });
             }
             _ if self.base.is_none() => {
-                let value = value();
+                let value = value.into_bytes();
                 self.base = Some(match (self.operands.take(), aggregate) {
                     (Some(newer), Some(kind)) => fold(kind, &value, newer),
                     _ => value,

@@ -7,8 +7,12 @@
 
 mod backward;
 mod get;
+mod output;
 mod row;
 mod sink;
+mod visit;
+
+pub use visit::{CellRef, CellVisitor, TabletVisit};
 
 pub use get::Got;
 
@@ -19,6 +23,7 @@ use crate::state::{ReadOptions, State, Times};
 use crate::tablet::Tablet;
 use backward::Gathered;
 use bytes::Bytes;
+use output::Output;
 use parking_lot::Mutex;
 use row::RowReader;
 use std::collections::VecDeque;
@@ -54,7 +59,7 @@ const STEPS_BEFORE_SEEK: u32 = 16;
 const READAHEAD_BYTES: usize = 256 << 10;
 
 /// A scan in progress.
-pub struct TabletScanner {
+pub struct TabletScanner<O = RowBatch> {
     tablet: Arc<Tablet>,
     spec: ScanSpec,
     /// Ranges not finished; the front one is being read. In scan order. Cut to what is left when a batch ends.
@@ -63,7 +68,7 @@ pub struct TabletScanner {
     position: Option<Position>,
     /// Where the position is between batches; made when the first one ends.
     parked: Option<Arc<Parked>>,
-    reader: RowReader,
+    reader: RowReader<O>,
     schema: Arc<TableSchema>,
     /// Batches handed out; the first may be all there is, and gets no more room than it needs.
     batches: u64,
@@ -118,6 +123,12 @@ enum Progress {
 impl TabletScanner {
     /// A scan over the tablet's part of `spec.rows`.
     pub fn new(tablet: Arc<Tablet>, spec: ScanSpec) -> Self {
+        Self::with_output(tablet, spec, RowBatch::default())
+    }
+}
+
+impl<O: Output> TabletScanner<O> {
+    fn with_output(tablet: Arc<Tablet>, spec: ScanSpec, output: O) -> Self {
         let schema = tablet.schema();
         let mut ranges: VecDeque<RowRange> = spec.rows.intersect(tablet.range()).into_ranges().into();
         if let Some(filter) = &spec.filter {
@@ -137,7 +148,7 @@ impl TabletScanner {
         if spec.reversed {
             ranges.make_contiguous().reverse();
         }
-        let reader = RowReader::new(schema.clone(), spec.filter.clone(), spec.raw);
+        let reader = RowReader::new(schema.clone(), spec.filter.clone(), spec.raw, output);
         TabletScanner {
             reader,
             tablet,
@@ -154,7 +165,9 @@ impl TabletScanner {
     pub fn tablet(&self) -> &Arc<Tablet> {
         &self.tablet
     }
+}
 
+impl TabletScanner {
     /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
     /// same batch again.
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
@@ -179,6 +192,18 @@ impl TabletScanner {
         Ok(Some(batch))
     }
 
+    /// Takes the batch, and cuts the ranges to what is left behind it.
+    fn end_batch(&mut self) -> RowBatch {
+        let row = self.pass_batch();
+        let mut batch = self.reader.take_batch();
+        self.batches += 1;
+        batch.scanned_through = row;
+        self.count_rows(batch.len());
+        batch
+    }
+}
+
+impl<O: Output> TabletScanner<O> {
     /// Reads rows until the batch is complete or something must be loaded.
     fn run(&mut self) -> Result<Progress> {
         loop {
@@ -215,24 +240,25 @@ impl TabletScanner {
         }
     }
 
-    /// Takes the batch, and cuts the ranges to what is left behind it.
-    fn end_batch(&mut self) -> RowBatch {
-        let begun = self.reader.rows_begun > 0;
-        let mut batch = self.reader.take_batch();
-        self.batches += 1;
-        if begun && let Some(row) = key::decode_row(self.reader.row()) {
-            let row = Bytes::copy_from_slice(&row);
-            self.pass(&row);
-            batch.scanned_through = Some(row);
+    /// Cuts the ranges to what is left behind the batch; the last row that was looked at, if one was.
+    fn pass_batch(&mut self) -> Option<Bytes> {
+        if self.reader.rows_begun == 0 {
+            return None;
         }
+        let row = Bytes::copy_from_slice(&key::decode_row(self.reader.row())?);
+        self.pass(&row);
+        Some(row)
+    }
+
+    /// Counts a batch's rows against the limit.
+    fn count_rows(&mut self, rows: usize) {
         if let Some(left) = &mut self.spec.rows_limit {
-            *left = left.saturating_sub(batch.len() as u64);
+            *left = left.saturating_sub(rows as u64);
             if *left == 0 {
                 self.ranges.clear();
                 self.position = None;
             }
         }
-        batch
     }
 
     /// Leaves the position where the tablet can take it.
@@ -371,7 +397,7 @@ impl Position {
 
     /// Begins the row the merge is on, or leaves it behind when the filter wants nothing of it.
     #[inline]
-    fn begin_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
+    fn begin_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
         if reader
             .begin(self.merge.key(), tablet.env())
             .ok_or_else(|| malformed(tablet))?
@@ -386,7 +412,7 @@ impl Position {
 
     /// Reads on in the row; at its end the position is at a boundary.
     #[inline]
-    fn read_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
+    fn read_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
         if read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? == Step::Pending {
             return Ok(());
         }
@@ -402,7 +428,7 @@ impl Position {
 /// Gives the reader the entries of its row, from the one the merge is on. `Pending` when the merge must load first, and
 /// otherwise the row is at its end. `None` when a key is no cell key.
 #[inline]
-fn read_forward(merge: &mut Merge, reader: &mut RowReader, steps: &mut u32) -> Option<Result<Step>> {
+fn read_forward<O: Output>(merge: &mut Merge, reader: &mut RowReader<O>, steps: &mut u32) -> Option<Result<Step>> {
     let mut step = merge.status();
     loop {
         if step != Step::Ready {
@@ -412,13 +438,13 @@ fn read_forward(merge: &mut Merge, reader: &mut RowReader, steps: &mut u32) -> O
         if !reader.holds(key) {
             return Some(Ok(Step::End));
         }
-        let (skip, parts) = reader.take(key, || merge.value())?;
+        let skip = reader.take(key, merge.stored_value())?;
         if let Err(error) = reader.check_size() {
             return Some(Err(error));
         }
         *steps = if skip == Skip::Nothing { 0 } else { *steps + 1 };
         let target = if *steps > STEPS_BEFORE_SEEK {
-            skip_target(key, &parts, skip)
+            skip_target(key, reader.row().len(), skip)
         } else {
             None
         };
@@ -445,7 +471,8 @@ fn malformed(tablet: &Tablet) -> TabletError {
 }
 
 /// The first key behind what is skipped.
-fn skip_target(key: &[u8], parts: &KeyParts, skip: Skip) -> Option<Vec<u8>> {
+fn skip_target(key: &[u8], row_end: usize, skip: Skip) -> Option<Vec<u8>> {
+    let parts = KeyParts::parse_after_row(key, row_end)?;
     let family_end = parts.qualifier_start.checked_sub(1)?;
     let end = match skip {
         Skip::Nothing => return None,

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use stele_client::{RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{Got, ScanSpec, Tablet, TabletScanner};
+use stele_tablet::{CellVisitor, Got, ScanSpec, Tablet, TabletScanner, TabletVisit};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
@@ -143,6 +143,29 @@ impl TabletServer {
             scanner: TabletScanner::new(served.tablet.clone(), spec),
             keep,
         }))
+    }
+
+    /// Shows a visitor all cells of the tablet's part of `rows`, resolved, without handing any out: for who counts, sums,
+    /// exports or compares. Cells are shown on the task that waits for this, which lets others run now and then. Of a
+    /// visit that fails, the visitor has seen a part; nothing of it is shown twice.
+    pub async fn visit_cells(
+        &self,
+        tablet: TabletId,
+        rows: RowSet,
+        reversed: bool,
+        visitor: &mut (impl CellVisitor + Send),
+    ) -> ServiceResult<()> {
+        let served = self.served(tablet)?.tablet.clone();
+        let mut visit = TabletVisit::new(served.clone(), rows, reversed, visitor);
+        loop {
+            if served.check_open().is_err() {
+                return Err(not_here(tablet));
+            }
+            if !visit.next().await.map_err(from_tablet)? {
+                return Ok(());
+            }
+            served.env().yield_now().await;
+        }
     }
 
     /// How a tablet's bytes are distributed.

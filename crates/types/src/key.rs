@@ -245,6 +245,30 @@ pub fn decode_row(row_prefix: &[u8]) -> Option<Cow<'_, [u8]>> {
     (len == row_prefix.len()).then(|| unescape(&row_prefix[..len - 2]))
 }
 
+/// The row that a prefix stands for whose length [`row_prefix_len`] has given.
+#[inline]
+pub fn decode_checked_row(row_prefix: &[u8]) -> Cow<'_, [u8]> {
+    unescape(row_prefix.split_last_chunk::<2>().map_or(&[], |(row, _)| row))
+}
+
+/// Whether two short strings are equal. Of a key that has just been put together, a comparison of vectors waits until all
+/// of its bytes are in the cache; one of words, which are mostly written as such, does not.
+#[inline]
+pub fn is_same(a: &[u8], b: &[u8]) -> bool {
+    fn ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
+        a.first_chunk::<N>() == b.first_chunk() && a.last_chunk::<N>() == b.last_chunk()
+    }
+    a.len() == b.len()
+        && match a.len() {
+            0 => true,
+            1 => a.first() == b.first(),
+            2..=3 => ends::<2>(a, b),
+            4..=7 => ends::<4>(a, b),
+            8..=16 => ends::<8>(a, b),
+            _ => a == b,
+        }
+}
+
 /// A decoded view of an encoded key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellKey<'a> {
@@ -279,6 +303,20 @@ pub struct KeyParts {
     pub seq: SeqNo,
     /// What the key stands for.
     pub kind: CellKind,
+}
+
+impl Default for KeyParts {
+    fn default() -> Self {
+        KeyParts {
+            row_end: 0,
+            family: FamilyId(0),
+            qualifier_start: 0,
+            qualifier_end: 0,
+            timestamp: Timestamp(0),
+            seq: SeqNo(0),
+            kind: CellKind::Put,
+        }
+    }
 }
 
 impl KeyParts {
@@ -318,20 +356,24 @@ pub struct KeySplitter {
     /// What stood between row and trailer of the last key, and what it says; empty before the first.
     bytes: Vec<u8>,
     body: Body,
+    /// Of the last key. Filled field by field and lent: a copy in larger words than it was written in has to wait for
+    /// the writes.
+    parts: KeyParts,
 }
 
 impl KeySplitter {
     /// Splits a key whose row prefix is known to end at `row_end`, as [`KeyParts::parse_after_row`] does.
     #[inline]
-    pub fn split(&mut self, key: &[u8], row_end: usize) -> Option<KeyParts> {
+    pub fn split(&mut self, key: &[u8], row_end: usize) -> Option<&KeyParts> {
         let (head, trailer) = key.split_last_chunk()?;
         let bytes = head.get(row_end..)?;
-        if bytes != self.bytes || bytes.is_empty() {
+        if !is_same(bytes, &self.bytes) || bytes.is_empty() {
             self.body = Body::parse(bytes)?;
             self.bytes.clear();
             self.bytes.extend_from_slice(bytes);
         }
-        self.body.with(row_end, trailer)
+        self.body.put(row_end, trailer, &mut self.parts)?;
+        Some(&self.parts)
     }
 }
 
@@ -388,18 +430,24 @@ impl Body {
 
     #[inline]
     fn with(&self, row_end: usize, trailer: &[u8; TRAILER_BYTES]) -> Option<KeyParts> {
+        let mut parts = KeyParts::default();
+        self.put(row_end, trailer, &mut parts)?;
+        Some(parts)
+    }
+
+    #[inline]
+    fn put(&self, row_end: usize, trailer: &[u8; TRAILER_BYTES], parts: &mut KeyParts) -> Option<()> {
         let (timestamp, rest) = trailer.split_first_chunk()?;
         let (seq, kind) = rest.split_first_chunk()?;
         let kind = CellKind::from_byte(*kind.first()?)?;
-        (self.level == kind.level()).then_some(KeyParts {
-            row_end,
-            family: self.family,
-            qualifier_start: row_end + self.qualifier_start,
-            qualifier_end: row_end + self.qualifier_end,
-            timestamp: timestamp_from_descending(*timestamp),
-            seq: SeqNo(!u64::from_be_bytes(*seq)),
-            kind,
-        })
+        parts.row_end = row_end;
+        parts.family = self.family;
+        parts.qualifier_start = row_end + self.qualifier_start;
+        parts.qualifier_end = row_end + self.qualifier_end;
+        parts.timestamp = timestamp_from_descending(*timestamp);
+        parts.seq = SeqNo(!u64::from_be_bytes(*seq));
+        parts.kind = kind;
+        (self.level == kind.level()).then_some(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! come before what they hide. A row of very many entries is not gathered: the merge seeks its first entry, the row is
 //! read forward like any other, and the merge seeks back to where it came from.
 
+use super::output::Output;
 use super::row::RowReader;
 use super::{At, Position, malformed};
 use crate::error::Result;
@@ -55,7 +56,7 @@ impl Gathered {
 
 impl Position {
     /// Begins the row whose last entry the merge is on, or leaves it behind when the filter wants nothing of it.
-    pub(super) fn begin_row_backward(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
+    pub(super) fn begin_row_backward<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
         if reader
             .begin(self.merge.key(), tablet.env())
             .ok_or_else(|| malformed(tablet))?
@@ -69,7 +70,7 @@ impl Position {
     }
 
     /// Gathers the row; when that is complete, reads it.
-    pub(super) fn gather_row(&mut self, reader: &mut RowReader, tablet: &Tablet) -> Result<()> {
+    pub(super) fn gather_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
         match gather(&mut self.merge, reader, &mut self.gathered)? {
             Step::Pending => return Ok(()),
             Step::Ready => {
@@ -93,7 +94,7 @@ impl Position {
 
 /// Gathers entries of the reader's row. `End` when it has all of them, `Ready` when they are too many, `Pending` when the
 /// merge must load first.
-fn gather(merge: &mut Merge, reader: &RowReader, gathered: &mut Gathered) -> Result<Step> {
+fn gather<O: Output>(merge: &mut Merge, reader: &RowReader<O>, gathered: &mut Gathered) -> Result<Step> {
     let mut step = merge.status();
     loop {
         if step != Step::Ready {

@@ -27,7 +27,7 @@ struct Scratch {
 impl Scratch {
     fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> Self {
         Scratch {
-            reader: RowReader::new(schema.clone(), filter, false),
+            reader: RowReader::new(schema.clone(), filter, false, RowBatch::default()),
             schema,
             merge: Merge::new(Vec::new()),
             row: Vec::new(),

@@ -3,25 +3,26 @@
 //! The entries of a row are given in key order, wherever they come from; what the read returns of the row goes to a
 //! batch. Shared by scans in both directions and by reads of single rows.
 
+use super::output::Output;
 use super::sink::ReadSink;
 use crate::error::{Result, TabletError};
-use crate::resolve::{Resolver, Skip};
+use crate::resolve::{Resolver, Skip, StoredValue};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_env::Env;
 use stele_filter::CompiledFilter;
-use stele_types::key::{self, CellKind, KeyParts, KeySplitter};
-use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
+use stele_types::key::{self, CellKind, KeySplitter};
+use stele_types::{RowBatch, SeqNo, TableSchema, limits};
 
 /// The state of a read between and within rows.
-pub(super) struct RowReader {
+pub(super) struct RowReader<O = RowBatch> {
     filter: Option<Arc<CompiledFilter>>,
     /// Everything stored, unresolved.
     raw: bool,
     /// The filter does not look at values, and drops them.
     keys_only: bool,
     resolver: Resolver,
-    sink: ReadSink,
+    sink: ReadSink<O>,
     splitter: KeySplitter,
     /// The encoded row that is being read or was read last, with its terminator.
     row: Vec<u8>,
@@ -31,14 +32,14 @@ pub(super) struct RowReader {
     pub(super) batch_bytes: usize,
 }
 
-impl RowReader {
-    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool) -> Self {
+impl<O: Output> RowReader<O> {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool, output: O) -> Self {
         let filter = filter.filter(|f| !f.passes_all());
         RowReader {
             raw,
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
-            sink: ReadSink::new(schema, filter.as_deref()),
+            sink: ReadSink::new(schema, filter.as_deref(), output),
             filter,
             splitter: KeySplitter::default(),
             row: Vec::new(),
@@ -62,16 +63,14 @@ impl RowReader {
     /// Rows in the batch so far.
     #[inline]
     pub(super) fn batch_rows(&self) -> usize {
-        self.sink.batch.len()
+        self.sink.output.rows()
     }
 
     /// Ends the batch and begins another.
-    pub(super) fn take_batch(&mut self) -> RowBatch {
-        let mut batch = std::mem::take(&mut self.sink.batch);
-        batch.seal();
+    pub(super) fn take_batch(&mut self) -> O::Batch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
-        batch
+        self.sink.output.take_batch()
     }
 
     /// Forgets the row being read.
@@ -81,7 +80,7 @@ impl RowReader {
 
     /// Makes room in an empty batch.
     pub(super) fn reserve(&mut self, rows: usize) {
-        self.sink.batch = RowBatch::with_capacity(rows, rows * self.row.len());
+        self.sink.output.reserve(rows, rows * self.row.len());
     }
 
     /// Begins the row of `key`; whether the filter may let anything of it through. `None` when that is no cell key.
@@ -92,7 +91,7 @@ impl RowReader {
         self.row.extend_from_slice(row);
         self.rows_begun += 1;
         self.resolver.begin_row();
-        self.sink.begin_row();
+        self.sink.begin_row(&self.row);
         let Some(filter) = &self.filter else {
             return Some(true);
         };
@@ -103,21 +102,26 @@ impl RowReader {
     /// Whether a key is of the row being read.
     #[inline]
     pub(super) fn holds(&self, key: &[u8]) -> bool {
-        key.starts_with(&self.row)
+        // Most neighbours differ in the last byte before the terminator.
+        let last = self.row.len().saturating_sub(3);
+        key.get(last) == self.row.get(last) && key.starts_with(&self.row)
     }
 
     /// Takes the next entry of the row; what may be skipped behind it. `None` when the key is no cell key.
     #[inline]
-    pub(super) fn take(&mut self, key: &[u8], value: impl FnOnce() -> Bytes) -> Option<(Skip, KeyParts)> {
+    pub(super) fn take(&mut self, key: &[u8], value: impl StoredValue) -> Option<Skip> {
         let parts = self.splitter.split(key, self.row.len())?;
         if self.raw {
-            self.sink.push_raw(key, &parts, value());
-            return Some((Skip::Nothing, parts));
+            self.sink.push_raw(key, parts, value.into_bytes());
+            return Some(Skip::Nothing);
         }
         let spared = self.keys_only && parts.kind == CellKind::Put;
-        let value = || if spared { Bytes::new() } else { value() };
-        let skip = self.resolver.push(key, &parts, value, &mut self.sink);
-        Some((skip, parts))
+        let skip = if spared {
+            self.resolver.push(key, parts, Bytes::new, &mut self.sink)
+        } else {
+            self.resolver.push(key, parts, value, &mut self.sink)
+        };
+        Some(skip)
     }
 
     /// A row that cannot be assembled within its limit is refused rather than cut.
@@ -147,22 +151,13 @@ impl RowReader {
         if cells == 0 {
             return Ok(());
         }
-        let batch = &mut self.sink.batch;
-        batch.seen.rows += 1;
-        batch.seen.cells += cells as u64;
-        let row = key::decode_row(&self.row).unwrap_or_default();
-        let bytes = match &self.filter {
-            None => self.sink.bytes(),
-            Some(filter) => {
-                let cells = self.sink.batch.take_open_cells();
-                let cells = filter.evaluate(&row, cells, &mut chance(env))?;
-                let bytes = cells.iter().map(Cell::weight).sum();
-                cells.into_iter().for_each(|cell| self.sink.batch.push_cell(cell));
-                bytes
-            }
-        };
-        self.sink.batch.end_row(&row);
-        self.batch_bytes += row.len() + bytes;
+        let mut chance = chance(env);
+        let filtered = self
+            .filter
+            .as_deref()
+            .map(|filter| (filter, &mut chance as &mut dyn FnMut() -> f64));
+        let bytes = self.sink.bytes();
+        self.batch_bytes += self.sink.output.end_row(&self.row, cells, bytes, filtered)?;
         Ok(())
     }
 }

@@ -1,18 +1,19 @@
 //! Turns resolved versions into the cells a read returns.
 
-use crate::resolve::{Outcome, Sink, Skip, Version};
+use super::output::Output;
+use crate::resolve::{Outcome, Sink, Skip, StoredValue, Version};
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_filter::{ColumnCut, CompiledFilter, QualifierRange, TimestampBounds};
-use stele_types::key::{CellKind, KeyParts};
-use stele_types::{Cell, FamilyId, GcRule, GcView, Labels, RowBatch, TableSchema};
+use stele_types::key::{self, CellKind, KeyParts};
+use stele_types::{Cell, FamilyId, GcRule, GcView, Labels, TableSchema, Timestamp};
 
 /// Qualifiers remembered for sharing: more columns than most rows have, and few enough to stay in the first-level cache.
 const QUALIFIERS: usize = 64;
 
 /// Adds the cells of one row after the other to a batch: visible, not expired, and not cut by the filter's pushdown; or
 /// all that is stored.
-pub(super) struct ReadSink {
+pub(super) struct ReadSink<O> {
     schema: Arc<TableSchema>,
     cut: Cut,
     now_micros: i64,
@@ -28,7 +29,7 @@ pub(super) struct ReadSink {
     cells: usize,
     /// Bytes of those cells.
     bytes: usize,
-    pub(super) batch: RowBatch,
+    pub(super) output: O,
 }
 
 /// What the filter's pushdown leaves out.
@@ -49,8 +50,8 @@ struct Family {
     rule: Option<GcRule>,
 }
 
-impl ReadSink {
-    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<&CompiledFilter>) -> Self {
+impl<O: Output> ReadSink<O> {
+    pub(super) fn new(schema: Arc<TableSchema>, filter: Option<&CompiledFilter>, output: O) -> Self {
         let pushdown = filter.map(CompiledFilter::pushdown);
         let cut = Cut {
             columns: pushdown.map(|p| &p.columns).filter(|c| !c.is_all()).cloned(),
@@ -75,7 +76,7 @@ impl ReadSink {
             taken: 0,
             cells: 0,
             bytes: 0,
-            batch: RowBatch::default(),
+            output,
         }
     }
 
@@ -84,7 +85,8 @@ impl ReadSink {
     }
 
     #[inline]
-    pub(super) fn begin_row(&mut self) {
+    pub(super) fn begin_row(&mut self, row: &[u8]) {
+        self.output.begin_row(row);
         self.cells = 0;
         self.bytes = 0;
     }
@@ -114,21 +116,51 @@ impl ReadSink {
         }
         let qualifier = self.qualifiers.share(&self.qualifier, &qualifier);
         self.qualifier = qualifier.clone();
-        self.add(Cell {
+        let cell = Cell {
             family: parts.family,
             kind: parts.kind,
             qualifier,
             timestamp: parts.timestamp,
             value,
             labels: Labels::none(),
-        });
-    }
-
-    #[inline]
-    fn add(&mut self, cell: Cell) {
+        };
         self.bytes += cell.weight();
         self.cells += 1;
-        self.batch.push_cell(cell);
+        self.output.cell(cell);
+    }
+
+    /// Takes a visible version, unless it has expired or is cut off.
+    #[inline]
+    fn take(&mut self, timestamp: Timestamp, value: impl StoredValue) -> Skip {
+        if let Some(rule) = &self.family.rule {
+            let view = GcView {
+                version_index: self.version_index,
+                timestamp,
+                unit: self.schema.time_unit,
+                now_micros: self.now_micros,
+            };
+            if rule.is_garbage(&view) {
+                // Rules only look at age and position, and both grow from here on.
+                return Skip::Column;
+            }
+        }
+        self.version_index += 1;
+        if timestamp < self.cut.timestamps.start {
+            return Skip::Column;
+        }
+        if !self.cut.timestamps.contains(timestamp) {
+            return Skip::Nothing;
+        }
+        self.taken += 1;
+        self.cells += 1;
+        self.bytes += self.output.put(self.family.id, &self.qualifier, timestamp, value);
+        if self.cells >= self.cut.cells {
+            Skip::Row
+        } else if self.taken >= self.cut.versions {
+            Skip::Column
+        } else {
+            Skip::Nothing
+        }
     }
 
     fn look_up_family(&self, id: FamilyId) -> Family {
@@ -146,7 +178,7 @@ impl ReadSink {
     }
 }
 
-impl Sink for ReadSink {
+impl<O: Output> Sink for ReadSink<O> {
     const WANTS_KEYS: bool = false;
 
     #[inline]
@@ -170,7 +202,7 @@ impl Sink for ReadSink {
         {
             return Skip::Column;
         }
-        if *qualifier != self.qualifier[..] {
+        if !key::is_same(&qualifier, &self.qualifier) {
             self.qualifier = self.qualifiers.share(&self.qualifier, &qualifier);
         }
         Skip::Nothing
@@ -184,35 +216,12 @@ impl Sink for ReadSink {
             Outcome::Deleted => return Skip::Nothing,
             Outcome::Value(value) | Outcome::Operands(value) => value,
         };
-        let timestamp = version.parts.timestamp;
-        if let Some(rule) = &self.family.rule {
-            let view = GcView {
-                version_index: self.version_index,
-                timestamp,
-                unit: self.schema.time_unit,
-                now_micros: self.now_micros,
-            };
-            if rule.is_garbage(&view) {
-                // Rules only look at age and position, and both grow from here on.
-                return Skip::Column;
-            }
-        }
-        self.version_index += 1;
-        if timestamp < self.cut.timestamps.start {
-            return Skip::Column;
-        }
-        if !self.cut.timestamps.contains(timestamp) {
-            return Skip::Nothing;
-        }
-        self.taken += 1;
-        self.add(Cell::put(self.family.id, self.qualifier.clone(), timestamp, value));
-        if self.cells >= self.cut.cells {
-            Skip::Row
-        } else if self.taken >= self.cut.versions {
-            Skip::Column
-        } else {
-            Skip::Nothing
-        }
+        self.take(version.parts.timestamp, || value)
+    }
+
+    #[inline]
+    fn settled(&mut self, _: &[u8], parts: &KeyParts, value: impl StoredValue) -> Skip {
+        self.take(parts.timestamp, value)
     }
 }
 

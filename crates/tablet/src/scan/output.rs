@@ -1,0 +1,85 @@
+//! Where the cells of a read go: to a batch that outlives the read, or to a visitor that looks at them where they are.
+
+use crate::error::Result;
+use crate::resolve::StoredValue;
+use bytes::Bytes;
+use stele_filter::CompiledFilter;
+use stele_types::{Cell, FamilyId, RowBatch, Timestamp, key};
+
+/// A filter, and what it draws chances from.
+pub type Filtering<'a> = (&'a CompiledFilter, &'a mut dyn FnMut() -> f64);
+
+/// Takes the cells of one row after the other.
+pub trait Output {
+    /// What is handed out at the end of a batch.
+    type Batch;
+
+    /// Rows in the batch so far.
+    fn rows(&self) -> usize;
+    /// Makes room in an empty batch.
+    fn reserve(&mut self, rows: usize, key_bytes: usize);
+    /// Ends the batch and begins another.
+    fn take_batch(&mut self) -> Self::Batch;
+    /// A row begins, of which there may be no cells; its encoded prefix.
+    fn begin_row(&mut self, row: &[u8]);
+    /// A cell of it, whatever it is.
+    fn cell(&mut self, cell: Cell);
+    /// A plain cell of it; what it weighs.
+    fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize;
+    /// Ends the row, given its encoded prefix; there were so many cells, and they weigh `bytes`. What the row weighs
+    /// after filtering.
+    fn end_row(&mut self, row: &[u8], cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize>;
+}
+
+impl Output for RowBatch {
+    type Batch = RowBatch;
+
+    #[inline]
+    fn rows(&self) -> usize {
+        self.len()
+    }
+
+    fn reserve(&mut self, rows: usize, key_bytes: usize) {
+        *self = RowBatch::with_capacity(rows, key_bytes);
+    }
+
+    fn take_batch(&mut self) -> RowBatch {
+        let mut batch = std::mem::take(self);
+        batch.seal();
+        batch
+    }
+
+    #[inline]
+    fn begin_row(&mut self, _: &[u8]) {}
+
+    #[inline]
+    fn cell(&mut self, cell: Cell) {
+        self.push_cell(cell);
+    }
+
+    #[inline]
+    fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize {
+        let cell = Cell::put(family, qualifier.clone(), timestamp, value.into_bytes());
+        let weight = cell.weight();
+        self.push_cell(cell);
+        weight
+    }
+
+    #[inline]
+    fn end_row(&mut self, row: &[u8], cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize> {
+        self.seen.rows += 1;
+        self.seen.cells += cells as u64;
+        let row = key::decode_checked_row(row);
+        let bytes = match filter {
+            None => bytes,
+            Some((filter, chance)) => {
+                let cells = filter.evaluate(&row, self.take_open_cells(), chance)?;
+                let bytes = cells.iter().map(Cell::weight).sum();
+                cells.into_iter().for_each(|cell| self.push_cell(cell));
+                bytes
+            }
+        };
+        RowBatch::end_row(self, &row);
+        Ok(row.len() + bytes)
+    }
+}

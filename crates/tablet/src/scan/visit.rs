@@ -1,0 +1,181 @@
+//! A scan that lends its cells instead of handing them out.
+//!
+//! A cell of a batch shares the memory of its block and of its qualifier, which is two atomic operations to make and two
+//! to drop. Who only looks at cells (to count, sum, export, compare) gets slices here, valid during the call.
+
+use super::output::{Filtering, Output};
+use super::{At, Progress, ScanSpec, TabletScanner};
+use crate::error::Result;
+use crate::resolve::StoredValue;
+use crate::tablet::Tablet;
+use bytes::Bytes;
+use std::sync::Arc;
+use stele_types::{Cell, FamilyId, RowSet, Timestamp, key};
+
+/// A plain cell, lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellRef<'a> {
+    /// Which family; names are in the schema.
+    pub family: FamilyId,
+    /// The column within the family.
+    pub qualifier: &'a [u8],
+    /// The version, in the table's unit.
+    pub timestamp: Timestamp,
+    /// The content.
+    pub value: &'a [u8],
+}
+
+/// Looks at the cells of a scan.
+pub trait CellVisitor {
+    /// A row with at least one cell begins.
+    fn row(&mut self, row: &[u8]);
+    /// The next cell of that row.
+    fn cell(&mut self, cell: CellRef<'_>);
+}
+
+impl<V: CellVisitor> CellVisitor for &mut V {
+    #[inline]
+    fn row(&mut self, row: &[u8]) {
+        (**self).row(row);
+    }
+
+    #[inline]
+    fn cell(&mut self, cell: CellRef<'_>) {
+        (**self).cell(cell);
+    }
+}
+
+/// A scan in progress that shows every cell once, resolved and not filtered. Rows are read at one snapshot each, as by
+/// [`TabletScanner`].
+pub struct TabletVisit<V> {
+    scanner: TabletScanner<Visited<V>>,
+}
+
+impl<V: CellVisitor> TabletVisit<V> {
+    /// A visit of the tablet's part of `rows`.
+    pub fn new(tablet: Arc<Tablet>, rows: RowSet, reversed: bool, visitor: V) -> Self {
+        let spec = ScanSpec {
+            rows,
+            filter: None,
+            reversed,
+            raw: false,
+            rows_limit: None,
+        };
+        let visited = Visited {
+            visitor,
+            row: Vec::new(),
+            begun: false,
+            rows: 0,
+        };
+        TabletVisit {
+            scanner: TabletScanner::with_output(tablet, spec, visited),
+        }
+    }
+
+    /// Shows the next rows, about as many as a batch would hold; false when all have been shown. Between two calls is the
+    /// place to let others run. Should the future be dropped, the next call goes on behind the cell shown last; should it
+    /// fail, a part of a row may have been shown, and nothing more will be.
+    pub async fn next(&mut self) -> Result<bool> {
+        let scanner = &mut self.scanner;
+        // Rows that a call which was dropped has shown are behind us; the one it was in the middle of goes on as it was.
+        let within_row = scanner.position.as_ref().is_some_and(|p| p.at != At::Boundary);
+        if !within_row {
+            scanner.pass_batch();
+            scanner.reader.take_batch();
+            scanner.refresh();
+        }
+        if scanner.ranges.is_empty() {
+            return Ok(false);
+        }
+        let shown = Self::show(scanner).await;
+        if shown.is_err() {
+            scanner.ranges.clear();
+            scanner.position = None;
+        }
+        shown?;
+        scanner.pass_batch();
+        scanner.reader.take_batch();
+        Ok(!scanner.ranges.is_empty())
+    }
+
+    async fn show(scanner: &mut TabletScanner<Visited<V>>) -> Result<()> {
+        while scanner.run()? == Progress::Blocked {
+            if let Some(position) = &mut scanner.position {
+                position.merge.load().await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives cells to a visitor.
+struct Visited<V> {
+    visitor: V,
+    /// The row being read, decoded.
+    row: Vec<u8>,
+    /// The visitor has seen a cell of it.
+    begun: bool,
+    /// Rows since the batch began.
+    rows: usize,
+}
+
+impl<V: CellVisitor> Visited<V> {
+    #[inline]
+    fn show(&mut self, cell: CellRef<'_>) -> usize {
+        if !self.begun {
+            self.begun = true;
+            self.visitor.row(&self.row);
+        }
+        self.visitor.cell(cell);
+        cell.qualifier.len() + cell.value.len()
+    }
+}
+
+impl<V: CellVisitor> Output for Visited<V> {
+    type Batch = ();
+
+    #[inline]
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn reserve(&mut self, _: usize, _: usize) {}
+
+    fn take_batch(&mut self) {
+        self.rows = 0;
+    }
+
+    #[inline]
+    fn begin_row(&mut self, row: &[u8]) {
+        self.begun = false;
+        self.row.clear();
+        self.row.extend_from_slice(&key::decode_checked_row(row));
+    }
+
+    fn cell(&mut self, cell: Cell) {
+        self.show(CellRef {
+            family: cell.family,
+            qualifier: &cell.qualifier,
+            timestamp: cell.timestamp,
+            value: &cell.value,
+        });
+    }
+
+    #[inline]
+    fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize {
+        value.look(|value| {
+            self.show(CellRef {
+                family,
+                qualifier,
+                timestamp,
+                value,
+            })
+        })
+    }
+
+    #[inline]
+    fn end_row(&mut self, _: &[u8], _: usize, bytes: usize, _: Option<Filtering<'_>>) -> Result<usize> {
+        self.rows += 1;
+        Ok(self.row.len() + bytes)
+    }
+}
