@@ -39,15 +39,15 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
         let mut loaded = Vec::new();
         for &side in sides {
             let folder = fresh(setup, side)?;
-            let engine = open(side, &folder, workload.memory(setup))?;
+            let engine = open(side, &folder, &workload, setup)?;
             workload.load(&*engine, setup)?;
             // Once uncounted: caches fill.
-            workload.run(&*engine, setup, &folder)?;
+            workload.run(&*engine, setup, &folder, 0)?;
             loaded.push((side, engine, folder));
         }
-        for _ in 0..repeats {
+        for round in 1..=repeats as u64 {
             for (side, engine, folder) in &loaded {
-                comparison.add(*side, workload.run(&**engine, setup, folder)?);
+                comparison.add(*side, workload.run(&**engine, setup, folder, round)?);
             }
         }
         for (_, engine, folder) in loaded {
@@ -59,8 +59,8 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
     for _ in 0..repeats {
         for &side in sides {
             let folder = fresh(setup, side)?;
-            let engine = open(side, &folder, workload.memory(setup))?;
-            let measured = workload.run(&*engine, setup, &folder)?;
+            let engine = open(side, &folder, &workload, setup)?;
+            let measured = workload.run(&*engine, setup, &folder, 0)?;
             drop(engine);
             std::fs::remove_dir_all(folder)?;
             // What one engine left to be written back must not be the other's burden.
@@ -80,13 +80,14 @@ fn fresh(setup: &Setup, side: Side) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-fn open(side: Side, folder: &Path, memory: u64) -> anyhow::Result<Box<dyn Engine>> {
+fn open(side: Side, folder: &Path, workload: &Workload, setup: &Setup) -> anyhow::Result<Box<dyn Engine>> {
+    let memory = workload.memory(setup);
     match side {
         Side::Stele | Side::NoRowCache => {
             let options = SteleOptions {
                 memory,
                 compression: Compression::Snappy,
-                row_cache: side == Side::Stele,
+                row_cache: side == Side::Stele && workload.row_cache(),
                 fixed: None,
             };
             Ok(Box::new(SteleEngine::open(folder, options)?))
