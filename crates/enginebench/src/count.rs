@@ -7,14 +7,13 @@
 use crate::data::{self, Values};
 use crate::stele::{self, SteleOptions, TABLET};
 use anyhow::{anyhow, bail, ensure};
-use bytes::Bytes;
 use std::str::FromStr;
 use std::sync::Arc;
-use stele_client::{TabletRead, TabletService};
+use stele_client::TabletService;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::memory::MemoryStorage;
 use stele_tabletserver::TabletServer;
-use stele_types::{Compression, Durability, RowRange, RowSet};
+use stele_types::{Compression, Durability};
 
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
@@ -111,18 +110,8 @@ async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> any
     for _ in 0..operations {
         let absent = path == HotPath::GetAbsent;
         let number = data::below(&mut random, ROWS) + if absent { ROWS } else { 0 };
-        let key = data::key(number);
-        let found = match server.get_row(TABLET, &key, None).map_err(|e| anyhow!("{e}"))? {
-            Some(row) => row.len() as u64,
-            None => {
-                rows_of(
-                    server,
-                    RowSet::new(vec![RowRange::single(&Bytes::copy_from_slice(&key))]),
-                )
-                .await?
-            }
-        };
-        ensure!(found == u64::from(!absent), "row {number}: found {found}");
+        let found = stele::value_bytes(server, &data::key(number)).await?;
+        ensure!(found.is_none() == absent, "row {number}: found {found:?}");
     }
     Ok(())
 }
@@ -132,20 +121,4 @@ async fn scan(server: &Arc<TabletServer>) -> anyhow::Result<u64> {
     let seen = server.visit_cells(TABLET, stele::all_rows(), false, &mut sum).await;
     seen.map_err(|e| anyhow!("{e}"))?;
     Ok(sum.rows)
-}
-
-async fn rows_of(server: &Arc<TabletServer>, rows: RowSet) -> anyhow::Result<u64> {
-    let request = TabletRead {
-        rows,
-        filter: None,
-        reversed: false,
-        raw: false,
-        rows_limit: None,
-    };
-    let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
-    let mut count = 0;
-    while let Some(batch) = stream.next().await.map_err(|e| anyhow!("{e}"))? {
-        count += batch.len() as u64;
-    }
-    Ok(count)
 }

@@ -4,13 +4,10 @@ use crate::data::KEY_BYTES;
 use crate::engine::{Engine, Row};
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
+use futures::executor::block_on;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{TabletControl, TabletRead, TabletService};
@@ -24,8 +21,9 @@ use stele_storage::local::LocalStorage;
 use stele_tablet::{CellRef, CellVisitor};
 use stele_tabletserver::{MemtableLimits, ServerOptions, TabletServer};
 use stele_types::{
-    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowRange, RowSet,
-    RowWrites, RowWritesBuilder, Span, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowBatch, RowRange,
+    RowSet, RowWrites, RowWritesBuilder, Span, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp,
+    ValueType,
 };
 use tokio::runtime::Runtime;
 
@@ -117,30 +115,7 @@ impl SteleEngine {
 
     fn write(&self, rows: RowWrites, durability: Durability) -> anyhow::Result<()> {
         let written = self.server.mutate(TABLET, rows, Some(durability));
-        wait_for(written).map_err(|e| anyhow!("{e}"))
-    }
-
-    fn read(&self, rows: RowSet, reversed: bool, mut visit: impl FnMut(&[u8])) -> anyhow::Result<u64> {
-        let request = TabletRead {
-            rows,
-            filter: None,
-            reversed,
-            raw: false,
-            rows_limit: None,
-        };
-        let mut count = 0;
-        wait_for(async {
-            let mut stream = self.server.read(TABLET, request).await?;
-            while let Some(batch) = stream.next().await? {
-                for (_, cells) in batch.rows() {
-                    count += 1;
-                    cells.iter().for_each(|cell| visit(&cell.value));
-                }
-            }
-            Ok::<_, stele_client::ServiceError>(())
-        })
-        .map_err(|e| anyhow!("{e}"))?;
-        Ok(count)
+        block_on(written).map_err(|e| anyhow!("{e}"))
     }
 }
 
@@ -155,22 +130,13 @@ impl Engine for SteleEngine {
     }
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
-        let row = self.server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))?;
-        if let Some(row) = row {
-            let found = row.rows().flat_map(|(_, cells)| cells).last();
-            return Ok(found.map(|cell| cell.value.len()));
-        }
-        let row = Bytes::copy_from_slice(key);
-        let mut found = None;
-        let rows = RowSet::new(vec![RowRange::single(&row)]);
-        self.read(rows, false, |value| found = Some(value.len()))?;
-        Ok(found)
+        block_on(value_bytes(&self.server, key))
     }
 
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)> {
         let mut sum = Sum::default();
         // Lends what it shows, as the rival's iterator does.
-        wait_for(self.server.visit_cells(TABLET, all_rows(), reversed, &mut sum)).map_err(|e| anyhow!("{e}"))?;
+        block_on(self.server.visit_cells(TABLET, all_rows(), reversed, &mut sum)).map_err(|e| anyhow!("{e}"))?;
         Ok((sum.rows, sum.bytes))
     }
 
@@ -206,6 +172,33 @@ impl Drop for SteleEngine {
     fn drop(&mut self) {
         self.foreground.block_on(self.server.shut_down());
     }
+}
+
+/// Bytes of a row's value, read on the calling thread if that does not have to wait.
+pub async fn value_bytes(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
+    let value_of = |batch: &RowBatch| {
+        batch
+            .rows()
+            .flat_map(|(_, cells)| cells)
+            .last()
+            .map(|cell| cell.value.len())
+    };
+    if let Some(row) = server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))? {
+        return Ok(value_of(&row));
+    }
+    let request = TabletRead {
+        rows: RowSet::new(vec![RowRange::single(&Bytes::copy_from_slice(key))]),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
+    let mut found = None;
+    while let Some(batch) = stream.next().await.map_err(|e| anyhow!("{e}"))? {
+        found = value_of(&batch).or(found);
+    }
+    Ok(found)
 }
 
 /// The range of all rows.
@@ -290,27 +283,4 @@ fn schema(compression: Compression) -> TableSchema {
         row_cache: true,
         front_end_data: Vec::new(),
     }
-}
-
-/// Runs a future on this thread, asleep while it waits.
-fn wait_for<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    thread_local! {
-        static WAKER: Waker = Arc::new(Unpark(std::thread::current())).into();
-    }
-    let mut future = pin!(future);
-    WAKER.with(|waker| {
-        let mut context = std::task::Context::from_waker(waker);
-        loop {
-            match future.as_mut().poll(&mut context) {
-                Poll::Ready(output) => return output,
-                Poll::Pending => std::thread::park(),
-            }
-        }
-    })
 }

@@ -30,9 +30,9 @@ use stele_storage::local::LocalStorage;
 use stele_types::FileId;
 use tablets::Tablets;
 
-/// The flags of `stele check`.
+/// Which folder a command for stopped servers is about.
 #[derive(clap::Args)]
-pub struct CheckArgs {
+pub struct DataFolder {
     /// Folder of the data; no server may be running on it [default: ./stele-data]
     #[arg(
         long,
@@ -42,6 +42,13 @@ pub struct CheckArgs {
         hide_default_value = true
     )]
     pub data: PathBuf,
+}
+
+/// The flags of `stele check`.
+#[derive(clap::Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    folder: DataFolder,
     /// Prints one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -49,7 +56,7 @@ pub struct CheckArgs {
 
 /// Runs the command: 0 when nothing is damaged, 1 when something is. The second value is what to print.
 pub async fn run(args: &CheckArgs, env: Env) -> anyhow::Result<(ExitCode, String)> {
-    let storage = open(&args.data, env.clone()).await?;
+    let storage = open(&args.folder.data, env.clone()).await?;
     let progress = Progress::to_terminal(env.clone());
     let report = check(storage, env, progress).await?;
     let text = if args.json { report.to_json() } else { report.to_text() };

@@ -17,7 +17,6 @@ use crate::check::{self, Examined};
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use stele_commitlog::salvage::{self, DamagedSegment};
@@ -36,15 +35,8 @@ pub const KEPT: &str = "damaged/";
 /// The flags of `stele repair`.
 #[derive(clap::Args)]
 pub struct RepairArgs {
-    /// Folder of the data; no server may be running on it [default: ./stele-data]
-    #[arg(
-        long,
-        env = "STELE_DATA",
-        value_name = "DIR",
-        default_value = "./stele-data",
-        hide_default_value = true
-    )]
-    data: PathBuf,
+    #[command(flatten)]
+    folder: check::DataFolder,
     /// Says what would be done and what would be lost, and changes nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
@@ -58,7 +50,7 @@ pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, Strin
     if !args.dry_run && !args.yes {
         bail!("say --dry-run to see what would be lost, or --yes to repair");
     }
-    let storage: Arc<dyn Storage> = check::open(&args.data, env.clone()).await?;
+    let storage: Arc<dyn Storage> = check::open(&args.folder.data, env.clone()).await?;
     let progress = Progress::to_terminal(env.clone());
     let (text, in_order) = repair(storage, env, progress, args.dry_run).await?;
     Ok((if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE }, text))

@@ -5,7 +5,7 @@
 use crate::shell::{Run, root, target_dir};
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The last release of the command line client that is part of the public module; later ones live elsewhere.
 const CBT: &str = "cloud.google.com/go/bigtable/cmd/cbt@v1.13.0";
@@ -69,15 +69,8 @@ pub fn python() -> Result<PathBuf> {
             .args(["-m", "venv", "--clear"])
             .args([&venv])
             .check()?;
-        Run::new(&python)
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--requirement",
-            ])
+        pip_install(&python)
+            .args(["--requirement"])
             .args([&requirements])
             .check()?;
         stamp("venv", &wanted)?;
@@ -85,20 +78,17 @@ pub fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
+/// `pip install` by this Python, without its chatter.
+fn pip_install(python: &Path) -> Run {
+    Run::new(python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+}
+
 /// The folder with the `libclang` that generates bindings to C++; a Python package carries it.
 pub fn libclang() -> Result<PathBuf> {
     let dir = tools_dir()?.join("libclang");
     if !stamped("libclang", LIBCLANG)? {
-        Run::new(python()?)
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--upgrade",
-            ])
-            .args([LIBCLANG, "--target"])
+        pip_install(&python()?)
+            .args(["--upgrade", LIBCLANG, "--target"])
             .args([&dir])
             .check()?;
         stamp("libclang", LIBCLANG)?;
