@@ -67,7 +67,7 @@ impl TableEntry {
 
     /// The tablet that holds `row`.
     pub fn tablet_of(&self, row: &[u8]) -> &TabletEntry {
-        let after = self.tablets.partition_point(|t| t.range.start <= row);
+        let after = self.tablets.partition_point(|t| t.range.begins_by(row));
         &self.tablets[after.saturating_sub(1)]
     }
 

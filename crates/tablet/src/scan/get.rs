@@ -69,7 +69,8 @@ impl Tablet {
     /// reference to anything shared but the sources that may have the row.
     pub fn get(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<Got> {
         let pushdown = filter.map(|f| f.pushdown());
-        let is_outside = pushdown.is_some_and(|p| p.no_cells || !row.starts_with(&p.row_prefix));
+        let begins_else = |prefix: &[u8]| !prefix.is_empty() && !row.starts_with(prefix);
+        let is_outside = pushdown.is_some_and(|p| p.no_cells || begins_else(&p.row_prefix));
         if is_outside || !self.range().contains(row) {
             return Ok(Got::Nowhere);
         }
