@@ -11,18 +11,20 @@ use crate::engine::Engine;
 use crate::stele::{FixedDivision, SteleEngine, SteleOptions};
 use crate::workload::{Setup, write_batches};
 use anyhow::ensure;
+use rand_pcg::Pcg64Mcg;
 use std::time::Duration;
 use stele_types::Compression;
 
 const VALUE_BYTES: usize = 1000;
 /// Data in multiples of the budget.
 const DATA_PER_MEMORY: u64 = 4;
-/// Rows written, rows read and scans in each half of a phase, for each row of data.
-const WRITES: f64 = 4.0;
-const READS: f64 = 8.0;
-const SCANS: u64 = 6;
-/// Rows read by Zipf's law in each half of the phase of scans, for each row of data.
-const READS_BESIDE_SCANS: f64 = 1.0;
+/// Rows written, rows read and scans in each half of a phase, for each row of data. A half has to last ten seconds and more
+/// with a budget of 64 MiB: the governor looks once a second and weighs the last few seconds.
+const WRITES: f64 = 12.0;
+const READS: f64 = 32.0;
+const SCANS: u64 = 30;
+/// Rows read by Zipf's law in each half of the phase of scans, for each row of data: some after each scan.
+const READS_BESIDE_SCANS: f64 = 10.0;
 
 const PHASES: [&str; 3] = ["write", "zipf read", "scan"];
 
@@ -114,27 +116,27 @@ fn one(setup: &Setup, fixed: Option<FixedDivision>, rows: u64) -> anyhow::Result
 }
 
 fn run_half(engine: &SteleEngine, phase: usize, rows: u64, seed: u64) -> anyhow::Result<()> {
-    let mut random = data::generator(seed);
+    let (zipf, mut random) = (Zipf::new(rows, 0.99), data::generator(seed));
     let of_rows = |factor: f64| (rows as f64 * factor) as u64;
     match phase {
         0 => write_batches(engine, VALUE_BYTES, of_rows(WRITES), 1000, |_| {
             data::below(&mut random, rows)
         }),
-        1 => read(engine, of_rows(READS), rows, seed),
+        1 => read(engine, of_rows(READS), &zipf, &mut random),
         _ => {
             for _ in 0..SCANS {
                 let (found, _) = engine.scan(false)?;
                 ensure!(found == rows, "the scan found {found} rows of {rows}");
+                read(engine, of_rows(READS_BESIDE_SCANS) / SCANS, &zipf, &mut random)?;
             }
-            read(engine, of_rows(READS_BESIDE_SCANS), rows, seed)
+            Ok(())
         }
     }
 }
 
-fn read(engine: &SteleEngine, reads: u64, rows: u64, seed: u64) -> anyhow::Result<()> {
-    let (zipf, mut random) = (Zipf::new(rows, 0.99), data::generator(seed));
+fn read(engine: &SteleEngine, reads: u64, zipf: &Zipf, random: &mut Pcg64Mcg) -> anyhow::Result<()> {
     for _ in 0..reads {
-        let found = engine.get(&data::key(zipf.next(&mut random)))?;
+        let found = engine.get(&data::key(zipf.next(random)))?;
         ensure!(found == Some(VALUE_BYTES), "found {found:?}");
     }
     Ok(())
