@@ -198,7 +198,7 @@ fn method((name, request, response): &Rpc) -> Method {
         .route_name(pascal_case(name))
         .input_type(format!("crate::{request}"))
         .output_type(format!("crate::{message}"))
-        .codec_path("tonic_prost::ProstCodec");
+        .codec_path("crate::codec::CountingCodec");
     if streaming {
         builder.server_streaming().build()
     } else {

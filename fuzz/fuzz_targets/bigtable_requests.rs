@@ -1,4 +1,4 @@
-//! Requests as clients send them: any bytes are refused, and what the front end accepts for writing the commit log
+//! Requests as clients send them: any bytes are refused, nothing is decoded that was not counted, and what the front end accepts for writing the commit log
 //! can hold and replay.
 #![no_main]
 
@@ -10,6 +10,7 @@ use stele_tablet::batch::BatchBuilder;
 use stele_types::{CellKey, SeqNo, TimeUnit};
 
 fuzz_target!(|bytes: &[u8]| {
+    fuzzing::census(bytes);
     for (unit, granularity) in [(TimeUnit::Micros, 1_000), (TimeUnit::Millis, 1)] {
         let schema = schema(unit, granularity);
         if let Some(rows) = fuzzing::read_rows(bytes, &schema) {

@@ -1,17 +1,22 @@
 //! What happens to every call before and after its handler: admission, measurement, and the answer for calls that are
 //! not implemented.
 //!
-//! This sits outside of the generated stubs, and of the calls that are served without one, at the level of HTTP, so that handlers stay free of it and so that it sees
-//! a request before it is decoded: the bytes of a request are counted while they arrive, and a request that would take
-//! the front end past its budget is refused at that point, with UNAVAILABLE, because backing off helps.
+//! This sits outside of the generated stubs, and of the calls that are served without one, at the level of HTTP, so
+//! that handlers stay free of it and so that it sees a request before it is decoded: the bytes of a request are counted
+//! while they arrive, what is decoded of it is added before it is decoded, and a request that would take the front end
+//! past its budget is refused at that point, with UNAVAILABLE, because backing off helps. One that is too large by
+//! itself is RESOURCE_EXHAUSTED, one that arrives too slowly DEADLINE_EXCEEDED.
 //!
 //! A call lasts from its first header to the end, or the abandonment, of its response stream.
 
+use crate::limits::CallLimits;
+use crate::messages::PREFIX_BYTES;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -28,23 +33,14 @@ use tonic::{Code, Status};
 /// The `method` label of calls without a stub: one for all, because their names are the client's choice.
 const UNSERVED_LABEL: &str = "unimplemented";
 
-/// How much the front end takes on at once.
-#[derive(Clone, Copy, Debug)]
-pub struct CallLimits {
-    /// Calls in flight, streams included. The default of 8,192 is far above what keeps a machine busy, and bounds what
-    /// a stampede of clients costs in memory.
-    pub calls_max: usize,
-    /// Bytes of requests in flight. The default of 1 GiB admits three of the largest messages.
-    pub request_bytes_max: usize,
+tokio::task_local! {
+    /// The call whose request a generated stub reads.
+    static CURRENT: Arc<Call>;
 }
 
-impl Default for CallLimits {
-    fn default() -> Self {
-        CallLimits {
-            calls_max: 8_192,
-            request_bytes_max: 1 << 30,
-        }
-    }
+/// Adds to what the current call's request takes; see [`Call::charge`]. Without a current call there is no account.
+pub(crate) fn charge_current(bytes: usize) -> Result<(), Status> {
+    CURRENT.try_with(|call| call.charge(bytes)).unwrap_or(Ok(()))
 }
 
 /// The accounts of all calls of a front end.
@@ -65,6 +61,8 @@ struct MethodInstruments {
     label: &'static str,
     ok: IntCounter,
     seconds: Histogram,
+    /// Size of the largest request.
+    message_bytes_max: usize,
 }
 
 impl Ledger {
@@ -83,13 +81,16 @@ impl Ledger {
             "stele_bigtable_requests_in_flight",
             "Calls of the Bigtable API that have not ended.",
         );
-        let instruments = |label: &'static str| MethodInstruments {
+        let instruments = |label: &'static str, message_bytes_max| MethodInstruments {
             label,
             ok: requests.with_label_values(&[label, code_label(Code::Ok)]),
             seconds: seconds.with_label_values(&[label]),
+            message_bytes_max,
         };
-        let served = served.map(|path| (path, instruments(method_of(path)))).collect();
-        let unserved = instruments(UNSERVED_LABEL);
+        let served = served
+            .map(|path| (path, instruments(method_of(path), limits.message_bytes_max(path))))
+            .collect();
+        let unserved = instruments(UNSERVED_LABEL, 0);
         Ledger {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
@@ -172,7 +173,7 @@ pub(crate) struct Call {
     started: Duration,
     /// The gRPC code, `CODE_PENDING` until it is known.
     code: AtomicI32,
-    /// Counted into the ledger's sum.
+    /// What its request takes; counted into the ledger's sum.
     request_bytes: AtomicUsize,
     _slot: OwnedSemaphorePermit,
 }
@@ -190,7 +191,7 @@ impl Call {
 
     /// The body of its request, counted while it arrives.
     pub fn counted(&self, body: Body) -> RequestBody<&Call> {
-        RequestBody { body, call: self }
+        RequestBody::new(body, self)
     }
 
     /// Takes the code from headers or trailers, if it is there.
@@ -200,15 +201,54 @@ impl Call {
         }
     }
 
-    fn admit_bytes(&self, bytes: usize) -> Result<(), Status> {
-        self.request_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Adds to what its request takes, which lasts until the call ends. An error when that is too much.
+    pub fn charge(&self, bytes: usize) -> Result<(), Status> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let max = self.ledger.limits.request_bytes_max;
+        let own = self
+            .request_bytes
+            .fetch_add(bytes, Ordering::Relaxed)
+            .saturating_add(bytes);
         let before = self.ledger.request_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > self.ledger.limits.request_bytes_max {
+        if own > max {
+            return Err(Status::resource_exhausted(format!(
+                "The request takes {own} bytes of memory, this server spares {max} for requests: send less at once, or \
+                 give it more"
+            )));
+        }
+        if before.saturating_add(bytes) > max {
             return Err(Status::unavailable(
                 "Too many bytes of requests are in flight; retry after backing off",
             ));
         }
         Ok(())
+    }
+
+    /// Refuses a message by the size that it announces.
+    fn check_message_len(&self, len: usize) -> Result<(), Status> {
+        let max = self.method.message_bytes_max;
+        if len <= max {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted(format!(
+            "The message has {len} bytes, the limit of {} is {max} on this server",
+            self.method.label
+        )))
+    }
+
+    /// What is left of the time in which a request must arrive; an error when that is nothing.
+    fn arrival_left(&self) -> Result<Duration, Status> {
+        let arrived = self.request_bytes.load(Ordering::Relaxed);
+        let limit = self.ledger.limits.arrival_wait(arrived);
+        let elapsed = self.ledger.env.now().saturating_sub(self.started);
+        match limit.checked_sub(elapsed) {
+            Some(left) if !left.is_zero() => Ok(left),
+            _ => Err(Status::deadline_exceeded(format!(
+                "{arrived} bytes of the request have arrived in {elapsed:?}, which is too slow"
+            ))),
+        }
     }
 }
 
@@ -263,11 +303,8 @@ where
             Ok(call) => Arc::new(call),
             Err(refusal) => return Box::pin(std::future::ready(Ok(refusal))),
         };
-        let request = request.map(|body| RequestBody {
-            body,
-            call: Arc::clone(&call),
-        });
-        let answer = self.inner.call(request);
+        let request = request.map(|body| RequestBody::new(body, Arc::clone(&call)));
+        let answer = CURRENT.scope(Arc::clone(&call), self.inner.call(request));
         Box::pin(async move {
             let response = answer.await?;
             call.observe(response.headers());
@@ -280,6 +317,54 @@ where
 pub(crate) struct RequestBody<C = Arc<Call>> {
     body: Body,
     call: C,
+    /// The beginning, which announces the size.
+    prefix: [u8; PREFIX_BYTES],
+    prefix_len: usize,
+    /// When to look whether the request arrives too slowly; there once it has been waited for.
+    alarm: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl<C: Borrow<Call>> RequestBody<C> {
+    fn new(body: Body, call: C) -> Self {
+        RequestBody {
+            body,
+            call,
+            prefix: [0; PREFIX_BYTES],
+            prefix_len: 0,
+            alarm: None,
+        }
+    }
+
+    /// Takes account of data that has arrived.
+    fn arrived(&mut self, data: &[u8]) -> Result<(), Status> {
+        if let Some(rest) = self.prefix.get_mut(self.prefix_len..).filter(|rest| !rest.is_empty()) {
+            let taken = rest.len().min(data.len());
+            rest.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+            self.prefix_len += taken;
+            if self.prefix_len == PREFIX_BYTES {
+                let [_, len @ ..] = self.prefix;
+                self.call.borrow().check_message_len(u32::from_be_bytes(len) as usize)?;
+            }
+        }
+        self.call.borrow().charge(data.len())
+    }
+
+    /// Waits for no longer than a request may take to arrive.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let call = self.call.borrow();
+        loop {
+            if let Some(alarm) = &mut self.alarm {
+                std::task::ready!(alarm.as_mut().poll(cx));
+            }
+            match call.arrival_left() {
+                Ok(left) => {
+                    let env = call.ledger.env.clone();
+                    self.alarm = Some(Box::pin(async move { env.sleep(left).await }));
+                }
+                Err(status) => return Poll::Ready(status),
+            }
+        }
+    }
 }
 
 impl<C: Borrow<Call> + Unpin> HttpBody for RequestBody<C> {
@@ -287,10 +372,12 @@ impl<C: Borrow<Call> + Unpin> HttpBody for RequestBody<C> {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            return self.poll_alarm(cx).map(|status| Some(Err(status)));
+        };
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
-            && let Err(status) = self.call.borrow().admit_bytes(data.len())
+            && let Err(status) = self.arrived(data)
         {
             return Poll::Ready(Some(Err(status)));
         }

@@ -4,6 +4,7 @@
 //! front end. Checked here is what the tree cannot express: the flags that must be true, the limits on the serialized
 //! form, and the depth, so that the recursion below is bounded.
 
+use crate::limits::FILTER_BYTES_MAX;
 use crate::pb::v2;
 use crate::pb::v2::column_range::{EndQualifier, StartQualifier};
 use crate::pb::v2::value_range::{EndValue, StartValue};
@@ -15,9 +16,6 @@ use prost::Message as _;
 use std::ops::Bound;
 use stele_filter::Filter;
 use tonic::Status;
-
-/// Bytes of a serialized filter (data.proto, `RowFilter`).
-const FILTER_BYTES_MAX: usize = 20_480;
 
 /// Nesting of chains, interleaves and conditions (data.proto, `RowFilter`).
 const FILTER_DEPTH_MAX: usize = 20;

@@ -1,16 +1,20 @@
 //! MutateRow and MutateRows requests, laid flat over their own bytes.
 //!
-//! Most requests write and delete cells in families that exist, with nothing wrong about them. Those are taken apart where
-//! they lie, without an allocation for each entry, mutation or name. Whatever else there is about a request (an entry to
-//! refuse, an aggregate, a field that comes twice, damage) is left to the general way, prost and [`Resolver::row`], which
-//! also knows the right words for it: a reader here answers `None`, and says nothing about why.
+//! Most requests write and delete cells in families that exist, with nothing wrong about them. Those are taken apart
+//! where they lie, without an allocation for each entry, mutation or name. Whatever else there is about a request (an
+//! entry to refuse, an aggregate, a field that comes twice, damage) is left to the general way, prost and
+//! [`Resolver::row`], which also knows the right words for it: a reader here answers `None`, and says nothing about
+//! why.
 //!
-//! Invariant: what is accepted here is what the general way would have made of the same bytes.
+//! Invariants:
+//! * What is accepted here is what the general way would have made of the same bytes.
+//! * It stops at the first mutation that is one too many, so a request takes no more here than one within the limit.
 
 use crate::mutations::{Resolver, check_mutation_count, check_qualifier, check_row_key, check_value};
 use crate::protobuf::{Fields, WireType};
 use crate::wire::TimestampOrigin;
 use bytes::Bytes;
+use stele_types::limits::MUTATIONS_PER_REQUEST_MAX;
 use stele_types::{FamilyId, Mutation, RowWrites, RowWritesBuilder, Span, Timestamp, ValueType};
 
 /// Bytes of an entry with a small cell, about: what room is made for before the entries are read.
@@ -62,7 +66,8 @@ pub(crate) fn mutate_row_head(bytes: &[u8]) -> Option<Head<'_>> {
 
 /// The rows of a MutateRowsRequest whose head has been read: all of its entries, in order, none of which is refused.
 pub(crate) fn mutate_rows(bytes: &Bytes, resolver: &Resolver<'_>) -> Option<RowWrites> {
-    let mut reader = RowReader::new(bytes, resolver, bytes.len() / ENTRY_BYTES);
+    let rows = (bytes.len() / ENTRY_BYTES).min(MUTATIONS_PER_REQUEST_MAX);
+    let mut reader = RowReader::new(bytes, resolver, rows);
     let mut fields = Fields::of(bytes);
     while let Some((number, wire_type)) = fields.next()? {
         if Some(number) == MUTATE_ROWS.entries {
@@ -131,11 +136,9 @@ impl<'r, 'b> RowReader<'r, 'b> {
         }
     }
 
-    /// The rows, if there are any, and not too many mutations in all.
+    /// The rows, if there are any.
     fn finish(self) -> Option<RowWrites> {
-        let mutations = self.writes.mutations();
-        check_mutation_count(mutations).ok()?;
-        (mutations > 0).then(|| self.writes.finish())
+        (self.writes.mutations() > 0).then(|| self.writes.finish())
     }
 
     /// Reads the message that holds a row's key and mutations.
@@ -146,6 +149,7 @@ impl<'r, 'b> RowReader<'r, 'b> {
             if number == numbers.mutations && wire_type == WireType::Bytes {
                 let mutation = self.mutation(fields.message()?)?;
                 self.writes.push(mutation)?;
+                check_mutation_count(self.writes.mutations()).ok()?;
             } else if number == numbers.row_key && wire_type == WireType::Bytes {
                 key = fields.span()?;
             } else if numbers.entries.is_none() {

@@ -3,11 +3,12 @@
 //! Refusals are `None` or nothing; a fuzzer cares only that they are reached without a panic, and that what is accepted
 //! is fit for the layers below.
 
+use crate::census::decoded::check_bound;
 use crate::features::Client;
 use crate::mutations::{Resolver, check_mutation_count};
-use crate::pb::v2;
+use crate::pb::{admin, v2};
 use crate::times::TableTime;
-use crate::wire::{MutateRowRequest, MutateRowsRequest, ReadRowsRequest, RowFilter};
+use crate::wire::{CheckAndMutateRowRequest, MutateRowRequest, MutateRowsRequest, ReadRowsRequest, RowFilter};
 use crate::{filters, flat, reads, rmw};
 use bytes::Bytes;
 use prost::Message as _;
@@ -83,6 +84,20 @@ pub fn mutate_row(bytes: &[u8], schema: &TableSchema) -> Option<RowMutation> {
         assert_eq!(flat, general, "laid flat, and by the general way");
     }
     general.map(|(.., row)| row)
+}
+
+/// Counts the parts of all kinds of requests.
+///
+/// # Panics
+/// If the decoder makes more of the same bytes than was counted.
+pub fn census(bytes: &[u8]) {
+    check_bound::<ReadRowsRequest>(bytes);
+    check_bound::<MutateRowRequest>(bytes);
+    check_bound::<MutateRowsRequest>(bytes);
+    check_bound::<CheckAndMutateRowRequest>(bytes);
+    check_bound::<v2::ReadModifyWriteRowRequest>(bytes);
+    check_bound::<admin::CreateTableRequest>(bytes);
+    check_bound::<admin::ModifyColumnFamiliesRequest>(bytes);
 }
 
 /// Whether a serialized `ReadModifyWriteRowRequest` is accepted.

@@ -1,13 +1,15 @@
-//! ReadRows, MutateRow and MutateRows: nearly every request is one of them, and what surrounds it is most of its cost. They
-//! are served from the bytes of the request to the bytes of the answer, without the generated stubs, the general codec and
-//! the general router.
+//! ReadRows, MutateRow and MutateRows: nearly every request is one of them, and what surrounds it is most of its cost.
+//! They are served from the bytes of the request to the bytes of the answer, without the generated stubs, the general
+//! codec and the general router.
 //!
 //! What a call is from outside does not differ: the same checks in the same order, the same words, the same accounts.
 
 use crate::calls::Call;
+use crate::census::{Census, Counted};
 use crate::context::Context;
 use crate::features::Client;
 use crate::flat;
+use crate::limits::{FLAT_MUTATION_COST, FLAT_MUTATIONS_FREE};
 use crate::messages::{check_encoding, message};
 use crate::mutations::{Resolver, check_mutation_count, no_mutations};
 use crate::names::addressed_table;
@@ -17,7 +19,6 @@ use crate::status::status;
 use crate::wire;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
-use prost::Message as _;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -71,14 +72,14 @@ impl Hot {
         check_encoding(&head.headers)?;
         let bytes = message(&mut call.counted(body)).await?;
         match self {
-            Hot::ReadRows => read_rows(context, bytes, Client::of(&head.headers)).await,
+            Hot::ReadRows => read_rows(context, call, bytes, Client::of(&head.headers)).await,
             Hot::MutateRow => {
-                let (table, rows) = one_row(context, bytes)?;
+                let (table, rows) = one_row(context, call, bytes)?;
                 let results = write(context, table, rows).await?;
                 results.into_iter().next().unwrap_or_else(|| Err(outcomes::missing()))?;
                 Ok(Answer::Whole([EMPTY_MESSAGE].into()))
             }
-            Hot::MutateRows => mutate_rows(context, bytes).await,
+            Hot::MutateRows => mutate_rows(context, call, bytes).await,
         }
     }
 }
@@ -92,19 +93,29 @@ const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
 /// kilobytes at a time, and larger messages have their buffers mostly to themselves.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// As the general decoder says it, through tonic.
-fn malformed(error: prost::DecodeError) -> Status {
-    Status::internal(error.to_string())
+/// Decodes a request, once it is known what that takes.
+fn decoded<M: Counted>(call: &Call, bytes: Bytes) -> Result<M, Status> {
+    call.charge(Census::of::<M>(&bytes)?.cost())?;
+    // As tonic says it.
+    M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-async fn read_rows(context: &Arc<Context>, bytes: Bytes, client: Client) -> Result<Answer, Status> {
+/// Takes account of rows that were laid flat.
+fn charge_flat(call: &Call, rows: &RowWrites) -> Result<(), Status> {
+    match rows.mutations() {
+        few if few <= FLAT_MUTATIONS_FREE => Ok(()),
+        many => call.charge(many.saturating_mul(FLAT_MUTATION_COST)),
+    }
+}
+
+async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Client) -> Result<Answer, Status> {
     // A scan may go on for long, and what it keeps of its request must not keep what arrived together with it.
     let bytes = if bytes.len() <= COPIED_BYTES_MAX {
         Bytes::copy_from_slice(&bytes)
     } else {
         bytes
     };
-    let request = wire::ReadRowsRequest::decode(bytes).map_err(malformed)?;
+    let request: wire::ReadRowsRequest = decoded(call, bytes)?;
     let table = addressed_table(
         &request.table_name,
         &request.authorized_view_name,
@@ -123,15 +134,16 @@ async fn read_rows(context: &Arc<Context>, bytes: Bytes, client: Client) -> Resu
 }
 
 /// The row of a MutateRowRequest.
-fn one_row(context: &Context, bytes: Bytes) -> Result<(TableName, RowWrites), Status> {
+fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(TableName, RowWrites), Status> {
     if let Some(head) = flat::mutate_row_head(&bytes)
         && let Ok(table) = addressed_table(head.table_name, "", "")
         && let Ok(schema) = context.schema(&table)
         && let Some(rows) = flat::mutate_row(&bytes, &resolver(context, &schema))
     {
+        charge_flat(call, &rows)?;
         return Ok((table.name, rows));
     }
-    let request = wire::MutateRowRequest::decode(bytes).map_err(malformed)?;
+    let request: wire::MutateRowRequest = decoded(call, bytes)?;
     let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
     check_mutation_count(request.mutations.len())?;
     let schema = context.schema(&table)?;
@@ -139,16 +151,17 @@ fn one_row(context: &Context, bytes: Bytes) -> Result<(TableName, RowWrites), St
     Ok((table.name, vec![row].into()))
 }
 
-async fn mutate_rows(context: &Context, bytes: Bytes) -> Result<Answer, Status> {
+async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Answer, Status> {
     if let Some(head) = flat::mutate_rows_head(&bytes)
         && let Ok(table) = addressed_table(head.table_name, "", "")
         && let Ok(schema) = context.schema(&table)
         && let Some(rows) = flat::mutate_rows(&bytes, &resolver(context, &schema))
     {
+        charge_flat(call, &rows)?;
         let results = write(context, table.name, rows).await?;
         return Ok(Answer::Whole(outcomes::messages(&results)?));
     }
-    let request = wire::MutateRowsRequest::decode(bytes).map_err(malformed)?;
+    let request: wire::MutateRowsRequest = decoded(call, bytes)?;
     let (table, rows, mut results) = checked_rows(context, request)?;
     let mut written = write(context, table, rows.into()).await?.into_iter();
     for result in results.iter_mut().filter(|result| result.is_ok()) {

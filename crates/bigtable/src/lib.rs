@@ -4,16 +4,20 @@
 //! below them. `docs/protocols/bigtable.md` lists every call, what it does here, and where it differs from the managed
 //! service.
 //!
-//! The way of a call: `calls` admits and measures it. The few that are nearly all of the load are served by `hot`, from the bytes of
-//! the request (`messages`, `protobuf`, `flat`) to the bytes of the answer (`chunks`, `outcomes`). For the others a
-//! generated stub (see `build.rs`) decodes the request, and one of the services (`data`, `tables`, `instances`, `operations`) resolves names and checks it with the help of the
-//! pure modules (`names`, `ranges`, `filters`, `mutations`, `rmw`, `families`, `table_protos`, `times`), and the answer is
-//! built by `chunks` and `reads` for rows. Errors get their gRPC code in `status` only.
+//! The way of a call: `calls` admits and measures it, within `limits`. The few that are nearly all of the load are
+//! served by `hot`, from the bytes of the request (`messages`, `protobuf`, `flat`) to the bytes of the answer
+//! (`chunks`, `outcomes`). For the others a generated stub (see `build.rs`) decodes the request. Nothing is decoded
+//! before `census` has counted what it will be. Then one of the services (`data`, `tables`, `instances`, `operations`)
+//! resolves names and checks the request with the help of the pure modules (`names`, `ranges`, `filters`, `mutations`,
+//! `rmw`, `families`, `table_protos`, `times`), and the answer is built by `chunks` and `reads` for rows. Errors get
+//! their gRPC code in `status` only.
 
 mod app_profiles;
 mod calls;
+mod census;
 mod chunks;
 mod clusters;
+mod codec;
 mod context;
 mod data;
 mod families;
@@ -24,6 +28,7 @@ pub mod fuzzing;
 mod hot;
 mod instance_data;
 mod instances;
+mod limits;
 mod messages;
 mod mutations;
 mod names;
@@ -50,7 +55,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use calls::CallLimits;
+pub use limits::CallLimits;
 pub use service::BigtableService;
 
 use calls::{Calls, Ledger};
@@ -70,8 +75,8 @@ use stele_env::metrics::Metrics;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-/// Largest message taken: the API's 256 MiB of row with some room for its wrapping.
-const REQUEST_BYTES_MAX: usize = (256 << 20) + (1 << 20);
+/// For the generated stubs: `calls` has refused what is too large before they see it.
+const UNLIMITED: usize = usize::MAX;
 
 /// Flow-control window of a stream: a megabyte message in flight while the one before it is handled.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
@@ -123,10 +128,9 @@ impl BigtableFrontEnd {
     /// All of it as one service, for any transport.
     pub fn into_service(self) -> BigtableService {
         let BigtableFrontEnd { context, ledger } = self;
-        let data =
-            BigtableServer::new(data::DataService(Arc::clone(&context))).max_decoding_message_size(REQUEST_BYTES_MAX);
+        let data = BigtableServer::new(data::DataService(Arc::clone(&context))).max_decoding_message_size(UNLIMITED);
         let tables = BigtableTableAdminServer::new(tables::TableAdminService(Arc::clone(&context)))
-            .max_decoding_message_size(REQUEST_BYTES_MAX);
+            .max_decoding_message_size(UNLIMITED);
         let instances = BigtableInstanceAdminServer::new(instances::InstanceAdminService(Arc::clone(&context)));
         let operations = OperationsServer::new(operations::OperationsService(Arc::clone(&context)));
         let others = Routes::new(Calls::new(data, Arc::clone(&ledger)))

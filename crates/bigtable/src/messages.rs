@@ -1,11 +1,10 @@
 //! gRPC's messages in HTTP bodies, for the calls that are served from the bytes of their request.
 //!
-//! A message is preceded by one byte that says whether it is compressed, and four with its length. A request has exactly
-//! one message. It is taken as it arrived when it came in one piece, which most do, and is joined otherwise; what is held
-//! grows with what has arrived, never with what a length announces. Refusals have the words of tonic, which serves all
-//! other calls.
+//! A message is preceded by one byte that says whether it is compressed, and four with its length. A request has
+//! exactly one message. It is taken as it arrived when it came in one piece, which most do, and is joined otherwise;
+//! what is held grows with what has arrived, never with what a length announces. Refusals have the words of tonic,
+//! which serves all other calls.
 
-use crate::REQUEST_BYTES_MAX;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use prost::Message;
@@ -18,6 +17,10 @@ pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// Room made for a message in several pieces because it announces this much; beyond, room is made as bytes arrive.
 const JOINED_BYTES_FIRST: usize = 256 << 10;
+
+/// How many times what has arrived room is made for. While a message moves to larger room it is there twice, so with
+/// four it never takes more than when it is all there; room that is not written to is not resident.
+const JOINED_GROWTH: usize = 4;
 
 const ENCODING_HEADER: &str = "grpc-encoding";
 
@@ -96,6 +99,12 @@ impl Arrived {
                 Arrived::Joined(joined)
             }
             Arrived::Joined(mut joined) => {
+                let full = joined.len() + data.len();
+                if joined.capacity() < full {
+                    let announced = prefix(&joined).map_or(0, |(_, length)| length + PREFIX_BYTES);
+                    let room = announced.min(JOINED_GROWTH * joined.len()).max(full);
+                    joined.reserve(room - joined.len());
+                }
                 joined.extend_from_slice(&data);
                 Arrived::Joined(joined)
             }
@@ -136,9 +145,6 @@ fn check_prefix(bytes: &[u8]) -> Result<(), Status> {
         Some((1, _)) => Err(Status::internal(
             "protocol error: received message with compressed-flag but no grpc-encoding was specified",
         )),
-        Some((0, length)) if length > REQUEST_BYTES_MAX => Err(Status::out_of_range(format!(
-            "Error, decoded message length too large: found {length} bytes, the limit is: {REQUEST_BYTES_MAX} bytes"
-        ))),
         Some((flag, _)) if flag > 1 => Err(Status::internal(format!(
             "protocol error: received message with invalid compression flag: {flag} (valid flags are 0 and 1), while \
              sending request"
@@ -194,7 +200,6 @@ mod tests {
         assert_eq!(code(&[]).await, Code::Internal);
         assert_eq!(code(&[1, 0, 0, 0, 0]).await, Code::Internal);
         assert_eq!(code(&[7, 0, 0, 0, 0]).await, Code::Internal);
-        assert_eq!(code(&[0, 0xff, 0, 0, 0]).await, Code::OutOfRange);
         assert_eq!(message(&mut Body::empty()).await.unwrap_err().code(), Code::Internal);
         let mut headers = http::HeaderMap::new();
         assert!(check_encoding(&headers).is_ok());

@@ -95,6 +95,12 @@ impl<'b> Fields<'b> {
         })
     }
 
+    /// Bytes that have not been read.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.end - self.at
+    }
+
     /// Passes over the content of a field.
     pub fn skip(&mut self, wire_type: WireType) -> Option<()> {
         match wire_type {

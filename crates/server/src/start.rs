@@ -72,10 +72,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     pages.set_stage(Stage::Ready);
     announce(config, &node, bigtable_at, http_at);
 
-    let limits = CallLimits {
-        request_bytes_max: usize::try_from(config.memory / 4).unwrap_or(usize::MAX).max(300 << 20),
-        ..CallLimits::default()
-    };
+    let limits = CallLimits::for_memory(config.memory);
     let front_end =
         BigtableFrontEnd::with_limits(node.service.clone(), node.admin.clone(), env.clone(), &metrics, limits);
     let (stop, mut stopped) = watch::channel(false);

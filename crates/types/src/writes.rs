@@ -109,6 +109,14 @@ impl RowWrites {
         }
     }
 
+    /// Number of mutations, of all rows that were laid out together.
+    pub fn mutations(&self) -> usize {
+        match &*self.rows {
+            Rows::Owned(rows) => rows.iter().map(|row| row.mutations.len()).sum(),
+            Rows::Flat(flat) => flat.mutations.len(),
+        }
+    }
+
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

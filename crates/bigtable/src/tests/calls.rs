@@ -59,7 +59,8 @@ async fn calls_are_counted_by_outcome() {
 async fn overload_is_unavailable_and_passes() {
     let harness = Harness::with_limits(CallLimits {
         calls_max: 1,
-        request_bytes_max: 1_000,
+        request_bytes_max: 20_000,
+        ..CallLimits::default()
     });
     harness.tables().create_table(table_request("t")).await.unwrap();
     let read = v2::ReadRowsRequest {
@@ -77,9 +78,13 @@ async fn overload_is_unavailable_and_passes() {
         mutations: vec![set("f", "q", 0, vec![0; bytes])],
         ..Default::default()
     };
-    assert_eq!(code(harness.data().mutate_row(write(2_000)).await), Code::Unavailable);
-    assert_eq!(code(harness.data().mutate_row(write(500)).await), Code::Ok);
-    assert_eq!(code(harness.data().mutate_row(write(500)).await), Code::Ok);
+    assert_eq!(
+        code(harness.data().mutate_row(write(30_000)).await),
+        Code::ResourceExhausted,
+        "never fits"
+    );
+    assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
+    assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
 }
 
 #[tokio::test]
@@ -136,4 +141,73 @@ async fn a_real_connection_serves_large_messages() {
         result = serving => unreachable!("the server ended: {result:?}"),
         () = client => {}
     }
+}
+
+/// A request that begins and does not go on.
+struct Stalled(Option<Bytes>);
+
+impl http_body::Body for Stalled {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        match self.0.take() {
+            Some(bytes) => std::task::Poll::Ready(Some(Ok(http_body::Frame::data(bytes)))),
+            None => std::task::Poll::Pending,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_arrive_is_given_up() {
+    use tonic::codegen::Service as _;
+    let mut harness = Harness::with_limits(CallLimits {
+        calls_max: 1,
+        arrival_wait: std::time::Duration::from_millis(20),
+        ..CallLimits::default()
+    });
+    // One that is served without a stub, and one with.
+    for path in [
+        "/google.bigtable.v2.Bigtable/MutateRow",
+        "/google.bigtable.v2.Bigtable/CheckAndMutateRow",
+    ] {
+        let begun = Bytes::from_static(&[0, 0, 0, 1, 0, 1, 2, 3]);
+        let request = http::Request::builder()
+            .method("POST")
+            .uri(path)
+            .header("content-type", "application/grpc")
+            .body(Stalled(Some(begun)))
+            .unwrap();
+        let response = harness.service.call(request).await.unwrap();
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{path}: {status}");
+        assert!(status.message().contains("8 bytes of the request"), "{status}");
+    }
+    harness.tables().create_table(table_request("t")).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_will_be_decoded_is_in_the_accounts() {
+    let harness = Harness::with_limits(CallLimits {
+        request_bytes_max: 1 << 20,
+        ..CallLimits::default()
+    });
+    // 40,000 bytes on the wire; several megabytes decoded.
+    let request = v2::ReadModifyWriteRowRequest {
+        table_name: TABLE.into(),
+        rules: vec![v2::ReadModifyWriteRule::default(); 20_000],
+        ..Default::default()
+    };
+    let error = harness.data().read_modify_write_row(request).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
+    let request = v2::CheckAndMutateRowRequest {
+        table_name: TABLE.into(),
+        true_mutations: vec![v2::Mutation::default(); 20_000],
+        ..Default::default()
+    };
+    let error = harness.data().check_and_mutate_row(request).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
 }

@@ -1,0 +1,287 @@
+//! Counts the parts of a request on the wire, before it is decoded.
+//!
+//! A list of a million empty elements is two megabytes on the wire and hundreds in memory, so a check behind the
+//! decoder comes too late. The walk here follows tags and lengths only, allocates nothing, and stops at the first part
+//! that is one too many. What is walked is described by a [`Shape`] for each kind of request: every field of the API
+//! that repeats, or that contains one that does, is in it; a field that is not can only be replaced by its repetition,
+//! so it takes no more than its bytes.
+//!
+//! Invariants:
+//! * Whatever the decoder would make of the bytes has at most the counted number of parts. (It may have fewer: what is
+//!   sent twice, where only the last counts, is counted twice.)
+//! * Bytes that the walk cannot follow are refused: the decoder never sees what was not counted. Groups are among them;
+//!   the API has none.
+
+pub(crate) mod decoded;
+
+use crate::limits::{NESTING_MAX, PARTS, Part};
+use crate::pb::{admin, longrunning, v2};
+use crate::protobuf::{Fields, WireType};
+use crate::status::invalid;
+use crate::wire;
+use tonic::Status;
+
+/// The parts of one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    counts: [usize; PARTS],
+}
+
+impl Census {
+    /// Counts the parts of a request; what there are too many of is refused.
+    pub fn of<M: Counted>(bytes: &[u8]) -> Result<Census, Status> {
+        let mut census = Census::default();
+        census.walk(Fields::of(bytes), M::SHAPE, NESTING_MAX)?;
+        Ok(census)
+    }
+
+    /// Memory that the parts will take.
+    pub fn cost(&self) -> usize {
+        ALL.iter()
+            .map(|part| self.count(*part).saturating_mul(part.cost()))
+            .sum()
+    }
+
+    /// How many there are.
+    pub fn count(&self, part: Part) -> usize {
+        self.counts.get(part as usize).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, part: Part, count: usize) -> Result<(), Status> {
+        let Some(sum) = self.counts.get_mut(part as usize) else {
+            return Ok(());
+        };
+        *sum = sum.saturating_add(count);
+        if *sum <= part.max() {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "The request has more than {} {}, which is the limit",
+            part.max(),
+            part.name()
+        )))
+    }
+
+    fn walk(&mut self, mut fields: Fields<'_>, shape: &Shape, depth_left: u32) -> Result<(), Status> {
+        while let Some((number, wire_type)) = fields.next().ok_or_else(unreadable)? {
+            let known = shape.0.iter().find(|field| field.number == number);
+            let Some(field) = known.filter(|_| wire_type == WireType::Bytes) else {
+                fields.skip(wire_type).ok_or_else(unreadable)?;
+                continue;
+            };
+            let content = fields.message().ok_or_else(unreadable)?;
+            match field.counted {
+                Some(part @ (Part::FilterByte | Part::InstanceByte)) => self.add(part, content.len())?,
+                Some(part) => self.add(part, 1)?,
+                None => {}
+            }
+            if let Some(within) = field.within {
+                let depth_left = depth_left.checked_sub(1).ok_or_else(unreadable)?;
+                self.walk(content, within, depth_left)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As the general decoder begins what it says.
+fn unreadable() -> Status {
+    Status::internal("failed to decode Protobuf message: neither a field nor the end where one of them must be")
+}
+
+const ALL: [Part; PARTS] = [
+    Part::Mutation,
+    Part::Entry,
+    Part::Rule,
+    Part::RowKey,
+    Part::RowRange,
+    Part::FilterByte,
+    Part::ValueElement,
+    Part::Split,
+    Part::Family,
+    Part::FamilyChange,
+    Part::GcRule,
+    Part::MapEntry,
+    Part::InstanceByte,
+];
+
+/// What of a message is followed.
+pub(crate) struct Shape(&'static [Field]);
+
+/// A length-delimited field that is counted, or holds what is.
+struct Field {
+    number: u32,
+    counted: Option<Part>,
+    within: Option<&'static Shape>,
+}
+
+/// Each occurrence counts.
+const fn each(number: u32, part: Part) -> Field {
+    Field {
+        number,
+        counted: Some(part),
+        within: None,
+    }
+}
+
+/// Each occurrence counts, and what is in it.
+const fn each_of(number: u32, part: Part, within: &'static Shape) -> Field {
+    Field {
+        number,
+        counted: Some(part),
+        within: Some(within),
+    }
+}
+
+/// What is in it counts.
+const fn of(number: u32, within: &'static Shape) -> Field {
+    Field {
+        number,
+        counted: None,
+        within: Some(within),
+    }
+}
+
+/// A request whose parts can be counted.
+pub(crate) trait Counted: prost::Message + Default {
+    /// What of it is followed.
+    const SHAPE: &'static Shape;
+}
+
+/// For messages in which nothing repeats.
+static PLAIN: Shape = Shape(&[]);
+
+// google/bigtable/v2/data.proto, types.proto. A type's other kinds hold one type each.
+static VALUE: Shape = Shape(&[of(4, &ARRAY_VALUE), of(7, &TYPE)]);
+static ARRAY_VALUE: Shape = Shape(&[each_of(1, Part::ValueElement, &VALUE)]);
+static TYPE: Shape = Shape(&[
+    of(3, &ARRAY_TYPE),
+    of(4, &MAP_TYPE),
+    of(6, &AGGREGATE_TYPE),
+    of(7, &STRUCT_TYPE),
+    of(11, &MAP_TYPE),
+]);
+static ARRAY_TYPE: Shape = Shape(&[of(1, &TYPE)]);
+static AGGREGATE_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
+static MAP_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
+static STRUCT_TYPE: Shape = Shape(&[each_of(1, Part::ValueElement, &STRUCT_FIELD)]);
+static STRUCT_FIELD: Shape = Shape(&[of(2, &TYPE)]);
+static MUTATION: Shape = Shape(&[of(5, &AGGREGATION), of(6, &AGGREGATION)]);
+static AGGREGATION: Shape = Shape(&[of(2, &VALUE), of(3, &VALUE), of(4, &VALUE)]);
+static ROW_SET: Shape = Shape(&[each(1, Part::RowKey), each(2, Part::RowRange)]);
+
+// google/bigtable/v2/bigtable.proto.
+static MUTATE_ROWS_ENTRY: Shape = Shape(&[each_of(2, Part::Mutation, &MUTATION)]);
+
+impl Counted for wire::ReadRowsRequest {
+    const SHAPE: &'static Shape = &Shape(&[of(2, &ROW_SET), each(3, Part::FilterByte)]);
+}
+
+impl Counted for wire::MutateRowRequest {
+    const SHAPE: &'static Shape = &Shape(&[each_of(3, Part::Mutation, &MUTATION)]);
+}
+
+impl Counted for wire::MutateRowsRequest {
+    const SHAPE: &'static Shape = &Shape(&[each_of(2, Part::Entry, &MUTATE_ROWS_ENTRY)]);
+}
+
+impl Counted for wire::CheckAndMutateRowRequest {
+    const SHAPE: &'static Shape = &Shape(&[
+        each_of(4, Part::Mutation, &MUTATION),
+        each_of(5, Part::Mutation, &MUTATION),
+        each(6, Part::FilterByte),
+    ]);
+}
+
+impl Counted for v2::ReadModifyWriteRowRequest {
+    const SHAPE: &'static Shape = &Shape(&[each(3, Part::Rule)]);
+}
+
+// google/bigtable/admin/v2/table.proto.
+static TABLE: Shape = Shape(&[
+    each_of(2, Part::MapEntry, &CLUSTER_STATE_ENTRY),
+    each_of(3, Part::Family, &FAMILY_ENTRY),
+    of(13, &BACKUP_POLICY),
+    of(15, &STRUCT_TYPE),
+]);
+static CLUSTER_STATE_ENTRY: Shape = Shape(&[of(2, &CLUSTER_STATE)]);
+static CLUSTER_STATE: Shape = Shape(&[each(2, Part::MapEntry)]);
+static FAMILY_ENTRY: Shape = Shape(&[of(2, &FAMILY)]);
+static FAMILY: Shape = Shape(&[of(1, &GC_RULE), of(3, &TYPE)]);
+static GC_RULE: Shape = Shape(&[of(3, &GC_RULES), of(4, &GC_RULES)]);
+static GC_RULES: Shape = Shape(&[each_of(1, Part::GcRule, &GC_RULE)]);
+static BACKUP_POLICY: Shape = Shape(&[each(3, Part::MapEntry)]);
+static FIELD_MASK: Shape = Shape(&[each(1, Part::MapEntry)]);
+
+// google/bigtable/admin/v2/bigtable_table_admin.proto.
+static MODIFICATION: Shape = Shape(&[of(2, &FAMILY), of(3, &FAMILY), of(6, &FIELD_MASK)]);
+
+impl Counted for admin::CreateTableRequest {
+    const SHAPE: &'static Shape = &Shape(&[of(3, &TABLE), each(4, Part::Split)]);
+}
+
+impl Counted for admin::UpdateTableRequest {
+    const SHAPE: &'static Shape = &Shape(&[of(1, &TABLE), of(2, &FIELD_MASK)]);
+}
+
+impl Counted for admin::ModifyColumnFamiliesRequest {
+    const SHAPE: &'static Shape = &Shape(&[each_of(2, Part::FamilyChange, &MODIFICATION)]);
+}
+
+/// Messages that are small as a whole: nothing in them is counted.
+macro_rules! plain {
+    ($($message:ty),* $(,)?) => {
+        $(impl Counted for $message {
+            const SHAPE: &'static Shape = &PLAIN;
+        })*
+    };
+}
+
+plain!(
+    wire::SampleRowKeysRequest,
+    v2::PingAndWarmRequest,
+    admin::ListTablesRequest,
+    admin::GetTableRequest,
+    admin::DeleteTableRequest,
+    admin::DropRowRangeRequest,
+    admin::GenerateConsistencyTokenRequest,
+    admin::CheckConsistencyRequest,
+    admin::GetInstanceRequest,
+    admin::ListInstancesRequest,
+    admin::DeleteInstanceRequest,
+    admin::GetClusterRequest,
+    admin::ListClustersRequest,
+    admin::DeleteClusterRequest,
+    admin::GetAppProfileRequest,
+    admin::ListAppProfilesRequest,
+    admin::DeleteAppProfileRequest,
+    longrunning::GetOperationRequest,
+    longrunning::ListOperationsRequest,
+    longrunning::CancelOperationRequest,
+    longrunning::DeleteOperationRequest,
+    longrunning::WaitOperationRequest,
+);
+
+/// Messages about instances: full of maps and lists, and small as a whole. Their bytes are counted.
+macro_rules! by_bytes {
+    ($($message:ty: $($field:literal)*),* $(,)?) => {
+        $(impl Counted for $message {
+            const SHAPE: &'static Shape = &Shape(&[$(each($field, Part::InstanceByte)),*]);
+        })*
+    };
+}
+
+// google/bigtable/admin/v2/{instance,bigtable_instance_admin}.proto: the fields that are messages, or repeat.
+by_bytes!(
+    admin::CreateInstanceRequest: 3 4,
+    admin::Instance: 5 12,
+    admin::PartialUpdateInstanceRequest: 1 2,
+    admin::CreateClusterRequest: 3,
+    admin::Cluster: 6 7,
+    admin::PartialUpdateClusterRequest: 1 2,
+    admin::CreateAppProfileRequest: 3,
+    admin::UpdateAppProfileRequest: 1 2,
+);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! What is counted on the wire, counted once more in what prost makes of it: for tests and fuzzers to compare.
+
+use super::{Census, Counted};
+use crate::limits::Part;
+use crate::pb::{admin, v2};
+use crate::wire;
+use prost::Message;
+
+/// What prost makes of a request, counted.
+pub(crate) trait Decoded: Counted {
+    /// Kinds of parts, and how many there are.
+    fn parts(&self) -> Vec<(Part, usize)>;
+}
+
+fn value_parts<'m>(mutations: impl Iterator<Item = &'m wire::Mutation>) -> usize {
+    mutations
+        .filter_map(|m| m.mutation.as_ref())
+        .map(|kind| match kind {
+            v2::mutation::Mutation::AddToCell(add) => [&add.column_qualifier, &add.timestamp, &add.input]
+                .into_iter()
+                .flatten()
+                .map(parts_of_value)
+                .sum(),
+            v2::mutation::Mutation::MergeToCell(merge) => [&merge.column_qualifier, &merge.timestamp, &merge.input]
+                .into_iter()
+                .flatten()
+                .map(parts_of_value)
+                .sum(),
+            _ => 0,
+        })
+        .sum()
+}
+
+fn parts_of_value(value: &v2::Value) -> usize {
+    let own = match &value.kind {
+        Some(v2::value::Kind::ArrayValue(array)) => {
+            array.values.len() + array.values.iter().map(parts_of_value).sum::<usize>()
+        }
+        _ => 0,
+    };
+    own + value.r#type.as_ref().map_or(0, parts_of_type)
+}
+
+fn parts_of_type(of: &v2::Type) -> usize {
+    use v2::r#type::Kind;
+    let boxed = |of: &Option<Box<v2::Type>>| of.as_deref().map_or(0, parts_of_type);
+    match &of.kind {
+        Some(Kind::StructType(of)) => {
+            let within = of.fields.iter().filter_map(|f| f.r#type.as_ref()).map(parts_of_type);
+            of.fields.len() + within.sum::<usize>()
+        }
+        Some(Kind::ArrayType(of)) => boxed(&of.element_type),
+        Some(Kind::MapType(of)) => boxed(&of.key_type) + boxed(&of.value_type),
+        Some(Kind::AggregateType(of)) => boxed(&of.input_type) + boxed(&of.state_type),
+        _ => 0,
+    }
+}
+
+fn rules_of(rule: &admin::GcRule) -> usize {
+    use admin::gc_rule::Rule;
+    match &rule.rule {
+        Some(Rule::Intersection(of)) => of.rules.len() + of.rules.iter().map(rules_of).sum::<usize>(),
+        Some(Rule::Union(of)) => of.rules.len() + of.rules.iter().map(rules_of).sum::<usize>(),
+        _ => 0,
+    }
+}
+
+impl Decoded for wire::ReadRowsRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        let rows = self.rows.clone().unwrap_or_default();
+        vec![
+            (Part::RowKey, rows.row_keys.len()),
+            (Part::RowRange, rows.row_ranges.len()),
+            (Part::FilterByte, self.filter.as_ref().map_or(0, Message::encoded_len)),
+        ]
+    }
+}
+
+impl Decoded for wire::MutateRowsRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        let all = || self.entries.iter().flat_map(|entry| &entry.mutations);
+        vec![
+            (Part::Entry, self.entries.len()),
+            (Part::Mutation, all().count()),
+            (Part::ValueElement, value_parts(all())),
+        ]
+    }
+}
+
+impl Decoded for wire::MutateRowRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        vec![
+            (Part::Mutation, self.mutations.len()),
+            (Part::ValueElement, value_parts(self.mutations.iter())),
+        ]
+    }
+}
+
+impl Decoded for wire::CheckAndMutateRowRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        let all = || self.true_mutations.iter().chain(&self.false_mutations);
+        let filter = self.predicate_filter.as_ref().map_or(0, Message::encoded_len);
+        vec![
+            (Part::Mutation, all().count()),
+            (Part::ValueElement, value_parts(all())),
+            (Part::FilterByte, filter),
+        ]
+    }
+}
+
+impl Decoded for v2::ReadModifyWriteRowRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        vec![(Part::Rule, self.rules.len())]
+    }
+}
+
+fn family_parts<'f>(families: impl Iterator<Item = &'f admin::ColumnFamily>) -> usize {
+    families
+        .filter_map(|family| family.gc_rule.as_ref())
+        .map(rules_of)
+        .sum()
+}
+
+impl Decoded for admin::CreateTableRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        let table = self.table.clone().unwrap_or_default();
+        vec![
+            (Part::Split, self.initial_splits.len()),
+            (Part::Family, table.column_families.len()),
+            (Part::GcRule, family_parts(table.column_families.values())),
+            (Part::MapEntry, table.cluster_states.len()),
+        ]
+    }
+}
+
+impl Decoded for admin::ModifyColumnFamiliesRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        use admin::modify_column_families_request::modification::Mod;
+        let families = self.modifications.iter().filter_map(|m| match &m.r#mod {
+            Some(Mod::Create(family) | Mod::Update(family)) => Some(family),
+            _ => None,
+        });
+        let masks = self.modifications.iter().filter_map(|m| m.update_mask.as_ref());
+        vec![
+            (Part::FamilyChange, self.modifications.len()),
+            (Part::GcRule, family_parts(families)),
+            (Part::MapEntry, masks.map(|mask| mask.paths.len()).sum()),
+        ]
+    }
+}
+
+/// Whatever prost reads was counted, or refused.
+///
+/// # Panics
+/// If something was neither.
+pub(crate) fn check_bound<M: Decoded>(bytes: &[u8]) {
+    let census = Census::of::<M>(bytes);
+    if let (Ok(census), Ok(message)) = (census, M::decode(bytes)) {
+        for (part, count) in message.parts() {
+            assert!(
+                census.count(part) >= count,
+                "{part:?}: {} < {count}",
+                census.count(part)
+            );
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What one request, and all of them together, may cost: every limit of this front end, with its derivation.
+//!
+//! Terms: the *size* of a request is its bytes on the wire; its *cost* is the memory it takes while it is served,
+//! about: its size, and what its parts take once they are decoded. A part of two bytes on the wire may take three
+//! hundred, so parts are counted on the wire ([`crate::census`]) and refused there, before anything is decoded; and
+//! what those that pass will take is added to the account of requests in flight ([`crate::calls`]) before it is taken.
+//!
+//! Limits on the values of single fields (keys, names, rules) are with the modules that read them; they hold because
+//! what is here has bounded everything else.
+
+use crate::pb::{admin, v2};
+use crate::wire;
+use bytes::Bytes;
+use std::time::Duration;
+use stele_client::RmwRule;
+use stele_filter::Filter;
+use stele_types::limits::{
+    BIGTABLE_ROW_KEY_BYTES_MAX, FAMILIES_MAX, INITIAL_SPLITS_MAX, MUTATIONS_PER_REQUEST_MAX, ROW_BYTES_MAX,
+};
+use stele_types::{Mutation, RowMutation, RowRange, Span};
+
+/// Largest message taken of calls that carry data: a row of the largest size with some room for its wrapping. A server
+/// with little memory takes less ([`CallLimits::message_bytes_max`]).
+const DATA_BYTES_MAX: usize = ROW_BYTES_MAX + (1 << 20);
+
+/// Largest message of a read: 100,000 row keys of some 160 bytes, or 4,000 of the longest.
+const READ_BYTES_MAX: usize = 16 << 20;
+
+/// Largest message of the administration of tables: 100,000 splits of 160 bytes, or 20,000 families with names, rules
+/// and types of 800.
+const TABLE_ADMIN_BYTES_MAX: usize = 16 << 20;
+
+/// Largest message of the administration of instances: twice the record that is kept of one.
+const INSTANCE_ADMIN_BYTES_MAX: usize = 512 << 10;
+
+/// Largest message of calls that carry names, tokens and a range of rows: two keys and some names.
+const SMALL_BYTES_MAX: usize = 4 * BIGTABLE_ROW_KEY_BYTES_MAX;
+
+/// Bytes of a serialized filter (data.proto, `RowFilter`).
+pub(crate) const FILTER_BYTES_MAX: usize = 20_480;
+
+/// Row keys and row ranges in one read. Not in the API. Clients send bulk reads in hundreds, and a scan holds its
+/// ranges to its end.
+pub(crate) const ROWS_PER_READ_MAX: usize = 100_000;
+
+/// Elements of arrays and structs in the values of a request's mutations. Aggregates take single numbers, so no
+/// request that is accepted has any; a refusal can afford to decode a few.
+const VALUE_PARTS_MAX: usize = 1_000;
+
+/// Rules within garbage-collection rules, over all families of a request: ten for each.
+const GC_RULES_MAX: usize = 10 * FAMILIES_MAX;
+
+/// Entries of maps and lists of a table or an instance that only the server fills in, or that are names: labels, tags,
+/// clusters, masks, fields of row-key schemas.
+const ENTRIES_MAX: usize = 10_000;
+
+/// Messages within messages (prost's own limit).
+pub(crate) const NESTING_MAX: u32 = 100;
+
+/// Memory of what is decoded of a filter, for each byte on the wire: a filter of two bytes is a node in a list that has
+/// just doubled, and once more as the compiled filter.
+const FILTER_COST_PER_BYTE: usize = size_of::<wire::RowFilter>() + 2 * size_of::<Filter>();
+
+/// Memory of what is decoded of a message about an instance, for each byte on the wire: an entry of a map with two
+/// one-byte names has eight bytes there and about a hundred and fifty in memory.
+const INSTANCE_COST_PER_BYTE: usize = 20;
+
+/// What [`crate::census`] counts in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Mutation,
+    Entry,
+    Rule,
+    RowKey,
+    RowRange,
+    FilterByte,
+    ValueElement,
+    Split,
+    Family,
+    FamilyChange,
+    GcRule,
+    MapEntry,
+    InstanceByte,
+}
+
+/// How many kinds of parts there are.
+pub(crate) const PARTS: usize = Part::InstanceByte as usize + 1;
+
+impl Part {
+    /// What it is called in a refusal.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Mutation => "mutations",
+            Part::Entry => "entries",
+            Part::Rule => "rules",
+            Part::RowKey => "row keys",
+            Part::RowRange => "row ranges",
+            Part::FilterByte => "bytes of filters",
+            Part::ValueElement => "elements within values",
+            Part::Split => "initial splits",
+            Part::Family => "column families",
+            Part::FamilyChange => "modifications of column families",
+            Part::GcRule => "garbage-collection rules",
+            Part::MapEntry => "entries of maps and lists",
+            Part::InstanceByte => "bytes about an instance",
+        }
+    }
+
+    /// How many a request may have.
+    pub fn max(self) -> usize {
+        match self {
+            // An entry without a mutation is of no use, so there need not be more of them.
+            Part::Mutation | Part::Entry | Part::Rule => MUTATIONS_PER_REQUEST_MAX,
+            Part::RowKey | Part::RowRange => ROWS_PER_READ_MAX,
+            Part::FilterByte => FILTER_BYTES_MAX,
+            Part::ValueElement => VALUE_PARTS_MAX,
+            Part::Split => INITIAL_SPLITS_MAX,
+            Part::Family | Part::FamilyChange => FAMILIES_MAX,
+            Part::GcRule => GC_RULES_MAX,
+            Part::MapEntry => ENTRIES_MAX,
+            Part::InstanceByte => INSTANCE_ADMIN_BYTES_MAX,
+        }
+    }
+
+    /// Memory that one takes: as prost decodes it, in a list that has just doubled, and as the layers below want it.
+    /// Names are allocations of 16 bytes.
+    pub fn cost(self) -> usize {
+        match self {
+            Part::Mutation => 2 * size_of::<wire::Mutation>() + 2 * size_of::<Mutation>() + 16,
+            Part::Entry => 2 * size_of::<wire::MutateRowsEntry>() + 2 * size_of::<RowMutation>() + OUTCOME_BYTES,
+            Part::Rule => 2 * size_of::<v2::ReadModifyWriteRule>() + 2 * size_of::<RmwRule>() + 16,
+            Part::RowKey => 2 * size_of::<Bytes>() + ROW_RANGE_BYTES,
+            Part::RowRange => 2 * size_of::<v2::RowRange>() + ROW_RANGE_BYTES,
+            Part::FilterByte => FILTER_COST_PER_BYTE,
+            Part::ValueElement => 4 * size_of::<v2::Value>(),
+            Part::Split => 4 * size_of::<Bytes>(),
+            Part::Family => 4 * size_of::<(String, admin::ColumnFamily)>(),
+            Part::FamilyChange => 4 * size_of::<admin::modify_column_families_request::Modification>() + 16,
+            Part::GcRule => 4 * size_of::<admin::GcRule>(),
+            Part::MapEntry => 256,
+            Part::InstanceByte => INSTANCE_COST_PER_BYTE,
+        }
+    }
+}
+
+/// A range as a scan keeps it, as it was sorted, and as the router splits it by tablet.
+const ROW_RANGE_BYTES: usize = 4 * size_of::<RowRange>();
+
+/// The result of an entry, and what is sent of it.
+const OUTCOME_BYTES: usize = 256;
+
+/// Memory of a mutation that is laid flat over its request ([`crate::flat`]): its places in a list that has just
+/// doubled, a row's key, result and answer.
+pub(crate) const FLAT_MUTATION_COST: usize = 2 * size_of::<Mutation<Span>>() + 4 * size_of::<Span>() + 64;
+
+/// Mutations laid flat that are not worth an entry in the accounts; what they take is part of what any call may take.
+pub(crate) const FLAT_MUTATIONS_FREE: usize = 64;
+
+/// How much the front end takes on at once.
+#[derive(Clone, Copy, Debug)]
+pub struct CallLimits {
+    /// Calls in flight, streams included.
+    pub calls_max: usize,
+    /// Cost of requests in flight. It is also the largest request, and what one of the largest values needs.
+    pub request_bytes_max: usize,
+    /// How long a request of no size may take to arrive.
+    pub arrival_wait: Duration,
+}
+
+/// Calls in flight that no amount of memory raises: far above what keeps a machine busy.
+const CALLS_MAX: usize = 8_192;
+
+/// Calls in flight that any amount of memory allows.
+const CALLS_MIN: usize = 512;
+
+/// What a call may take beside its request: headers of 16 KiB at most, its task, its place in the transport's queues.
+const CALL_BYTES: usize = 64 << 10;
+
+/// Cost of requests in flight that any amount of memory allows: a batch of a few megabytes of each of a few clients.
+const REQUEST_BYTES_MIN: usize = 32 << 20;
+
+/// Speed at which a request must arrive, beyond the first wait: two megabits a second, less than any network a database
+/// is used over.
+const ARRIVAL_BYTES_PER_SECOND: usize = 256 << 10;
+
+impl CallLimits {
+    /// For a server with this budget of memory: a quarter of it may be requests in flight. One that takes values of 100
+    /// MiB needs 420 MiB, one that takes messages of 257 MiB needs 1,028.
+    pub fn for_memory(bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        CallLimits {
+            calls_max: (bytes / 4 / CALL_BYTES).clamp(CALLS_MIN, CALLS_MAX),
+            request_bytes_max: (bytes / 4).max(REQUEST_BYTES_MIN),
+            arrival_wait: Duration::from_secs(30),
+        }
+    }
+
+    /// Size of the largest message of a call of this path that is taken.
+    pub(crate) fn message_bytes_max(&self, path: &str) -> usize {
+        let of_kind = match path.trim_start_matches('/').split_once('/') {
+            Some(("google.bigtable.v2.Bigtable", method)) => match method {
+                "ReadRows" => READ_BYTES_MAX,
+                "MutateRow" | "MutateRows" | "CheckAndMutateRow" | "ReadModifyWriteRow" => DATA_BYTES_MAX,
+                _ => SMALL_BYTES_MAX,
+            },
+            Some(("google.bigtable.admin.v2.BigtableTableAdmin", _)) => TABLE_ADMIN_BYTES_MAX,
+            Some(("google.bigtable.admin.v2.BigtableInstanceAdmin", _)) => INSTANCE_ADMIN_BYTES_MAX,
+            _ => SMALL_BYTES_MAX,
+        };
+        of_kind.min(self.request_bytes_max)
+    }
+
+    /// How long a request may take until this much of it is there.
+    pub(crate) fn arrival_wait(&self, bytes: usize) -> Duration {
+        self.arrival_wait + Duration::from_secs((bytes / ARRIVAL_BYTES_PER_SECOND) as u64)
+    }
+}
+
+impl Default for CallLimits {
+    /// For a server with 4 GiB.
+    fn default() -> Self {
+        Self::for_memory(4 << 30)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_the_budget_between_bounds() {
+        let of = |mib: u64| {
+            let limits = CallLimits::for_memory(mib << 20);
+            let data = limits.message_bytes_max("/google.bigtable.v2.Bigtable/MutateRows");
+            (limits.calls_max, limits.request_bytes_max >> 20, data >> 20)
+        };
+        assert_eq!(of(64), (512, 32, 32));
+        assert_eq!(of(512), (2_048, 128, 128));
+        assert_eq!(of(4_096), (8_192, 1_024, 257));
+        assert_eq!(of(1 << 20), (8_192, 1 << 18, 257));
+    }
+
+    #[test]
+    fn no_request_within_the_limits_of_parts_is_beyond_the_budget_that_takes_its_size() {
+        // A batch of 100,000 small mutations must get in where a batch of that many is to be expected.
+        let batch = MUTATIONS_PER_REQUEST_MAX * FLAT_MUTATION_COST;
+        assert!(batch < REQUEST_BYTES_MIN, "{batch}");
+        for part in [Part::Mutation, Part::Split, Part::Family, Part::RowRange, Part::GcRule] {
+            let cost = part.max() * part.cost();
+            assert!(cost < CallLimits::default().request_bytes_max / 4, "{part:?}: {cost}");
+        }
+    }
+}

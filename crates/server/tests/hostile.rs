@@ -1,0 +1,312 @@
+//! Requests made to take a server down: whatever comes over the network, the memory of the real process stays within its
+//! budget and 200 MB.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "drives a real process over real sockets"
+)]
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+
+const BUDGET_BYTES: u64 = 64 << 20;
+
+/// What the project promises beyond the budget.
+const BEYOND_BYTES: u64 = 200_000_000;
+
+const DATA: &str = "/google.bigtable.v2.Bigtable/";
+const TABLES: &str = "/google.bigtable.admin.v2.BigtableTableAdmin/";
+const INSTANCES: &str = "/google.bigtable.admin.v2.BigtableInstanceAdmin/";
+const TABLE: &str = "projects/p/instances/i/tables/t";
+
+struct Server {
+    child: Child,
+    address: String,
+    _data: TempDir,
+}
+
+impl Server {
+    fn start() -> Server {
+        let data = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
+            .args(["start", "--bigtable", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+            .args(["--memory", &BUDGET_BYTES.to_string(), "--data"])
+            .arg(data.path().join("data"))
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines
+            .map(Result::unwrap)
+            .find_map(|line| {
+                line.trim_start()
+                    .strip_prefix("Bigtable")
+                    .map(|at| at.trim().to_owned())
+            })
+            .expect("the banner says where the API is served");
+        Server {
+            child,
+            address,
+            _data: data,
+        }
+    }
+
+    async fn connect(&self) -> Channel {
+        let endpoint = Endpoint::new(format!("http://{}", self.address)).unwrap();
+        endpoint.connect().await.unwrap()
+    }
+
+    /// Forgets the largest resident set so far.
+    fn forget_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
+    }
+
+    fn peak_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Bytes in, bytes out.
+#[derive(Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(bytes.copy_to_bytes(bytes.remaining())))
+    }
+}
+
+async fn call(channel: Channel, service: &str, method: &str, message: Bytes) -> Result<(), Status> {
+    let mut client = Grpc::new(channel);
+    client.ready().await.unwrap();
+    let path = PathAndQuery::try_from(format!("{service}{method}")).unwrap();
+    let mut answer = client
+        .server_streaming(Request::new(message), path, Raw)
+        .await?
+        .into_inner();
+    while answer.message().await?.is_some() {}
+    Ok(())
+}
+
+/// A length-delimited field.
+fn field(number: u8, content: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(number << 3 | 2);
+    let mut len = content.len();
+    while len >= 0x80 {
+        out.put_u8(len as u8 | 0x80);
+        len >>= 7;
+    }
+    out.put_u8(len as u8);
+    out.extend_from_slice(content);
+    out.freeze()
+}
+
+fn all(fields: &[Bytes]) -> Bytes {
+    fields.concat().into()
+}
+
+/// As many empty elements of a list as fit.
+fn empties(number: u8, bytes: usize) -> Bytes {
+    [number << 3 | 2, 0].repeat(bytes / 2).into()
+}
+
+/// An entry of a `MutateRows` with one cell.
+fn entry(row: &[u8], value: &[u8]) -> Bytes {
+    let cell = all(&[field(1, b"f"), field(2, b"q"), field(4, value)]);
+    field(2, &all(&[field(1, row), field(2, &field(1, &cell))]))
+}
+
+fn table_with_family() -> Bytes {
+    let family = field(3, &all(&[field(1, b"f"), field(2, b"")]));
+    all(&[field(1, b"projects/p/instances/i"), field(2, b"t"), field(3, &family)])
+}
+
+/// Service, method, message.
+type Hostile = (&'static str, &'static str, Bytes);
+
+/// Messages of the largest size that is taken, made of the smallest parts.
+fn hostile_requests() -> Vec<Hostile> {
+    let large = 30 << 20;
+    let middle = 15 << 20;
+    let named = |number, rest: Bytes| all(&[field(number, TABLE.as_bytes()), rest]);
+    let row = field(2, b"r");
+    let array = field(5, &field(4, &field(4, &empties(1, middle))));
+    let rules = field(1, &field(4, &empties(1, middle)));
+    let clusters = |n: u32| -> Bytes {
+        let names = (0..n).map(|i| field(4, &field(1, &i.to_be_bytes())));
+        all(&names.collect::<Vec<_>>())
+    };
+    vec![
+        (DATA, "MutateRows", named(1, empties(2, large))),
+        (DATA, "MutateRows", named(1, field(2, &empties(2, large)))),
+        (
+            DATA,
+            "MutateRow",
+            all(&[field(1, TABLE.as_bytes()), row.clone(), empties(3, large)]),
+        ),
+        (
+            DATA,
+            "MutateRow",
+            all(&[field(1, TABLE.as_bytes()), row.clone(), field(3, &array)]),
+        ),
+        (
+            DATA,
+            "CheckAndMutateRow",
+            all(&[field(1, TABLE.as_bytes()), row.clone(), empties(4, large)]),
+        ),
+        (
+            DATA,
+            "CheckAndMutateRow",
+            all(&[
+                field(1, TABLE.as_bytes()),
+                row.clone(),
+                field(6, &field(1, &empties(1, large))),
+            ]),
+        ),
+        (
+            DATA,
+            "ReadModifyWriteRow",
+            all(&[field(1, TABLE.as_bytes()), row, empties(3, large)]),
+        ),
+        (DATA, "ReadRows", named(1, field(2, &empties(1, middle)))),
+        (DATA, "ReadRows", named(1, field(2, &empties(2, middle)))),
+        (DATA, "ReadRows", named(1, field(3, &field(2, &empties(1, middle))))),
+        (DATA, "SampleRowKeys", named(1, empties(6, middle))),
+        (TABLES, "CreateTable", all(&[table_with_family(), empties(4, middle)])),
+        (
+            TABLES,
+            "CreateTable",
+            all(&[table_with_family(), field(3, &empties(3, middle))]),
+        ),
+        (
+            TABLES,
+            "CreateTable",
+            all(&[table_with_family(), field(3, &field(15, &empties(1, middle)))]),
+        ),
+        (TABLES, "ModifyColumnFamilies", named(1, empties(2, middle))),
+        (TABLES, "ModifyColumnFamilies", named(1, field(2, &field(2, &rules)))),
+        (
+            TABLES,
+            "ModifyColumnFamilies",
+            named(1, field(2, &field(6, &empties(1, middle)))),
+        ),
+        (
+            TABLES,
+            "UpdateTable",
+            all(&[field(1, &field(1, TABLE.as_bytes())), field(2, &empties(1, middle))]),
+        ),
+        (INSTANCES, "CreateInstance", clusters(350_000)),
+        (DATA, "MutateRows", named(1, vec![0; 257 << 20].into())),
+    ]
+}
+
+#[tokio::test]
+async fn no_request_takes_more_memory_than_there_is() {
+    let server = Server::start();
+    let channel = server.connect().await;
+    call(channel.clone(), TABLES, "CreateTable", table_with_family())
+        .await
+        .unwrap();
+    let mut over = Vec::new();
+    for (service, method, message) in hostile_requests() {
+        server.forget_peak();
+        let len = message.len();
+        let status = call(channel.clone(), service, method, message).await.unwrap_err();
+        let peak = server.peak_bytes();
+        println!(
+            "{method:<22} {:>4} MiB  peak {:>4} MiB  {:?}: {}",
+            len >> 20,
+            peak >> 20,
+            status.code(),
+            status.message()
+        );
+        let told = matches!(status.code(), Code::InvalidArgument | Code::ResourceExhausted);
+        if !told || peak > BUDGET_BYTES + BEYOND_BYTES {
+            over.push(format!("{method}: {} MiB, {status}", peak >> 20));
+        }
+    }
+    assert!(over.is_empty(), "{over:#?}");
+    let fine = all(&[field(1, TABLE.as_bytes()), entry(b"r", b"v")]);
+    call(channel, DATA, "MutateRows", fine).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_large_requests_at_once_do_not_add_up() {
+    let server = Server::start();
+    let channel = server.connect().await;
+    call(channel, TABLES, "CreateTable", table_with_family()).await.unwrap();
+    let value = vec![7; 4 << 20];
+    let message = all(&[
+        field(1, TABLE.as_bytes()),
+        entry(b"a", &value),
+        entry(b"b", &value),
+        entry(b"c", &value),
+    ]);
+    server.forget_peak();
+    let mut calls = Vec::new();
+    for _ in 0..64 {
+        let channel = server.connect().await;
+        calls.push(tokio::spawn(call(channel, DATA, "MutateRows", message.clone())));
+    }
+    let mut written = 0;
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(()) => written += 1,
+            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status}"),
+        }
+    }
+    let peak = server.peak_bytes();
+    println!("{written} of 64 batches of 12 MiB written, peak {} MiB", peak >> 20);
+    assert!(written > 0, "some of them fit");
+    assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{} MiB", peak >> 20);
+}
