@@ -7,14 +7,12 @@
 //! * Most files are one object each, put whole or uploaded in pieces, visible once synced ([`whole`]).
 //! * Files that grow after a sync (see [`stele_storage::grows`]) are a sequence of parts with consecutive numbers, each
 //!   created with put-if-absent: a sync is one put of all that was appended, and group commit that sync ([`growing`]).
-//! * A prefix has one owner. Who comes later wins, and the one before can acknowledge nothing any more ([`owner`]).
-//! * Blocks that were read stay in a bounded folder of the local disk, which may vanish at any time ([`cache`]).
+//! * A prefix has one owner. Who comes later wins, and the one before can acknowledge nothing any more ([`stele_storage::remote::owner`]).
+//! * Blocks that were read stay in a bounded folder of the local disk, which may vanish at any time ([`stele_storage::remote::cache`]).
 //!
 //! Nothing is kept on the local disk but that cache. Every request is bounded in time and in retries ([`store`]).
 
 mod address;
-mod cache;
-mod fence;
 mod growing;
 mod metrics;
 mod owner;
@@ -25,16 +23,16 @@ mod whole;
 mod tests;
 
 pub use address::Address;
-pub use cache::CacheOptions;
 pub use metrics::ObjectMetrics;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use cache::ChunkCache;
-use fence::Fence;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_env::Env;
+pub use stele_storage::remote::cache::CacheOptions;
+use stele_storage::remote::cache::ChunkCache;
+use stele_storage::remote::{Fence, owner as ownership};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
 use store::Store;
 
@@ -65,7 +63,7 @@ impl ObjectStorage {
     }
 
     async fn over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
-        let epoch = owner::claim(&store, &env).await?;
+        let epoch = ownership::claim(&store, &env).await?;
         owner::seal_all(&store).await?;
         let cache = ChunkCache::open(cache, env.clone()).await?;
         let shared = Shared {
@@ -97,7 +95,13 @@ impl ObjectStorage {
     /// Completes when another process has become the owner, with its number. Looks every now and then, so that an idle
     /// server learns of it, too.
     pub async fn replaced(&self) -> String {
-        owner::watch(&self.shared).await
+        ownership::watch(
+            &self.shared.store,
+            &self.shared.env,
+            &self.shared.fence,
+            self.shared.epoch,
+        )
+        .await
     }
 
     /// What was done so far.

@@ -5,6 +5,7 @@
 //! carries a number of its own in the object's metadata, by which its outcome is found out.
 
 use crate::ObjectMetrics;
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
 use object_store::multipart::{MultipartStore, PartId};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
+use stele_storage::remote::cache::Source;
 use stele_storage::{Result, StorageError};
 
 /// The client library's two halves in one object.
@@ -102,6 +104,20 @@ pub(crate) struct Store {
     root: String,
     env: Env,
     counters: ObjectMetrics,
+}
+
+#[async_trait]
+impl Source for Store {
+    async fn fetch(&self, path: &str, offset: u64, len: usize) -> Result<Bytes> {
+        self.get_range(path, offset, len).await
+    }
+
+    fn count(&self, found: bool) {
+        match found {
+            true => self.counters.chunk_hits.inc(),
+            false => self.counters.chunk_misses.inc(),
+        }
+    }
 }
 
 /// An upload in pieces.
@@ -271,7 +287,7 @@ impl Store {
 
     /// A whole object.
     pub(crate) async fn get(&self, key: &str) -> Result<Bytes> {
-        self.fetch(key, None).await
+        self.content(key, None).await
     }
 
     /// A range of an object, which must lie within it.
@@ -280,7 +296,7 @@ impl Store {
             return Ok(Bytes::new());
         }
         let end = offset.saturating_add(len as u64);
-        let content = self.fetch(key, Some(GetRange::Bounded(offset..end))).await?;
+        let content = self.content(key, Some(GetRange::Bounded(offset..end))).await?;
         if content.len() != len {
             return Err(StorageError::OutOfBounds {
                 path: key.to_owned(),
@@ -292,7 +308,7 @@ impl Store {
         Ok(content)
     }
 
-    async fn fetch(&self, key: &str, range: Option<GetRange>) -> Result<Bytes> {
+    async fn content(&self, key: &str, range: Option<GetRange>) -> Result<Bytes> {
         let location = self.location(key)?;
         let bytes = match &range {
             Some(GetRange::Bounded(range)) => (range.end - range.start) as usize,

@@ -1,6 +1,8 @@
 //! Over the client library's own store in memory, which refuses taken keys as S3 does; with a client that is slow, loses
 //! answers and fails. Time is virtual, chance from a seed.
 
+mod cache;
+
 use crate::store::{Client, Store};
 use crate::{ObjectMetrics, ObjectStorage, growing};
 use async_trait::async_trait;

@@ -20,13 +20,14 @@
 //!   acts on such bytes first writes them again.
 //!
 //! Backends: [`local`], [`memory`], and [`faulty`], which wraps memory with a model of written-versus-synced bytes,
-//! torn writes, injected errors and latency; object stores are in a crate of their own, `stele-objects`. [`conformance`]
-//! is one suite over all of them.
+//! torn writes, injected errors and latency. Object stores and HDFS are in crates of their own, `stele-objects` and
+//! `stele-hdfs`, over what [`remote`] holds for both. [`conformance`] is one suite over all of them.
 
 pub mod conformance;
 pub mod faulty;
 pub mod local;
 pub mod memory;
+pub mod remote;
 mod writer;
 
 use async_trait::async_trait;

@@ -1,4 +1,7 @@
-//! What was read of objects, kept on the local disk.
+//! What was read of a remote medium, kept on the local disk.
+//!
+//! Terms: an *object* is a file there that never changes, under a path, with a *tag* that tells it from another one that had
+//! the path; a *source* is what reads it.
 //!
 //! Objects are read in *chunks* of [`CHUNK_BYTES`], aligned: neighbouring blocks come with one request, and readers that
 //! want the same chunk at the same time share it. A few chunks stay in memory, which is all there is without a folder;
@@ -13,7 +16,8 @@
     reason = "a cache that may vanish needs no promise of the storage seam; sees the file system through Env::blocking"
 )]
 
-use crate::store::Store;
+use crate::{Result, StorageError};
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::Mutex;
@@ -21,18 +25,17 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stele_env::Env;
-use stele_storage::{Result, StorageError};
 
-/// Bytes of a chunk. A store takes 20–50 ms to answer and gives 50–100 MB/s to one reader: half a MiB adds 5–10 ms to
+/// Bytes of a chunk. An object store takes 20–50 ms to answer and gives 50–100 MB/s to one reader: half a MiB adds 5–10 ms to
 /// the first block and makes the next thirty free.
-const CHUNK_BYTES: u64 = 512 << 10;
+pub const CHUNK_BYTES: u64 = 512 << 10;
 /// Chunks in memory: 16 MiB, so that scans of a few dozen files at once do not fetch every chunk for every block.
 const MEMORY_CHUNKS: usize = 32;
-/// A read of so many bytes goes to the store as it is.
+/// A read of so many bytes goes to the medium as it is.
 const DIRECT_BYTES: usize = 1 << 20;
 const MAGIC: [u8; 8] = *b"STELCHK1";
-/// Magic, checksum.
-const HEADER_BYTES: usize = 12;
+/// Bytes of a chunk's file before the content: magic, checksum.
+pub const HEADER_BYTES: usize = 12;
 
 /// Where chunks are kept, and how many bytes of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,10 +78,20 @@ impl ChunkId {
     }
 }
 
+/// Reads from the medium what the cache does not have.
+#[async_trait]
+pub trait Source: Clone + Send + Sync + 'static {
+    /// Exactly these bytes of an object.
+    async fn fetch(&self, path: &str, offset: u64, len: usize) -> Result<Bytes>;
+
+    /// A chunk was wanted, and was in the cache or not.
+    fn count(&self, found: bool);
+}
+
 type Fetch = Shared<BoxFuture<'static, Result<Bytes>>>;
 
 /// The cache of one owner.
-pub(crate) struct ChunkCache {
+pub struct ChunkCache {
     env: Env,
     memory: Mutex<Memory>,
     /// Being fetched.
@@ -173,7 +186,8 @@ impl Index {
 }
 
 impl ChunkCache {
-    pub(crate) async fn open(options: Option<CacheOptions>, env: Env) -> Result<ChunkCache> {
+    /// Opens the folder, if there is to be one, with what an earlier process left in it.
+    pub async fn open(options: Option<CacheOptions>, env: Env) -> Result<ChunkCache> {
         let disk = match options.filter(|options| options.bytes > 0) {
             None => None,
             Some(options) => Some(Arc::new(blocking(&env, move || Disk::open(options)).await??)),
@@ -187,9 +201,9 @@ impl ChunkCache {
     }
 
     /// Bytes of an object of `file_len` bytes, within which they must lie.
-    pub(crate) async fn read(
+    pub async fn read(
         &self,
-        store: &Store,
+        source: &impl Source,
         path: &str,
         tag: &str,
         file_len: u64,
@@ -200,13 +214,13 @@ impl ChunkCache {
             return Ok(Bytes::new());
         }
         if len >= DIRECT_BYTES {
-            return store.get_range(path, offset, len).await;
+            return source.fetch(path, offset, len).await;
         }
         let end = offset + len as u64;
         let mut content = BytesMut::new();
         for number in offset / CHUNK_BYTES..=(end - 1) / CHUNK_BYTES {
             let start = number * CHUNK_BYTES;
-            let chunk = self.chunk(store, path, tag, number, file_len).await?;
+            let chunk = self.chunk(source, path, tag, number, file_len).await?;
             let (from, to) = (offset.max(start) - start, (end - start).min(chunk.len() as u64));
             let piece = chunk.slice(from as usize..(to.max(from)) as usize);
             if piece.len() == len {
@@ -218,17 +232,17 @@ impl ChunkCache {
     }
 
     /// The same when the chunk is in memory.
-    pub(crate) fn try_read(&self, path: &str, tag: &str, offset: u64, len: usize) -> Option<Bytes> {
+    pub fn try_read(&self, path: &str, tag: &str, offset: u64, len: usize) -> Option<Bytes> {
         let number = offset / CHUNK_BYTES;
         let from = (offset - number * CHUNK_BYTES) as usize;
         let chunk = self.memory.lock().get(ChunkId::of(path, tag, number))?;
         (from + len <= chunk.len()).then(|| chunk.slice(from..from + len))
     }
 
-    async fn chunk(&self, store: &Store, path: &str, tag: &str, number: u64, file_len: u64) -> Result<Bytes> {
+    async fn chunk(&self, source: &impl Source, path: &str, tag: &str, number: u64, file_len: u64) -> Result<Bytes> {
         let id = ChunkId::of(path, tag, number);
         if let Some(bytes) = self.memory.lock().get(id) {
-            store.metrics().chunk_hits.inc();
+            source.count(true);
             return Ok(bytes);
         }
         let start = number * CHUNK_BYTES;
@@ -245,10 +259,10 @@ impl ChunkCache {
                 Some(fetch) => fetch.clone(),
                 None => {
                     let (done, outcome) = tokio::sync::oneshot::channel();
-                    let work = fetch(store.clone(), self.disk.clone(), self.env.clone(), wanted.clone());
+                    let work = fetch(source.clone(), self.disk.clone(), self.env.clone(), wanted.clone());
                     let list = Arc::clone(&self.fetching);
                     // A task of its own: whoever asked first may stop waiting.
-                    self.env.spawn("object chunk", async move {
+                    self.env.spawn("remote chunk", async move {
                         let fetched = work.await;
                         list.lock().remove(&id);
                         let _ = done.send(fetched);
@@ -295,17 +309,17 @@ impl Wanted {
     }
 }
 
-/// From the disk, or else from the store and onto the disk.
-async fn fetch(store: Store, disk: Option<Arc<Disk>>, env: Env, wanted: Wanted) -> Result<Bytes> {
+/// From the disk, or else from the medium and onto the disk.
+async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Wanted) -> Result<Bytes> {
     if let Some(disk) = disk.clone().filter(|disk| disk.index.lock().touch(wanted.id)) {
         let from_disk = wanted.clone();
         if let Some(content) = blocking(&env, move || disk.read(&from_disk)).await? {
-            store.metrics().chunk_hits.inc();
+            source.count(true);
             return Ok(content);
         }
     }
-    store.metrics().chunk_misses.inc();
-    let content = store.get_range(&wanted.path, wanted.start, wanted.len).await?;
+    source.count(false);
+    let content = source.fetch(&wanted.path, wanted.start, wanted.len).await?;
     if let Some(disk) = disk {
         let kept = content.clone();
         // The reader has what it wanted; whether it can be kept is no business of its.
@@ -403,6 +417,3 @@ async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send 
         message: "the runtime is shutting down".to_owned(),
     })
 }
-
-#[cfg(test)]
-mod tests;

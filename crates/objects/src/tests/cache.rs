@@ -1,8 +1,15 @@
-use super::*;
-use crate::tests::env;
-use crate::{ObjectMetrics, ObjectStorage};
+//! The cache of [`stele_storage::remote::cache`] over a store in memory.
+#![allow(clippy::disallowed_methods, reason = "looks into the folder from outside")]
+
+use super::env;
+use crate::store::Store;
+use crate::{CacheOptions, ObjectMetrics, ObjectStorage};
 use object_store::memory::InMemory;
+use std::path::PathBuf;
+use std::sync::Arc;
+use stele_env::Env;
 use stele_storage::Storage;
+use stele_storage::remote::cache::{CHUNK_BYTES, HEADER_BYTES};
 use tempfile::TempDir;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
