@@ -184,6 +184,12 @@ impl Sstable {
             .is_none_or(|f| f.may_contain(filter::row_hash(row_prefix)))
     }
 
+    /// False when no cell of the row with this hash ([`filter::row_hash`]) is here, for a caller that knows the row to be
+    /// within the file's keys.
+    pub fn may_contain_hash(&self, row_hash: u64) -> bool {
+        self.filter.as_ref().is_none_or(|f| f.may_contain(row_hash))
+    }
+
     /// The error for a caller that finds a key of this file malformed.
     #[cold]
     pub fn corruption(&self, detail: &str) -> SstableError {

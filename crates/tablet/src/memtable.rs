@@ -132,6 +132,16 @@ impl MemtableCursor {
         }
     }
 
+    /// A cursor on the first entry of the row with this encoded prefix. `None`, and no reference taken, when there is none.
+    pub fn at_row(table: &Arc<Memtable>, prefix: &[u8]) -> Option<Self> {
+        let at = table.tree.seek(prefix);
+        let has_row = at.is_some() && table.tree.key_at(&at).starts_with(prefix);
+        has_row.then(|| MemtableCursor {
+            table: table.clone(),
+            at,
+        })
+    }
+
     /// Moves to the first entry at or after `target`; whether there is one.
     pub fn seek(&mut self, target: &[u8]) -> bool {
         self.at = self.table.tree.seek(target);

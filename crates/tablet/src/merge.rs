@@ -57,6 +57,14 @@ impl Source {
         Self::new(Cursor::Memtable(MemtableCursor::new(table)), None, None)
     }
 
+    /// A memtable that has keys of the row with this encoded prefix, on the first of them; `None` when it has none.
+    pub(crate) fn memtable_at_row(table: &std::sync::Arc<crate::memtable::Memtable>, prefix: &[u8]) -> Option<Self> {
+        let cursor = MemtableCursor::at_row(table, prefix)?;
+        let mut source = Self::new(Cursor::Memtable(cursor), None, None);
+        source.step = Step::Ready;
+        Some(source)
+    }
+
     /// An sstable: its keys within the bounds.
     pub fn sstable(cursor: stele_sstable::Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
         Self::new(Cursor::Sstable(cursor), lower, upper)
@@ -207,6 +215,15 @@ impl Merge {
     pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
         self.backward = false;
         for source in &mut self.sources {
+            source.seek(target)?;
+        }
+        Ok(self.settle())
+    }
+
+    /// Like [`Merge::seek`], when the sources that are on a key are there already.
+    pub(crate) fn seek_rest(&mut self, target: &[u8]) -> Result<Step> {
+        self.backward = false;
+        for source in self.sources.iter_mut().filter(|source| source.step != Step::Ready) {
             source.seek(target)?;
         }
         Ok(self.settle())

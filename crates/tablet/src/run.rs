@@ -9,6 +9,8 @@
 //! * `at` is the file of `cursor`; the cursor's keys count only within the file's bounds.
 //! * After `Pending`, `backward` tells which way the interrupted move went on.
 
+pub mod fences;
+
 use crate::error::Result;
 use crate::merge::{Source, Step};
 use crate::state::{HeldFile, ReadOptions};

@@ -9,7 +9,8 @@ use crate::manifest::{FileRef, Manifest};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
 use crate::picker::Experience;
-use crate::run;
+use crate::run::fences::{Fences, Sought};
+use crate::run::{self, RunCursor};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,10 +36,18 @@ pub struct GroupState {
     pub active: Arc<Memtable>,
     /// Run by run, oldest first (see [`GroupState::runs`]); changed by [`GroupState::set_files`].
     pub files: Vec<HeldFile>,
-    /// Where each run ends in `files`: a read looks at all runs, and should not look at all files for that.
-    run_ends: Vec<usize>,
+    /// A read looks at all runs, and should not look at all files for that.
+    runs: Arc<[Run]>,
     /// What compactions go by.
     pub learnt: Arc<Learnt>,
+}
+
+/// A run of a group's files.
+#[derive(Debug)]
+struct Run {
+    /// Where it ends in the group's `files`; it begins where the one before ends.
+    end: usize,
+    fences: Fences,
 }
 
 /// What a group's reads and merges have taught; shared by all states of the tablet.
@@ -95,22 +104,27 @@ impl Learnt {
 impl GroupState {
     /// The sorted runs, oldest first: within one, keys ascend from file to file without overlap.
     pub fn runs(&self) -> impl Iterator<Item = &[HeldFile]> {
+        self.fenced_runs().map(|(run, _)| run)
+    }
+
+    /// The same with their fences.
+    fn fenced_runs(&self) -> impl Iterator<Item = (&[HeldFile], &Fences)> {
         let mut start = 0;
-        self.run_ends.iter().map(move |&end| {
-            self.files
-                .get(std::mem::replace(&mut start, end)..end)
-                .unwrap_or_default()
+        self.runs.iter().map(move |run| {
+            let files = self.files.get(std::mem::replace(&mut start, run.end)..run.end);
+            (files.unwrap_or_default(), &run.fences)
         })
     }
 
     /// Replaces the files.
     pub fn set_files(&mut self, files: Vec<HeldFile>) {
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
-        let ends = runs.scan(0, |end, run| {
+        let runs = runs.scan(0, |end, run| {
             *end += run.len();
-            Some(*end)
+            let fences = Fences::of(run);
+            Some(Run { end: *end, fences })
         });
-        self.run_ends = ends.collect();
+        self.runs = runs.collect();
         self.files = files;
     }
 }
@@ -209,7 +223,7 @@ impl State {
                 id,
                 active: Arc::new(Memtable::new(account.clone())),
                 files: Vec::new(),
-                run_ends: Vec::new(),
+                runs: Arc::default(),
                 learnt: Arc::default(),
             };
             group.set_files(held);
@@ -225,6 +239,41 @@ impl State {
     /// The group, if the tablet has it.
     pub fn group(&self, id: GroupId) -> Option<&GroupState> {
         self.groups.iter().find(|g| g.id == id)
+    }
+
+    /// Adds all sources of the groups for which `wanted` holds that may have keys of the row: memtables that have some, at
+    /// the first of them, and files that may have some, not yet positioned. As with [`State::add_sources`], nothing is
+    /// missed of what was visible before.
+    pub(crate) fn add_sources_of_row(
+        &self,
+        wanted: impl Fn(GroupId) -> bool,
+        row: &Sought<'_>,
+        options: ReadOptions,
+        sources: &mut Vec<Source>,
+    ) {
+        for group in self.groups.iter().filter(|g| wanted(g.id)) {
+            let frozen = self.frozen.iter().flat_map(|f| &f.memtables);
+            let frozen = frozen.filter(|(id, _)| *id == group.id).map(|(_, table)| table);
+            let memtables = std::iter::once(&group.active).chain(frozen);
+            let written = memtables.filter(|table| !table.is_empty());
+            sources.extend(written.filter_map(|table| Source::memtable_at_row(table, row.prefix())));
+            let before = sources.len();
+            for (run, fences) in group.fenced_runs() {
+                let source = match fences.holders(run, row) {
+                    [] => continue,
+                    [file] => {
+                        let is_wanted = run.len() > 1 || options.times.may_want(file.sstable.properties());
+                        if !is_wanted || !file.sstable.may_contain_hash(row.hash()) {
+                            continue;
+                        }
+                        file.source(options)
+                    }
+                    files => Source::run(RunCursor::new(files.to_vec(), options)),
+                };
+                sources.push(source);
+            }
+            group.learnt.read(sources.len() - before);
+        }
     }
 
     /// Adds all sources of the groups for which `wanted` holds that may have keys in `[lower, upper)` and, when `row` is

@@ -53,11 +53,17 @@ fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> 
 }
 
 async fn tablet(schema: Arc<TableSchema>) -> Arc<Tablet> {
+    tablet_of_files(schema, 64 << 20).await
+}
+
+/// A tablet whose files end at this many bytes.
+async fn tablet_of_files(schema: Arc<TableSchema>, file_bytes: u64) -> Arc<Tablet> {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
     let context = TabletContext {
         env: TokioRuntime::current(),
-        storage: storage.clone(),
-        files: Arc::new(FileRegistry::new(storage, Arc::new(Cache::new(0)), 1)),
+        storage,
+        files: Arc::new(files.with_file_bytes(file_bytes)),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
     };

@@ -79,11 +79,13 @@ impl Cell {
 
 /// Whole rows in scan order: all cells in one vector, all row keys in one buffer.
 ///
-/// Invariant: the ends in `rows` grow, and lie within `keys` and `cells`.
+/// Invariants: the ends grow from `rows` to `last`, and lie within `keys` and `cells`; without a `last` there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowBatch {
     keys: Keys,
+    /// All rows but the last: the one row of a point read takes no memory for where it ends.
     rows: Vec<RowEnd>,
+    last: Option<RowEnd>,
     cells: Vec<Cell>,
     /// The last row that was looked at, also when it gave nothing: where a resumed scan goes on.
     pub scanned_through: Option<Bytes>,
@@ -153,7 +155,7 @@ impl RowBatch {
     pub fn with_capacity(rows: usize, key_bytes: usize) -> Self {
         RowBatch {
             keys: Keys::Growing(Vec::with_capacity(key_bytes)),
-            rows: Vec::with_capacity(rows),
+            rows: Vec::with_capacity(rows.saturating_sub(1)),
             cells: Vec::with_capacity(rows),
             ..RowBatch::default()
         }
@@ -191,10 +193,13 @@ impl RowBatch {
         }
         let keys = self.keys.growing();
         keys.extend_from_slice(row);
-        self.rows.push(RowEnd {
+        let end = RowEnd {
             key: keys.len(),
             cells: self.cells.len(),
-        });
+        };
+        if let Some(before) = self.last.replace(end) {
+            self.rows.push(before);
+        }
     }
 
     /// Makes the row keys shareable: [`RowBatch::shared_rows`] copies nothing from then on.
@@ -207,17 +212,17 @@ impl RowBatch {
     /// Number of rows.
     #[inline]
     pub fn len(&self) -> usize {
-        self.rows.len()
+        self.rows.len() + usize::from(self.last.is_some())
     }
 
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.last.is_none()
     }
 
     /// The rows with their cells.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&[u8], &[Cell])> {
-        (0..self.rows.len()).map(|n| {
+        (0..self.len()).map(|n| {
             let (start, end) = self.bounds(n);
             (
                 &self.keys.bytes()[start.key..end.key],
@@ -228,7 +233,7 @@ impl RowBatch {
 
     /// The rows with their cells, the keys as slices of one buffer of a sealed batch.
     pub fn shared_rows(&self) -> impl ExactSizeIterator<Item = (Bytes, &[Cell])> {
-        (0..self.rows.len()).map(|n| {
+        (0..self.len()).map(|n| {
             let (start, end) = self.bounds(n);
             let key = match &self.keys {
                 Keys::Growing(bytes) => Bytes::copy_from_slice(&bytes[start.key..end.key]),
@@ -245,11 +250,12 @@ impl RowBatch {
 
     /// Drops all rows past the first `n`.
     pub fn truncate(&mut self, n: usize) {
-        if n < self.rows.len() {
+        if n < self.len() {
             self.rows.truncate(n);
+            self.last = self.rows.pop();
             let ended = self.cells_ended();
             self.cells.truncate(ended);
-            let keys = self.rows.last().map_or(0, |end| end.key);
+            let keys = self.last.map_or(0, |end| end.key);
             match &mut self.keys {
                 Keys::Growing(bytes) => bytes.truncate(keys),
                 Keys::Sealed(bytes) => bytes.truncate(keys),
@@ -259,15 +265,15 @@ impl RowBatch {
 
     #[inline]
     fn cells_ended(&self) -> usize {
-        self.rows.last().map_or(0, |end| end.cells)
+        self.last.map_or(0, |end| end.cells)
     }
 
     /// Where the n-th row, which there is, begins and ends.
     fn bounds(&self, n: usize) -> (RowEnd, RowEnd) {
-        let start = n
-            .checked_sub(1)
-            .map_or(RowEnd { key: 0, cells: 0 }, |before| self.rows[before]);
-        (start, self.rows[n])
+        let none = RowEnd { key: 0, cells: 0 };
+        let start = n.checked_sub(1).map_or(none, |before| self.rows[before]);
+        let end = self.rows.get(n).copied().or(self.last);
+        (start, end.unwrap_or(start))
     }
 }
 

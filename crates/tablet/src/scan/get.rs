@@ -1,5 +1,9 @@
 //! Reads one row at once, when everything it takes is in memory.
 //!
+//! What can rule the row out comes first, cheapest first: the tablet's range, memtables, the fences of each run of files
+//! (`run::fences`), row filters, which are asked by one hash of the row. Only what is left takes a reference to anything
+//! shared. The clock is read where a rule asks for it.
+//!
 //! The buffers of a read are kept for the next one of the same thread. They hold nothing of the tablet between reads but
 //! the schema, and a read with a filter, which is part of the reader, has its own.
 
@@ -7,31 +11,43 @@ use super::row::RowReader;
 use super::{malformed, read_forward, wanted_groups};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
+use crate::run::fences::Sought;
 use crate::state::{ReadOptions, Times};
 use crate::tablet::Tablet;
 use std::cell::Cell;
 use std::sync::Arc;
 use stele_filter::CompiledFilter;
-use stele_types::{RowBatch, SeqNo, TableSchema, key};
+use stele_types::{GcRule, RowBatch, SeqNo, TableSchema, key};
 
 /// What a read works with.
 struct Scratch {
     schema: Arc<TableSchema>,
+    /// Whether some rule of the schema looks at the clock.
+    has_ages: bool,
     reader: RowReader,
     merge: Merge,
-    /// The encoded row, and the smallest key behind it.
+    /// The encoded row.
     row: Vec<u8>,
-    end: Vec<u8>,
 }
 
 impl Scratch {
     fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> Self {
+        let mut rules = schema.families.values().filter_map(|f| f.gc_rule.as_ref());
         Scratch {
+            has_ages: rules.any(GcRule::has_age),
             reader: RowReader::new(schema.clone(), filter, false, RowBatch::default()),
             schema,
             merge: Merge::new(Vec::new()),
             row: Vec::new(),
-            end: Vec::new(),
+        }
+    }
+
+    /// Lets go of what a read has met: blocks, memtables, files, and the cells of one that was broken off.
+    fn clean(&mut self, is_whole: bool) {
+        self.merge.replace(|_| ());
+        if !is_whole {
+            drop(self.reader.take_batch());
+            self.reader.abandon();
         }
     }
 }
@@ -80,17 +96,10 @@ impl Tablet {
             None => Box::new(Scratch::new(self.schema(), filter.cloned())),
         };
         let got = self.read_into(&mut scratch, row, filter.map(|f| &**f));
-        if matches!(got, Ok(Got::Nowhere)) {
-            if filter.is_none() {
-                SCRATCH.set(Some(scratch));
-            }
-            return got;
-        }
-        // A read that was broken off has left cells behind.
-        drop(scratch.reader.take_batch());
-        scratch.merge.replace(|_| ());
-        scratch.reader.abandon();
         if filter.is_none() {
+            if !matches!(got, Ok(Got::Nowhere)) {
+                scratch.clean(matches!(got, Ok(Got::Batch(_))));
+            }
             SCRATCH.set(Some(scratch));
         }
         got
@@ -99,13 +108,13 @@ impl Tablet {
     fn read_into(&self, scratch: &mut Scratch, row: &[u8], filter: Option<&CompiledFilter>) -> Result<Got> {
         let Scratch {
             schema,
+            has_ages,
             reader,
             merge,
             row: prefix,
-            end,
         } = scratch;
         key::set_row_prefix(prefix, row);
-        key::set_row_prefix_end(end, prefix);
+        let sought = Sought::new(prefix);
         let wanted = wanted_groups(schema, filter, false);
         let options = ReadOptions {
             fill_cache: true,
@@ -120,22 +129,22 @@ impl Tablet {
             self.with_state(|state| {
                 // The state first, then the snapshot: everything acknowledged before is in that state.
                 snapshot = self.visible();
-                state.add_sources(wanted, prefix, Some(end), Some(prefix), options, sources);
+                state.add_sources_of_row(wanted, &sought, options, sources);
             });
             any = !sources.is_empty();
         });
         if !any {
             return Ok(Got::Nowhere);
         }
-        if merge.seek(prefix)? == Step::Pending {
+        if merge.seek_rest(prefix)? == Step::Pending {
             return Ok(Got::Waits);
         }
         if !merge.key().starts_with(prefix) {
             return Ok(Got::Batch(RowBatch::default()));
         }
-        reader.set_time(snapshot, self.wall_micros());
-        if reader.begin(merge.key(), self.env()).ok_or_else(|| malformed(self))? {
-            reader.reserve(1);
+        reader.set_time(snapshot, if *has_ages { self.wall_micros() } else { 0 });
+        if reader.begin_row(prefix, self.env()) {
+            reader.reserve_one(row);
             if read_forward(merge, reader, &mut 0).ok_or_else(|| malformed(self))?? == Step::Pending {
                 return Ok(Got::Waits);
             }

@@ -83,20 +83,35 @@ impl<O: Output> RowReader<O> {
         self.sink.output.reserve(rows, rows * self.row.len());
     }
 
+    /// Makes room for one row in an empty batch: for exactly its key, which then can be shared as it is.
+    pub(super) fn reserve_one(&mut self, row: &[u8]) {
+        self.sink.output.reserve(1, row.len());
+    }
+
     /// Begins the row of `key`; whether the filter may let anything of it through. `None` when that is no cell key.
     #[inline]
     pub(super) fn begin(&mut self, key: &[u8], env: &Env) -> Option<bool> {
         let row = key.get(..key::row_prefix_len(key)?)?;
         self.row.clear();
         self.row.extend_from_slice(row);
+        Some(self.begin_here(env))
+    }
+
+    /// Begins the row with this encoded prefix, as [`RowReader::begin`] does with one that may be none.
+    pub(super) fn begin_row(&mut self, prefix: &[u8], env: &Env) -> bool {
+        self.row.clear();
+        self.row.extend_from_slice(prefix);
+        self.begin_here(env)
+    }
+
+    fn begin_here(&mut self, env: &Env) -> bool {
         self.rows_begun += 1;
         self.resolver.begin_row();
         self.sink.begin_row(&self.row);
         let Some(filter) = &self.filter else {
-            return Some(true);
+            return true;
         };
-        let row = key::decode_row(&self.row)?;
-        Some(filter.admits_row(&row, &mut chance(env)))
+        filter.admits_row(&key::decode_checked_row(&self.row), &mut chance(env))
     }
 
     /// Whether a key is of the row being read.

@@ -28,6 +28,27 @@ enum Change {
     DeleteRow(i64),
 }
 
+/// Microseconds between timestamps: eleven days, so that age rules say the same all through a test.
+const STEP: i64 = 1_000_000_000_000;
+
+fn at(t: i64) -> Timestamp {
+    Timestamp(t * STEP)
+}
+
+/// A rule by which what is at 2 has expired, and what is at 3 has not.
+fn age_rule() -> GcRule {
+    GcRule::MaxAgeMicros(TokioRuntime::current().wall_micros() - 2 * STEP - STEP / 2)
+}
+
+/// What the rule of the first family looks at.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    None,
+    Versions(u32),
+    Age,
+    Both(u32),
+}
+
 fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         6 => (0u8..3, 0i64..6).prop_map(|(q, t)| Change::Put(q, t)),
@@ -56,31 +77,31 @@ fn mutation(change: &Change) -> Mutation {
         Change::Put(q, t) => Mutation::Put {
             family,
             qualifier: qualifier(q),
-            timestamp: Timestamp(*t),
+            timestamp: at(*t),
             value: Bytes::from(format!("value {t}")),
         },
         Change::Add(t) => Mutation::Merge {
             family: FamilyId(2),
             qualifier: qualifier(&0),
-            timestamp: Timestamp(*t),
+            timestamp: at(*t),
             operand: Bytes::copy_from_slice(&1i64.to_be_bytes()),
         },
         Change::DeleteVersion(q, t) => Mutation::DeleteVersion {
             family,
             qualifier: qualifier(q),
-            timestamp: Timestamp(*t),
+            timestamp: at(*t),
         },
         Change::DeleteColumn(q, from, to) => Mutation::DeleteColumn {
             family,
             qualifier: qualifier(q),
-            from: Timestamp(*from),
-            to: Timestamp(*to),
+            from: at(*from),
+            to: at(*to),
         },
         Change::DeleteFamily => Mutation::DeleteFamily {
             family,
             up_to: Timestamp::MAX,
         },
-        Change::DeleteRow(t) => Mutation::DeleteRow { up_to: Timestamp(*t) },
+        Change::DeleteRow(t) => Mutation::DeleteRow { up_to: at(*t) },
     }
 }
 
@@ -123,24 +144,51 @@ async fn scan_filtered(
     found
 }
 
-/// A filter of times gives what it makes of all cells, though files are left out because of it.
-async fn check_times(tablet: &Arc<Tablet>) {
+/// A filter gives what it makes of all cells, though families, versions and files are left out because of it.
+async fn check_filters(tablet: &Arc<Tablet>, filters: impl IntoIterator<Item = Filter>) {
     let all = scan(tablet, RowSet::all(), false, None).await;
-    for (start, end) in [(0, Some(2)), (2, Some(4)), (3, None), (5, Some(6)), (i64::MIN, Some(1))] {
-        let filter = Filter::TimestampRange { start, end };
+    for filter in filters {
+        let shown = format!("{filter:?}");
         let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
         let mut expected = Rows::new();
         for (row, cells) in &all {
             let cells = filter.apply(row, cells.clone(), &mut || 0.5).unwrap();
             let read = tablet.get_row(row, Some(&filter)).unwrap().expect("all is in memory");
-            assert_eq!(read.into_cells(), cells, "{start}..{end:?}");
+            assert_eq!(read.into_cells(), cells, "{shown}");
             if !cells.is_empty() {
                 expected.push((row.clone(), cells));
             }
         }
         let found = scan_filtered(tablet, RowSet::all(), false, None, Some(filter)).await;
-        assert_eq!(found, expected, "{start}..{end:?}");
+        assert_eq!(found, expected, "{shown}");
     }
+}
+
+/// Filters of times, by which files are left out.
+fn times(step: i64) -> Vec<Filter> {
+    let bounds = [(0, Some(2)), (2, Some(4)), (3, None), (5, Some(6)), (i64::MIN, Some(1))];
+    let filter = |(start, end): (i64, Option<i64>)| Filter::TimestampRange {
+        start: start.saturating_mul(step),
+        end: end.map(|end| end * step),
+    };
+    bounds.map(filter).into()
+}
+
+/// Others of which something is pushed down.
+fn pushed_down() -> Vec<Filter> {
+    let column = Filter::ColumnRange {
+        family: "f".to_owned(),
+        start: std::ops::Bound::Included(Bytes::from_static(b"q\x01")),
+        end: std::ops::Bound::Unbounded,
+    };
+    vec![
+        Filter::CellsPerColumn(1),
+        Filter::CellsPerRow(2),
+        Filter::FamilyRegex(Bytes::from_static(b"sums")),
+        Filter::RowKeyRegex(Bytes::from_static(b"a.*")),
+        Filter::Chain(vec![column, Filter::StripValue]),
+        Filter::BlockAll,
+    ]
 }
 
 /// Keeps what it sees.
@@ -243,7 +291,7 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     }
 }
 
-fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Option<GcRule>) {
+fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u64) {
     // The second begins like the first, and the encoding of the third is longer than it.
     let names: Vec<Bytes> = ["a", "ab", "a\0b", "b", "", "\u{7f}"]
         .map(|name| Bytes::from_static(name.as_bytes()))
@@ -253,7 +301,13 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Option<GcRule>) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let tablet = tablet(two_families(delete_rule, rule)).await;
+        let rule = match rule {
+            Rule::None => None,
+            Rule::Versions(n) => Some(GcRule::MaxVersions(n)),
+            Rule::Age => Some(age_rule()),
+            Rule::Both(n) => Some(GcRule::Intersection(vec![GcRule::MaxVersions(n), age_rule()])),
+        };
+        let tablet = tablet_of_files(two_families(delete_rule, rule), file_bytes).await;
         for action in actions {
             match action {
                 Action::Write(row, changes) => {
@@ -264,7 +318,7 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Option<GcRule>) {
                     let version = |(q, t)| Mutation::Put {
                         family: FamilyId(1),
                         qualifier: Bytes::copy_from_slice(&[b'q', q]),
-                        timestamp: Timestamp(t),
+                        timestamp: at(t),
                         value: Bytes::from(format!("{t:016384}")),
                     };
                     let columns = (0..3).flat_map(|q| (0..versions).map(move |t| (q, t)));
@@ -280,8 +334,11 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Option<GcRule>) {
                 Action::Compact => tablet.compact_all().await.unwrap(),
             }
         }
-        check(&tablet, &names).await;
-        check_times(&tablet).await;
+        let absent = ["a\0", "aa", "a\0c", "\u{7f}\u{7f}"].map(|name| Bytes::from_static(name.as_bytes()));
+        let all: Vec<Bytes> = names.iter().chain(&absent).cloned().collect();
+        check(&tablet, &all).await;
+        check_filters(&tablet, times(STEP)).await;
+        check_filters(&tablet, pushed_down()).await;
     });
 }
 
@@ -290,9 +347,14 @@ proptest! {
     #[test]
     fn a_row_is_the_same_however_it_is_read(
         actions in prop::collection::vec(action(), 1..40), by_timestamp: bool,
-        rule in prop_oneof![Just(None), (1u32..3).prop_map(|n| Some(GcRule::MaxVersions(n)))],
+        rule in prop_oneof![
+            Just(Rule::None), (1u32..3).prop_map(Rule::Versions), Just(Rule::Age), (1u32..3).prop_map(Rule::Both),
+        ],
+        // Of one row each, of some, or in one piece.
+        file_bytes in prop::sample::select(vec![1, 2_000, 64 << 20]),
     ) {
-        run(actions, if by_timestamp { DeleteRule::ByTimestamp } else { DeleteRule::BySequence }, rule);
+        let delete_rule = if by_timestamp { DeleteRule::ByTimestamp } else { DeleteRule::BySequence };
+        run(actions, delete_rule, rule, file_bytes);
     }
 }
 
@@ -325,12 +387,12 @@ async fn files_of_other_times_are_left_out() {
                 .add_sources(|_| true, &[], None, None, options, &mut sources);
             assert_eq!(sources.len(), expected, "{start}..{end:?}");
         }
-        check_times(&tablet).await;
+        check_filters(&tablet, times(1)).await;
         let family = FamilyId(1);
         let up_to = Timestamp(1);
         write(&tablet, vec![Mutation::DeleteFamily { family, up_to }]);
         tablet.flush().await.unwrap();
-        check_times(&tablet).await;
+        check_filters(&tablet, times(1)).await;
     }
 }
 

@@ -1,0 +1,151 @@
+//! Which files of a run may have a row, found by comparing numbers.
+//!
+//! The keys of a run lie between its first and its last one, and mostly begin alike: the name of the table's kind of row, or
+//! the tablet's part of it. A *fence* is the eight bytes behind that common beginning, of a file's first or last possible
+//! key, as a number. Numbers decide about nearly every file, in one array and without touching what the files say about
+//! themselves; only where numbers are equal keys are compared.
+//!
+//! Invariant: a fence of a key is below that of another only if the key is.
+
+use crate::state::HeldFile;
+use std::cmp::Ordering;
+
+/// A row that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought<'a> {
+    /// Its encoded prefix: begins all of its keys and no others.
+    prefix: &'a [u8],
+    /// What row filters know it by.
+    hash: u64,
+}
+
+impl<'a> Sought<'a> {
+    /// The row with this encoded prefix.
+    pub fn new(prefix: &'a [u8]) -> Self {
+        let hash = stele_sstable::filter::row_hash(prefix);
+        Sought { prefix, hash }
+    }
+
+    /// Its encoded prefix.
+    pub fn prefix(&self) -> &'a [u8] {
+        self.prefix
+    }
+
+    /// What row filters know it by.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Whether a key is of the row or sorts before it: there is nothing in between.
+    fn reaches(&self, key: &[u8]) -> bool {
+        key < self.prefix || key.starts_with(self.prefix)
+    }
+}
+
+/// The fences of a run.
+#[derive(Debug)]
+pub struct Fences {
+    /// What the bounds of all files begin with.
+    common: Box<[u8]>,
+    files: Box<[Fence]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    /// Of the least key that may be in the file.
+    first: u64,
+    /// Of a key that none in the file is above.
+    last: u64,
+}
+
+impl Fences {
+    /// Those of a run's files.
+    pub fn of(run: &[HeldFile]) -> Fences {
+        let bounds = || run.iter().flat_map(|file| [file.first_key(), last_bound(file)]);
+        let mut common = bounds().next().unwrap_or_default();
+        for bound in bounds() {
+            let len = common.iter().zip(bound).take_while(|(a, b)| a == b).count();
+            common = common.get(..len).unwrap_or_default();
+        }
+        let fence = |file: &HeldFile| Fence {
+            first: number(file.first_key(), common.len()),
+            last: number(last_bound(file), common.len()),
+        };
+        Fences {
+            files: run.iter().map(fence).collect(),
+            common: common.into(),
+        }
+    }
+
+    /// The files of the run that may have keys of the row.
+    pub fn holders<'r>(&self, run: &'r [HeldFile], row: &Sought<'_>) -> &'r [HeldFile] {
+        let skip = self.common.len();
+        let Some((head, tail)) = row.prefix.split_at_checked(skip).filter(|(_, tail)| !tail.is_empty()) else {
+            // All bounds begin with more than the row's prefix, or are of other rows.
+            let is_the_row = self.common.starts_with(row.prefix);
+            return if is_the_row { run } else { &[] };
+        };
+        if !self.common.is_empty() && *head != *self.common {
+            return &[];
+        }
+        let sought = number(tail, 0);
+        // The prefix ends in 01; what follows its keys begins like it, with 02 there.
+        let behind = match tail.len() {
+            len @ 1..=8 => sought + (1 << (8 * (8 - len))),
+            _ => sought,
+        };
+        let start = self.files.partition_point(|fence| fence.last < sought);
+        let start = match self.files.get(start) {
+            Some(fence) if fence.last == sought => start + ended(&self.files, run, start, row),
+            Some(_) => start,
+            None => return &[],
+        };
+        let mut end = start;
+        while let (Some(fence), Some(file)) = (self.files.get(end), run.get(end)) {
+            let begins = match fence.first.cmp(&behind) {
+                Ordering::Less => true,
+                Ordering::Equal => row.reaches(file.first_key()),
+                Ordering::Greater => false,
+            };
+            if !begins {
+                break;
+            }
+            end += 1;
+        }
+        run.get(start..end).unwrap_or_default()
+    }
+}
+
+/// Of the files from `start` on whose last fence is the row's, how many end before the row.
+#[cold]
+fn ended(fences: &[Fence], run: &[HeldFile], start: usize, row: &Sought<'_>) -> usize {
+    let alike = |from: &[Fence]| {
+        let last = from.first().map(|fence| fence.last);
+        from.partition_point(|fence| Some(fence.last) <= last)
+    };
+    let count = fences.get(start..).map_or(0, alike);
+    let files = run.get(start..start + count).unwrap_or_default();
+    files.partition_point(|file| file.ends_before(row.prefix))
+}
+
+/// No key of the referenced part is above this.
+fn last_bound(file: &HeldFile) -> &[u8] {
+    let largest = &file.sstable.properties().largest_key[..];
+    file.reference
+        .upper
+        .as_deref()
+        .map_or(largest, |upper| upper.min(largest))
+}
+
+/// Eight bytes from `at` on as a number; what is missing counts as zero.
+#[inline]
+fn number(key: &[u8], at: usize) -> u64 {
+    let rest = key.get(at..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(word) => u64::from_be_bytes(*word),
+        None => rest.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)) << (8 * (8 - rest.len())).min(63),
+    }
+}
+
+#[cfg(test)]
+mod tests;
