@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
         Compression::Zstd,
     ] {
         let _ = decompress(kind, bytes);
-        if let Some(packed) = Compressor::new(kind).compress(bytes) {
+        if let Some(packed) = Compressor::new(kind, 1).compress(bytes) {
             let unpacked = decompress(kind, &packed).expect("what was compressed decompresses");
             assert_eq!(unpacked, bytes);
         }

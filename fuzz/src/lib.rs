@@ -38,11 +38,7 @@ pub fn schema(time_unit: TimeUnit, granularity: i64) -> TableSchema {
             .zip(families.into_iter().chain([family("sum", sum)]))
             .collect::<BTreeMap<_, _>>(),
         next_family: FamilyId(5),
-        groups: vec![LocalityGroup {
-            id: GroupId(0),
-            name: "default".to_owned(),
-            compression: Compression::None,
-        }],
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: Vec::new(),

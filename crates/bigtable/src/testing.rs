@@ -34,11 +34,7 @@ pub(crate) fn schema() -> TableSchema {
             (FamilyId(3), family("sum", ValueType::Aggregate(AggregateKind::Sum))),
         ]),
         next_family: FamilyId(4),
-        groups: vec![LocalityGroup {
-            id: GroupId(0),
-            name: "default".into(),
-            compression: Compression::None,
-        }],
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: Vec::new(),

@@ -6,12 +6,15 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId, LocalityGroup, RowRange,
-    TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
+    AggregateKind, Compression, DeleteRule, Durability, Family, FamilyId, GcRule, GroupId, GroupOptions, LocalityGroup,
+    RowRange, TableId, TableName, TableSchema, TabletId, TimeUnit, ValueType,
 };
 
-/// Version byte of every record.
+/// Version byte of every record that any program can serve.
 const VERSION: u8 = 1;
+/// Version byte of a table that a program must know all of to serve it: one that took the tags of version 1 alone would
+/// look for families in the wrong group.
+const VERSION_GROUPS: u8 = 2;
 
 /// A namespace.
 #[derive(Clone, PartialEq, Message)]
@@ -98,6 +101,22 @@ struct GroupRecord {
     name: String,
     #[prost(uint32, tag = "3")]
     compression: u32,
+    /// 0 is 1, as in version 1.
+    #[prost(uint32, tag = "4")]
+    zstd_level: u32,
+    #[prost(uint32, tag = "5")]
+    dictionary_bytes: u32,
+    #[prost(uint32, optional, tag = "6")]
+    block_bytes: Option<u32>,
+    #[prost(uint32, optional, tag = "7")]
+    filter_bits_per_row: Option<u32>,
+    #[prost(bool, tag = "8")]
+    in_memory: bool,
+    #[prost(uint64, optional, tag = "9")]
+    file_bytes: Option<u64>,
+    /// Families that may have left cells behind.
+    #[prost(uint32, repeated, tag = "10")]
+    left: Vec<u32>,
 }
 
 /// Exactly one of the numbers is set, or `kind` says which list it is.
@@ -116,17 +135,25 @@ struct GcRecord {
 
 /// Encodes any record.
 pub fn encode(record: &impl Message) -> Bytes {
+    encode_as(VERSION, record)
+}
+
+fn encode_as(version: u8, record: &impl Message) -> Bytes {
     let mut out = Vec::with_capacity(1 + record.encoded_len());
-    out.push(VERSION);
+    out.push(version);
     out.extend_from_slice(&record.encode_to_vec());
     out.into()
 }
 
 /// Decodes any record; the error says why not.
 pub fn decode<R: Message + Default>(bytes: &[u8]) -> Result<R, String> {
+    decode_up_to(VERSION, bytes)
+}
+
+fn decode_up_to<R: Message + Default>(newest: u8, bytes: &[u8]) -> Result<R, String> {
     match bytes.split_first() {
-        Some((&VERSION, rest)) => R::decode(rest).map_err(|e| e.to_string()),
-        Some((version, _)) => Err(format!("record version {version}, this binary reads {VERSION}")),
+        Some((version, rest)) if (VERSION..=newest).contains(version) => R::decode(rest).map_err(|e| e.to_string()),
+        Some((version, _)) => Err(format!("record version {version}, this binary reads {newest}")),
         None => Err("empty record".to_owned()),
     }
 }
@@ -162,12 +189,16 @@ pub fn encode_schema(schema: &TableSchema) -> Bytes {
         group: f.group.0,
         front_end_data: f.front_end_data.clone(),
     });
-    let groups = schema.groups.iter().map(|g| GroupRecord {
-        id: g.id.0,
-        name: g.name.clone(),
-        compression: g.compression as u32,
-    });
-    encode(&TableRecord {
+    let is_plain = |group: &LocalityGroup| {
+        let plain = LocalityGroup::new(group.id, "", group.options.compression);
+        group.options == plain.options && group.left.is_empty()
+    };
+    let version = if schema.groups.iter().all(is_plain) {
+        VERSION
+    } else {
+        VERSION_GROUPS
+    };
+    let record = TableRecord {
         id: schema.id.0,
         namespace: schema.name.namespace.clone(),
         table: schema.name.table.clone(),
@@ -190,16 +221,57 @@ pub fn encode_schema(schema: &TableSchema) -> Bytes {
         deletion_protection: schema.deletion_protection,
         families: families.collect(),
         next_family: schema.next_family.0,
-        groups: groups.collect(),
+        groups: schema.groups.iter().map(group_record).collect(),
         tablet_bytes_max: schema.tablet_bytes_max,
         no_row_cache: !schema.row_cache,
         front_end_data: schema.front_end_data.clone(),
+    };
+    encode_as(version, &record)
+}
+
+fn group_record(group: &LocalityGroup) -> GroupRecord {
+    let options = &group.options;
+    GroupRecord {
+        id: group.id.0,
+        name: group.name.clone(),
+        compression: options.compression as u32,
+        zstd_level: match options.zstd_level {
+            1 => 0,
+            level => u32::from(level),
+        },
+        dictionary_bytes: options.dictionary_bytes,
+        block_bytes: options.block_bytes,
+        filter_bits_per_row: options.filter_bits_per_row,
+        in_memory: options.in_memory,
+        file_bytes: options.file_bytes,
+        left: group.left.iter().map(|family| family.0).collect(),
+    }
+}
+
+fn decode_group(record: GroupRecord) -> Result<LocalityGroup, String> {
+    let compression = u8::try_from(record.compression).ok().and_then(Compression::from_byte);
+    let level = u8::try_from(record.zstd_level.max(1));
+    let options = GroupOptions {
+        compression: compression.ok_or_else(|| format!("compression {}", record.compression))?,
+        zstd_level: level.map_err(|_| format!("level {} of zstd", record.zstd_level))?,
+        dictionary_bytes: record.dictionary_bytes,
+        block_bytes: record.block_bytes,
+        filter_bits_per_row: record.filter_bits_per_row,
+        in_memory: record.in_memory,
+        file_bytes: record.file_bytes,
+    };
+    options.check().map_err(|why| format!("group {}: {why}", record.name))?;
+    Ok(LocalityGroup {
+        id: GroupId(record.id),
+        name: record.name,
+        options,
+        left: record.left.into_iter().map(FamilyId).collect(),
     })
 }
 
 /// Decodes a schema; the error says why not.
 pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
-    let record: TableRecord = decode(bytes)?;
+    let record: TableRecord = decode_up_to(VERSION_GROUPS, bytes)?;
     let mut families = BTreeMap::new();
     for family in record.families {
         let (id, family) = decode_family(family)?;
@@ -207,16 +279,7 @@ pub fn decode_schema(bytes: &[u8]) -> Result<TableSchema, String> {
             return Err(format!("family {} occurs twice", id.0));
         }
     }
-    let group = |g: GroupRecord| -> Result<LocalityGroup, String> {
-        let compression = u8::try_from(g.compression).ok().and_then(Compression::from_byte);
-        let compression = compression.ok_or_else(|| format!("compression {}", g.compression))?;
-        Ok(LocalityGroup {
-            id: GroupId(g.id),
-            name: g.name,
-            compression,
-        })
-    };
-    let groups: Vec<LocalityGroup> = record.groups.into_iter().map(group).collect::<Result<_, _>>()?;
+    let groups: Vec<LocalityGroup> = record.groups.into_iter().map(decode_group).collect::<Result<_, _>>()?;
     if groups.is_empty() || record.granularity < 1 {
         return Err("no locality group, or granularity below 1".to_owned());
     }
@@ -268,6 +331,17 @@ fn check_references(
         if !ids.contains(&family.group) {
             let (family, group) = (id.0, family.group.0);
             return Err(format!("family {family} is in group {group}, which is missing"));
+        }
+    }
+    let mut left = BTreeSet::new();
+    for (group, id) in groups
+        .iter()
+        .flat_map(|group| group.left.iter().map(move |id| (group.id, *id)))
+    {
+        if families.get(&id).is_none_or(|family| family.group == group) || !left.insert(id) {
+            return Err(format!(
+                "group {group} was left by family {id}, which is missing, is in it, or has left another"
+            ));
         }
     }
     match families.keys().next_back() {
@@ -388,7 +462,11 @@ mod tests {
         let group = |id| GroupRecord {
             id,
             name: format!("g{id}"),
-            compression: 0,
+            ..GroupRecord::default()
+        };
+        let left = |id, left: &[u32]| GroupRecord {
+            left: left.to_vec(),
+            ..group(id)
         };
         let decoded = |families: Vec<FamilyRecord>, groups: Vec<GroupRecord>| {
             let record = TableRecord {
@@ -405,14 +483,87 @@ mod tests {
         let groups = || vec![group(0), group(7)];
         assert_eq!(decoded(vec![family(1, 0), family(2, 7)], groups()), Ok(2));
         assert_eq!(decoded(vec![], groups()), Ok(0));
+        assert_eq!(decoded(vec![family(1, 0)], vec![group(0), left(7, &[1])]), Ok(1));
         for (families, groups, why) in [
             (vec![family(1, 1)], groups(), "group 1, which is missing"),
             (vec![family(3, 0)], groups(), "next family is 3"),
             (vec![family(1, 0); 2], groups(), "family 1 occurs twice"),
             (vec![], vec![group(0); 2], "group occurs twice"),
+            (vec![], vec![left(0, &[1])], "left by family 1"),
+            (vec![family(1, 0)], vec![left(0, &[1])], "left by family 1"),
+            (
+                vec![family(1, 0)],
+                vec![group(0), left(7, &[1]), left(8, &[1])],
+                "left by family 1",
+            ),
         ] {
             let refused = decoded(families, groups).unwrap_err();
             assert!(refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_plain_groups_is_one_that_older_programs_read() {
+        let mut schema = decode_schema(&encode(&TableRecord {
+            time_unit: 1,
+            granularity: 1,
+            delete_rule: 1,
+            next_family: 3,
+            families: vec![FamilyRecord {
+                id: 1,
+                group: 7,
+                ..FamilyRecord::default()
+            }],
+            groups: [0, 7]
+                .map(|id| GroupRecord {
+                    id,
+                    ..GroupRecord::default()
+                })
+                .to_vec(),
+            ..TableRecord::default()
+        }))
+        .expect("a schema");
+        assert_eq!(encode_schema(&schema).first(), Some(&VERSION));
+        assert_eq!(decode_schema(&encode_schema(&schema)), Ok(schema.clone()));
+        let options = &mut schema.groups[1].options;
+        options.compression = Compression::Zstd;
+        assert_eq!(encode_schema(&schema).first(), Some(&VERSION));
+        schema.groups[1].options = GroupOptions {
+            compression: Compression::Zstd,
+            zstd_level: 9,
+            dictionary_bytes: 32 << 10,
+            block_bytes: Some(32 << 10),
+            filter_bits_per_row: Some(0),
+            in_memory: true,
+            file_bytes: Some(8 << 20),
+        };
+        schema.groups[0].left.insert(FamilyId(1));
+        assert_eq!(encode_schema(&schema).first(), Some(&VERSION_GROUPS));
+        assert_eq!(decode_schema(&encode_schema(&schema)), Ok(schema));
+    }
+
+    #[test]
+    fn options_that_cannot_be_had_are_refused() {
+        let bad = [
+            GroupRecord {
+                zstd_level: 400,
+                ..GroupRecord::default()
+            },
+            GroupRecord {
+                dictionary_bytes: 4096,
+                ..GroupRecord::default()
+            },
+            GroupRecord {
+                block_bytes: Some(1),
+                ..GroupRecord::default()
+            },
+            GroupRecord {
+                compression: 9,
+                ..GroupRecord::default()
+            },
+        ];
+        for record in bad {
+            assert!(decode_group(record.clone()).is_err(), "{record:?}");
         }
     }
 

@@ -274,11 +274,7 @@ fn schema(compression: Compression) -> TableSchema {
         deletion_protection: false,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup {
-            id: GroupId(0),
-            name: "default".to_owned(),
-            compression,
-        }],
+        groups: vec![LocalityGroup::new(GroupId(0), "default", compression)],
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: Vec::new(),

@@ -122,6 +122,10 @@ impl Model {
     /// A major compaction of a locality group of one tablet has rewritten everything up to write `through`: what a marker
     /// hides is gone and so is the marker, so that under the by-timestamp rule it hides nothing written later.
     pub fn compact_major(&mut self, tablet: &RowRange, group: GroupId, through: u64) {
+        // A marker that hides only what is older has nothing left to hide, and nobody sees that it is gone.
+        if self.schema.delete_rule == DeleteRule::BySequence {
+            return;
+        }
         let (schema, newest) = (&self.schema, self.newest);
         for (_, row) in self.rows.iter_mut().filter(|(row, _)| tablet.contains(row)) {
             let markers: Vec<Marker> = row
@@ -403,7 +407,8 @@ impl Row {
 impl Marker {
     fn hides(&self, write: &Write, rule: DeleteRule) -> bool {
         let (family, qualifier, timestamp) = &write.version;
-        self.group == write.group
+        // Each group drops markers at a time of its own, which matters where they hide what is written later.
+        (rule == DeleteRule::BySequence || self.group == write.group)
             && self.family.is_none_or(|f| f == *family)
             && self.qualifier.as_ref().is_none_or(|q| q == qualifier)
             && self.from <= *timestamp

@@ -12,7 +12,7 @@ use crate::damage::is_damage;
 use crate::error::{Result, SstableError};
 use crate::frame::Handle;
 use crate::index::IndexBlock;
-use crate::properties::Properties;
+use crate::properties::{FamilySet, Properties};
 use crate::reader::Sstable;
 use crate::writer::SstableWriter;
 use bytes::Bytes;
@@ -91,6 +91,7 @@ impl Sstable {
             window: Window::default(),
             checked: Checked::default(),
             found: Properties::default(),
+            families: FamilySet::default(),
             last: Vec::new(),
             row_len: 0,
         };
@@ -122,6 +123,7 @@ struct Check<'a, P> {
     checked: Checked,
     /// What the cells add up to.
     found: Properties,
+    families: FamilySet,
     /// The last key.
     last: Vec<u8>,
     /// Bytes of its row.
@@ -225,6 +227,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
             }
             self.found
                 .add(key, cells.value(), parts.timestamp, parts.seq.0, parts.kind);
+            self.families.note(key.get(parts.row_end..).unwrap_or_default());
             self.checked.cells += 1;
             self.row_len = parts.row_end;
             self.last.clear();
@@ -248,6 +251,14 @@ impl<P: FnMut(u64)> Check<'_, P> {
             compression: said.compression,
             created_by: said.created_by.clone(),
             created_micros: said.created_micros,
+            // Files of older programs do not say.
+            families: match said.families.is_empty() {
+                true => Vec::new(),
+                false => std::mem::take(&mut self.families).ranges(),
+            },
+            zstd_level: said.zstd_level,
+            block_bytes: said.block_bytes,
+            filter_bits_per_row: said.filter_bits_per_row,
             ..std::mem::take(&mut self.found)
         };
         if found != *said {

@@ -9,12 +9,10 @@ use std::cell::RefCell;
 use stele_types::schema::Compression;
 use stele_types::varint;
 
-/// Zstandard level: the schema promises 1, the fastest of the ordinary levels.
-const ZSTD_LEVEL: i32 = 1;
-
 /// Compresses blocks, keeping codec state from one to the next.
 pub struct Compressor {
     kind: Compression,
+    zstd_level: u8,
     scratch: Vec<u8>,
     snappy: snap::raw::Encoder,
     /// Made on first use: its window costs some hundred kilobytes.
@@ -30,10 +28,11 @@ impl std::fmt::Debug for Compressor {
 }
 
 impl Compressor {
-    /// A compressor of one kind.
-    pub fn new(kind: Compression) -> Self {
+    /// A compressor of one kind; `zstd_level` is of no meaning for others than Zstandard.
+    pub fn new(kind: Compression, zstd_level: u8) -> Self {
         Compressor {
             kind,
+            zstd_level,
             scratch: Vec::new(),
             snappy: snap::raw::Encoder::new(),
             zstd: None,
@@ -63,7 +62,7 @@ impl Compressor {
             Compression::Snappy => self.snappy.compress(content, out).ok()?,
             Compression::Zstd => {
                 if self.zstd.is_none() {
-                    self.zstd = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
+                    self.zstd = zstd::bulk::Compressor::new(i32::from(self.zstd_level)).ok();
                 }
                 self.zstd.as_mut()?.compress_to_buffer(content, out).ok()?
             }
@@ -137,7 +136,7 @@ mod tests {
         };
         let random: Vec<u8> = (0..10_000).map(|_| noise()).collect();
         for kind in KINDS {
-            let mut compressor = Compressor::new(kind);
+            let mut compressor = Compressor::new(kind, 1);
             for _ in 0..2 {
                 let payload = compressor.compress(&text).expect("text compresses");
                 assert!(payload.len() < text.len() / 4);
@@ -151,7 +150,7 @@ mod tests {
     fn a_length_other_than_the_content_s_is_refused() {
         let text = b"a row, a family, a column; ".repeat(10);
         for kind in KINDS {
-            let payload = Compressor::new(kind).compress(&text).expect("text compresses");
+            let payload = Compressor::new(kind, 1).compress(&text).expect("text compresses");
             let mut compressed = payload.as_slice();
             let len = varint::take_u64(&mut compressed).expect("a length");
             for wrong in [len - 1, len + 1, 0] {

@@ -86,11 +86,20 @@ fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
         p.created_by.escape_debug(),
         p.created_micros
     )?;
-    writeln!(
-        out,
-        "compression {compression:?}, {} data blocks, {} bytes",
-        p.data_blocks, p.data_bytes
-    )?;
+    write!(out, "compression {compression:?}")?;
+    if p.zstd_level > 0 {
+        write!(out, " of level {}", p.zstd_level)?;
+    }
+    writeln!(out, ", {} data blocks, {} bytes", p.data_blocks, p.data_bytes)?;
+    if p.block_bytes > 0 {
+        let filter = p.filter_bits_per_row;
+        writeln!(
+            out,
+            "blocks of {} bytes, filter of {filter} bits per row",
+            p.block_bytes
+        )?;
+    }
+    describe_families(&p.families, out)?;
     writeln!(out, "{} cells in {} rows", p.cells, p.rows)?;
     writeln!(out, "{} key bytes, {} value bytes", p.raw_key_bytes, p.raw_value_bytes)?;
     for kind in (1..=u8::MAX).map_while(CellKind::from_byte) {
@@ -108,6 +117,26 @@ fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
     write!(out, "\nlast ")?;
     describe_key(&p.largest_key, out)?;
     writeln!(out, "\npinned {} bytes", table.pinned_bytes())
+}
+
+/// Families shown; a list of thousands says no more.
+const FAMILIES_SHOWN: usize = 32;
+
+fn describe_families(ranges: &[u32], out: &mut String) -> std::fmt::Result {
+    let (ranges, _) = ranges.as_chunks::<2>();
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    write!(out, "families")?;
+    for range in ranges.iter().take(FAMILIES_SHOWN) {
+        match range {
+            [0, 0] => write!(out, " rows")?,
+            [0, last] => write!(out, " rows 1-{last}")?,
+            [first, last] if first == last => write!(out, " {first}")?,
+            [first, last] => write!(out, " {first}-{last}")?,
+        }
+    }
+    writeln!(out, "{}", if ranges.len() > FAMILIES_SHOWN { " …" } else { "" })
 }
 
 fn describe_cell(key: &[u8], value: &[u8], out: &mut String) -> std::fmt::Result {

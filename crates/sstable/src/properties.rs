@@ -1,8 +1,12 @@
 //! What a file says about itself. Tags are in `docs/formats/sstable.md` and are never reused.
 
+mod families;
+
+pub(crate) use families::FamilySet;
+
 use crate::error::DecodeError;
 use prost::Message;
-use stele_types::{CellKind, Timestamp};
+use stele_types::{CellKind, FamilyId, Timestamp};
 
 /// The properties block: enough to prune a file without reading it and to plan compactions.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -58,6 +62,19 @@ pub struct Properties {
     /// Wall clock, microseconds since the Unix epoch; 0 when unknown.
     #[prost(int64, tag = "17")]
     pub created_micros: i64,
+    /// The families that have entries, ascending, as pairs of the first and the last of neighbours; 0 stands for markers
+    /// of rows. Empty when it is not known which.
+    #[prost(uint32, repeated, tag = "18")]
+    pub families: Vec<u32>,
+    /// Level of Zstandard; 0 for other codecs.
+    #[prost(uint32, tag = "19")]
+    pub zstd_level: u32,
+    /// Content bytes at which data blocks were closed; 0 when unknown.
+    #[prost(uint32, tag = "20")]
+    pub block_bytes: u32,
+    /// Bits per row that the filter was made with.
+    #[prost(uint32, tag = "21")]
+    pub filter_bits_per_row: u32,
 }
 
 impl Properties {
@@ -68,7 +85,15 @@ impl Properties {
         if !ordered || properties.cells == 0 {
             return Err(DecodeError::new(0, "properties: no cells, or keys out of order"));
         }
+        if !families::are_sound(&properties.families) {
+            return Err(DecodeError::new(0, "properties: families out of order"));
+        }
         Ok(properties)
+    }
+
+    /// Whether the file may have entries of a family, or for family 0 markers of rows.
+    pub fn may_have_family(&self, family: FamilyId) -> bool {
+        self.families.is_empty() || families::contain(&self.families, family)
     }
 
     /// Cells of one kind.

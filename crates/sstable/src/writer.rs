@@ -12,7 +12,7 @@ use crate::footer::Footer;
 use crate::frame::{self, Handle};
 use crate::index::{self, IndexBuilder};
 use crate::limits;
-use crate::properties::Properties;
+use crate::properties::{FamilySet, Properties};
 use bytes::Bytes;
 use prost::Message;
 use stele_storage::{AppendFile, StorageError};
@@ -31,6 +31,8 @@ pub struct WriteOptions {
     pub file_id: FileId,
     /// Codec of data and index blocks.
     pub compression: Compression,
+    /// Level of Zstandard, 1 to 22.
+    pub zstd_level: u8,
     /// Content bytes at which a data block is closed.
     pub block_bytes: usize,
     /// Size of the row filter; 0 for none.
@@ -47,6 +49,7 @@ impl WriteOptions {
         WriteOptions {
             file_id,
             compression: Compression::Lz4,
+            zstd_level: 1,
             block_bytes: 16 << 10,
             filter_bits_per_row: 10,
             created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -81,6 +84,7 @@ pub struct SstableWriter {
     /// The separator of the block being filled.
     separator: Vec<u8>,
     filter: FilterBuilder,
+    families: FamilySet,
     properties: Properties,
     last_key: Vec<u8>,
     /// Length of the row prefix at the front of `last_key`.
@@ -110,7 +114,7 @@ impl SstableWriter {
         options.block_bytes = options.block_bytes.clamp(*targets.start(), *targets.end());
         SstableWriter {
             file,
-            compressor: Compressor::new(options.compression),
+            compressor: Compressor::new(options.compression, options.zstd_level),
             block: BlockBuilder::default(),
             block_is_large: false,
             index: IndexBuilder::default(),
@@ -118,8 +122,15 @@ impl SstableWriter {
             index_first_separator: Vec::new(),
             separator: Vec::new(),
             filter: FilterBuilder::new(options.filter_bits_per_row),
+            families: FamilySet::default(),
             properties: Properties {
                 compression: options.compression as u32,
+                zstd_level: match options.compression {
+                    Compression::Zstd => u32::from(options.zstd_level),
+                    _ => 0,
+                },
+                block_bytes: options.block_bytes as u32,
+                filter_bits_per_row: options.filter_bits_per_row,
                 created_by: options.created_by.clone(),
                 created_micros: options.created_micros,
                 ..Properties::default()
@@ -167,6 +178,7 @@ impl SstableWriter {
             self.row_len = row_len;
             self.properties.rows += 1;
         }
+        self.families.note(body.get(row_len..).unwrap_or_default());
         self.make_room(key, value);
         self.block.add(common, body, trailer, value);
         self.properties
@@ -231,6 +243,7 @@ impl SstableWriter {
         self.close_block();
         self.close_index_block();
         self.properties.data_bytes = self.offset;
+        self.properties.families = self.families.ranges();
         self.properties.index_blocks = self.index_blocks.len() as u64;
         self.properties.largest_key = std::mem::take(&mut self.last_key);
         let mut top = IndexBuilder::default();

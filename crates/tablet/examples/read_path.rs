@@ -56,11 +56,7 @@ fn schema() -> Arc<TableSchema> {
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
-    let group = LocalityGroup {
-        id: GroupId(0),
-        name: "default".to_owned(),
-        compression: Compression::Snappy,
-    };
+    let group = LocalityGroup::new(GroupId(0), "default", Compression::Snappy);
     Arc::new(TableSchema {
         id: TableId(1),
         name: TableName::new("n", "t"),

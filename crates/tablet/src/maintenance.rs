@@ -4,6 +4,7 @@
 //! the state. Two commits never overlap ([`Committer`]), so a flush that ends while a compaction runs is not undone by it.
 
 mod compact;
+mod relocate;
 
 pub use compact::Compacted;
 
@@ -113,9 +114,13 @@ impl Tablet {
             return Ok(Vec::new());
         }
         let sources = tables.into_iter().map(Source::memtable).collect();
-        // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing.
-        let bottom = state.group(group).is_none_or(|g| g.files.is_empty());
-        Ok(self.run_job(group, sources, None, (bottom, false)).await?.files)
+        // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing, and what it brings from
+        // a group that a family has left was complete there.
+        let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_residue(group);
+        Ok(self
+            .run_job(group, self.schema(), sources, None, (bottom, false))
+            .await?
+            .files)
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever

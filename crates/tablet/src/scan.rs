@@ -316,9 +316,9 @@ impl<O: Output> TabletScanner<O> {
         };
         // An empty start bounds nothing: the first row's prefix is `00 01`, and no key sorts below it.
         let row = single.then_some(&lower[..]);
-        let wanted = wanted_groups(&self.schema, self.spec.filter.as_deref(), self.spec.raw);
+        let filter = self.spec.filter.as_deref().filter(|_| !self.spec.raw);
         let mut sources = Vec::new();
-        state.add_sources(wanted, &lower, upper.as_deref(), row, options, &mut sources);
+        state.add_sources(filter, &lower, upper.as_deref(), row, options, &mut sources);
         let mut merge = Merge::new(sources);
         if self.spec.reversed {
             seek_to_end(&mut merge, upper.as_deref())?;
@@ -358,19 +358,6 @@ impl<O: Output> TabletScanner<O> {
         if range.is_empty() {
             self.finish_range();
         }
-    }
-}
-
-/// The groups that a read must look into.
-fn wanted_groups<'a>(
-    schema: &'a TableSchema,
-    filter: Option<&CompiledFilter>,
-    raw: bool,
-) -> impl Fn(stele_types::GroupId) -> bool + use<'a> {
-    let families = filter.filter(|_| !raw).and_then(|f| f.pushdown().families());
-    move |group| {
-        let holds = |families: &std::collections::BTreeSet<_>| families.iter().any(|f| schema.group_of(*f) == group);
-        families.as_ref().is_none_or(holds)
     }
 }
 

@@ -12,11 +12,12 @@ use crate::picker::Experience;
 use crate::run::fences::{Fences, Sought};
 use crate::run::{self, RunCursor};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stele_filter::{CompiledFilter, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
-use stele_types::{Family, FileId, GcRule, GroupId, SeqNo, TableSchema};
+use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema};
 
 /// A reference to an sstable, with the open file.
 #[derive(Clone)]
@@ -102,6 +103,16 @@ impl Learnt {
 }
 
 impl GroupState {
+    fn empty(id: GroupId, account: &MemoryAccount) -> Self {
+        GroupState {
+            id,
+            active: Arc::new(Memtable::new(account.clone())),
+            files: Vec::new(),
+            runs: Arc::default(),
+            learnt: Arc::default(),
+        }
+    }
+
     /// The sorted runs, oldest first: within one, keys ascend from file to file without overlap.
     pub fn runs(&self) -> impl Iterator<Item = &[HeldFile]> {
         self.fenced_runs().map(|(run, _)| run)
@@ -133,6 +144,8 @@ impl GroupState {
 pub struct Frozen {
     /// By group; empty memtables left out.
     pub memtables: Vec<(GroupId, Arc<Memtable>)>,
+    /// What they were filled by.
+    pub schema: Arc<TableSchema>,
     /// Everything up to this is in them or in files.
     pub newest: SeqNo,
 }
@@ -140,12 +153,28 @@ pub struct Frozen {
 /// The whole.
 #[derive(Clone)]
 pub struct State {
-    /// Never empty.
+    /// What says which group an entry goes to: the active memtables were filled by this one alone.
+    pub schema: Arc<TableSchema>,
+    /// Never empty; those of the schema.
     pub groups: Vec<GroupState>,
     /// Oldest first.
     pub frozen: Vec<Arc<Frozen>>,
+    /// What families may have in groups that they were moved out of; see [`Residue`].
+    residues: Vec<Residue>,
     /// Grows with every change.
     pub generation: u64,
+}
+
+/// A family may have entries in a group that it was moved out of. They are older than all that it has in its own. As long
+/// as there is a residue, reads of the family look into both groups, and nothing of its own group is at the bottom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Residue {
+    /// Which family.
+    pub family: FamilyId,
+    /// Where it was.
+    pub left: GroupId,
+    /// Where it is.
+    pub group: GroupId,
 }
 
 /// How a reader moves over the sources.
@@ -205,12 +234,12 @@ impl State {
     /// The state a manifest describes, with empty memtables. References are acquired, those to damaged files, too.
     pub async fn load(
         manifest: &Manifest,
-        groups: &[GroupId],
+        schema: Arc<TableSchema>,
         files: &FileRegistry,
         account: &MemoryAccount,
     ) -> Result<State> {
         let mut loaded: Vec<GroupState> = Vec::new();
-        for &id in groups {
+        for id in schema.groups.iter().map(|group| group.id) {
             let held = match hold(manifest.files(id), files, &[]).await {
                 Ok(held) => held,
                 Err(error) => {
@@ -219,21 +248,101 @@ impl State {
                     return Err(error);
                 }
             };
-            let mut group = GroupState {
-                id,
-                active: Arc::new(Memtable::new(account.clone())),
-                files: Vec::new(),
-                runs: Arc::default(),
-                learnt: Arc::default(),
-            };
+            let mut group = GroupState::empty(id, account);
             group.set_files(held);
             loaded.push(group);
         }
-        Ok(State {
+        let mut state = State {
+            schema,
             groups: loaded,
             frozen: Vec::new(),
+            residues: Vec::new(),
             generation: 1,
-        })
+        };
+        state.find_residues();
+        Ok(state)
+    }
+
+    /// Sets the active memtables aside for a flush; whether there was anything in them.
+    pub(crate) fn freeze(&mut self, account: &MemoryAccount) -> bool {
+        let mut frozen = Frozen {
+            memtables: Vec::new(),
+            schema: self.schema.clone(),
+            newest: SeqNo::ZERO,
+        };
+        for group in self.groups.iter_mut().filter(|group| !group.active.is_empty()) {
+            let empty = Arc::new(Memtable::new(account.clone()));
+            let full = std::mem::replace(&mut group.active, empty);
+            frozen.newest = frozen.newest.max(full.newest());
+            frozen.memtables.push((group.id, full));
+        }
+        let any = !frozen.memtables.is_empty();
+        if any {
+            self.frozen.push(Arc::new(frozen));
+        }
+        any
+    }
+
+    /// Follows a change of the schema: new groups begin empty. When a family has moved, what was written to its former
+    /// group must have been set aside.
+    pub(crate) fn adopt(&mut self, schema: Arc<TableSchema>, account: &MemoryAccount) {
+        for group in &schema.groups {
+            if self.group(group.id).is_none() {
+                self.groups.push(GroupState::empty(group.id, account));
+            }
+        }
+        self.schema = schema;
+    }
+
+    /// Works out anew where families have left something behind; after every change.
+    pub(crate) fn find_residues(&mut self) {
+        let schema = &self.schema;
+        let mut residues = Vec::new();
+        for group in schema.groups.iter().filter(|group| !group.left.is_empty()) {
+            let files = self.group(group.id).map_or(&[][..], |state| &state.files);
+            for &family in &group.left {
+                let in_file = |file: &HeldFile| file.sstable.properties().may_have_family(family);
+                let in_frozen = |frozen: &Arc<Frozen>| {
+                    frozen.schema.group_of(family) == group.id && frozen.memtables.iter().any(|(id, _)| *id == group.id)
+                };
+                if files.iter().any(in_file) || self.frozen.iter().any(in_frozen) {
+                    residues.push(Residue {
+                        family,
+                        left: group.id,
+                        group: schema.group_of(family),
+                    });
+                }
+            }
+        }
+        self.residues = residues;
+    }
+
+    /// What families may have left behind.
+    pub fn residues(&self) -> &[Residue] {
+        &self.residues
+    }
+
+    /// Whether older entries of some family of the group may be in another.
+    pub fn is_above_residue(&self, group: GroupId) -> bool {
+        self.residues.iter().any(|residue| residue.group == group)
+    }
+
+    fn wanted(&self, filter: Option<&CompiledFilter>) -> Wanted {
+        // Every read that is not of nothing wants the only group.
+        let several = self.groups.len() > 1;
+        let families = filter
+            .filter(|_| several)
+            .and_then(|filter| filter.pushdown().families());
+        let Some(families) = families else {
+            return Wanted(None);
+        };
+        let mut groups: BTreeSet<GroupId> = families.iter().map(|family| self.schema.group_of(*family)).collect();
+        let left = self
+            .residues
+            .iter()
+            .filter(|residue| families.contains(&residue.family));
+        groups.extend(left.map(|residue| residue.left));
+        Wanted(Some((families, groups)))
     }
 
     /// The group, if the tablet has it.
@@ -241,17 +350,18 @@ impl State {
         self.groups.iter().find(|g| g.id == id)
     }
 
-    /// Adds all sources of the groups for which `wanted` holds that may have keys of the row: memtables that have some, at
-    /// the first of them, and files that may have some, not yet positioned. As with [`State::add_sources`], nothing is
+    /// Adds all sources that may have keys of the row, as far as the filter wants anything of them: memtables that have
+    /// some, at the first of them, and files that may have some, not yet positioned. As with [`State::add_sources`], nothing is
     /// missed of what was visible before.
     pub(crate) fn add_sources_of_row(
         &self,
-        wanted: impl Fn(GroupId) -> bool,
+        filter: Option<&CompiledFilter>,
         row: &Sought<'_>,
         options: ReadOptions,
         sources: &mut Vec<Source>,
     ) {
-        for group in self.groups.iter().filter(|g| wanted(g.id)) {
+        let wanted = self.wanted(filter);
+        for group in self.groups.iter().filter(|group| wanted.has_group(group.id)) {
             let frozen = self.frozen.iter().flat_map(|f| &f.memtables);
             let frozen = frozen.filter(|(id, _)| *id == group.id).map(|(_, table)| table);
             let memtables = std::iter::once(&group.active).chain(frozen);
@@ -262,8 +372,9 @@ impl State {
                 let source = match fences.holders(run, row) {
                     [] => continue,
                     [file] => {
-                        let is_wanted = run.len() > 1 || options.times.may_want(file.sstable.properties());
-                        if !is_wanted || !file.sstable.may_contain_hash(row.hash()) {
+                        let properties = file.sstable.properties();
+                        let is_wanted = run.len() > 1 || options.times.may_want(properties);
+                        if !is_wanted || !wanted.has_file(properties) || !file.sstable.may_contain_hash(row.hash()) {
                             continue;
                         }
                         file.source(options)
@@ -276,19 +387,20 @@ impl State {
         }
     }
 
-    /// Adds all sources of the groups for which `wanted` holds that may have keys in `[lower, upper)` and, when `row` is
-    /// given, that row. Who reads as of a sequence number that was visible before this call misses nothing of it: what is
-    /// applied later, perhaps to a memtable that was empty and is left out, is newer.
+    /// Adds all sources that may have keys in `[lower, upper)` and, when `row` is given, that row, as far as the filter
+    /// wants anything of them; without one all count. Who reads as of a sequence number that was visible before this call
+    /// misses nothing of it: what is applied later, perhaps to a memtable that was empty and is left out, is newer.
     pub fn add_sources(
         &self,
-        wanted: impl Fn(GroupId) -> bool,
+        filter: Option<&CompiledFilter>,
         lower: &[u8],
         upper: Option<&[u8]>,
         row: Option<&[u8]>,
         options: ReadOptions,
         sources: &mut Vec<Source>,
     ) {
-        for group in self.groups.iter().filter(|g| wanted(g.id)) {
+        let wanted = self.wanted(filter);
+        for group in self.groups.iter().filter(|group| wanted.has_group(group.id)) {
             if !group.active.is_empty() {
                 sources.push(Source::memtable(group.active.clone()));
             }
@@ -300,7 +412,10 @@ impl State {
             sources.extend(frozen.map(|(_, table)| Source::memtable(table.clone())));
             // Longer runs are at the bottom, and have cells of every age.
             let may_want = |run: &[HeldFile]| match run {
-                [file] => options.times.may_want(file.sstable.properties()),
+                [file] => {
+                    let properties = file.sstable.properties();
+                    options.times.may_want(properties) && wanted.has_file(properties)
+                }
                 _ => true,
             };
             let before = sources.len();
@@ -336,6 +451,22 @@ impl State {
     /// About how many bytes of files are referenced.
     pub fn file_bytes(&self) -> u64 {
         self.groups.iter().flat_map(|g| &g.files).map(HeldFile::bytes).sum()
+    }
+}
+
+/// The families that a read wants, and the groups they may be in; `None` for all.
+struct Wanted(Option<(BTreeSet<FamilyId>, BTreeSet<GroupId>)>);
+
+impl Wanted {
+    fn has_group(&self, group: GroupId) -> bool {
+        self.0.as_ref().is_none_or(|(_, groups)| groups.contains(&group))
+    }
+
+    /// Whether a file may have something to say about one of the families: their entries, or markers of rows.
+    fn has_file(&self, properties: &Properties) -> bool {
+        let Some((families, _)) = &self.0 else { return true };
+        let mut wanted = families.iter().copied().chain([FamilyId(0)]);
+        wanted.any(|family| properties.may_have_family(family))
     }
 }
 

@@ -21,14 +21,14 @@ use crate::manifest::{Manifest, ManifestLog};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
 use crate::scan::Parked;
-use crate::state::{Frozen, State};
+use crate::state::State;
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
 use stele_types::key;
-use stele_types::{Durability, Epoch, FamilyId, GroupId, RowRange, SeqNo, TableSchema, TabletId};
+use stele_types::{Durability, Epoch, FamilyId, RowRange, SeqNo, TableSchema, TabletId};
 
 /// What all tablets of a server share.
 #[derive(Clone)]
@@ -112,8 +112,7 @@ impl Tablet {
         log: ManifestLog,
         first: SeqNo,
     ) -> Result<Arc<Tablet>> {
-        let groups: Vec<GroupId> = schema.groups.iter().map(|g| g.id).collect();
-        let state = State::load(&manifest, &groups, &context.files, &context.memory).await?;
+        let state = State::load(&manifest, schema.clone(), &context.files, &context.memory).await?;
         context.metrics.open_tablets.inc();
         let tablet = Arc::new(Tablet {
             id: manifest.tablet(),
@@ -177,12 +176,28 @@ impl Tablet {
         }
     }
 
-    /// Replaces the schema.
-    pub fn set_schema(&self, schema: Arc<TableSchema>) {
+    /// Replaces the schema. Batches applied before have gone to the groups of the old one, and batches applied from now on
+    /// go to those of the new one; when a family has moved, the memtables that may hold it are set aside, so that no
+    /// memtable has it after that but its own group's. Whether something waits for a flush because of that.
+    pub fn set_schema(&self, schema: Arc<TableSchema>) -> bool {
+        // As `apply` does: the state, then the schema.
+        let mut state = self.state.write();
         let mut current = self.schema.write();
+        let mut next = State::clone(&state);
+        let moved =
+            |id: &FamilyId| schema.families.contains_key(id) && schema.group_of(*id) != state.schema.group_of(*id);
+        let frozen = state.schema.families.keys().any(moved) && next.freeze(&self.context.memory);
+        next.adopt(schema.clone(), &self.context.memory);
+        next.find_residues();
+        next.generation += 1;
+        *state = Arc::new(next);
         self.schema_address
             .store(Arc::as_ptr(&schema).addr(), Ordering::Release);
         *current = schema;
+        drop(current);
+        drop(state);
+        self.unpark();
+        frozen
     }
 
     /// The environment.
@@ -276,10 +291,9 @@ impl Tablet {
         match state.groups.as_slice() {
             [only] => insert(&only.active, batch, first, |_| true),
             groups => {
-                let schema = self.schema();
                 for group in groups {
                     // A marker of a whole row concerns all groups.
-                    let wanted = |family: FamilyId| family.0 == 0 || schema.group_of(family) == group.id;
+                    let wanted = |family: FamilyId| family.0 == 0 || state.schema.group_of(family) == group.id;
                     insert(&group.active, batch, first, wanted);
                 }
             }
@@ -306,20 +320,8 @@ impl Tablet {
             return false;
         }
         let mut next = State::clone(&state);
-        let mut frozen = Frozen {
-            memtables: Vec::new(),
-            newest: SeqNo::ZERO,
-        };
-        for group in &mut next.groups {
-            if group.active.is_empty() {
-                continue;
-            }
-            let empty = Arc::new(Memtable::new(self.context.memory.clone()));
-            let full = std::mem::replace(&mut group.active, empty);
-            frozen.newest = frozen.newest.max(full.newest());
-            frozen.memtables.push((group.id, full));
-        }
-        next.frozen.push(Arc::new(frozen));
+        next.freeze(&self.context.memory);
+        next.find_residues();
         next.generation += 1;
         *state = Arc::new(next);
         drop(state);
@@ -332,6 +334,7 @@ impl Tablet {
         let mut state = self.state.write();
         let mut next = State::clone(&state);
         change(&mut next);
+        next.find_residues();
         next.generation += 1;
         *state = Arc::new(next);
         drop(state);

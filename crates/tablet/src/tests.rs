@@ -4,6 +4,7 @@
 mod compaction;
 mod damage;
 mod golden;
+mod groups;
 mod reads;
 
 use crate::manifest::Manifest;
@@ -29,11 +30,7 @@ fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> 
         group: GroupId(0),
         front_end_data: Vec::new(),
     };
-    let group = LocalityGroup {
-        id: GroupId(0),
-        name: "default".to_owned(),
-        compression: Compression::None,
-    };
+    let group = LocalityGroup::new(GroupId(0), "default", Compression::None);
     Arc::new(TableSchema {
         id: TableId(1),
         name: TableName::new("n", "t"),

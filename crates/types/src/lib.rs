@@ -22,5 +22,7 @@ pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
 pub use row::{Cell, Labels, ReadCounts, RowBatch};
-pub use schema::{Compression, DeleteRule, Durability, Family, LocalityGroup, TableSchema, TimeUnit, ValueType};
+pub use schema::{
+    Compression, DeleteRule, Durability, Family, GroupOptions, LocalityGroup, TableSchema, TimeUnit, ValueType,
+};
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

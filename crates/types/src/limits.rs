@@ -35,5 +35,9 @@ pub const TABLE_NAME_BYTES_MAX: usize = 255;
 /// Initial splits of one table: a tablet costs about 10 KB of memory, so this is 1 GB.
 pub const INITIAL_SPLITS_MAX: usize = 100_000;
 
+/// Locality groups of one table: a flush of a tablet makes a file for each that was written to, and a row that is read as
+/// a whole is looked for in all of them.
+pub const GROUPS_MAX: usize = 64;
+
 /// Families of one table, above the thousands the design asks for; bounded so that a schema stays below 2 MB.
 pub const FAMILIES_MAX: usize = 20_000;

@@ -3,7 +3,11 @@
 use crate::gc::GcRule;
 use crate::ids::{FamilyId, GroupId, TableId, TableName, Timestamp};
 use crate::mutation::AggregateKind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+mod group;
+
+pub use group::GroupOptions;
 
 /// The unit of a table's timestamps, fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,8 +88,26 @@ pub struct LocalityGroup {
     pub id: GroupId,
     /// Unique within the table.
     pub name: String,
-    /// Block compression of its files.
-    pub compression: Compression,
+    /// How its files are written and kept.
+    pub options: GroupOptions,
+    /// Families that were moved to another group and may have left cells in files of this one. What a family has left
+    /// behind is older than all of it in its own group; a family leaves things behind in at most one.
+    pub left: BTreeSet<FamilyId>,
+}
+
+impl LocalityGroup {
+    /// A group of default options that no family has left.
+    pub fn new(id: GroupId, name: impl Into<String>, compression: Compression) -> Self {
+        LocalityGroup {
+            id,
+            name: name.into(),
+            options: GroupOptions {
+                compression,
+                ..GroupOptions::default()
+            },
+            left: BTreeSet::new(),
+        }
+    }
 }
 
 /// Block compression. Numbers are on disk.
@@ -98,7 +120,7 @@ pub enum Compression {
     Lz4 = 1,
     /// Snappy raw format.
     Snappy = 2,
-    /// Zstandard, level 1.
+    /// Zstandard.
     Zstd = 3,
 }
 
@@ -156,6 +178,17 @@ impl TableSchema {
             .iter()
             .find(|(_, f)| f.name == name)
             .map(|(id, f)| (*id, f))
+    }
+
+    /// The group of this name.
+    pub fn group_named(&self, name: &str) -> Option<&LocalityGroup> {
+        self.groups.iter().find(|group| group.name == name)
+    }
+
+    /// The options of a group's files; the defaults for one that does not exist.
+    pub fn group_options(&self, group: GroupId) -> GroupOptions {
+        let group = self.groups.iter().find(|g| g.id == group);
+        group.map(|group| group.options.clone()).unwrap_or_default()
     }
 
     /// The group that holds a family; the default group for one that no longer exists.

@@ -77,11 +77,7 @@ fn schema() -> TableSchema {
         deletion_protection: false,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
-        groups: vec![LocalityGroup {
-            id: GroupId(0),
-            name: "default".to_owned(),
-            compression: Compression::None,
-        }],
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: Vec::new(),

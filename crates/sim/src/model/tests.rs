@@ -15,11 +15,7 @@ fn model(rule: DeleteRule, gc_rule: Option<GcRule>) -> Model {
         (FamilyId(1), family(ValueType::Bytes)),
         (FamilyId(2), family(ValueType::Aggregate(AggregateKind::Sum))),
     ];
-    let group = LocalityGroup {
-        id: GroupId(0),
-        name: "default".into(),
-        compression: stele_types::Compression::None,
-    };
+    let group = LocalityGroup::new(GroupId(0), "default", stele_types::Compression::None);
     Model::new(TableSchema {
         id: TableId(1),
         name: TableName::new("n", "t"),

@@ -9,8 +9,8 @@ use std::fmt;
 use stele_filter::Filter;
 use stele_sim::runtime::WALL_ORIGIN_MICROS;
 use stele_types::{
-    AggregateKind, Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, RowRange, TableId,
-    TableName, TableSchema, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, GroupOptions, LocalityGroup, RowRange,
+    TableId, TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
 /// The table and its medium.
@@ -31,9 +31,10 @@ impl fmt::Debug for Setup {
         } = self;
         let rules: Vec<_> = schema.families.values().map(|family| &family.gc_rule).collect();
         let groups = schema.groups.len();
+        let options: Vec<_> = schema.groups.iter().map(|group| &group.options).collect();
         write!(
             f,
-            "{:?}, rules {rules:?}, {groups} groups, read_miss {read_miss}, cache {cache_bytes}",
+            "{:?}, rules {rules:?}, {groups} groups of {options:?}, read_miss {read_miss}, cache {cache_bytes}",
             schema.delete_rule
         )
     }
@@ -71,6 +72,9 @@ pub enum Step {
     Raw(RowRange),
     Advance(u64),
     DropFamily(FamilyId),
+    /// To the group of this number, counted round; a group of these options is made if there are few.
+    MoveFamily(FamilyId, usize, GroupOptions),
+    AlterGroup(usize, GroupOptions),
 }
 
 /// A mutation without its value, which is made up when it is applied: each is unlike any other.
@@ -109,9 +113,15 @@ pub fn setup(delete_rule: DeleteRule) -> impl Strategy<Value = Setup> {
         1u32..=groups_max,
         media,
         prop_oneof![Just(0usize), Just(1 << 20)],
+        (options(), options()),
     )
-        .prop_map(move |(rules, groups, read_miss, cache_bytes)| Setup {
-            schema: schema(delete_rule, [rules.0, rules.1, rules.2, None], groups),
+        .prop_map(move |(rules, groups, read_miss, cache_bytes, options)| Setup {
+            schema: schema(
+                delete_rule,
+                [rules.0, rules.1, rules.2, None],
+                groups,
+                [options.0, options.1],
+            ),
             read_miss,
             cache_bytes,
         })
@@ -131,7 +141,7 @@ fn rule() -> impl Strategy<Value = Option<GcRule>> {
 }
 
 /// Families 1 and 3 hold bytes, 2 sums and 4 maxima; 3 and 4 are in the last group.
-fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32) -> TableSchema {
+fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32, options: [GroupOptions; 2]) -> TableSchema {
     let types = [
         ValueType::Bytes,
         ValueType::Aggregate(AggregateKind::Sum),
@@ -151,10 +161,9 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32) -> T
             },
         )
     };
-    let group = |id| LocalityGroup {
-        id: GroupId(id),
-        name: format!("g{id}"),
-        compression: Compression::Lz4,
+    let group = |(id, options)| LocalityGroup {
+        options,
+        ..LocalityGroup::new(GroupId(id), format!("g{id}"), Compression::Lz4)
     };
     TableSchema {
         id: TableId(1),
@@ -170,7 +179,7 @@ fn schema(delete_rule: DeleteRule, rules: [Option<GcRule>; 4], groups: u32) -> T
             .map(family)
             .collect::<BTreeMap<_, _>>(),
         next_family: FamilyId(5),
-        groups: (0..groups).map(group).collect(),
+        groups: (0..groups).zip(options).map(group).collect(),
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: Vec::new(),
@@ -196,7 +205,37 @@ fn step() -> impl Strategy<Value = Step> {
         1 => range().prop_map(Step::Raw),
         2 => (1u64..4).prop_map(|ticks| Step::Advance(ticks * TICK as u64)),
         1 => (1u32..=4).prop_map(|id| Step::DropFamily(FamilyId(id))).boxed(),
+        3 => (family(), 0usize..4, options()).prop_map(|(f, group, options)| Step::MoveFamily(f, group, options)),
+        1 => (0usize..4, options()).prop_map(|(group, options)| Step::AlterGroup(group, options)),
     ]
+}
+
+/// Options of a locality group. Blocks and files may be smaller than a user can have them, so that there are many.
+pub fn options() -> impl Strategy<Value = GroupOptions> {
+    let compression = prop_oneof![
+        Just(Compression::None),
+        Just(Compression::Lz4),
+        Just(Compression::Snappy),
+        Just(Compression::Zstd)
+    ];
+    let level = prop_oneof![Just(1u8), Just(3), Just(12)];
+    let dictionary = prop_oneof![2 => Just(0u32), 1 => Just(1 << 10), 1 => Just(4 << 10)];
+    let block = prop_oneof![Just(None), Just(Some(64u32)), Just(Some(1 << 10)), Just(Some(1 << 20))];
+    let filter = prop_oneof![Just(None), Just(Some(0u32)), Just(Some(2)), Just(Some(16))];
+    let file = prop_oneof![2 => Just(None), 1 => Just(Some(200u64)), 1 => Just(Some(1 << 20))];
+    (compression, level, dictionary, block, filter, any::<bool>(), file).prop_map(
+        |(compression, zstd_level, dictionary_bytes, block_bytes, filter_bits_per_row, in_memory, file_bytes)| {
+            GroupOptions {
+                compression,
+                zstd_level,
+                dictionary_bytes,
+                block_bytes,
+                filter_bits_per_row,
+                in_memory,
+                file_bytes,
+            }
+        },
+    )
 }
 
 /// Rows that are prefixes of each other, and bytes that the key encoding escapes.

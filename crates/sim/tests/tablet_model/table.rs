@@ -17,7 +17,8 @@ use stele_tablet::{
     TabletScanner,
 };
 use stele_types::{
-    Cell, Epoch, FamilyId, GroupId, Mutation, RowMutation, RowRange, RowSet, SeqNo, TableSchema, TabletId,
+    Cell, DeleteRule, Epoch, FamilyId, GroupId, GroupOptions, LocalityGroup, Mutation, RowMutation, RowRange, RowSet,
+    SeqNo, TableSchema, TabletId,
 };
 
 /// Small, so that a bottom has several files.
@@ -120,6 +121,8 @@ impl Table {
                 Ok(())
             }
             Step::DropFamily(family) => self.drop_family(*family),
+            Step::MoveFamily(family, group, options) => self.move_family(*family, *group, options),
+            Step::AlterGroup(group, options) => self.alter_group(*group, options),
         }
     }
 
@@ -130,6 +133,10 @@ impl Table {
         self.reopen().await?;
         self.check_scan(&RowRange::all(), false).await?;
         self.compact_all().await?;
+        if let Some(served) = self.tablets.iter().find(|s| !s.tablet.state().residues().is_empty()) {
+            let residues = served.tablet.state().residues().to_vec();
+            return Err(format!("everything was compacted, and there still are {residues:?}"));
+        }
         self.check_scan(&RowRange::all(), false).await?;
         self.check_files().await
     }
@@ -332,12 +339,62 @@ impl Table {
         if schema.families.len() < 3 || schema.families.remove(&family).is_none() {
             return Ok(());
         }
+        for group in &mut schema.groups {
+            group.left.remove(&family);
+        }
+        self.publish(schema);
+        Ok(())
+    }
+
+    fn publish(&mut self, mut schema: TableSchema) {
         schema.version += 1;
         let published: Arc<TableSchema> = Arc::new(schema.clone());
-        self.tablets
-            .iter()
-            .for_each(|served| served.tablet.set_schema(published.clone()));
+        for served in &self.tablets {
+            served.tablet.set_schema(published.clone());
+        }
         self.model.set_schema(schema);
+    }
+
+    /// A family may be moved whatever it has; again only when all of it is where it was moved to.
+    fn move_family(&mut self, family: FamilyId, group: usize, options: &GroupOptions) -> Outcome<()> {
+        let mut schema = self.model.schema().clone();
+        let is_settled = |served: &Served| served.tablet.state().is_settled(family);
+        let Some(from) = schema.families.get(&family).map(|family| family.group) else {
+            return Ok(());
+        };
+        if schema.delete_rule == DeleteRule::ByTimestamp || !self.tablets.iter().all(is_settled) {
+            return Ok(());
+        }
+        let at = group % (schema.groups.len() + usize::from(schema.groups.len() < 4));
+        if at == schema.groups.len() {
+            let id = GroupId(at as u32);
+            schema.groups.push(LocalityGroup {
+                options: options.clone(),
+                ..LocalityGroup::new(id, format!("g{at}"), options.compression)
+            });
+        }
+        let to = schema.groups[at].id;
+        if to == from {
+            return Ok(());
+        }
+        for group in &mut schema.groups {
+            group.left.remove(&family);
+            if group.id == from {
+                group.left.insert(family);
+            }
+        }
+        if let Some(moved) = schema.families.get_mut(&family) {
+            moved.group = to;
+        }
+        self.publish(schema);
+        Ok(())
+    }
+
+    fn alter_group(&mut self, group: usize, options: &GroupOptions) -> Outcome<()> {
+        let mut schema = self.model.schema().clone();
+        let at = group % schema.groups.len();
+        schema.groups[at].options = options.clone();
+        self.publish(schema);
         Ok(())
     }
 

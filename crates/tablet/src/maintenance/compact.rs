@@ -17,10 +17,11 @@ use crate::manifest::{FileRef, Manifest};
 use crate::merge::{Merge, Source, Step};
 use crate::picker::{self, Pick, RunSummary};
 use crate::run;
-use crate::state::{GroupState, HeldFile};
+use crate::state::{GroupState, HeldFile, State};
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stele_sstable::WriteOptions;
 use stele_types::key::{decode_row, row_prefix, row_prefix_len};
@@ -86,8 +87,11 @@ impl Tablet {
             return Ok(None);
         };
         let state = self.state();
+        if let Some(moved) = self.relocate_next(&state).await? {
+            return Ok(Some(moved));
+        }
         for group in &state.groups {
-            let Some(due) = self.due(group) else { continue };
+            let Some(due) = self.due(&state, group) else { continue };
             let plan = if due.has_bottom && due.pick.runs.start == 0 {
                 self.plan_bottom(group, &due).await?
             } else {
@@ -104,8 +108,10 @@ impl Tablet {
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
         let _compacting = self.compacting.lock().await;
+        while self.relocate_next(&self.state()).await?.is_some() {}
         let state = self.state();
         for group in state.groups.iter().filter(|group| !group.files.is_empty()) {
+            let is_bottom = !state.is_above_residue(group.id);
             let plan = Plan {
                 sources: group
                     .runs()
@@ -115,8 +121,8 @@ impl Tablet {
                 cut: group.files.len()..group.files.len(),
                 upper: None,
                 rows: self.range().clone(),
-                bottom: true,
-                major: true,
+                bottom: is_bottom,
+                major: is_bottom,
             };
             self.carry_out(group, plan).await?;
         }
@@ -125,7 +131,9 @@ impl Tablet {
 
     /// Whether a compaction is due.
     pub fn compaction_due(&self) -> bool {
-        self.state().groups.iter().any(|group| self.due(group).is_some())
+        let state = self.state();
+        let mut groups = state.groups.iter();
+        state.movable().is_some() || groups.any(|group| self.due(&state, group).is_some())
     }
 
     /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
@@ -170,9 +178,10 @@ impl Tablet {
         (summaries, places)
     }
 
-    fn due(&self, group: &GroupState) -> Option<Due> {
+    fn due(&self, state: &State, group: &GroupState) -> Option<Due> {
         let (summaries, runs) = self.summaries(group);
-        let has_bottom = runs.first().is_some_and(|first| first.start == 0);
+        // What a family has left in another group is below all that is here.
+        let has_bottom = runs.first().is_some_and(|first| first.start == 0) && !state.is_above_residue(group.id);
         let pick = if has_bottom {
             picker::pick(&summaries, group.learnt.experience())
         } else {
@@ -206,7 +215,10 @@ impl Tablet {
         let mut next = Tiers::new(tiers);
         let begins = next.row_from(&[]).await?;
         let (inputs, upper) = match &begins {
-            Some(row) => self.part_from(bottom, &mut next, row).await?,
+            Some(row) => {
+                let file_bytes = self.file_bytes(group.id);
+                self.part_from(bottom, &mut next, row, file_bytes).await?
+            }
             // Nothing is left of the tiers.
             None if !tiers.is_empty() => (0..0, None),
             None => match self.most_garbage(group, bottom) {
@@ -242,8 +254,8 @@ impl Tablet {
         bottom: &[HeldFile],
         tiers: &mut Tiers,
         row: &[u8],
+        file_bytes: u64,
     ) -> Result<(Range<usize>, Option<Bytes>)> {
-        let file_bytes = self.context.files.file_bytes();
         let after = bottom.partition_point(|file| &row_of(file.first_key())[..] <= row);
         let before = after.checked_sub(1).and_then(|at| bottom.get(at));
         // A file that ends before the row is left alone, unless it is small: what comes behind it may fill it up.
@@ -265,6 +277,12 @@ impl Tablet {
             end += 1;
         }
         Ok((start..end, None))
+    }
+
+    /// Bytes at which a file of the group is ended.
+    fn file_bytes(&self, group: GroupId) -> u64 {
+        let own = self.with_schema(|schema| schema.group_options(group).file_bytes);
+        own.unwrap_or_else(|| self.context.files.file_bytes())
     }
 
     /// The file of the bottom most worth rewriting by itself.
@@ -305,7 +323,13 @@ impl Tablet {
         };
         let bytes_in = taken(|file| file.referenced);
         let report = self
-            .run_job(group.id, plan.sources, plan.upper.clone(), (plan.bottom, plan.major))
+            .run_job(
+                group.id,
+                self.schema(),
+                plan.sources,
+                plan.upper.clone(),
+                (plan.bottom, plan.major),
+            )
             .await?;
         let metrics = &self.context.metrics;
         metrics.compaction_read_bytes.inc_by(bytes_in);
@@ -341,21 +365,24 @@ impl Tablet {
         })
     }
 
-    /// Runs a job over `sources` up to `upper`; `(bottom, major)` as in [`Job`].
+    /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`; `(bottom, major)` as in
+    /// [`Job`].
     pub(super) async fn run_job(
         &self,
         group: GroupId,
+        schema: Arc<TableSchema>,
         sources: Vec<Source>,
         upper: Option<Bytes>,
         (bottom, major): (bool, bool),
     ) -> Result<JobReport> {
-        let schema = self.schema();
+        let options = schema.group_options(group);
         // The writer gives every file its own id.
         let mut write = WriteOptions::new(FileId(0));
         write.created_micros = self.wall_micros();
-        if let Some(group) = schema.groups.iter().find(|g| g.id == group) {
-            write.compression = group.compression;
-        }
+        write.compression = options.compression;
+        write.zstd_level = options.zstd_level;
+        write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
+        write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
         let job = Job {
             schema,
             sources,
@@ -364,7 +391,7 @@ impl Tablet {
             bottom,
             major,
             write,
-            file_bytes: self.context.files.file_bytes(),
+            file_bytes: options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes()),
         };
         let mut report = compaction::run(job, self.env(), &self.context.files).await?;
         number_run(&mut report.files, 0);
@@ -402,7 +429,7 @@ fn replacement(
 }
 
 /// Makes the references one run under `number`, or a number of their own for 0; a single one needs none.
-fn number_run(run: &mut [FileRef], number: u64) {
+pub(super) fn number_run(run: &mut [FileRef], number: u64) {
     let number = match run {
         [] | [_] => 0,
         [first, ..] if number == 0 => first.file,

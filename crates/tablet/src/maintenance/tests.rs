@@ -19,6 +19,8 @@ use stele_types::{
 struct NoPuts {
     medium: Arc<MemoryStorage>,
     failure: Mutex<Option<StorageError>>,
+    /// Files that can be made before making one fails.
+    files_left: Mutex<Option<usize>>,
     /// Put where the next put wants to be, just before it.
     faster: Mutex<Option<Bytes>>,
 }
@@ -26,6 +28,11 @@ struct NoPuts {
 #[async_trait]
 impl Storage for NoPuts {
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        let left = self.files_left.lock().map(|left| left.checked_sub(1));
+        match left {
+            Some(None) => return Err(io()),
+            left => *self.files_left.lock() = left.flatten(),
+        }
         self.medium.create(path).await
     }
 
@@ -73,6 +80,7 @@ impl Bench {
         let storage = Arc::new(NoPuts {
             medium: MemoryStorage::new(),
             failure: Mutex::default(),
+            files_left: Mutex::default(),
             faster: Mutex::default(),
         });
         let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(1 << 20)), 1);
@@ -145,11 +153,7 @@ fn schema() -> TableSchema {
         deletion_protection: false,
         families: [(FamilyId(1), family)].into(),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup {
-            id: GroupId(0),
-            name: "default".to_owned(),
-            compression: Compression::None,
-        }],
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: Vec::new(),
@@ -271,4 +275,61 @@ async fn an_owner_learns_that_it_was_replaced() {
     let fenced = bench.tablet.flush().await.unwrap_err();
     assert!(matches!(fenced, TabletError::Fenced { .. }), "{fenced}");
     bench.tablet.check_open().unwrap_err();
+}
+
+/// Groups are flushed one after another and committed together.
+#[tokio::test]
+async fn a_flush_that_ends_between_two_groups_loses_and_tears_nothing() {
+    let bench = Bench::new().await;
+    let mut schema = schema();
+    schema
+        .groups
+        .push(LocalityGroup::new(GroupId(1), "second", Compression::None));
+    let second = Family {
+        name: "g".to_owned(),
+        group: GroupId(1),
+        ..schema.families[&FamilyId(1)].clone()
+    };
+    schema.families.insert(FamilyId(2), second);
+    let schema = Arc::new(schema);
+    bench.tablet.set_schema(schema.clone());
+    let mut log = Vec::new();
+    for row in ["a", "b"] {
+        let mut builder = BatchBuilder::default();
+        let put = |family| Mutation::Put {
+            family: FamilyId(family),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(1),
+            value: Bytes::from_static(b"v"),
+        };
+        builder.push_row(&RowMutation {
+            row: row.into(),
+            mutations: vec![put(1), put(2)],
+        });
+        let batch = builder.finish();
+        let first = bench.tablet.sequence(batch.len(), |first| first).unwrap();
+        bench.tablet.apply(&batch, first);
+        // The first row is in files, the second one in the file of one group when the process ends.
+        *bench.storage.files_left.lock() = Some(if row == "a" { 2 } else { 1 });
+        assert_eq!(bench.tablet.flush().await.is_ok(), row == "a");
+        log.push((batch, first));
+    }
+    *bench.storage.files_left.lock() = None;
+    assert_eq!(bench.tablet.flushed_through(), log[0].1.plus(1));
+    for replayed in [false, true] {
+        let epoch = Epoch(2 + u32::from(replayed));
+        let context = bench.tablet.context.clone();
+        let owner = Tablet::open(context, schema.clone(), bench.tablet.id(), epoch)
+            .await
+            .unwrap();
+        if replayed {
+            log.iter()
+                .for_each(|(batch, first)| owner.replay(batch, *first, first.plus(1)));
+        }
+        let cells = |row: &[u8]| {
+            let batch = owner.get_row(row, None).unwrap().unwrap();
+            batch.rows().map(|(_, cells)| cells.len()).sum::<usize>()
+        };
+        assert_eq!((cells(b"a"), cells(b"b")), (2, if replayed { 2 } else { 0 }));
+    }
 }

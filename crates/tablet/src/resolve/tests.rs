@@ -5,11 +5,7 @@ use stele_types::key::KeyBuf;
 use stele_types::{GroupId, LocalityGroup, TableId, TableName, TimeUnit};
 
 fn schema() -> Arc<TableSchema> {
-    let group = LocalityGroup {
-        id: GroupId(0),
-        name: "default".to_owned(),
-        compression: stele_types::Compression::None,
-    };
+    let group = LocalityGroup::new(GroupId(0), "default", stele_types::Compression::None);
     Arc::new(TableSchema {
         id: TableId(1),
         name: TableName::new("n", "t"),

@@ -8,7 +8,7 @@
 //! the schema, and a read with a filter, which is part of the reader, has its own.
 
 use super::row::RowReader;
-use super::{malformed, read_forward, wanted_groups};
+use super::{malformed, read_forward};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
 use crate::run::fences::Sought;
@@ -115,7 +115,6 @@ impl Tablet {
         } = scratch;
         key::set_row_prefix(prefix, row);
         let sought = Sought::new(prefix);
-        let wanted = wanted_groups(schema, filter, false);
         let options = ReadOptions {
             fill_cache: true,
             readahead_bytes: 0,
@@ -129,7 +128,7 @@ impl Tablet {
             self.with_state(|state| {
                 // The state first, then the snapshot: everything acknowledged before is in that state.
                 snapshot = self.visible();
-                state.add_sources_of_row(wanted, &sought, options, sources);
+                state.add_sources_of_row(filter, &sought, options, sources);
             });
             any = !sources.is_empty();
         });

@@ -382,9 +382,7 @@ async fn files_of_other_times_are_left_out() {
                 times: Times::of(Some(&filter), &tablet.schema()),
             };
             let mut sources = Vec::new();
-            tablet
-                .state()
-                .add_sources(|_| true, &[], None, None, options, &mut sources);
+            tablet.state().add_sources(None, &[], None, None, options, &mut sources);
             assert_eq!(sources.len(), expected, "{start}..{end:?}");
         }
         check_filters(&tablet, times(1)).await;

@@ -60,11 +60,7 @@ fn schema(version: u64, gc_rule: Option<GcRule>) -> TableSchema {
         deletion_protection: false,
         families: BTreeMap::from([(FAMILY, family)]),
         next_family: FamilyId(2),
-        groups: vec![LocalityGroup {
-            id: GroupId(0),
-            name: "default".to_owned(),
-            compression: Compression::None,
-        }],
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: Vec::new(),

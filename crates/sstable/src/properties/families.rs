@@ -1,0 +1,164 @@
+//! Which families a file has entries of: gathered by the writer, kept in the properties as ranges.
+//!
+//! A range is a pair of numbers, its first and its last family; ranges ascend and do not touch. Thousands of families made
+//! one after another are one pair.
+
+use std::collections::BTreeSet;
+use stele_types::FamilyId;
+
+/// Ids below this are marked in a bitmap of at most 128 KiB. A table gets there only by dropping and making families a
+/// million times.
+const BITMAP_IDS: u32 = 1 << 20;
+
+/// A family in a key: the number of its bytes, and they.
+const FAMILY_BYTES_MAX: usize = 5;
+
+/// The families seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct FamilySet {
+    /// As the last entry's key has it; most have the same.
+    last: [u8; FAMILY_BYTES_MAX],
+    last_len: usize,
+    /// Bit b of word w is family 64 w + b.
+    low: Vec<u64>,
+    high: BTreeSet<u32>,
+}
+
+impl FamilySet {
+    /// Notes the family of an entry; `after_row` is what follows the row in its key.
+    #[inline]
+    pub(crate) fn note(&mut self, after_row: &[u8]) {
+        let is_last = self.last_len > 0 && after_row.get(..self.last_len) == self.last.get(..self.last_len);
+        if !is_last {
+            self.note_other(after_row);
+        }
+    }
+
+    fn note_other(&mut self, after_row: &[u8]) {
+        let Some((&len, rest)) = after_row.split_first() else {
+            return;
+        };
+        let id_len = usize::from(len).min(FAMILY_BYTES_MAX - 1);
+        let Some(bytes) = rest.get(..id_len) else { return };
+        let id = bytes.iter().fold(0u32, |id, byte| id << 8 | u32::from(*byte));
+        self.last_len = 1 + id_len;
+        self.last[0] = len;
+        self.last[1..=id_len].copy_from_slice(bytes);
+        if id >= BITMAP_IDS {
+            self.high.insert(id);
+            return;
+        }
+        let word = id as usize / 64;
+        if self.low.len() <= word {
+            self.low.resize(word + 1, 0);
+        }
+        self.low[word] |= 1 << (id % 64);
+    }
+
+    /// As the properties have them.
+    pub(crate) fn ranges(&self) -> Vec<u32> {
+        let words = self.low.iter().zip(0u32..);
+        let low = words.flat_map(|(word, at)| {
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| at * 64 + bit)
+        });
+        let mut ranges: Vec<u32> = Vec::new();
+        for id in low.chain(self.high.iter().copied()) {
+            match ranges.last_mut() {
+                Some(last) if *last + 1 == id => *last = id,
+                _ => ranges.extend([id, id]),
+            }
+        }
+        ranges
+    }
+}
+
+/// Whether these are ranges that ascend and do not touch.
+pub(super) fn are_sound(ranges: &[u32]) -> bool {
+    let (pairs, rest) = ranges.as_chunks::<2>();
+    let apart = pairs
+        .windows(2)
+        .all(|two| matches!(two, [[_, last], [first, _]] if *first > last.saturating_add(1)));
+    rest.is_empty() && apart && pairs.iter().all(|[first, last]| first <= last)
+}
+
+/// Whether one of the ranges holds the family.
+pub(super) fn contain(ranges: &[u32], family: FamilyId) -> bool {
+    let (pairs, _) = ranges.as_chunks::<2>();
+    let at = pairs.partition_point(|[_, last]| *last < family.0);
+    pairs.get(at).is_some_and(|[first, _]| *first <= family.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_types::{CellKind, KeyBuf, SeqNo, Timestamp};
+
+    #[test]
+    fn families_are_kept_as_ranges() {
+        let mut set = FamilySet::default();
+        let ids = [
+            5,
+            4,
+            4,
+            3,
+            70_000,
+            300,
+            301,
+            1,
+            u32::MAX,
+            BITMAP_IDS,
+            BITMAP_IDS - 1,
+            u32::MAX,
+            5,
+        ];
+        for id in ids {
+            let mut key = KeyBuf::new();
+            key.set(b"r", FamilyId(id), b"q", Timestamp(1), SeqNo(1), CellKind::Put);
+            set.note(&key.as_slice()[3..]);
+        }
+        let mut marker = KeyBuf::new();
+        marker.set(b"r", FamilyId(0), b"", Timestamp(1), SeqNo(1), CellKind::DeleteRow);
+        let ranges = |set: &FamilySet| set.ranges();
+        let without = [
+            1,
+            1,
+            3,
+            5,
+            300,
+            301,
+            70_000,
+            70_000,
+            BITMAP_IDS - 1,
+            BITMAP_IDS,
+            u32::MAX,
+            u32::MAX,
+        ];
+        assert_eq!(ranges(&set), without);
+        set.note(&marker.as_slice()[3..]);
+        assert_eq!(ranges(&set)[..2], [0, 1]);
+        assert!(are_sound(&without));
+        for id in ids {
+            assert!(contain(&without, FamilyId(id)), "{id}");
+        }
+        for id in [0, 2, 6, 299, 302, 69_999, 70_001, u32::MAX - 1] {
+            assert!(!contain(&without, FamilyId(id)), "{id}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_of_ranges_is_refused() {
+        for bad in [
+            &[1][..],
+            &[2, 1],
+            &[1, 2, 3, 4],
+            &[5, 6, 1, 2],
+            &[1, 1, 2],
+            &[1, u32::MAX, 0, 0],
+        ] {
+            assert!(!are_sound(bad), "{bad:?}");
+        }
+        assert!(are_sound(&[]) && are_sound(&[0, 0, 2, u32::MAX]));
+    }
+}

@@ -1,0 +1,275 @@
+//! Locality groups: what they are written with, what reads spare, and families that move between them.
+
+use super::*;
+use stele_filter::Filter;
+use stele_sstable::Properties;
+use stele_types::GroupOptions;
+
+/// Families 1 and 2 in groups 0 and 1.
+fn two_groups(options: [GroupOptions; 2]) -> TableSchema {
+    let mut schema = TableSchema::clone(&schema(DeleteRule::BySequence, None));
+    let second = Family {
+        name: "g".to_owned(),
+        group: GroupId(1),
+        ..schema.families[&FamilyId(1)].clone()
+    };
+    schema.families.insert(FamilyId(2), second);
+    schema.groups = (0..)
+        .zip(options)
+        .map(|(id, options)| LocalityGroup {
+            options,
+            ..LocalityGroup::new(GroupId(id), format!("g{id}"), Compression::None)
+        })
+        .collect();
+    schema
+}
+
+/// As the master does it.
+fn moved(schema: &TableSchema, family: FamilyId, to: GroupId) -> Arc<TableSchema> {
+    let mut schema = schema.clone();
+    let from = schema.group_of(family);
+    for group in &mut schema.groups {
+        group.left.remove(&family);
+        if group.id == from {
+            group.left.insert(family);
+        }
+    }
+    schema.families.get_mut(&family).unwrap().group = to;
+    Arc::new(schema)
+}
+
+fn put_in(family: u32, timestamp: i64, value: Vec<u8>) -> Mutation {
+    Mutation::Put {
+        family: FamilyId(family),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(timestamp),
+        value: value.into(),
+    }
+}
+
+fn delete_family(family: u32) -> Mutation {
+    Mutation::DeleteFamily {
+        family: FamilyId(family),
+        up_to: Timestamp::MAX,
+    }
+}
+
+fn properties(tablet: &Tablet, group: u32) -> Vec<Properties> {
+    let state = tablet.state();
+    let files = &state.group(GroupId(group)).unwrap().files;
+    files.iter().map(|file| file.sstable.properties().clone()).collect()
+}
+
+fn families(tablet: &Tablet, group: u32) -> Vec<Vec<u32>> {
+    properties(tablet, group).into_iter().map(|p| p.families).collect()
+}
+
+async fn scan(tablet: &Arc<Tablet>, family: Option<&'static str>) -> usize {
+    let filter = family.map(|name| {
+        let filter = Filter::FamilyRegex(Bytes::from_static(name.as_bytes()));
+        Arc::new(filter.compile(&tablet.schema()).unwrap())
+    });
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut cells = 0;
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        cells += batch.rows().map(|(_, cells)| cells.len()).sum::<usize>();
+    }
+    cells
+}
+
+#[tokio::test]
+async fn files_are_written_as_their_group_says_and_follow_a_change() {
+    let small = GroupOptions {
+        compression: Compression::Zstd,
+        zstd_level: 5,
+        block_bytes: Some(1 << 10),
+        filter_bits_per_row: Some(4),
+        file_bytes: Some(8 << 10),
+        ..GroupOptions::default()
+    };
+    let schema = two_groups([GroupOptions::default(), small.clone()]);
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    for row in 0..100 {
+        let value = format!("{row:0500}").into_bytes();
+        write_row(
+            &tablet,
+            Bytes::from(format!("{row:03}")),
+            vec![put_in(1, 1, value.clone()), put_in(2, 1, value)],
+        );
+    }
+    tablet.flush().await.unwrap();
+    let [plain] = &properties(&tablet, 0)[..] else {
+        unreachable!("one file of the first group")
+    };
+    assert_eq!(
+        (
+            plain.compression,
+            plain.zstd_level,
+            plain.filter_bits_per_row,
+            &plain.families[..]
+        ),
+        (Compression::Lz4 as u32, 0, 10, &[1, 1][..])
+    );
+    let of_small = properties(&tablet, 1);
+    assert!(of_small.iter().map(|p| p.data_blocks).sum::<u64>() >= 45);
+    for p in &of_small {
+        assert_eq!(
+            (p.compression, p.zstd_level, p.block_bytes),
+            (Compression::Zstd as u32, 5, 1 << 10)
+        );
+        assert_eq!((p.filter_bits_per_row, &p.families[..]), (4, &[2, 2][..]));
+    }
+    let mut altered = schema;
+    altered.groups[1].options = GroupOptions {
+        filter_bits_per_row: Some(0),
+        ..GroupOptions::default()
+    };
+    tablet.set_schema(Arc::new(altered));
+    assert_eq!(properties(&tablet, 1)[0].zstd_level, 5, "a file does not change");
+    tablet.compact_all().await.unwrap();
+    let after = properties(&tablet, 1);
+    assert_eq!(
+        (after[0].compression, after[0].filter_bits_per_row),
+        (Compression::Lz4 as u32, 0)
+    );
+    assert_eq!(scan(&tablet, None).await, 200);
+}
+
+/// Blocks are counted by what the cache was asked for and did not have.
+#[tokio::test]
+async fn a_read_of_families_touches_no_block_of_other_groups() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let cache = Arc::new(Cache::new(16 << 20));
+    let options = || GroupOptions {
+        compression: Compression::None,
+        ..GroupOptions::default()
+    };
+    let context = |cache: &Arc<Cache>, epoch| TabletContext {
+        env: TokioRuntime::current(),
+        storage: storage.clone(),
+        files: Arc::new(FileRegistry::new(storage.clone(), cache.clone(), epoch)),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    };
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let schema = Arc::new(two_groups([options(), options()]));
+    let tablet = Tablet::create(context(&cache, 1), schema.clone(), manifest)
+        .await
+        .unwrap();
+    for row in 0..1000 {
+        let mutations = vec![put_in(1, 1, vec![7; 1000]), put_in(2, 1, vec![8; 10])];
+        write_row(&tablet, Bytes::from(format!("{row:04}")), mutations);
+    }
+    tablet.flush().await.unwrap();
+    drop(tablet);
+    let mut touched = Vec::new();
+    for (epoch, family, cells) in [(2, Some("f"), 1000), (3, Some("g"), 1000), (4, None, 2000)] {
+        let cache = Arc::new(Cache::new(16 << 20));
+        let tablet = Tablet::open(
+            context(&cache, epoch),
+            schema.clone(),
+            stele_types::TabletId(1),
+            stele_types::Epoch(epoch),
+        );
+        let tablet = tablet.await.unwrap();
+        assert_eq!(scan(&tablet, family).await, cells);
+        touched.push(cache.stats().misses);
+    }
+    let [large, small, both] = touched[..] else {
+        unreachable!("three reads")
+    };
+    assert_eq!(large + small, both, "each block is of one group");
+    assert!(
+        large > 15 * small,
+        "{large} blocks of large values, {small} of small ones"
+    );
+}
+
+#[tokio::test]
+async fn a_family_moves_with_what_it_has() {
+    let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    write(
+        &tablet,
+        vec![put_in(1, 1, b"old".to_vec()), put_in(2, 1, b"x".to_vec())],
+    );
+    tablet.flush().await.unwrap();
+    write(&tablet, vec![put_in(1, 2, b"unflushed".to_vec())]);
+    let schema = moved(&schema, FamilyId(1), GroupId(1));
+    assert!(tablet.set_schema(schema.clone()), "what is in memory waits for a flush");
+    write(&tablet, vec![put_in(1, 3, b"new".to_vec())]);
+    let all = "3=new 2=unflushed 1=old 1=x";
+    assert_eq!(read(&tablet).await, all);
+    assert_eq!(scan(&tablet, Some("f")).await, 3);
+    tablet.flush().await.unwrap();
+    assert_eq!(read(&tablet).await, all);
+    assert_eq!(
+        (families(&tablet, 0), families(&tablet, 1)),
+        (vec![vec![1, 1]; 2], vec![vec![2, 2], vec![1, 1]])
+    );
+    assert!(!tablet.state().is_settled(FamilyId(1)) && tablet.compaction_due());
+    assert!(tablet.compact_if_due().await.unwrap());
+    assert!(tablet.state().is_settled(FamilyId(1)));
+    assert_eq!(families(&tablet, 0), Vec::<Vec<u32>>::new());
+    assert_eq!(families(&tablet, 1), [[1, 1], [2, 2], [1, 1]]);
+    assert_eq!(read(&tablet).await, all);
+    let reopened = Tablet::open(tablet.context.clone(), schema, tablet.id(), stele_types::Epoch(2))
+        .await
+        .unwrap();
+    assert!(reopened.state().is_settled(FamilyId(1)), "the files say so");
+    assert_eq!(read(&reopened).await, all);
+}
+
+/// A marker in the family's new group is all that hides what is still in the old one.
+#[tokio::test]
+async fn what_was_deleted_after_a_move_does_not_come_back() {
+    let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    write(&tablet, vec![put_in(1, 1, b"old".to_vec())]);
+    tablet.flush().await.unwrap();
+    tablet.set_schema(moved(&schema, FamilyId(1), GroupId(1)));
+    write(&tablet, vec![delete_family(1)]);
+    // The first flush of a group is its bottom otherwise, and would drop the marker.
+    tablet.flush().await.unwrap();
+    assert_eq!(read(&tablet).await, "");
+    assert_eq!(families(&tablet, 1), [[1, 1]]);
+    tablet.compact_all().await.unwrap();
+    assert_eq!(read(&tablet).await, "");
+    assert_eq!(
+        (families(&tablet, 0).len(), families(&tablet, 1).len()),
+        (0, 0),
+        "nothing is left of either"
+    );
+}
+
+/// Two families that change places: each group has something older in the other.
+#[tokio::test]
+async fn families_may_change_places() {
+    let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    write(&tablet, vec![put_in(1, 1, b"a".to_vec()), put_in(2, 1, b"b".to_vec())]);
+    tablet.flush().await.unwrap();
+    let swapped = moved(&moved(&schema, FamilyId(1), GroupId(1)), FamilyId(2), GroupId(0));
+    tablet.set_schema(swapped);
+    write(&tablet, vec![delete_family(1), put_in(2, 2, b"c".to_vec())]);
+    tablet.flush().await.unwrap();
+    assert_eq!(read(&tablet).await, "2=c 1=b");
+    assert!(tablet.compact_if_due().await.unwrap() && tablet.compact_if_due().await.unwrap());
+    assert!(tablet.state().residues().is_empty());
+    assert_eq!(read(&tablet).await, "2=c 1=b");
+    tablet.compact_all().await.unwrap();
+    assert_eq!(read(&tablet).await, "2=c 1=b");
+    assert_eq!((families(&tablet, 0), families(&tablet, 1)), (vec![vec![2, 2]], vec![]));
+}
