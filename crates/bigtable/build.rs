@@ -153,11 +153,25 @@ const OPERATIONS: &[Rpc] = &[
     ),
 ];
 
+const LOCALITY_GROUPS: &[Rpc] = &[
+    (
+        "get_locality_groups",
+        "pb::groups::GetLocalityGroupsRequest",
+        "pb::groups::LocalityGroupsResponse",
+    ),
+    (
+        "modify_locality_groups",
+        "pb::groups::ModifyLocalityGroupsRequest",
+        "pb::groups::LocalityGroupsResponse",
+    ),
+];
+
 const SERVICES: &[(&str, &str, &[Rpc])] = &[
     ("google.bigtable.v2", "Bigtable", BIGTABLE),
     ("google.bigtable.admin.v2", "BigtableTableAdmin", TABLE_ADMIN),
     ("google.bigtable.admin.v2", "BigtableInstanceAdmin", INSTANCE_ADMIN),
     ("google.longrunning", "Operations", OPERATIONS),
+    ("stele.admin.v1", "LocalityGroups", LOCALITY_GROUPS),
 ];
 
 fn main() -> std::io::Result<()> {

@@ -15,7 +15,7 @@
 pub(crate) mod decoded;
 
 use crate::limits::{NESTING_MAX, PARTS, Part};
-use crate::pb::{admin, longrunning, v2};
+use crate::pb::{admin, groups, longrunning, v2};
 use crate::protobuf::{Fields, WireType};
 use crate::status::invalid;
 use crate::wire;
@@ -228,6 +228,11 @@ impl Counted for admin::ModifyColumnFamiliesRequest {
     const SHAPE: &'static Shape = &Shape(&[each_of(2, Part::FamilyChange, &MODIFICATION)]);
 }
 
+// stele.admin.v1. A modification holds the name of one family.
+impl Counted for groups::ModifyLocalityGroupsRequest {
+    const SHAPE: &'static Shape = &Shape(&[each(2, Part::FamilyChange)]);
+}
+
 /// Messages that are small as a whole: nothing in them is counted.
 macro_rules! plain {
     ($($message:ty),* $(,)?) => {
@@ -255,6 +260,7 @@ plain!(
     admin::GetAppProfileRequest,
     admin::ListAppProfilesRequest,
     admin::DeleteAppProfileRequest,
+    groups::GetLocalityGroupsRequest,
     longrunning::GetOperationRequest,
     longrunning::ListOperationsRequest,
     longrunning::CancelOperationRequest,

@@ -1,7 +1,7 @@
 //! The Cloud Bigtable gRPC front end.
 //!
 //! Translates `google.bigtable.v2` and `google.bigtable.admin.v2` into the traits of `stele-client` and knows nothing
-//! below them. `docs/protocols/bigtable.md` lists every call, what it does here, and where it differs from the managed
+//! below them. One service beside Google's has what they have no word for: locality groups. `docs/protocols/bigtable.md` lists every call, what it does here, and where it differs from the managed
 //! service.
 //!
 //! The way of a call: `calls` admits and measures it, within `limits`. The few that are nearly all of the load are
@@ -25,6 +25,7 @@ mod features;
 mod filters;
 mod flat;
 pub mod fuzzing;
+mod groups;
 mod hot;
 mod instance_data;
 mod instances;
@@ -66,6 +67,7 @@ use pb::stubs::SERVED;
 use pb::stubs::bigtable_instance_admin_server::BigtableInstanceAdminServer;
 use pb::stubs::bigtable_server::BigtableServer;
 use pb::stubs::bigtable_table_admin_server::BigtableTableAdminServer;
+use pb::stubs::locality_groups_server::LocalityGroupsServer;
 use pb::stubs::operations_server::OperationsServer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,10 +135,12 @@ impl BigtableFrontEnd {
             .max_decoding_message_size(UNLIMITED);
         let instances = BigtableInstanceAdminServer::new(instances::InstanceAdminService(Arc::clone(&context)));
         let operations = OperationsServer::new(operations::OperationsService(Arc::clone(&context)));
+        let groups = LocalityGroupsServer::new(groups::LocalityGroupsService(Arc::clone(&context)));
         let others = Routes::new(Calls::new(data, Arc::clone(&ledger)))
             .add_service(Calls::new(tables, Arc::clone(&ledger)))
             .add_service(Calls::new(instances, Arc::clone(&ledger)))
             .add_service(Calls::new(operations, Arc::clone(&ledger)))
+            .add_service(Calls::new(groups, Arc::clone(&ledger)))
             .prepare();
         BigtableService::new(context, ledger, others)
     }

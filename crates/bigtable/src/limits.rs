@@ -203,7 +203,9 @@ impl CallLimits {
                 "MutateRow" | "MutateRows" | "CheckAndMutateRow" | "ReadModifyWriteRow" => DATA_BYTES_MAX,
                 _ => SMALL_BYTES_MAX,
             },
-            Some(("google.bigtable.admin.v2.BigtableTableAdmin", _)) => TABLE_ADMIN_BYTES_MAX,
+            Some(("google.bigtable.admin.v2.BigtableTableAdmin" | "stele.admin.v1.LocalityGroups", _)) => {
+                TABLE_ADMIN_BYTES_MAX
+            }
             Some(("google.bigtable.admin.v2.BigtableInstanceAdmin", _)) => INSTANCE_ADMIN_BYTES_MAX,
             _ => SMALL_BYTES_MAX,
         };

@@ -1,7 +1,7 @@
 //! The command line: one variant per subcommand, and where to connect.
 
 use crate::client::Client;
-use crate::{export, import, schema, show};
+use crate::{export, groups, import, schema, show};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +27,14 @@ pub enum Command {
     CreateTable(schema::CreateTableArgs),
     /// Drop a table and everything in it
     DropTable(schema::DropTableArgs),
+    /// Describe the locality groups of a table
+    Groups(groups::GroupsArgs),
+    /// Make a locality group: families with files and options of their own
+    CreateGroup(groups::GroupArgs),
+    /// Change options of a locality group; new files follow, old ones when they are compacted
+    AlterGroup(groups::GroupArgs),
+    /// Move a family, with all it has, to another locality group
+    MoveFamily(groups::MoveFamilyArgs),
 }
 
 /// Where the server is.
@@ -72,6 +80,10 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Tables(args) => schema::tables(args).await,
         Command::CreateTable(args) => schema::create_table(args).await,
         Command::DropTable(args) => schema::drop_table(args).await,
+        Command::Groups(args) => groups::groups(args).await,
+        Command::CreateGroup(args) => groups::create_group(args).await,
+        Command::AlterGroup(args) => groups::alter_group(args).await,
+        Command::MoveFamily(args) => groups::move_family(args).await,
     }
 }
 
@@ -93,7 +105,11 @@ mod tests {
 
     #[test]
     fn examples_of_the_manual_parse() {
-        for line in include_str!("../../../docs/import-export.md").lines() {
+        let manuals = [
+            include_str!("../../../docs/import-export.md"),
+            include_str!("../../../docs/locality-groups.md"),
+        ];
+        for line in manuals.into_iter().flat_map(str::lines) {
             let Some(arguments) = line.strip_prefix("$ stele ") else {
                 continue;
             };

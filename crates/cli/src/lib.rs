@@ -22,6 +22,7 @@ pub mod compression;
 pub mod escape;
 pub mod export;
 pub mod formats;
+pub mod groups;
 pub mod import;
 pub mod interrupt;
 pub mod mapping;

@@ -14,8 +14,8 @@ pub mod tablets;
 
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
-    CheckAndMutate, FamilyChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RmwRule,
-    RowSample, TableUpdate, TabletInfo,
+    CheckAndMutate, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
+    RmwOperation, RmwRule, RowSample, TableGroups, TableUpdate, TabletInfo,
 };
 pub use router::Router;
 pub use scanner::{ScannerId, ScannerRegistry};

@@ -1,11 +1,12 @@
 //! Requests of the waist, in the data model's own terms: families by id, timestamps in the table's unit.
 
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
-    Compression, DeleteRule, Durability, FamilyId, GcRule, RowMutation, RowRange, RowSet, RowWrites, TableName,
-    TabletId, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, Durability, FamilyId, GcRule, GroupOptions, RowMutation, RowRange, RowSet, RowWrites,
+    TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
 /// A read of any number of rows.
@@ -177,6 +178,88 @@ pub enum FamilyChange {
         /// Which family.
         name: String,
     },
+}
+
+/// One step of an all-or-nothing change of locality groups; steps apply in order.
+#[derive(Clone, Debug)]
+pub enum GroupChange {
+    /// `AlreadyExists` when the name is taken. What is not said takes its default.
+    Create {
+        /// Its name.
+        name: String,
+        /// How its files are to be.
+        options: GroupUpdate,
+    },
+    /// `NotFound` when there is no such group. New files follow, old ones when they are compacted.
+    Alter {
+        /// Which group.
+        name: String,
+        /// What changes.
+        options: GroupUpdate,
+    },
+    /// Moves a family with all it has: new cells go to the group from now on, and compactions take the old ones there.
+    /// `FailedPrecondition` while an earlier move of the family is not complete.
+    MoveFamily {
+        /// Which family.
+        family: String,
+        /// Where to.
+        group: String,
+    },
+}
+
+/// A change of a group's options; `None` leaves one as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupUpdate {
+    /// Codec. A group that gives Zstandard up gives up what only Zstandard has.
+    pub compression: Option<Compression>,
+    /// Level of Zstandard.
+    pub zstd_level: Option<u8>,
+    /// Dictionary of each file; 0 for none.
+    pub dictionary_bytes: Option<u32>,
+    /// Content of a data block; 0 for the default.
+    pub block_bytes: Option<u32>,
+    /// Row filter; 0 for none.
+    pub filter_bits_per_row: Option<u32>,
+    /// Blocks are kept in memory as far as the cache allows.
+    pub in_memory: Option<bool>,
+    /// Size of a file; 0 for the default.
+    pub file_bytes: Option<u64>,
+}
+
+impl GroupUpdate {
+    /// The options after the change.
+    pub fn apply(&self, options: &mut GroupOptions) {
+        if let Some(compression) = self.compression {
+            options.compression = compression;
+            if compression != Compression::Zstd {
+                let GroupOptions {
+                    zstd_level,
+                    dictionary_bytes,
+                    ..
+                } = GroupOptions::default();
+                (options.zstd_level, options.dictionary_bytes) = (zstd_level, dictionary_bytes);
+            }
+        }
+        options.zstd_level = self.zstd_level.unwrap_or(options.zstd_level);
+        options.dictionary_bytes = self.dictionary_bytes.unwrap_or(options.dictionary_bytes);
+        if let Some(bytes) = self.block_bytes {
+            options.block_bytes = Some(bytes).filter(|bytes| *bytes > 0);
+        }
+        options.filter_bits_per_row = self.filter_bits_per_row.or(options.filter_bits_per_row);
+        options.in_memory = self.in_memory.unwrap_or(options.in_memory);
+        if let Some(bytes) = self.file_bytes {
+            options.file_bytes = Some(bytes).filter(|bytes| *bytes > 0);
+        }
+    }
+}
+
+/// The locality groups of a table, and where its families are.
+#[derive(Clone, Debug)]
+pub struct TableGroups {
+    /// Has both.
+    pub schema: Arc<TableSchema>,
+    /// Families of which some tablet still has cells in the group they were moved out of.
+    pub unsettled: BTreeSet<FamilyId>,
 }
 
 /// A change of a table's own settings; `None` leaves one as it is.

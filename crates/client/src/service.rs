@@ -2,7 +2,8 @@
 
 use crate::error::ServiceResult;
 use crate::request::{
-    CheckAndMutate, FamilyChange, MutateRows, NewTable, ReadModifyWrite, ReadRows, RowSample, TableUpdate, TabletInfo,
+    CheckAndMutate, FamilyChange, GroupChange, MutateRows, NewTable, ReadModifyWrite, ReadRows, RowSample, TableGroups,
+    TableUpdate, TabletInfo,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -57,6 +58,12 @@ pub trait TableAdmin: Send + Sync + 'static {
 
     /// Changes families, all or nothing.
     async fn modify_families(&self, table: &TableName, changes: Vec<FamilyChange>) -> ServiceResult<Arc<TableSchema>>;
+
+    /// The locality groups of a table.
+    async fn groups(&self, table: &TableName) -> ServiceResult<TableGroups>;
+
+    /// Changes locality groups, and which families are in them, all or nothing.
+    async fn modify_groups(&self, table: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups>;
 
     /// Deletes all rows of a range, at once and without leaving markers behind for readers to step over.
     async fn drop_row_range(&self, table: &TableName, range: RowRange) -> ServiceResult<()>;

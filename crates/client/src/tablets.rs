@@ -5,9 +5,10 @@ use crate::request::RmwRule;
 use crate::service::RowStream;
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, Durability, RowMutation, RowRange, RowSet, RowWrites, TableSchema, TabletId};
+use stele_types::{Cell, Durability, FamilyId, RowMutation, RowRange, RowSet, RowWrites, TableSchema, TabletId};
 
 /// A read of rows of one tablet.
 #[derive(Clone, Debug)]
@@ -85,6 +86,9 @@ pub trait TabletControl: Send + Sync + 'static {
 
     /// Tells the tablets of a table their new schema; when this returns every later request obeys it.
     async fn set_schema(&self, schema: Arc<TableSchema>);
+
+    /// Families of which a tablet still has cells in a group that they were moved out of.
+    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
 
     /// Drops the rows of a range.
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()>;

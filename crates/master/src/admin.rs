@@ -7,12 +7,16 @@
 use crate::schema;
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use stele_catalog::{Catalog, CatalogError, TableEntry};
-use stele_client::{FamilyChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableUpdate, TabletControl};
+use stele_client::{
+    FamilyChange, GroupChange, NewTable, ServiceError, ServiceResult, TableAdmin, TableGroups, TableUpdate,
+    TabletControl,
+};
 use stele_env::{Env, Priority};
-use stele_types::{ErrorKind, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
+use stele_types::{ErrorKind, FamilyId, RowRange, RowSet, TableId, TableName, TableSchema, TabletId, limits};
 use tokio::sync::Mutex;
 
 /// Administers the tables of one catalog over one server's tablets.
@@ -75,6 +79,27 @@ impl Master {
         let schema = self.catalog.update_schema(next).await.map_err(from_catalog)?;
         self.tablets.set_schema(schema.clone()).await;
         Ok(schema)
+    }
+
+    /// The families of which some tablet may have cells in a group that they were moved out of. Of a tablet that is not
+    /// served nobody knows.
+    fn unsettled(&self, entry: &TableEntry) -> BTreeSet<FamilyId> {
+        let left: BTreeSet<FamilyId> = entry
+            .schema
+            .groups
+            .iter()
+            .flat_map(|group| group.left.iter().copied())
+            .collect();
+        let mut unsettled = BTreeSet::new();
+        if !left.is_empty() {
+            for tablet in entry.tablets() {
+                match self.tablets.unsettled(tablet.id) {
+                    Ok(families) => unsettled.extend(families),
+                    Err(_) => return left,
+                }
+            }
+        }
+        unsettled
     }
 
     async fn abandon(&self, tablets: Vec<(TabletId, RowRange)>) {
@@ -217,6 +242,26 @@ impl TableAdmin for Master {
         self.carry_out(|master| async move {
             let entry = master.entry(&table)?;
             master.publish(schema::change_families(&entry.schema, changes)?).await
+        })
+        .await
+    }
+
+    async fn groups(&self, table: &TableName) -> ServiceResult<TableGroups> {
+        let entry = self.entry(table)?;
+        Ok(TableGroups {
+            schema: entry.schema.clone(),
+            unsettled: self.unsettled(&entry),
+        })
+    }
+
+    async fn modify_groups(&self, table: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups> {
+        let table = table.clone();
+        self.carry_out(|master| async move {
+            let entry = master.entry(&table)?;
+            let next = schema::change_groups(&entry.schema, changes, &master.unsettled(&entry))?;
+            let schema = master.publish(next).await?;
+            let unsettled = master.unsettled(&*master.entry(&table)?);
+            Ok(TableGroups { schema, unsettled })
         })
         .await
     }

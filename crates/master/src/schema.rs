@@ -1,5 +1,9 @@
 //! Checks and changes of schemas. Pure: a change takes a schema and gives the next one, or says why not.
 
+mod groups;
+
+pub use groups::change_groups;
+
 use std::collections::BTreeMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, ServiceError, ServiceResult, TableUpdate};
 use stele_types::gc::GC_RULE_DEPTH_MAX;
@@ -25,11 +29,7 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         deletion_protection: table.deletion_protection,
         families: BTreeMap::new(),
         next_family: FamilyId(1),
-        groups: vec![LocalityGroup {
-            id: GroupId(0),
-            name: "default".to_owned(),
-            compression: table.compression,
-        }],
+        groups: vec![LocalityGroup::new(GroupId(0), "default", table.compression)],
         tablet_bytes_max: 0,
         row_cache: true,
         front_end_data: table.front_end_data,
@@ -72,6 +72,9 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
                     return Err(no_family(&name));
                 };
                 next.families.remove(&id);
+                for group in &mut next.groups {
+                    group.left.remove(&id);
+                }
             }
         }
     }

@@ -282,3 +282,43 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     }
     files
 }
+
+#[test]
+fn families_move_between_locality_groups_while_they_are_used() {
+    let (_scratch, data) = scratch();
+    let server = Server::start(&data);
+    let run = |server: &Server, arguments: &[&str]| {
+        let output = server.client(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        text(&output)
+    };
+    run(&server, &["create-table", "main/t", "--family", "f", "--family", "g"]);
+    run(&server, &["put", "main/t", "r", "f:q=1", "g:q=2"]);
+    let options = [
+        "--compression",
+        "zstd",
+        "--zstd-level",
+        "3",
+        "--in-memory",
+        "--block-size",
+        "4KiB",
+    ];
+    run(&server, &[&["create-group", "main/t", "cold"][..], &options].concat());
+    let groups = run(&server, &["move-family", "main/t", "f", "cold", "--wait"]);
+    let expected =
+        "default\n    lz4\n    families g\ncold\n    zstd, level 3, blocks of 4096 bytes, in memory\n    families f\n";
+    assert_eq!(groups, expected);
+    assert!(run(&server, &["scan", "main/t", "--family", "f"]).contains("f:q"));
+    run(&server, &["put", "main/t", "s", "f:q=3"]);
+    let refused = server.client(&["create-group", "main/t", "x", "--zstd-level", "3"]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("a level is an option of zstd"),
+        "{refused:?}"
+    );
+    assert_eq!(server.stop(Signal::KILL), None);
+
+    let server = Server::start(&data);
+    assert_eq!(run(&server, &["groups", "main/t"]), expected);
+    assert_eq!(run(&server, &["count", "main/t"]).trim(), "2");
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+}

@@ -2,8 +2,8 @@
 //!
 //! A list of operations (writes of all kinds, read-modify-writes, conditional writes, reads and scans in both directions,
 //! filtered or not) is run by one client against two servers. One has everything in memory and is left alone. The other has
-//! random settings, of the server, the table and the medium, and between operations it is made to flush, to compact,
-//! to split, and to lose its process or its power as its durability allows. Every answer must be the same.
+//! random settings, of the server, the table, its locality groups and the medium, and between operations it is made to
+//! flush, to compact, to split, to move families between groups, and to lose its process or its power as its durability allows. Every answer must be the same.
 //!
 //! Left out is what may differ for good reason: rules of garbage collection, which a compaction may apply early, and the
 //! timestamps that the server gives.
@@ -26,8 +26,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    CheckAndMutate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RmwRule, ServiceError,
-    ServiceResult, TableAdmin, TableService,
+    CheckAndMutate, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation,
+    RmwRule, ServiceError, ServiceResult, TableAdmin, TableService,
 };
 use stele_filter::Filter;
 use stele_sim::cluster::{Node, open_node, options};
@@ -35,8 +35,8 @@ use stele_sim::runtime::{Process, Sim, WALL_ORIGIN_MICROS};
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_tabletserver::{MemtableLimits, ServerOptions};
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, Durability, FamilyId, Mutation, RowMutation, RowRange, RowSet,
-    TableName, TimeUnit, ValueType,
+    AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange,
+    RowSet, TableName, TimeUnit, ValueType,
 };
 
 /// Steps of one run; more is a livelock.
@@ -67,7 +67,7 @@ enum Operation {
 }
 
 /// What happens between two operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Event {
     Nothing,
     Flush,
@@ -76,6 +76,9 @@ enum Event {
     Split,
     Restart,
     Pause,
+    /// A family to a group, by number.
+    Move(u32, usize),
+    Alter(usize, GroupUpdate),
 }
 
 /// How the server, the table and the medium are.
@@ -89,6 +92,8 @@ struct Settings {
     cache_bytes: usize,
     row_cache_bytes: usize,
     compression: Compression,
+    /// Of groups beside the default one.
+    groups: Vec<GroupUpdate>,
     durability: Durability,
     splits: Vec<Bytes>,
     read_miss: f64,
@@ -108,6 +113,7 @@ fn plain() -> Settings {
         cache_bytes: 1 << 20,
         row_cache_bytes: 0,
         compression: Compression::None,
+        groups: Vec::new(),
         durability: Durability::Sync,
         splits: Vec::new(),
         read_miss: 0.0,
@@ -126,18 +132,12 @@ fn settings() -> impl Strategy<Value = Settings> {
         prop_oneof![Just(0usize), Just(32 << 10), Just(1 << 20)],
         prop_oneof![Just(0usize), Just(4 << 10), Just(1 << 20)],
     );
-    let compression = prop_oneof![
-        Just(Compression::None),
-        Just(Compression::Lz4),
-        Just(Compression::Snappy),
-        Just(Compression::Zstd)
-    ];
     let durability = prop_oneof![
         2 => Just(Durability::Sync),
         1 => Just(Durability::Flush),
         1 => Just(Durability::None)
     ];
-    let table = (compression, durability, vec(history::row(), 0..3));
+    let table = (compression(), durability, vec(history::row(), 0..3), vec(group(), 0..4));
     let medium = (
         prop_oneof![Just(0.0), Just(0.3), Just(1.0)],
         prop_oneof![Just(0u64), Just(300)],
@@ -151,11 +151,43 @@ fn settings() -> impl Strategy<Value = Settings> {
         cache_bytes: server.5,
         row_cache_bytes: server.6,
         compression: table.0,
+        groups: table.3,
         durability: table.1,
         splits: table.2,
         read_miss: medium.0,
         latency_micros: medium.1,
         events,
+    })
+}
+
+fn compression() -> impl Strategy<Value = Compression> {
+    prop_oneof![
+        Just(Compression::None),
+        Just(Compression::Lz4),
+        Just(Compression::Snappy),
+        Just(Compression::Zstd)
+    ]
+}
+
+fn group() -> impl Strategy<Value = GroupUpdate> {
+    let zstd = (
+        option::of(1u8..12),
+        option::of(prop_oneof![Just(1u32 << 10), Just(8 << 10)]),
+    );
+    let rest = (
+        option::of(prop_oneof![Just(1u32 << 10), Just(1 << 20)]),
+        option::of(prop_oneof![Just(0u32), Just(1), Just(16)]),
+        option::of(any::<bool>()),
+        option::of(Just(1u64 << 20)),
+    );
+    (compression(), zstd, rest).prop_map(|(compression, zstd, rest)| GroupUpdate {
+        compression: Some(compression),
+        zstd_level: zstd.0.filter(|_| compression == Compression::Zstd),
+        dictionary_bytes: zstd.1.filter(|_| compression == Compression::Zstd),
+        block_bytes: rest.0,
+        filter_bits_per_row: rest.1,
+        in_memory: rest.2,
+        file_bytes: rest.3,
     })
 }
 
@@ -168,6 +200,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Split),
         2 => Just(Event::Restart),
         2 => Just(Event::Pause),
+        3 => (1u32..=4, 0usize..4).prop_map(|(family, group)| Event::Move(family, group)),
+        1 => (0usize..4, group()).prop_map(|(at, group)| Event::Alter(at, group)),
     ]
 }
 
@@ -263,6 +297,16 @@ impl Machine {
         let (process, node) = start(&sim, &settings, &storage).await?;
         let made = node.master.create_table(settings.new_table()).await;
         made.map_err(|e| e.to_string())?;
+        let groups = settings
+            .groups
+            .iter()
+            .zip(1..)
+            .map(|(options, number)| GroupChange::Create {
+                name: format!("g{number}"),
+                options: options.clone(),
+            });
+        let made = node.master.modify_groups(&table(), groups.collect()).await;
+        made.map_err(|e| e.to_string())?;
         Ok(Machine {
             sim,
             settings,
@@ -273,11 +317,35 @@ impl Machine {
         })
     }
 
+    /// Group 0 is the default one.
+    async fn change_groups(&self, at: usize, change: impl FnOnce(String) -> GroupChange) -> Result<(), String> {
+        let group = match at % (self.settings.groups.len() + 1) {
+            0 => "default".to_owned(),
+            number => format!("g{number}"),
+        };
+        match self.node.master.modify_groups(&table(), vec![change(group)]).await {
+            // An earlier move is not complete.
+            Err(error) if error.kind == ErrorKind::FailedPrecondition => Ok(()),
+            changed => changed.map(drop).map_err(|e| e.to_string()),
+        }
+    }
+
     async fn happen(&mut self, event: Event) -> Result<(), String> {
         let served = self.node.server().all_served();
-        let text = |e: stele_tablet::TabletError| format!("{event:?}: {e}");
+        let named = event.clone();
+        let text = |e: stele_tablet::TabletError| format!("{named:?}: {e}");
         match event {
             Event::Nothing => {}
+            Event::Move(family, at) => {
+                let family = format!("f{family}");
+                self.change_groups(at, |group| GroupChange::MoveFamily { family, group })
+                    .await?;
+            }
+            Event::Alter(at, ref options) => {
+                let options = options.clone();
+                self.change_groups(at, |name| GroupChange::Alter { name, options })
+                    .await?;
+            }
             Event::Pause => self.process.env().sleep(Duration::from_millis(700)).await,
             Event::Restart => self.restart().await?,
             Event::Split => drop(self.node.master.split_due().await.map_err(|e| e.to_string())?),
@@ -541,7 +609,7 @@ fn answers(seed: u64, settings: &Settings, operations: &[Operation]) -> Result<V
             let mut machine = Machine::new(sim, settings.clone()).await?;
             let mut answers = Vec::new();
             for (operation, event) in operations.iter().zip(settings.events.iter().cycle()) {
-                machine.happen(*event).await?;
+                machine.happen(event.clone()).await?;
                 answers.push(machine.run(operation).await?);
             }
             let took = machine.process.env().wall_micros() - WALL_ORIGIN_MICROS;

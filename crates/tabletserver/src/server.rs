@@ -161,8 +161,16 @@ impl TabletServer {
     /// Tells every tablet of a table its schema.
     pub(crate) fn publish_schema(&self, schema: &Arc<TableSchema>) {
         for served in self.all_served() {
-            if served.tablet.schema().id == schema.id {
-                served.tablet.set_schema(schema.clone());
+            let tablet = &served.tablet;
+            if tablet.schema().id != schema.id {
+                continue;
+            }
+            if tablet.set_schema(schema.clone()) {
+                // What a family has left in memory of another group follows it when it is in files.
+                self.ripe.lock().insert(tablet.id());
+                self.work.notify_one();
+            } else if !tablet.state().residues().is_empty() {
+                self.merges.announce(tablet.id());
             }
         }
     }

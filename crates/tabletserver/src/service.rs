@@ -3,11 +3,12 @@
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_client::{
     RmwRule, RowStream, ServiceResult, TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService,
 };
-use stele_types::{Cell, Durability, RowRange, RowWrites, TableSchema, TabletId};
+use stele_types::{Cell, Durability, FamilyId, RowRange, RowWrites, TableSchema, TabletId};
 
 #[async_trait]
 impl TabletService for TabletServer {
@@ -50,6 +51,11 @@ impl TabletControl for TabletServer {
 
     async fn set_schema(&self, schema: Arc<TableSchema>) {
         self.publish_schema(&schema);
+    }
+
+    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+        let state = self.served(tablet)?.tablet.state();
+        Ok(state.residues().iter().map(|residue| residue.family).collect())
     }
 
     async fn drop_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {

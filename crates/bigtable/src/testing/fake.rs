@@ -7,15 +7,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use stele_client::{
-    CheckAndMutate, FamilyChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows, RmwOperation, RowSample,
-    RowStream, ServiceError, ServiceResult, TableAdmin, TableService, TableUpdate, TabletInfo,
+    CheckAndMutate, FamilyChange, GroupChange, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
+    RmwOperation, RowSample, RowStream, ServiceError, ServiceResult, TableAdmin, TableGroups, TableService,
+    TableUpdate, TabletInfo,
 };
 use stele_filter::Filter;
 use stele_types::row::ReadCounts;
 use stele_types::schema::Family;
 use stele_types::{
-    Cell, ErrorKind, FamilyId, GroupId, Mutation, RowBatch, RowMutation, RowRange, RowSet, TableId, TableName,
-    TableSchema, Timestamp, ValueType,
+    Cell, ErrorKind, FamilyId, GroupId, LocalityGroup, Mutation, RowBatch, RowMutation, RowRange, RowSet, TableId,
+    TableName, TableSchema, Timestamp, ValueType,
 };
 
 type CellKey = (FamilyId, Bytes, Reverse<Timestamp>);
@@ -367,6 +368,54 @@ impl TableAdmin for Fake {
             table.schema = Arc::new(schema);
             Ok(Arc::clone(&table.schema))
         })
+    }
+
+    async fn groups(&self, name: &TableName) -> ServiceResult<TableGroups> {
+        self.with_table(name, |table| {
+            let schema = Arc::clone(&table.schema);
+            Ok(TableGroups {
+                unsettled: schema
+                    .groups
+                    .iter()
+                    .flat_map(|group| group.left.iter().copied())
+                    .collect(),
+                schema,
+            })
+        })
+    }
+
+    /// Checks nothing but names: that is the master's business.
+    async fn modify_groups(&self, name: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups> {
+        let missing = || ServiceError::not_found("no such group or family");
+        self.with_table(name, |table| {
+            let mut schema = TableSchema::clone(&table.schema);
+            for change in changes {
+                let named =
+                    |schema: &TableSchema, name: &str| schema.groups.iter().position(|group| group.name == name);
+                match change {
+                    GroupChange::Create { name, options } => {
+                        let id = GroupId(schema.groups.len() as u32);
+                        let mut group = LocalityGroup::new(id, name, stele_types::Compression::Lz4);
+                        options.apply(&mut group.options);
+                        schema.groups.push(group);
+                    }
+                    GroupChange::Alter { name, options } => {
+                        let at = named(&schema, &name).ok_or_else(missing)?;
+                        options.apply(&mut schema.groups[at].options);
+                    }
+                    GroupChange::MoveFamily { family, group } => {
+                        let at = named(&schema, &group).ok_or_else(missing)?;
+                        let (id, _) = schema.family_named(&family).ok_or_else(missing)?;
+                        let (to, from) = (schema.groups[at].id, schema.group_of(id));
+                        schema.families.get_mut(&id).unwrap().group = to;
+                        schema.groups[from.0 as usize].left.insert(id);
+                    }
+                }
+            }
+            table.schema = Arc::new(schema);
+            Ok(())
+        })?;
+        self.groups(name).await
     }
 
     async fn drop_row_range(&self, name: &TableName, range: RowRange) -> ServiceResult<()> {

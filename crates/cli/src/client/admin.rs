@@ -61,6 +61,8 @@ macro_rules! call {
     }};
 }
 
+pub mod groups;
+
 impl Client {
     /// The instances of the project, or `None` if the server does not list them (Google's emulator does not).
     pub async fn list_instances(&self) -> Result<Option<Vec<String>>> {

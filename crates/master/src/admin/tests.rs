@@ -22,6 +22,10 @@ impl TabletControl for Idle {
 
     async fn set_schema(&self, _: Arc<TableSchema>) {}
 
+    fn unsettled(&self, _: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+        Ok(BTreeSet::new())
+    }
+
     async fn drop_rows(&self, _: TabletId, _: RowRange) -> ServiceResult<()> {
         Ok(())
     }

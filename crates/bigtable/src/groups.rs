@@ -1,0 +1,120 @@
+//! Locality groups: `stele.admin.v1.LocalityGroups`, a service of our own beside Google's.
+
+use crate::context::{Context, table_status};
+use crate::names::TableResource;
+use crate::pb::groups as pb;
+use crate::pb::stubs::locality_groups_server::LocalityGroups;
+use crate::status::{invalid, status};
+use std::sync::Arc;
+use stele_client::{GroupChange, GroupUpdate, TableGroups};
+use stele_types::{Compression, GroupOptions};
+use tonic::{Request, Response, Status};
+
+/// Serves locality groups.
+pub(crate) struct LocalityGroupsService(pub Arc<Context>);
+
+/// Names of codecs in requests and answers.
+const COMPRESSIONS: [(&str, Compression); 4] = [
+    ("none", Compression::None),
+    ("lz4", Compression::Lz4),
+    ("snappy", Compression::Snappy),
+    ("zstd", Compression::Zstd),
+];
+
+#[tonic::async_trait]
+impl LocalityGroups for LocalityGroupsService {
+    async fn get_locality_groups(
+        &self,
+        request: Request<pb::GetLocalityGroupsRequest>,
+    ) -> Result<Response<pb::LocalityGroupsResponse>, Status> {
+        let table = TableResource::parse(&request.get_ref().name)?;
+        let groups = self.0.admin.groups(&table.name).await;
+        let groups = groups.map_err(|error| table_status(&table, error))?;
+        Ok(Response::new(response(&groups)))
+    }
+
+    async fn modify_locality_groups(
+        &self,
+        request: Request<pb::ModifyLocalityGroupsRequest>,
+    ) -> Result<Response<pb::LocalityGroupsResponse>, Status> {
+        let request = request.into_inner();
+        let table = TableResource::parse(&request.name)?;
+        self.0.schema(&table)?;
+        let changes = request
+            .modifications
+            .into_iter()
+            .map(change)
+            .collect::<Result<Vec<_>, _>>()?;
+        // NOT_FOUND is about a group or a family here, so the service's own words are kept.
+        let groups = self.0.admin.modify_groups(&table.name, changes).await.map_err(status)?;
+        Ok(Response::new(response(&groups)))
+    }
+}
+
+fn change(modification: pb::Modification) -> Result<GroupChange, Status> {
+    let pb::Modification { group: name, change } = modification;
+    match change {
+        Some(pb::Change::Create(options)) => Ok(GroupChange::Create {
+            name,
+            options: update(options)?,
+        }),
+        Some(pb::Change::Alter(options)) => Ok(GroupChange::Alter {
+            name,
+            options: update(options)?,
+        }),
+        Some(pb::Change::MoveFamily(family)) => Ok(GroupChange::MoveFamily { family, group: name }),
+        None => Err(invalid(format!(
+            "The modification of locality group {name:?} has no kind"
+        ))),
+    }
+}
+
+fn update(options: pb::Options) -> Result<GroupUpdate, Status> {
+    let compression = |name: String| {
+        let known = COMPRESSIONS.iter().find(|(known, _)| *known == name);
+        known
+            .map(|(_, compression)| *compression)
+            .ok_or_else(|| invalid(format!("{name:?} is not a compression: none, lz4, snappy or zstd")))
+    };
+    let level = |level: u32| u8::try_from(level).map_err(|_| invalid(format!("zstd has no level {level}")));
+    Ok(GroupUpdate {
+        compression: options.compression.map(compression).transpose()?,
+        zstd_level: options.zstd_level.map(level).transpose()?,
+        dictionary_bytes: options.dictionary_bytes,
+        block_bytes: options.block_bytes,
+        filter_bits_per_row: options.filter_bits_per_row,
+        in_memory: options.in_memory,
+        file_bytes: options.file_bytes,
+    })
+}
+
+fn response(groups: &TableGroups) -> pb::LocalityGroupsResponse {
+    let TableGroups { schema, unsettled } = groups;
+    let group = |group: &stele_types::LocalityGroup| {
+        let own = || schema.families.iter().filter(|(_, family)| family.group == group.id);
+        let arriving = own().filter(|(id, _)| unsettled.contains(id));
+        pb::LocalityGroup {
+            name: group.name.clone(),
+            options: Some(options(&group.options)),
+            families: own().map(|(_, family)| family.name.clone()).collect(),
+            arriving: arriving.map(|(_, family)| family.name.clone()).collect(),
+        }
+    };
+    pb::LocalityGroupsResponse {
+        groups: schema.groups.iter().map(group).collect(),
+    }
+}
+
+fn options(options: &GroupOptions) -> pb::Options {
+    let name = COMPRESSIONS.iter().find(|(_, known)| *known == options.compression);
+    let is_zstd = options.compression == Compression::Zstd;
+    pb::Options {
+        compression: name.map(|(name, _)| (*name).to_owned()),
+        zstd_level: is_zstd.then_some(u32::from(options.zstd_level)),
+        dictionary_bytes: is_zstd.then_some(options.dictionary_bytes),
+        block_bytes: options.block_bytes,
+        filter_bits_per_row: options.filter_bits_per_row,
+        in_memory: Some(options.in_memory),
+        file_bytes: options.file_bytes,
+    }
+}
