@@ -130,7 +130,11 @@ impl Engine for SteleEngine {
     }
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
-        block_on(value_bytes(&self.server, key))
+        // Nothing is awaited by a caller who does not have to wait, as in the rival.
+        match value_at_once(&self.server, key)? {
+            Some(found) => Ok(found),
+            None => block_on(value_bytes(&self.server, key)),
+        }
     }
 
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)> {
@@ -174,17 +178,22 @@ impl Drop for SteleEngine {
     }
 }
 
+/// Bytes of a row's value.
+fn value_of(batch: &RowBatch) -> Option<usize> {
+    let cells = batch.rows().flat_map(|(_, cells)| cells);
+    cells.last().map(|cell| cell.value.len())
+}
+
+/// Bytes of a row's value, or whether there is none, read on the calling thread; `None` when that has to wait.
+fn value_at_once(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Option<usize>>> {
+    let row = server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))?;
+    Ok(row.map(|row| value_of(&row)))
+}
+
 /// Bytes of a row's value, read on the calling thread if that does not have to wait.
 pub async fn value_bytes(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
-    let value_of = |batch: &RowBatch| {
-        batch
-            .rows()
-            .flat_map(|(_, cells)| cells)
-            .last()
-            .map(|cell| cell.value.len())
-    };
-    if let Some(row) = server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))? {
-        return Ok(value_of(&row));
+    if let Some(found) = value_at_once(server, key)? {
+        return Ok(found);
     }
     let request = TabletRead {
         rows: RowSet::new(vec![RowRange::single(&Bytes::copy_from_slice(key))]),

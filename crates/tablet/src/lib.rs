@@ -16,6 +16,7 @@ pub mod picker;
 pub mod resolve;
 pub mod run;
 pub mod scan;
+mod schema_mark;
 pub mod state;
 pub mod tablet;
 
@@ -27,6 +28,7 @@ pub use manifest::{FileRef, Manifest};
 pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
 pub use scan::{CellRef, CellVisitor, Got, ScanSpec, TabletScanner, TabletVisit};
+pub use schema_mark::SchemaMark;
 pub use tablet::{Tablet, TabletContext, WriteLoad};
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::manifest::{Manifest, ManifestLog};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
 use crate::scan::Parked;
+use crate::schema_mark::SchemaMark;
 use crate::state::State;
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -63,6 +64,8 @@ pub struct Tablet {
     schema: RwLock<Arc<TableSchema>>,
     /// Where the schema is in memory, to recognize it by without the lock. Changed under it.
     schema_address: AtomicUsize,
+    /// Its mark, changed after the address: who sees a mark reads under that schema or a newer one.
+    schema_mark: AtomicU64,
     state: RwLock<Arc<State>>,
     /// Everything applied up to this is visible.
     visible: AtomicU64,
@@ -119,6 +122,7 @@ impl Tablet {
             range: manifest.range(),
             epoch: Epoch(manifest.epoch),
             schema_address: AtomicUsize::new(Arc::as_ptr(&schema).addr()),
+            schema_mark: AtomicU64::new(SchemaMark::of(&schema).word()),
             schema: RwLock::new(schema),
             state: RwLock::new(Arc::new(state)),
             visible: AtomicU64::new(manifest.flushed_through),
@@ -157,6 +161,11 @@ impl Tablet {
         look(&self.schema.read())
     }
 
+    /// The mark of the current schema. A read that begins afterwards is under that schema or a newer one.
+    pub fn schema_mark(&self) -> SchemaMark {
+        SchemaMark::from_word(self.schema_mark.load(Ordering::Acquire))
+    }
+
     /// Whether this is the current schema. Whoever asks holds it, so no other can have its address.
     pub(crate) fn has_schema(&self, schema: &Arc<TableSchema>) -> bool {
         self.schema_address.load(Ordering::Acquire) == Arc::as_ptr(schema).addr()
@@ -193,6 +202,8 @@ impl Tablet {
         *state = Arc::new(next);
         self.schema_address
             .store(Arc::as_ptr(&schema).addr(), Ordering::Release);
+        self.schema_mark
+            .store(SchemaMark::of(&schema).word(), Ordering::Release);
         *current = schema;
         drop(current);
         drop(state);

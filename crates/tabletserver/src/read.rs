@@ -4,7 +4,7 @@
 //! Everything else, and a row that must be waited for, is a stream.
 
 use crate::error::{from_tablet, not_here};
-use crate::row_cache::{Lookup, Reading, RowCache, RowRead};
+use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub enum OneRow {
     /// Made for the caller.
     Own(RowBatch),
     /// The cache's.
-    Shared(Arc<RowBatch>),
+    Shared(Kept),
 }
 
 impl OneRow {
@@ -32,7 +32,7 @@ impl OneRow {
     pub fn into_batch(self) -> RowBatch {
         match self {
             OneRow::Own(batch) => batch,
-            OneRow::Shared(batch) => Arc::unwrap_or_clone(batch),
+            OneRow::Shared(kept) => RowBatch::clone(&kept),
         }
     }
 }
@@ -43,7 +43,7 @@ impl Deref for OneRow {
     fn deref(&self) -> &RowBatch {
         match self {
             OneRow::Own(batch) => batch,
-            OneRow::Shared(batch) => batch,
+            OneRow::Shared(kept) => kept,
         }
     }
 }
@@ -79,13 +79,9 @@ impl TabletServer {
     fn read_at_once(&self, tablet: &Tablet, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<AtOnce> {
         tablet.check_open().map_err(from_tablet)?;
         let now = || tablet.wall_micros();
-        let lookup = if self.row_cache.is_enabled() {
-            tablet.with_schema(|schema| self.row_cache.lookup(&row_read(tablet, schema, row, filter), now))
-        } else {
-            Lookup::Uncached
-        };
+        let lookup = self.row_cache.lookup(&row_read(tablet, row, filter), now);
         let reading = match lookup {
-            Lookup::Hit(batch) => return Ok(AtOnce::Found(OneRow::Shared(batch))),
+            Lookup::Hit(kept) => return Ok(AtOnce::Found(OneRow::Shared(kept))),
             Lookup::Miss(reading) => Some(reading),
             Lookup::Uncached => None,
         };
@@ -96,10 +92,8 @@ impl TabletServer {
         match tablet.get(row, compiled.as_ref()).map_err(from_tablet)? {
             Got::Batch(batch) => {
                 if let Some(reading) = reading {
-                    tablet.with_schema(|schema| {
-                        let read = row_read(tablet, schema, row, filter);
-                        self.row_cache.install(reading, &read, &batch, now);
-                    });
+                    let read = row_read(tablet, row, filter);
+                    self.row_cache.install(reading, &read, &batch, || tablet.schema(), now);
                 }
                 Ok(AtOnce::Found(OneRow::Own(batch)))
             }
@@ -188,15 +182,10 @@ impl TabletServer {
 }
 
 /// A read of one row, as the row cache takes it.
-fn row_read<'a>(
-    tablet: &Tablet,
-    schema: &'a TableSchema,
-    row: &'a [u8],
-    filter: Option<&'a Arc<Filter>>,
-) -> RowRead<'a> {
+fn row_read<'a>(tablet: &Tablet, row: &'a [u8], filter: Option<&'a Arc<Filter>>) -> RowRead<'a> {
     RowRead {
         tablet: tablet.id(),
-        schema,
+        schema: tablet.schema_mark(),
         row,
         filter,
     }
@@ -271,10 +260,9 @@ struct Keep {
 
 impl Keep {
     fn install(self, tablet: &Tablet, batch: &RowBatch) {
-        tablet.with_schema(|schema| {
-            let read = row_read(tablet, schema, &self.row, self.filter.as_ref());
-            self.cache.install(self.reading, &read, batch, || tablet.wall_micros());
-        });
+        let read = row_read(tablet, &self.row, self.filter.as_ref());
+        let (schema, now) = (|| tablet.schema(), || tablet.wall_micros());
+        self.cache.install(self.reading, &read, batch, schema, now);
     }
 }
 

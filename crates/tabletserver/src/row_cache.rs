@@ -4,17 +4,18 @@
 //! *reading* is a read on its way that may become a variant.
 //!
 //! Consistency. A hit must be what a read of the tablet would give at that moment. Rows share *stripes* by hash; a stripe
-//! counts the writes that have begun to apply, and those that have not finished, in one atomic word. A write announces
-//! itself before it becomes visible ([`RowCache::writing`]): that raises the counts, and then takes the row's variants out.
-//! A reading notes the word before it takes its snapshot, provided that no write is in progress, and is installed only if
-//! as many writes have begun as then. So a reading that began before a write's end is never installed after that write's
-//! beginning:
+//! counts the writes that have begun to apply, and those that have not finished, in one atomic word (`gate`). A write
+//! announces itself before it becomes visible ([`RowCache::writing`]): that raises the counts, and then takes the row's
+//! variants out. A reading notes the word before it takes its snapshot, provided that no write is in progress, and is
+//! installed only if as many writes have begun as then. So a reading that began before a write's end is never installed
+//! after that write's beginning:
 //! * A reading that notes the word after a write's end sees what was written: the end is a release, the note an acquire.
 //! * A reading that noted it before a write's beginning checks again when it holds the shard's lock. Either it sees the
 //!   beginning, and is not installed, or the writer comes for the variants later and takes them out before the write is
 //!   visible.
 //! * The writer comes only if the shard *holds* rows. An installation says that it does before it checks the count; a
-//!   writer raises the count before it asks. All four are sequentially consistent, so at least one sees the other.
+//!   writer raises the count before it asks. Both change the one word, in one order or the other: either the check finds it
+//!   raised, or the raise takes over from the check, and the writer sees what was said before.
 //!
 //! What changes without a write: the schema (a variant belongs to one version of it), age rules (a variant says how long
 //! none of them applies, and is of no use at other times, also when the clock is set back), and rows dropped by range
@@ -23,40 +24,46 @@
 //!
 //! Invariants:
 //! * A variant holds memory of its own: a slice of a block would keep the whole block from being freed.
+//! * What a hit looks at lies together: its row's name, if not long, and its first variant are in one piece of memory.
 //! * Scans, raw reads and filters that draw lots are never cached; a row is cached when it is read the second time.
 //! * A shard whose `holds` is false has no rows; it changes under the shard's lock.
 //! * Charged bytes never exceed the capacity.
 
+mod gate;
+mod kept;
 mod shape;
+mod sync {
+    //! What `gate` is made of.
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+}
 
-use bytes::{Bytes, BytesMut};
+use gate::{Holds, Stripe};
+use kept::{CachedRow, Variant};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stele_cache::{Admission, CacheKey, CacheStats, Profile, ProfileCounts, ProfilePlan, S3Fifo};
 use stele_env::{Env, PlantedBug};
 use stele_filter::Filter;
+use stele_tablet::SchemaMark;
 use stele_types::{Cell, RowBatch, TableSchema, TabletId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+pub use kept::Kept;
 use shape::Shape;
 
 /// Enough that two dozen cores rarely meet on one lock.
 const SHARDS: usize = 64;
 /// 16 KiB of them, so that a write rarely spoils a reading of another row.
 const STRIPES: usize = 2048;
-/// Lower bits of a stripe: writes in progress, of which there are fewer than rows fit into the log's queues. The others
-/// count 10^12 writes, and a reading that takes that long is not met by the one number it noted.
-const IN_PROGRESS_BITS: u32 = 24;
-const IN_PROGRESS: u64 = (1 << IN_PROGRESS_BITS) - 1;
 /// Filters under which one row is kept. Applications read a row in few ways.
 const VARIANTS_MAX: usize = 4;
 /// Largest result worth a place: copying more costs more than finding it again.
 const RESULT_BYTES_MAX: usize = 256 << 10;
 /// Where no age rule applies.
 const ALWAYS: (i64, i64) = (i64::MIN, i64::MAX);
-/// Charged for a variant beyond its cells: the variant itself and the vectors' headers.
-const VARIANT_BYTES: usize = size_of::<Variant>() + size_of::<RowBatch>() + 64;
+/// Charged for a variant beyond its cells: the variant itself and the headers of its memory.
+const VARIANT_BYTES: usize = size_of::<Variant>() + 96;
 
 /// The row cache of a server.
 pub struct RowCache {
@@ -74,31 +81,10 @@ pub struct RowCache {
 /// Aligned, so that neighbours do not slow each other down.
 #[repr(align(128))]
 struct Shard {
-    /// Whether there may be rows.
-    holds: AtomicBool,
+    holds: Holds,
     /// Lookups that found a shard without rows, and did not take its lock; roughly.
     missed: AtomicU64,
     rows: Mutex<S3Fifo<RowKey, Arc<CachedRow>>>,
-}
-
-/// Writes that have begun to apply, and in the lowest [`IN_PROGRESS_BITS`] those that have not finished.
-#[derive(Default)]
-struct Stripe(AtomicU64);
-
-impl Stripe {
-    fn begin(&self) {
-        self.0.fetch_add((1 << IN_PROGRESS_BITS) + 1, Ordering::SeqCst);
-    }
-
-    fn end(&self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Writes that have begun; `None` while some have not finished.
-    fn quiet(&self) -> Option<u64> {
-        let word = self.0.load(Ordering::SeqCst);
-        (word & IN_PROGRESS == 0).then_some(word >> IN_PROGRESS_BITS)
-    }
 }
 
 /// Which row of which tablet, as a hash; a collision is noticed at a hit, and costs too much forgotten at a write.
@@ -125,28 +111,11 @@ impl RowKey {
     }
 }
 
-struct CachedRow {
-    tablet: TabletId,
-    row: Box<[u8]>,
-    /// Oldest first; at most [`VARIANTS_MAX`].
-    variants: Vec<Variant>,
-}
-
-#[derive(Clone)]
-struct Variant {
-    shape: u64,
-    filter: Option<Arc<Filter>>,
-    schema_version: u64,
-    /// Wall-clock microseconds between which no age rule changes the result.
-    valid: (i64, i64),
-    batch: Arc<RowBatch>,
-    bytes: usize,
-}
-
 /// A read of a single row that may be in the cache.
 pub(crate) struct RowRead<'a> {
     pub tablet: TabletId,
-    pub schema: &'a TableSchema,
+    /// The tablet's at the beginning of the read.
+    pub schema: SchemaMark,
     pub row: &'a [u8],
     pub filter: Option<&'a Arc<Filter>>,
 }
@@ -154,7 +123,7 @@ pub(crate) struct RowRead<'a> {
 /// What a lookup found.
 pub(crate) enum Lookup {
     /// The result.
-    Hit(Arc<RowBatch>),
+    Hit(Kept),
     /// Nothing; the result may be worth keeping.
     Miss(Reading),
     /// Nothing, and the result cannot be kept.
@@ -166,7 +135,7 @@ pub(crate) enum Lookup {
 pub(crate) struct Reading {
     key: RowKey,
     shape: Shape,
-    schema_version: u64,
+    schema: SchemaMark,
     /// Wall-clock microseconds before the read; 0 when no rule asks for it.
     began_micros: i64,
     /// Writes of the stripe that had begun.
@@ -190,7 +159,7 @@ impl RowCache {
     /// An empty cache; a capacity of 0 switches it off for good.
     pub(crate) fn new(env: Env, capacity_bytes: usize) -> Arc<Self> {
         let shard = || Shard {
-            holds: AtomicBool::new(false),
+            holds: Holds::default(),
             missed: AtomicU64::new(0),
             rows: Mutex::new(S3Fifo::new(capacity_bytes / SHARDS, Admission::Returning)),
         };
@@ -212,11 +181,6 @@ impl RowCache {
     /// What has been found out about other capacities.
     pub(crate) fn profile(&self) -> Option<ProfileCounts> {
         Some(self.profile.get()?.counts())
-    }
-
-    /// Whether it is on.
-    pub(crate) fn is_enabled(&self) -> bool {
-        self.enabled
     }
 
     /// Changes the capacity. Does nothing to a cache that is off.
@@ -248,7 +212,7 @@ impl RowCache {
     /// The result of a read, or the right to install it when it has been found elsewhere. The clock is asked only where
     /// age rules make a difference.
     pub(crate) fn lookup(&self, read: &RowRead<'_>, now_micros: impl Fn() -> i64) -> Lookup {
-        if !self.enabled || !read.schema.row_cache {
+        if !self.enabled || !read.schema.row_cache() {
             return Lookup::Uncached;
         }
         let Some(shape) = Shape::of(read.filter.map(|f| &**f)) else {
@@ -257,13 +221,13 @@ impl RowCache {
         let key = RowKey::new(read.tablet, read.row);
         let shard = &self.shards[key.shard()];
         // A row that is installed at this moment is as good as installed a moment later.
-        let number = if shard.holds.load(Ordering::Acquire) {
+        let number = if shard.holds.any() {
             match shard.find(key, read, shape.hash, &now_micros) {
-                Ok((batch, charge)) => {
+                Ok((kept, charge)) => {
                     if let Some(profile) = self.sampled(key) {
                         profile.accessed(key.0, charge);
                     }
-                    return Lookup::Hit(batch);
+                    return Lookup::Hit(kept);
                 }
                 Err(number) => number,
             }
@@ -286,25 +250,32 @@ impl RowCache {
         Lookup::Miss(Reading {
             key,
             shape,
-            schema_version: read.schema.version,
-            began_micros: if has_ages(read.schema) { now_micros() } else { 0 },
+            schema: read.schema,
+            began_micros: if read.schema.has_ages() { now_micros() } else { 0 },
             begun,
             sampled: sampled.is_some(),
         })
     }
 
     /// Keeps the result of a reading, if nothing has happened to the row since, and the row is read again and again.
-    /// `read` is what was looked up, but for the schema, which is the tablet's now: the result was made under it if its
-    /// version has not changed.
-    pub(crate) fn install(&self, reading: Reading, read: &RowRead<'_>, batch: &RowBatch, now_micros: impl Fn() -> i64) {
-        let (key, schema) = (reading.key, read.schema);
+    /// `read` is what was looked up, but for the schema, which is the tablet's now: the result was made under it if it has
+    /// not changed. The whole schema is asked for where age rules make a difference.
+    pub(crate) fn install(
+        &self,
+        reading: Reading,
+        read: &RowRead<'_>,
+        batch: &RowBatch,
+        schema: impl FnOnce() -> Arc<TableSchema>,
+        now_micros: impl Fn() -> i64,
+    ) {
+        let key = reading.key;
         let bytes = weigh(&reading, batch);
         if reading.sampled
             && let Some(profile) = self.sampled(key)
         {
             profile.loaded(key.0, bytes, self.env.now());
         }
-        if schema.version != reading.schema_version || !schema.row_cache || bytes > RESULT_BYTES_MAX {
+        if read.schema != reading.schema || bytes > RESULT_BYTES_MAX {
             return;
         }
         let shard = &self.shards[key.shard()];
@@ -317,17 +288,16 @@ impl RowCache {
         let variant = Variant {
             shape: reading.shape.hash,
             filter: read.filter.cloned(),
-            schema_version: reading.schema_version,
+            schema: reading.schema,
             valid,
-            batch: Arc::new(own_memory(batch)),
+            batch: kept::own_memory(batch),
             bytes,
         };
         shard.change(|rows| {
             // Before the count is asked for: see the file's header.
-            shard.holds.store(true, Ordering::SeqCst);
-            // Nothing was in progress when the count was noted, so nothing is now either if it is still the same.
-            let quiet = self.stripes[key.stripe()].quiet() == Some(reading.begun);
-            if !quiet && !self.env.planted(PlantedBug::StaleRow) {
+            shard.holds.set(true);
+            let still = self.stripes[key.stripe()].is_still(reading.begun);
+            if !still && !self.env.planted(PlantedBug::StaleRow) {
                 return Vec::new();
             }
             let row = CachedRow::with(rows.peek(key), read.tablet, read.row, variant);
@@ -352,7 +322,7 @@ impl RowCache {
             self.stripes[key.stripe()].begin();
             let shard = &self.shards[key.shard()];
             // After the beginning: see the file's header.
-            if shard.holds.load(Ordering::SeqCst) {
+            if shard.holds.any() {
                 shard.change(|rows| rows.remove(*key).into_iter().collect());
             }
         }
@@ -398,12 +368,12 @@ impl Shard {
         read: &RowRead<'_>,
         shape: u64,
         now_micros: &impl Fn() -> i64,
-    ) -> Result<(Arc<RowBatch>, usize), u64> {
+    ) -> Result<(Kept, usize), u64> {
         let mut rows = self.rows.lock();
         let misses = rows.misses();
         let found = rows
             .get_hashed(key, key.0)
-            .and_then(|(row, charge)| Some((row.find(read, shape, now_micros)?.batch.clone(), charge)));
+            .and_then(|(row, charge)| Some((Kept::find(row, read, shape, now_micros)?, charge)));
         drop(rows);
         found.ok_or(misses)
     }
@@ -413,71 +383,10 @@ impl Shard {
         let mut rows = self.rows.lock();
         let dropped = change(&mut rows);
         if rows.is_empty() {
-            self.holds.store(false, Ordering::SeqCst);
+            self.holds.set(false);
         }
         drop(rows);
         drop(dropped);
-    }
-}
-
-impl CachedRow {
-    fn find(&self, read: &RowRead<'_>, shape: u64, now_micros: &impl Fn() -> i64) -> Option<&Variant> {
-        if self.tablet != read.tablet || *self.row != *read.row {
-            return None;
-        }
-        self.variants.iter().find(|v| {
-            v.shape == shape
-                && v.schema_version == read.schema.version
-                && v.is_valid(now_micros)
-                && same_filter(v.filter.as_ref(), read.filter)
-        })
-    }
-
-    /// The row with one more variant, in place of an older one of the same shape or schema.
-    fn with(before: Option<&Arc<CachedRow>>, tablet: TabletId, row: &[u8], variant: Variant) -> CachedRow {
-        let mut variants: Vec<Variant> = match before {
-            Some(before) if before.tablet == tablet && *before.row == *row => before
-                .variants
-                .iter()
-                .filter(|v| v.schema_version == variant.schema_version && v.shape != variant.shape)
-                .cloned()
-                .collect(),
-            _ => Vec::new(),
-        };
-        if variants.len() >= VARIANTS_MAX {
-            variants.remove(0);
-        }
-        variants.push(variant);
-        let row = Box::from(row);
-        CachedRow { tablet, row, variants }
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<CachedRow>() + self.row.len() + self.variants.iter().map(|v| v.bytes).sum::<usize>()
-    }
-}
-
-impl Variant {
-    fn is_valid(&self, now_micros: &impl Fn() -> i64) -> bool {
-        if self.valid == ALWAYS {
-            return true;
-        }
-        let now = now_micros();
-        self.valid.0 <= now && now <= self.valid.1
-    }
-}
-
-/// Whether the schema drops cells as they grow old.
-fn has_ages(schema: &TableSchema) -> bool {
-    let mut rules = schema.families.values().filter_map(|f| f.gc_rule.as_ref());
-    rules.any(|rule| rule.has_age())
-}
-
-fn same_filter(a: Option<&Arc<Filter>>, b: Option<&Arc<Filter>>) -> bool {
-    match (a, b) {
-        (None, None) => true,
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
-        _ => false,
     }
 }
 
@@ -490,23 +399,26 @@ fn weigh(reading: &Reading, batch: &RowBatch) -> usize {
     VARIANT_BYTES + content + reading.shape.bytes
 }
 
-/// The time around now in which no age rule changes the result; `None` when that cannot be told. `schema` is of the version
-/// that the reading began with, so that it knows when it began if that matters.
+/// The time around now in which no age rule changes the result; `None` when that cannot be told.
 fn validity(
     reading: &Reading,
     batch: &RowBatch,
-    schema: &TableSchema,
+    schema: impl FnOnce() -> Arc<TableSchema>,
     now_micros: impl Fn() -> i64,
 ) -> Option<(i64, i64)> {
-    let rule_of = |cell: &Cell| schema.families.get(&cell.family).and_then(|f| f.gc_rule.as_ref());
-    if !has_ages(schema) {
+    if !reading.schema.has_ages() {
         return Some(ALWAYS);
     }
-    let now_micros = now_micros();
     if !reading.shape.by_cell {
         // Cells that are not in the result may decide what is.
         return None;
     }
+    let schema = schema();
+    if SchemaMark::of(&schema) != reading.schema {
+        return None;
+    }
+    let rule_of = |cell: &Cell| schema.families.get(&cell.family).and_then(|f| f.gc_rule.as_ref());
+    let now_micros = now_micros();
     // The read looked at the clock at some time in between.
     let (from, earliest) = (
         now_micros.max(reading.began_micros),
@@ -519,33 +431,6 @@ fn validity(
     });
     let until = changes.min().unwrap_or(i64::MAX);
     (from <= until).then_some((from, until))
-}
-
-/// The same result in one piece of memory of its own.
-fn own_memory(batch: &RowBatch) -> RowBatch {
-    let parts = |cells: &[Cell]| cells.iter().map(|c| c.qualifier.len() + c.value.len()).sum::<usize>();
-    let through = batch.scanned_through.as_ref().map_or(0, Bytes::len);
-    let mut memory = BytesMut::with_capacity(through + batch.rows().map(|(_, cells)| parts(cells)).sum::<usize>());
-    for cell in batch.rows().flat_map(|(_, cells)| cells) {
-        memory.extend_from_slice(&cell.qualifier);
-        memory.extend_from_slice(&cell.value);
-    }
-    memory.extend_from_slice(batch.scanned_through.as_deref().unwrap_or_default());
-    let mut memory = memory.freeze();
-    let mut next = |like: &Bytes| memory.split_to(like.len());
-    let mut own = RowBatch::default();
-    for (row, cells) in batch.rows() {
-        let cells = cells.iter().map(|cell| Cell {
-            qualifier: next(&cell.qualifier),
-            value: next(&cell.value),
-            ..cell.clone()
-        });
-        own.push_row(row, cells.collect::<Vec<_>>());
-    }
-    own.seal();
-    own.scanned_through = batch.scanned_through.as_ref().map(&mut next);
-    own.seen = batch.seen;
-    own
 }
 
 #[cfg(test)]

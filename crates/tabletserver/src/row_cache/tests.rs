@@ -1,6 +1,11 @@
-//! Racing reads and writes, step by step in every order chance comes up with, against a tablet that is a map.
+//! Racing reads and writes, step by step in every order chance comes up with, against a tablet that is a map. On threads of
+//! their own they race in `threads`, and the order of their accesses to memory is tried out in `orders`.
+
+mod orders;
+mod threads;
 
 use super::*;
+use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use stele_env::{BlockingWork, Priority, Runtime};
@@ -160,11 +165,12 @@ impl Race {
                     let (schema, row, filter) = (schema(self.schema, None), row(read.row), filter(read.filter));
                     let of = RowRead {
                         tablet: TABLET,
-                        schema: &schema,
+                        schema: SchemaMark::of(&schema),
                         row: &row,
                         filter: filter.as_ref(),
                     };
-                    self.cache.install(read.reading, &of, &found, || 0);
+                    self.cache
+                        .install(read.reading, &of, &found, || Arc::new(schema.clone()), || 0);
                 }
             }
             Step::BeginWrite(rows) => {
@@ -208,7 +214,7 @@ impl Race {
         let (schema, row, filter) = (schema(self.schema, None), row(r), filter(f));
         let read = RowRead {
             tablet: TABLET,
-            schema: &schema,
+            schema: SchemaMark::of(&schema),
             row: &row,
             filter: filter.as_ref(),
         };
@@ -256,17 +262,17 @@ proptest! {
 }
 
 /// Reads a row until it is kept.
-fn keep(cache: &RowCache, read: &RowRead<'_>, batch: &RowBatch, now_micros: i64) {
+fn keep(cache: &RowCache, read: &RowRead<'_>, batch: &RowBatch, schema: &TableSchema, now_micros: i64) {
     for _ in 0..2 {
         if let Lookup::Miss(reading) = cache.lookup(read, || now_micros) {
-            cache.install(reading, read, batch, || now_micros);
+            cache.install(reading, read, batch, || Arc::new(schema.clone()), || now_micros);
         }
     }
 }
 
-fn found(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<Arc<RowBatch>> {
+fn found(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<RowBatch> {
     match cache.lookup(read, || now_micros) {
-        Lookup::Hit(batch) => Some(batch),
+        Lookup::Hit(kept) => Some(RowBatch::clone(&kept)),
         Lookup::Miss(_) | Lookup::Uncached => None,
     }
 }
@@ -285,17 +291,17 @@ fn the_second_read_is_kept_in_memory_of_its_own() {
     batch.seen.cells = 9;
     let read = RowRead {
         tablet: TABLET,
-        schema: &schema,
+        schema: SchemaMark::of(&schema),
         row: &row,
         filter: None,
     };
     if let Lookup::Miss(reading) = cache.lookup(&read, || 0) {
-        cache.install(reading, &read, &batch, || 0);
+        cache.install(reading, &read, &batch, || Arc::new(schema.clone()), || 0);
     }
     assert_eq!(found(&cache, &read, 0), None, "read once");
-    keep(&cache, &read, &batch, 0);
+    keep(&cache, &read, &batch, &schema, 0);
     let kept = found(&cache, &read, 0);
-    assert_eq!(kept.as_deref(), Some(&batch));
+    assert_eq!(kept.as_ref(), Some(&batch));
     drop((batch, kept));
     assert!(block.try_into_mut().is_ok(), "nothing holds the block");
     drop(cache.clearing(TABLET));
@@ -313,24 +319,24 @@ fn age_rules_end_an_entry() {
     }
     let read = |filter| RowRead {
         tablet: TABLET,
-        schema: &schema,
+        schema: SchemaMark::of(&schema),
         row: &row,
         filter,
     };
     let cache = cache(1 << 20);
-    keep(&cache, &read(None), &batch, 1_200);
+    keep(&cache, &read(None), &batch, &schema, 1_200);
     assert!(found(&cache, &read(None), 1_500).is_some());
     assert_eq!(found(&cache, &read(None), 1_501), None, "the older cell is garbage");
     assert_eq!(found(&cache, &read(None), 1_199), None, "the clock was set back");
     let first = Arc::new(Filter::CellsPerRow(1));
-    keep(&cache, &read(Some(&first)), &batch, 1_200);
+    keep(&cache, &read(Some(&first)), &batch, &schema, 1_200);
     assert_eq!(
         found(&cache, &read(Some(&first)), 1_200),
         None,
         "depends on cells it does not have"
     );
     let newest = Arc::new(Filter::CellsPerColumn(1));
-    keep(&cache, &read(Some(&newest)), &batch, 1_200);
+    keep(&cache, &read(Some(&newest)), &batch, &schema, 1_200);
     assert!(found(&cache, &read(Some(&newest)), 1_200).is_some());
 }
 
@@ -341,7 +347,7 @@ fn lots_and_switches_keep_out() {
     let sample = Arc::new(Filter::Chain(vec![Filter::PassAll, Filter::RowSample(0.5)]));
     let read = RowRead {
         tablet: TABLET,
-        schema: &schema,
+        schema: SchemaMark::of(&schema),
         row: &row,
         filter: Some(&sample),
     };
@@ -349,7 +355,7 @@ fn lots_and_switches_keep_out() {
     schema.row_cache = false;
     let read = RowRead {
         tablet: TABLET,
-        schema: &schema,
+        schema: SchemaMark::of(&schema),
         row: &row,
         filter: None,
     };
@@ -357,11 +363,11 @@ fn lots_and_switches_keep_out() {
     schema.row_cache = true;
     let read = RowRead {
         tablet: TABLET,
-        schema: &schema,
+        schema: SchemaMark::of(&schema),
         row: &row,
         filter: None,
     };
     let off = self::cache(0);
-    keep(&off, &read, &batch, 0);
+    keep(&off, &read, &batch, &schema, 0);
     assert!(matches!(off.lookup(&read, || 0), Lookup::Uncached));
 }
