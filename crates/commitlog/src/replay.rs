@@ -21,7 +21,10 @@ pub struct ReplayReport {
     pub records: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes dropped behind the last good group.
+    /// Segments of which nothing counts because the one before lost its end: to be deleted, in this order, before anything
+    /// that was found is built on, or they would count when that one is gone.
+    pub dropped: Vec<String>,
+    /// Bytes dropped behind the last good group, and with segments.
     pub torn_bytes: u64,
 }
 
@@ -59,7 +62,20 @@ pub async fn replay<E: From<LogError>>(
         .iter()
         .filter_map(|(stream, _, _, header)| header.map(|h| ((*stream, h.previous), KnownLengths::stated_by(&h))))
         .collect();
+    // The segments that lost their end, a torn tail, and those dropped for it; and where the hole is.
+    let mut holes: HashMap<(u32, u64), Hole> = HashMap::new();
     'segments: for (stream, number, file, header) in segments {
+        let lengths = known.get(&(stream, number)).copied();
+        if let Some(header) = header
+            && let Some(hole) = holes.get(&(stream, header.previous)).cloned()
+            && let Some(counts) = unless_deleted(counts_behind(&hole, &*file, &header, lengths).await)?
+            && !counts
+        {
+            holes.insert((stream, number), hole);
+            report.torn_bytes += file.len();
+            report.dropped.push(file.path().to_owned());
+            continue;
+        }
         let mut info = SegmentInfo {
             path: file.path().to_owned(),
             len: file.len(),
@@ -68,7 +84,7 @@ pub async fn replay<E: From<LogError>>(
         };
         report.bytes += file.len();
         if header.is_some() {
-            let mut reader = SegmentReader::new(file, number, known.get(&(stream, number)).copied());
+            let mut reader = SegmentReader::new(file, number, lengths);
             loop {
                 let Some(group) = unless_deleted(reader.next_group().await)? else {
                     continue 'segments;
@@ -81,12 +97,58 @@ pub async fn replay<E: From<LogError>>(
                 }
             }
             report.torn_bytes += reader.torn_bytes();
+            if let Some(hole) = reader.hole() {
+                holes.insert((stream, number), hole);
+            }
         } else {
             report.torn_bytes += file.len();
+            if lengths.is_some_and(|known| known.acknowledged > 0) {
+                let path = Arc::from(info.path.as_str());
+                holes.insert((stream, number), Hole { path, offset: 0 });
+            }
         }
         report.segments.push((stream, number, info));
     }
+    report.dropped.reverse();
     Ok(report)
+}
+
+/// Where a segment lost its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Hole {
+    pub(crate) path: Arc<str>,
+    pub(crate) offset: u64,
+}
+
+/// Whether a segment counts although one before it has a hole. It does when its beginning was synced before its first group
+/// was written: then it began after a failure, and rests on nothing. Else it relieved the one before, and nothing in it was
+/// synced before all earlier ones were whole; so if anything in it is known to have been synced, the hole is damage.
+pub(crate) async fn counts_behind(
+    hole: &Hole,
+    file: &dyn ReadFile,
+    header: &SegmentHeader,
+    lengths: Option<KnownLengths>,
+) -> Result<bool, LogError> {
+    let begin = SEGMENT_HEADER_BYTES as u64;
+    if file.len() >= begin + GROUP_HEADER_BYTES as u64 {
+        let first = file.read_at(begin, GROUP_HEADER_BYTES).await?;
+        if GroupHeader::decode(header.number, &first).is_some_and(|group| group.offset == begin && group.unsynced == 0)
+        {
+            return Ok(true);
+        }
+    }
+    let said = lengths.is_some_and(|known| known.synced > begin);
+    if said || find_synced_past(file, header.number, begin).await?.is_some() {
+        return Err(LogError::Corruption {
+            path: hole.path.clone(),
+            offset: hole.offset,
+            detail: format!(
+                "no valid group here, yet it was synced before anything of {}",
+                file.path()
+            ),
+        });
+    }
+    Ok(false)
 }
 
 /// `None` when the segment was deleted meanwhile.
@@ -178,6 +240,14 @@ impl SegmentReader {
             buffer: Bytes::new(),
             buffer_at: 0,
         }
+    }
+
+    /// Where something is missing that the next segment says was acknowledged.
+    pub(crate) fn hole(&self) -> Option<Hole> {
+        self.known.filter(|known| self.at < known.acknowledged).map(|_| Hole {
+            path: Arc::from(self.file.path()),
+            offset: self.at,
+        })
     }
 
     fn torn_bytes(&self) -> u64 {

@@ -9,7 +9,7 @@
 
 use crate::error::LogError;
 use crate::format::{self, GROUP_MAGIC, GroupHeader, Record, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
-use crate::replay::{KnownLengths, SegmentReader, find, read_header};
+use crate::replay::{Hole, KnownLengths, SegmentReader, counts_behind, find, read_header};
 use bytes::BytesMut;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -48,23 +48,23 @@ pub struct LostPart {
 /// The damaged segments of a log.
 pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegment>, LogError> {
     let mut segments: Vec<(u32, u64, Arc<dyn ReadFile>)> = Vec::new();
-    let mut known: HashMap<(u32, u64), KnownLengths> = HashMap::new();
+    let mut followers: Followers = HashMap::new();
     for info in storage.list("log/").await? {
         let Some((stream, number)) = format::parse_segment_path(&info.path) else {
             continue;
         };
         let file = storage.open(&info.path).await?;
         if let Some(header) = header_of(&*file).await? {
-            known.insert((stream, header.previous), KnownLengths::stated_by(&header));
+            followers.insert((stream, header.previous), (header, file.clone()));
         }
         segments.push((stream, number, file));
     }
     let mut damaged = Vec::new();
     for (stream, number, file) in segments {
-        let known = known.get(&(stream, number)).copied();
-        if !is_damaged(&file, stream, number, known).await? {
+        if !is_damaged(&file, stream, number, &followers).await? {
             continue;
         }
+        let known = known_lengths(&followers, stream, number);
         let mut segment = DamagedSegment {
             path: file.path().to_owned(),
             stream,
@@ -163,17 +163,42 @@ async fn header_of(file: &dyn ReadFile) -> Result<Option<SegmentHeader>, LogErro
     Ok(SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?))
 }
 
+/// The segment after each, by the stream and number of that one.
+type Followers = HashMap<(u32, u64), (SegmentHeader, Arc<dyn ReadFile>)>;
+
+fn known_lengths(followers: &Followers, stream: u32, number: u64) -> Option<KnownLengths> {
+    let (header, _) = followers.get(&(stream, number))?;
+    Some(KnownLengths::stated_by(header))
+}
+
 /// Whether recovery would refuse the segment.
 async fn is_damaged(
     file: &Arc<dyn ReadFile>,
     stream: u32,
     number: u64,
-    known: Option<KnownLengths>,
+    followers: &Followers,
 ) -> Result<bool, LogError> {
     let judge = async {
-        if read_header(&**file, stream, number).await?.is_some() {
+        let known = known_lengths(followers, stream, number);
+        let hole = if read_header(&**file, stream, number).await?.is_some() {
             let mut reader = SegmentReader::new(file.clone(), number, known);
             while reader.next_group().await?.is_some() {}
+            reader.hole()
+        } else {
+            let path = Arc::from(file.path());
+            known
+                .filter(|known| known.acknowledged > 0)
+                .map(|_| Hole { path, offset: 0 })
+        };
+        let Some(hole) = hole else { return Ok(()) };
+        // Those that would be dropped for it: one of them may say that it is damage.
+        let mut last = number;
+        while let Some((header, follower)) = followers.get(&(stream, last)) {
+            let known = known_lengths(followers, stream, header.number);
+            if header.number <= last || counts_behind(&hole, &**follower, header, known).await? {
+                break;
+            }
+            last = header.number;
         }
         Ok(())
     };

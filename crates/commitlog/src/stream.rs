@@ -20,7 +20,7 @@ use crate::format::{PAYLOAD_BYTES_MAX, RecordRef};
 use crate::group::{Append, Completion, Group, complete, queue_cost};
 use crate::metrics::LogMetrics;
 use crate::retention::{Retention, SegmentInfo};
-use crate::segment::{INLINE_BYTES_MAX, Previous, SegmentNumbers, Segments, Shared};
+use crate::segment::{INLINE_BYTES_MAX, Next, Previous, SegmentNumbers, Segments, Shared};
 use crate::task;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -115,6 +115,7 @@ impl<C: Completion> LogStream<C> {
             storage,
             metrics,
             retention: Mutex::new(retention),
+            unsynced: Mutex::default(),
             open_bytes: AtomicU64::new(0),
         });
         let segments = Segments {
@@ -125,6 +126,9 @@ impl<C: Completion> LogStream<C> {
             shared: shared.clone(),
             open: None,
             previous: Previous::default(),
+            tail: None,
+            since_demand: u32::MAX,
+            next: Next::None,
             frame: Vec::new(),
         };
         let queue = Queue {
@@ -169,6 +173,12 @@ impl<C: Completion> LogStream<C> {
         shared.retention.lock().bytes() + shared.open_bytes.load(Ordering::Relaxed)
     }
 
+    /// Closed segments that would be lost with the power.
+    #[cfg(test)]
+    pub(crate) fn unsynced_segments(&self) -> usize {
+        self.inner.shared.unsynced.lock().len()
+    }
+
     /// Deletes the segments that nobody needs. `is_flushed(tablet, seq)` says whether the tablet's files hold everything
     /// up to `seq`, or the tablet is no more.
     pub async fn delete_unneeded(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Result<usize, LogError> {
@@ -183,6 +193,7 @@ impl<C: Completion> LogStream<C> {
                 unneeded.for_each(|(number, info)| retention.add(number, info));
                 return Err(error.into());
             }
+            shared.unsynced.lock().remove(&number);
             shared.metrics.retained_bytes.sub(info.len as i64);
             count += 1;
         }
@@ -344,9 +355,10 @@ impl<C: Completion> Drop for Lead<'_, C> {
             return;
         };
         for _ in 0..LEADER_GROUPS_MAX {
+            let must_close = segments.must_close();
             let group = {
                 let mut queue = self.inner.queue.lock();
-                if queue.waiting.is_empty() && queue.orders.is_empty() && !segments.is_full() {
+                if queue.waiting.is_empty() && queue.orders.is_empty() && !must_close {
                     queue.idle = Some(segments);
                     return;
                 }
@@ -373,8 +385,9 @@ impl<C: Completion> Drop for Lead<'_, C> {
             };
             self.inner.complete(group.into_parts().0, &outcome);
         }
+        let must_close = segments.must_close();
         let mut queue = self.inner.queue.lock();
-        if queue.waiting.is_empty() && queue.orders.is_empty() && !segments.is_full() {
+        if queue.waiting.is_empty() && queue.orders.is_empty() && !must_close {
             queue.idle = Some(segments);
         } else {
             self.inner.hand_over(&mut queue, segments);

@@ -69,7 +69,9 @@ impl<C: Completion> Turn<'_, C> {
     /// Whether the stream was closed.
     async fn run(mut self) -> bool {
         // A leader that fills a segment leaves it to the task to close it.
-        if let Some(segments) = self.segments.as_mut().filter(|segments| segments.is_full()) {
+        if let Some(segments) = self.segments.as_mut()
+            && segments.must_close()
+        {
             segments.close().await;
         }
         loop {
@@ -89,6 +91,9 @@ impl<C: Completion> Turn<'_, C> {
                     self.complete_due();
                     if let Some(segments) = &mut self.segments {
                         segments.close().await;
+                        if matches!(order, Order::Close(_)) {
+                            segments.discard_next().await;
+                        }
                     }
                     match order {
                         Order::Rotate(done) => {
@@ -159,7 +164,7 @@ impl<C: Completion> Turn<'_, C> {
                 }
             }
         }
-        if segments.is_full() {
+        if segments.must_close() {
             self.complete_due();
             segments.close().await;
         }
@@ -172,7 +177,10 @@ impl<C: Completion> Turn<'_, C> {
         free: Vec<Append<C>>,
         bound: Part<'_, C>,
     ) -> Result<(), LogError> {
-        let appended = append(segments, bound).await;
+        let appended = match segments.settle().await {
+            Ok(()) => append(segments, bound).await,
+            unsettled => unsettled,
+        };
         let begin = self.inner.env.now();
         let mut sync = pin!(segments.sync());
         let begun = match &appended {

@@ -3,6 +3,7 @@
 //! 1. Take a new server epoch, so that everything named from now on has never been named before.
 //! 2. Open every tablet the catalog names, claiming its manifest under the new epoch.
 //! 3. Replay the commit log into the memtables of the tablets that still miss it.
+//!    What power loss left behind a hole in the log is deleted first.
 //! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
 //!    now on clients see them.
 //! 5. Delete what nothing refers to: sstables, manifests of tablets that are no more.
@@ -82,6 +83,7 @@ impl TabletServer {
         };
         let Opened { tablets, damaged } = open_tablets(&context, catalog, epoch).await?;
         let replayed = replay_log(&*storage, &tablets).await?;
+        delete_dropped(&*storage, &replayed.dropped).await?;
         for (_, _, segment) in &replayed.segments {
             storage.sync_file(&segment.path).await?;
         }
@@ -201,6 +203,22 @@ async fn replay_log(
         Ok(())
     })
     .await
+}
+
+/// Deletes the log segments that do not count because the one before lost its end.
+async fn delete_dropped(storage: &dyn Storage, dropped: &[String]) -> Result<(), StorageError> {
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    tracing::warn!(
+        segments = dropped.len(),
+        "the log lost its end: what nobody had synced is gone"
+    );
+    storage.confirm_owner().await?;
+    for path in dropped {
+        storage.delete(path).await?;
+    }
+    Ok(())
 }
 
 /// Deletes sstables and manifests that belong to no tablet. Which sstables are a damaged tablet's is unknown: then all

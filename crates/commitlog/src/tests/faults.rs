@@ -228,18 +228,3 @@ async fn a_failed_sync_ahead_costs_the_segment() {
         assert_eq!(found.contains(&n), first.is_ok(), "{found:?}");
     }
 }
-
-#[tokio::test]
-async fn a_segment_that_nobody_syncs_is_synced_ahead() {
-    let faulty = FaultyStorage::new(env(1));
-    let storage: Arc<dyn Storage> = faulty.clone();
-    let log = Log::start(&storage, &Numbers::default(), 4 << 10, Vec::new());
-    let mut n = 0;
-    while segments(&storage).await.len() < 3 {
-        log.write(n, Durability::Flush).await.unwrap();
-        tokio::task::yield_now().await;
-        n += 1;
-    }
-    let syncs = faulty.counts().syncs;
-    assert!((12..=20).contains(&syncs), "{syncs} syncs of two segments");
-}

@@ -1,0 +1,264 @@
+//! Segments that relieve one another without a sync, and what power loss makes of that.
+#![allow(clippy::panic, reason = "a test says so when it fails")]
+
+use super::*;
+use crate::format;
+use crate::salvage::damaged_segments;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
+use stele_storage::memory::MemoryStorage;
+
+const SEGMENT_BYTES: u64 = 4 << 10;
+
+/// Lets what goes on beside the appends come to its end.
+async fn pause() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn write_flushed(log: &Log, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        log.write(n, Durability::Flush).await.unwrap();
+        pause().await;
+    }
+}
+
+fn start(storage: &Arc<dyn Storage>) -> Log {
+    Log::start(storage, &Numbers::default(), SEGMENT_BYTES, Vec::new())
+}
+
+#[tokio::test]
+async fn what_nobody_syncs_costs_a_sync_for_each_file() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = start(&storage);
+    write_flushed(&log, 0..180).await;
+    let files = segments(&storage).await.len() as u64;
+    assert!((5..=8).contains(&files), "{files} segments");
+    // The first file is synced half full, to be known by name, the others when there is nothing in them.
+    let lazy = faulty.counts().syncs;
+    assert!(lazy <= files + 2, "{lazy} syncs of {files} segments");
+    write_flushed(&log, 180..1000).await;
+    assert!(
+        faulty.counts().syncs > 2 * files,
+        "a backlog that is not bounded: {:?}",
+        faulty.counts()
+    );
+    assert_eq!(replayed(&storage).await.unwrap(), (0..1000).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn after_something_had_to_be_durable_it_is_synced_ahead() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = start(&storage);
+    log.write(0, Durability::Sync).await.unwrap();
+    let before = faulty.counts().syncs;
+    write_flushed(&log, 1..100).await;
+    let files = segments(&storage).await.len() as u64;
+    let syncs = faulty.counts().syncs - before;
+    assert!(syncs > 6 * (files - 1), "{syncs} syncs of {files} segments");
+    assert!(syncs < 12 * files, "{syncs} syncs of {files} segments");
+}
+
+#[tokio::test]
+async fn deleted_segments_are_synced_no_more_and_let_go_of() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = start(&storage);
+    for n in (0..1000).step_by(20) {
+        write_flushed(&log, n..n + 20).await;
+        let through = record(1, n).last;
+        log.stream.delete_unneeded(|_, seq| seq < through).await.unwrap();
+        let unsynced = log.stream.unsynced_segments();
+        assert!(unsynced < 3, "{unsynced} unsynced, though all but the last are flushed");
+    }
+    let (syncs, creates) = (faulty.counts().syncs, faulty.counts().creates);
+    assert!(
+        creates > 20 && syncs <= creates + 2,
+        "{syncs} syncs of {creates} segments"
+    );
+}
+
+/// Power loss at any point takes a suffix of what was written, and nothing from before the last sync that was acknowledged.
+/// What it took does not come back later.
+#[tokio::test]
+async fn power_loss_takes_only_the_end() {
+    let (mut dropped, mut unsynced) = (0, 0);
+    for seed in 0..300u64 {
+        let env = env(seed);
+        let mut medium = FaultyStorage::new(env.clone());
+        let numbers = Numbers::default();
+        let mut n = 0;
+        for _ in 0..3 {
+            let storage: Arc<dyn Storage> = medium.clone();
+            let log = Log::start(&storage, &numbers, 600, Vec::new());
+            medium.set_plan(FaultPlan {
+                append_wait: if seed % 3 == 0 { 0.2 } else { 0.0 },
+                ..FaultPlan::default()
+            });
+            let mut promised = n;
+            for _ in 0..env.random_below(120) {
+                let sync = env.random_below(60) == 0;
+                let durability = if sync { Durability::Sync } else { Durability::Flush };
+                log.write(n, durability).await.unwrap();
+                n += 1;
+                if sync {
+                    promised = n;
+                }
+                for _ in 0..env.random_below(8) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            unsynced += log.stream.unsynced_segments();
+            medium.crash();
+            drop(log);
+            medium = medium.reopen();
+            let storage: Arc<dyn Storage> = medium.clone();
+            let mut found = Vec::new();
+            let report = crate::replay(&*storage, |record| {
+                found.push(number_of(&record));
+                Ok::<(), LogError>(())
+            });
+            let report = report.await.unwrap();
+            assert!(damaged_segments(&*storage).await.unwrap().is_empty(), "seed {seed}");
+            let left = found.len() as u64;
+            assert!(
+                (promised..=n).contains(&left),
+                "seed {seed}: {promised} of {n} promised, found {left}"
+            );
+            assert_eq!(found, (0..left).collect::<Vec<_>>(), "seed {seed}: a hole");
+            dropped += report.dropped.len();
+            for path in &report.dropped {
+                storage.delete(path).await.unwrap();
+            }
+            for (_, _, segment) in &report.segments {
+                storage.sync_file(&segment.path).await.unwrap();
+            }
+            n = left;
+        }
+    }
+    assert!(dropped > 20, "{dropped} segments dropped");
+    assert!(unsynced > 100, "{unsynced} segments that were not synced");
+}
+
+/// As above with syncs that fail: what was acknowledged with a sync is there, in whatever order the rest is lost.
+#[tokio::test]
+async fn what_was_synced_survives_failing_syncs_of_other_segments() {
+    let mut failures = 0;
+    for seed in 0..300u64 {
+        let env = env(seed);
+        let medium = FaultyStorage::new(env.clone());
+        let storage: Arc<dyn Storage> = medium.clone();
+        let log = Log::start(&storage, &Numbers::default(), 600, Vec::new());
+        medium.set_plan(FaultPlan {
+            sync_error: 0.1,
+            put_error: 0.1,
+            ..FaultPlan::default()
+        });
+        let mut promised = Vec::new();
+        for n in 0..150 {
+            let sync = env.random_below(10) == 0;
+            let durability = if sync { Durability::Sync } else { Durability::Flush };
+            match log.write(n, durability).await {
+                Ok(()) if sync => promised.push(n),
+                Ok(()) => {}
+                Err(_) => failures += 1,
+            }
+            for _ in 0..env.random_below(8) {
+                tokio::task::yield_now().await;
+            }
+        }
+        medium.crash();
+        let storage: Arc<dyn Storage> = medium.reopen();
+        medium.set_plan(FaultPlan::default());
+        let found = replayed(&storage).await.unwrap();
+        let lost: Vec<_> = promised.iter().filter(|n| !found.contains(n)).collect();
+        assert!(
+            lost.is_empty() && found.is_sorted(),
+            "seed {seed}: lost {lost:?} of {promised:?}, found {found:?}"
+        );
+    }
+    assert!(failures > 100, "{failures} failures");
+}
+
+/// Three segments that relieved one another, then something that had to be durable: paths and contents.
+async fn relieved_then_synced() -> Vec<(String, Vec<u8>)> {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let log = start(&storage);
+    let mut n = 0;
+    while segments(&storage).await.len() < 3 {
+        write_flushed(&log, n..n + 1).await;
+        n += 1;
+    }
+    // The third is there before it takes over.
+    write_flushed(&log, n..n + 30).await;
+    log.write(n + 30, Durability::Sync).await.unwrap();
+    let mut files = Vec::new();
+    for path in segments(&storage).await {
+        let content = storage.read_all(&path).await.unwrap().to_vec();
+        files.push((path, content));
+    }
+    files.retain(|(_, content)| content.len() > format::SEGMENT_HEADER_BYTES);
+    assert_eq!(files.len(), 3);
+    files
+}
+
+async fn medium_with(files: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    for (path, content) in files {
+        storage.put_if_absent(path, content.clone().into()).await.unwrap();
+    }
+    storage
+}
+
+/// No header says that the end of the first segment was synced; that something in a later one was proves it.
+#[tokio::test]
+async fn a_hole_before_something_synced_is_damage() {
+    let files = relieved_then_synced().await;
+    for damaged in 0..2 {
+        let mut files = files.clone();
+        let last = files[damaged].1.len() - 1;
+        files[damaged].1[last] ^= 1;
+        let storage = medium_with(&files).await;
+        match replayed(&storage).await {
+            Err(LogError::Corruption { path, .. }) => assert_eq!(*path, *files[damaged].0),
+            other => panic!("{other:?}"),
+        }
+        let salvage = damaged_segments(&*storage).await.unwrap();
+        assert_eq!(salvage.len(), 1);
+        assert_eq!(salvage[0].path, files[damaged].0);
+        assert_eq!(salvage[0].lost.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_hole_before_what_nobody_synced_takes_that_along() {
+    let mut files = relieved_then_synced().await;
+    let mut third = files.pop().unwrap();
+    // Only its header and its first group: written before anything in it was synced.
+    let first = format::GroupHeader::decode(3, &third.1[format::SEGMENT_HEADER_BYTES..]).unwrap();
+    third
+        .1
+        .truncate(format::SEGMENT_HEADER_BYTES + format::GROUP_HEADER_BYTES + first.records_len as usize);
+    files.push(third);
+    let whole = replayed(&medium_with(&files).await).await.unwrap();
+    let last = files[0].1.len() - 1;
+    files[0].1[last] ^= 1;
+    let storage = medium_with(&files).await;
+    let mut found = Vec::new();
+    let report = crate::replay(&*storage, |record| {
+        found.push(number_of(&record));
+        Ok::<(), LogError>(())
+    });
+    let report = report.await.unwrap();
+    assert!(whole.starts_with(&found) && !found.is_empty() && found.len() < whole.len() / 2);
+    assert_eq!(report.dropped, [files[2].0.clone(), files[1].0.clone()], "newest first");
+    assert_eq!(report.segments.len(), 1);
+    // Should the process end between the deletions, the rest is dropped again.
+    storage.delete(&report.dropped[0]).await.unwrap();
+    assert_eq!(replayed(&storage).await.unwrap(), found);
+    // A segment that is gone was flushed: it is no hole.
+    files.remove(0);
+    assert!(!replayed(&medium_with(&files).await).await.unwrap().is_empty());
+}
