@@ -9,6 +9,9 @@
 //!   hands over to the task, and is from there on a writer like all others.
 //! * The task goes on until the queue is empty (`task`).
 //!
+//! A panic on the way (where it does not end the process) ends the stream: nobody is told of success, or kept waiting,
+//! whose record may not have been applied.
+//!
 //! Cost of a small write in the idle case: two locks of the queue, one permit, one append, no allocation, no task. In
 //! the other case: one place in the queue, one answer channel, its share of an append and of a sync, one wake-up.
 //!
@@ -259,6 +262,23 @@ impl<C> Inner<C> {
 }
 
 impl<C: Completion> Inner<C> {
+    /// Ends the stream after a panic, on whose way the segments got lost: what waits is refused, and all that would come.
+    pub(crate) fn give_up(&self) {
+        tracing::error!("a commit panicked: the commit log takes no more writes");
+        let waiting = {
+            let mut queue = self.queue.lock();
+            queue.closed = true;
+            self.room.close();
+            // Whoever gave one learns of it by its answer's end.
+            queue.orders.clear();
+            std::mem::take(&mut queue.waiting)
+        };
+        // What asked for no log as well: it would be applied to what the panic left behind.
+        waiting
+            .into_iter()
+            .for_each(|append| append.done.complete(Err(LogError::Closed)));
+    }
+
     /// Tells records their outcome and gives back their room.
     pub(crate) fn complete(&self, appends: Vec<Append<C>>, outcome: &Result<(), LogError>) {
         let cost = |append: &Append<C>| self.cost(append.record.payload.bytes().len()) as usize;
@@ -351,15 +371,36 @@ impl<C: Completion> Lead<'_, C> {
 
 impl<C: Completion> Drop for Lead<'_, C> {
     fn drop(&mut self) {
-        let Some(mut segments) = self.segments.take() else {
+        let Some(segments) = self.segments.take() else {
             return;
         };
+        let in_hand = InHand {
+            inner: self.inner,
+            segments: Some(segments),
+        };
+        if !std::thread::panicking() {
+            in_hand.commit_followers();
+        }
+    }
+}
+
+/// The segments while completions run. Should one of them panic, nobody knows what has been applied of what is in the log:
+/// then dropping this gives the stream up.
+struct InHand<'a, C: Completion> {
+    inner: &'a Inner<C>,
+    /// Here until let go or handed over.
+    segments: Option<Box<Segments>>,
+}
+
+impl<C: Completion> InHand<'_, C> {
+    fn commit_followers(mut self) {
         for _ in 0..LEADER_GROUPS_MAX {
+            let Some(segments) = self.segments.as_mut() else { return };
             let must_close = segments.must_close();
             let group = {
                 let mut queue = self.inner.queue.lock();
                 if queue.waiting.is_empty() && queue.orders.is_empty() && !must_close {
-                    queue.idle = Some(segments);
+                    queue.idle = self.segments.take();
                     return;
                 }
                 if queue.waiting.is_empty() {
@@ -375,7 +416,7 @@ impl<C: Completion> Drop for Lead<'_, C> {
             let outcome = if group.free().is_unlogged() {
                 Ok(())
             } else {
-                match commit_now(&mut segments, group.free().records()) {
+                match commit_now(segments, group.free().records()) {
                     Some(outcome) => outcome,
                     None => {
                         group.put_back(&mut self.inner.queue.lock().waiting);
@@ -385,12 +426,23 @@ impl<C: Completion> Drop for Lead<'_, C> {
             };
             self.inner.complete(group.into_parts().0, &outcome);
         }
+        let Some(mut segments) = self.segments.take() else {
+            return;
+        };
         let must_close = segments.must_close();
         let mut queue = self.inner.queue.lock();
         if queue.waiting.is_empty() && queue.orders.is_empty() && !must_close {
             queue.idle = Some(segments);
         } else {
             self.inner.hand_over(&mut queue, segments);
+        }
+    }
+}
+
+impl<C: Completion> Drop for InHand<'_, C> {
+    fn drop(&mut self) {
+        if self.segments.is_some() {
+            self.inner.give_up();
         }
     }
 }

@@ -209,6 +209,14 @@ impl<C: Completion> Turn<'_, C> {
     }
 }
 
+impl<C: Completion> Drop for Turn<'_, C> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.inner.give_up();
+        }
+    }
+}
+
 async fn append<C: Completion>(segments: &mut Segments, part: Part<'_, C>) -> Result<(), LogError> {
     if part.is_unlogged() {
         return Ok(());

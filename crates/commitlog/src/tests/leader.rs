@@ -9,7 +9,7 @@ use stele_storage::memory::MemoryStorage;
 
 impl Log {
     /// Record `n` of a tablet as it is submitted, and what will be its outcome.
-    fn append(
+    pub(super) fn append(
         &self,
         tablet: u64,
         n: u64,
