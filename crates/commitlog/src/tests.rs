@@ -6,6 +6,7 @@ mod damage;
 mod faults;
 mod golden;
 mod leader;
+mod nth;
 mod panics;
 mod relief;
 mod stream;
