@@ -10,7 +10,9 @@ use std::fmt::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use stele_objects::{Address, CacheOptions};
+use stele_hdfs::HdfsAddress;
+use stele_objects::Address;
+use stele_storage::remote::cache::CacheOptions;
 use stele_types::Durability;
 
 /// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
@@ -73,22 +75,23 @@ const SETTINGS: [Setting; 13] = [
     Setting {
         key: "data",
         meaning: "Where the data is: a folder, made when missing and used by one server at a time, or a prefix of an object \
-                  store, which the server that was started last owns.",
-        unit: "path, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix",
+                  store or a directory of HDFS, which the server that was started last owns.",
+        unit: "path, or s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, hdfs://host:port/directory",
         default: "./stele-data",
-        range: "a folder or prefix that is empty or was made by Stele",
+        range: "a folder, prefix or directory that is empty or was made by Stele",
     },
     Setting {
         key: "data_option",
-        meaning: "Settings of the object store, beside the variables of its provider: endpoint, region, allow_http, \
-                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them.",
+        meaning: "Settings of the object store or of HDFS. Of an object store, beside the variables of its provider: endpoint, region, allow_http, \
+                  virtual_hosted_style_request, access_key_id and others, as the object_store library names them. Of HDFS, \
+                  beside Hadoop's files in HADOOP_CONF_DIR: user, replication, and properties of Hadoop.",
         unit: "key=value, several separated by commas",
         default: "",
         range: "",
     },
     Setting {
         key: "cache_dir",
-        meaning: "Folder of the local disk for what was read of the object store. It may be lost at any time; two servers \
+        meaning: "Folder of the local disk for what was read of the object store or of HDFS. It may be lost at any time; two servers \
                   must not share it.",
         unit: "path",
         default: "",
@@ -180,6 +183,8 @@ pub enum Place {
     Folder(PathBuf),
     /// A prefix of an object store.
     Objects(Address),
+    /// A directory of HDFS.
+    Hdfs(HdfsAddress),
 }
 
 impl fmt::Display for Place {
@@ -187,6 +192,7 @@ impl fmt::Display for Place {
         match self {
             Place::Folder(path) => write!(f, "{}", path.display()),
             Place::Objects(address) => write!(f, "{address}"),
+            Place::Hdfs(address) => write!(f, "{address}"),
         }
     }
 }
@@ -196,7 +202,7 @@ impl fmt::Display for Place {
 pub struct Config {
     /// Where the data is.
     pub data: Place,
-    /// Where and how much of an object store is kept on the local disk.
+    /// Where and how much of an object store or of HDFS is kept on the local disk.
     pub cache: Option<CacheOptions>,
     /// Bigtable API.
     pub bigtable: SocketAddr,
@@ -359,8 +365,11 @@ fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<Place
     if Address::is_one(text) {
         return Ok(Place::Objects(Address::parse(text, options).context("data")?));
     }
+    if HdfsAddress::is_one(text) {
+        return Ok(Place::Hdfs(HdfsAddress::parse(text, options).context("data")?));
+    }
     if text.contains("://") {
-        bail!("data: {text:?} is neither a folder nor an address with s3://, gs:// or az://");
+        bail!("data: {text:?} is neither a folder nor an address with s3://, gs://, az:// or hdfs://");
     }
     if let Some((key, _)) = options.first() {
         bail!("data_option: {key:?} is of no use to a folder");

@@ -1,4 +1,4 @@
-//! The place of the data, a folder or a prefix of an object store: whose it is, and which format it has.
+//! The place of the data, a folder, a prefix of an object store or a directory of HDFS: whose it is, and which format it has.
 //!
 //! `FORMAT` holds one line, `stele-data <version>`. It is looked at before anything there is opened, so that data of a
 //! newer version, or of something else altogether, is left exactly as it is.
@@ -14,8 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
-use stele_objects::{Address, CacheOptions, ObjectMetrics, ObjectStorage};
+use stele_hdfs::{HdfsAddress, HdfsMetrics, HdfsStorage};
+use stele_objects::{Address, ObjectMetrics, ObjectStorage};
 use stele_storage::local::LocalStorage;
+use stele_storage::remote::cache::CacheOptions;
 use stele_storage::{Storage, StorageError};
 
 /// Newest data folder format this binary knows.
@@ -28,15 +30,24 @@ pub struct Data {
     /// As everything above sees it.
     pub storage: Arc<dyn Storage>,
     /// The same, where another process may take it over.
-    objects: Option<Arc<ObjectStorage>>,
+    shared: Shared,
+}
+
+/// Data that several processes reach.
+enum Shared {
+    /// Not this.
+    No,
+    Objects(Arc<ObjectStorage>),
+    Hdfs(Arc<HdfsStorage>),
 }
 
 impl Data {
     /// Completes when another process has taken the data over, with its name; never where that cannot happen.
     pub async fn replaced(&self) -> String {
-        match &self.objects {
-            Some(objects) => objects.replaced().await,
-            None => std::future::pending().await,
+        match &self.shared {
+            Shared::No => std::future::pending().await,
+            Shared::Objects(objects) => objects.replaced().await,
+            Shared::Hdfs(hdfs) => hdfs.replaced().await,
         }
     }
 }
@@ -46,14 +57,22 @@ pub async fn open(config: &Config, env: Env, metrics: &Metrics) -> anyhow::Resul
     match &config.data {
         Place::Folder(root) => Ok(Data {
             storage: open_folder(root, env).await?,
-            objects: None,
+            shared: Shared::No,
         }),
         Place::Objects(address) => {
             let open = open_objects(address, config.cache.clone(), env, metrics).await;
             let objects = open.with_context(|| address.to_string())?;
             Ok(Data {
                 storage: objects.clone(),
-                objects: Some(objects),
+                shared: Shared::Objects(objects),
+            })
+        }
+        Place::Hdfs(address) => {
+            let open = open_hdfs(address, config.cache.clone(), env, metrics).await;
+            let hdfs = open.with_context(|| address.to_string())?;
+            Ok(Data {
+                storage: hdfs.clone(),
+                shared: Shared::Hdfs(hdfs),
             })
         }
     }
@@ -74,10 +93,35 @@ async fn open_objects(
     env: Env,
     metrics: &Metrics,
 ) -> anyhow::Result<Arc<ObjectStorage>> {
-    check_prefix(address, &env).await?;
+    let format = ObjectStorage::peek(address, env.clone(), FORMAT).await?;
+    let any = match format {
+        // A start that was cut off leaves its claim, and nothing else.
+        None => ObjectStorage::any_key(address, env.clone())
+            .await?
+            .filter(|key| !key.contains("@owner/")),
+        Some(_) => None,
+    };
+    check_remote(&address.to_string(), format, any)?;
     let objects = ObjectStorage::open(address, env, cache, ObjectMetrics::new(metrics)).await?;
     put_format(&*objects).await?;
     Ok(objects)
+}
+
+async fn open_hdfs(
+    address: &HdfsAddress,
+    cache: Option<CacheOptions>,
+    env: Env,
+    metrics: &Metrics,
+) -> anyhow::Result<Arc<HdfsStorage>> {
+    let format = HdfsStorage::peek(address, env.clone(), FORMAT).await?;
+    let any = match format {
+        None => HdfsStorage::any_key(address, env.clone()).await?,
+        Some(_) => None,
+    };
+    check_remote(&address.to_string(), format, any)?;
+    let hdfs = HdfsStorage::open(address, env, cache, HdfsMetrics::new(metrics)).await?;
+    put_format(&*hdfs).await?;
+    Ok(hdfs)
 }
 
 async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {
@@ -88,21 +132,14 @@ async fn put_format(storage: &dyn Storage) -> stele_storage::Result<()> {
     }
 }
 
-/// Refuses a prefix that is not ours before we become its owner.
-async fn check_prefix(address: &Address, env: &Env) -> anyhow::Result<()> {
-    match ObjectStorage::peek(address, env.clone(), FORMAT).await? {
-        Some(text) => check_version(
-            &String::from_utf8_lossy(&text),
-            &format!("{address}/{FORMAT}"),
-            &address.to_string(),
-        ),
-        None => match ObjectStorage::any_key(address, env.clone()).await? {
-            // A start that was cut off leaves its claim, and nothing else.
-            Some(key) if !key.contains("@owner/") => {
-                bail!("not empty and not made by Stele (it has {key:?} and no {FORMAT}); give another with --data")
-            }
-            _ => Ok(()),
-        },
+/// Refuses a place that is not ours before we become its owner: by its format, or by something that is there without one.
+fn check_remote(place: &str, format: Option<Bytes>, any: Option<String>) -> anyhow::Result<()> {
+    match (format, any) {
+        (Some(text), _) => check_version(&String::from_utf8_lossy(&text), &format!("{place}/{FORMAT}"), place),
+        (None, Some(key)) => {
+            bail!("not empty and not made by Stele (it has {key:?} and no {FORMAT}); give another with --data")
+        }
+        (None, None) => Ok(()),
     }
 }
 

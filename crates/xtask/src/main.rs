@@ -20,8 +20,10 @@ mod crash;
 mod debian;
 mod deny;
 mod fuzz;
+mod hdfs;
 mod measure;
 mod pipeline;
+mod remote;
 mod rival;
 mod s3;
 mod server;
@@ -98,6 +100,15 @@ enum Task {
         #[arg(long)]
         survive: Option<u64>,
     },
+    /// Runs the storage suite and the fencing tests on a real HDFS, a NameNode and a DataNode.
+    Hdfs {
+        /// Instead: writes this many rows to a server over HDFS, kills it, and counts them on an empty local disk.
+        #[arg(long)]
+        survive: Option<u64>,
+        /// Instead: what `zombie` does, so often, on HDFS.
+        #[arg(long, conflicts_with = "survive")]
+        zombie: Option<u32>,
+    },
     /// Lets a second server take an S3 prefix over while the first is written to, again and again, and proves that no
     /// acknowledged write is lost.
     Zombie {
@@ -173,7 +184,14 @@ fn run(task: Task) -> Result<bool> {
         Task::Crash { rounds } => crash::run(rounds),
         Task::S3 { survive: None } => s3::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::S3 { survive: Some(rows) } => s3::survive(rows),
-        Task::Zombie { rounds } => zombie::run(rounds),
+        Task::Hdfs {
+            survive: Some(rows), ..
+        } => hdfs::survive(rows),
+        Task::Hdfs {
+            zombie: Some(rounds), ..
+        } => hdfs::zombie(rounds),
+        Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
+        Task::Zombie { rounds } => s3::zombie(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
         Task::Tablets { count } => tablets::run(count),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),

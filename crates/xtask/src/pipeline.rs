@@ -5,7 +5,7 @@
 
 use crate::shell::{self, Run, cargo};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, s3, tidy, zombie};
+use crate::{bench, bench_engine, clients, crash, hdfs, s3, tidy};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -83,13 +83,17 @@ pub fn full() -> Result<bool> {
     });
     report.step("cargo test", cargo_test);
     report.step("S3", s3::conformance);
+    // Half a minute; but Maven and a JVM are more than the rest asks of a machine.
+    if hdfs::available() {
+        report.step("HDFS", hdfs::conformance);
+    }
     report.step("simulation", sim_smoke);
     let built = report.step("release build", || {
         one(cargo(["build", "--release", "--package", "stele"]))
     });
     if built {
         report.step("kill -9", || Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?)));
-        report.step("takeover", || Ok(Tally::one(zombie::run(ZOMBIE_SMOKE_ROUNDS)?)));
+        report.step("takeover", || Ok(Tally::one(s3::zombie(ZOMBIE_SMOKE_ROUNDS)?)));
         report.step("Go client", clients::go_suite);
         report.step("Python client", clients::python_suite);
         report.step("benchmark", bench::smoke);

@@ -26,7 +26,7 @@ mod place;
 mod proc_stat;
 mod process;
 mod settings;
-mod site;
+pub mod site;
 mod stele;
 
 pub use place::Place;

@@ -5,17 +5,17 @@
 //!
 //! * [`conformance`]: the storage suite and the fencing tests, over the network.
 //! * [`survive`]: acknowledged rows outlive SIGKILL and an empty local disk.
-//! * `zombie`: a second server takes over while the first is written to.
+//! * [`zombie`]: a second server takes over while the first is written to.
 
-use crate::measure::json_line;
-use crate::server::{self, Process, Scratch, Server, Start, free_address};
+use crate::remote::{self, Remote};
+use crate::server::{Process, Scratch, free_address};
 use crate::shell::{Run, cargo};
 use crate::tally::Tally;
-use crate::tools;
+use crate::{tools, zombie as takeover};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,6 @@ const ACCESS: &str = "stele";
 const SECRET: &str = "stele-secret";
 /// It listens within a few tens of milliseconds.
 const READY_WAIT: Duration = Duration::from_secs(20);
-/// Small, so that a million rows mean flushes, and reads that go back to the store.
-const MEMORY_BYTES: &str = "134217728";
 
 /// A running S3 server; killed when dropped.
 pub struct Gateway {
@@ -68,18 +66,19 @@ impl Gateway {
             endpoint: format!("http://{address}"),
         })
     }
+}
 
-    /// What `--data` is to be for a prefix of the bucket.
-    pub fn data(&self, prefix: &str) -> PathBuf {
+impl Remote for Gateway {
+    fn data(&self, prefix: &str) -> PathBuf {
         PathBuf::from(format!("s3://{BUCKET}/{prefix}"))
     }
 
-    /// How a server finds the bucket.
-    pub fn option(&self) -> String {
-        format!(
+    fn arguments(&self) -> Vec<String> {
+        let option = format!(
             "endpoint={},allow_http=true,region=us-east-1,access_key_id={ACCESS},secret_access_key={SECRET}",
             self.endpoint
-        )
+        );
+        vec!["--data-option".to_owned(), option]
     }
 }
 
@@ -107,46 +106,20 @@ pub fn conformance() -> Result<Tally> {
 
 /// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.
 pub fn survive(rows: u64) -> Result<bool> {
-    server::build()?;
-    let load = tools::go_program("load")?;
     let scratch = Scratch::new("s3-survive")?;
     let gateway = Gateway::start(&scratch)?;
-    let (data, log, option) = (gateway.data("survive"), scratch.join("server.log"), gateway.option());
-    let start = |cache: &Path| {
-        let cache = cache.to_string_lossy().into_owned();
-        let arguments = [
-            "--memory",
-            MEMORY_BYTES,
-            "--data-option",
-            &option,
-            "--cache-dir",
-            &cache,
-        ];
-        Server::start(&Start {
-            data: &data,
-            log: &log,
-            arguments: &arguments,
-        })
-    };
-    let mut server = start(&scratch.join("cache-1"))?;
-    let rows_text = rows.to_string();
-    let fill = Run::new(&load).args([
-        "fill",
-        "-address",
-        server.address(),
-        "-bytes",
-        "100",
-        "-rows",
-        &rows_text,
-    ]);
-    println!("fill: {}", json_line(fill)?);
-    server.process().kill()?;
-    let restart = Instant::now();
-    let server = start(&scratch.join("cache-2"))?;
-    println!("ready again in {} ms", restart.elapsed().as_millis());
-    let counted = json_line(Run::new(&load).args(["count", "-address", server.address()]))?;
-    println!("count: {counted}");
-    let passed = counted.get("rows").and_then(|v| v.as_u64()) == Some(rows);
+    let passed = remote::survive(&gateway, &scratch, rows)?;
+    if passed {
+        scratch.passed();
+    }
+    Ok(passed)
+}
+
+/// Whether no acknowledged write is lost while servers take one prefix from each other.
+pub fn zombie(rounds: u32) -> Result<bool> {
+    let scratch = Scratch::new("zombie")?;
+    let gateway = Gateway::start(&scratch)?;
+    let passed = takeover::run(&gateway, &scratch, rounds)?;
     if passed {
         scratch.passed();
     }

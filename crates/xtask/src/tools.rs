@@ -58,6 +58,28 @@ fn go_install(name: &str, package: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
+/// The jars of a NameNode and a DataNode: the folder that holds them.
+pub fn hadoop_jars() -> Result<PathBuf> {
+    let project = root().join("tests/hdfs");
+    let pom = project.join("pom.xml");
+    let wanted = fs::read_to_string(&pom).with_context(|| format!("reading {}", pom.display()))?;
+    let dir = tools_dir()?.join("hdfs");
+    if !stamped("hdfs", &wanted)? || !dir.exists() {
+        // Jars of other versions must not stay on the class path.
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("emptying {}", dir.display()))?;
+        }
+        Run::new("mvn")
+            .args(["--batch-mode", "--quiet", "package"])
+            .args([format!("-Dhdfs.build={}", dir.display())])
+            .dir(project)
+            .check()
+            .context("Maven and a JVM of version 17 or later are needed for HDFS")?;
+        stamp("hdfs", &wanted)?;
+    }
+    Ok(dir.join("lib"))
+}
+
 /// A Python with the packages of `tests/clients/python/requirements.txt`.
 pub fn python() -> Result<PathBuf> {
     let requirements = root().join("tests/clients/python/requirements.txt");

@@ -1,4 +1,4 @@
-//! A second server takes a prefix of an object store over while the first is written to; what the first acknowledged,
+//! A second server takes a prefix of an object store, or a directory of HDFS, over while the first is written to; what the first acknowledged,
 //! before and after, must be there.
 //!
 //! Each round begins with the server that won the round before. 64 writers write to it, and go on while another one is
@@ -6,7 +6,7 @@
 //! the takeover and woken afterwards, in the middle of whatever it was doing. Then the writers end, the first server must
 //! end by itself, and `crashload` reads every row back from the second. The data of all rounds is kept.
 
-use crate::s3::Gateway;
+use crate::remote::Remote;
 use crate::server::{self, Process, Scratch, Server, Start};
 use crate::shell::Run;
 use crate::tools;
@@ -25,21 +25,19 @@ const END_WAIT: Duration = Duration::from_secs(20);
 
 struct Setting<'a> {
     scratch: &'a Scratch,
-    gateway: &'a Gateway,
+    remote: &'a dyn Remote,
     crashload: &'a Path,
 }
 
 /// Whether no acknowledged write was lost in any round.
-pub fn run(rounds: u32) -> Result<bool> {
+pub fn run(remote: &dyn Remote, scratch: &Scratch, rounds: u32) -> Result<bool> {
     server::build()?;
     let crashload = tools::go_program("crashload")?;
-    let scratch = Scratch::new("zombie")?;
-    let gateway = Gateway::start(&scratch)?;
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     println!("zombie: {rounds} rounds, seed {seed}");
     let setting = Setting {
-        scratch: &scratch,
-        gateway: &gateway,
+        scratch,
+        remote,
         crashload: &crashload,
     };
     let mut owner = setting.start(0)?;
@@ -51,17 +49,19 @@ pub fn run(rounds: u32) -> Result<bool> {
     }
     drop(owner);
     println!("zombie: {rounds} of {rounds} rounds without a loss");
-    scratch.passed();
     Ok(true)
 }
 
 impl Setting<'_> {
     fn start(&self, number: u32) -> Result<Server> {
         let log = self.scratch.join(&format!("server-{number}.log"));
+        let mut arguments = vec!["--memory", MEMORY_BYTES];
+        let own = self.remote.arguments();
+        arguments.extend(own.iter().map(String::as_str));
         Server::start(&Start {
-            data: &self.gateway.data("zombie"),
+            data: &self.remote.data("zombie"),
             log: &log,
-            arguments: &["--memory", MEMORY_BYTES, "--data-option", &self.gateway.option()],
+            arguments: &arguments,
         })
     }
 

@@ -1,0 +1,476 @@
+//! Operations on one directory of HDFS: each with a limit of time, tried again a bounded number of times where that is safe.
+//!
+//! What only looks, and what may happen twice, is repeated whatever became of the first attempt. Creation of a file that
+//! will be written is repeated only when the NameNode did not do it. A put is made of steps that can be told apart
+//! afterwards: see [`Cluster::put_new`].
+
+use crate::HdfsMetrics;
+use crate::fault::Fault;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use hdfs_native::file::{FileReader, FileWriter};
+use hdfs_native::{Client, WriteOptions};
+use std::future::Future;
+use std::time::Duration;
+use stele_env::Env;
+use stele_env::metrics::IntCounter;
+use stele_storage::remote::owner::{DIRECTORY, Records};
+use stele_storage::{Result, StorageError};
+
+/// Attempts at one operation: with the pauses below, about ten seconds of a NameNode that refuses at once.
+const ATTEMPTS: u32 = 8;
+/// The pause after the first failure; it doubles, up to the largest, and half of it is left to chance.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(3);
+/// Time of one call of the NameNode. It answers in milliseconds; after a failover the client looks for the other one, with
+/// pauses of its own, for some 15 s.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// Time of one read: three replicas on hosts that are silent for ten seconds each, and their bytes at 1 MiB/s.
+const READ_LIMIT: Duration = Duration::from_secs(40);
+/// Time of a write, a sync or a close: the client waits a minute for a DataNode that is silent, takes it out of the
+/// pipeline, and may meet a second one.
+const WRITE_LIMIT: Duration = Duration::from_secs(150);
+/// And for the bytes at the least throughput we put up with, 1 MiB/s.
+const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
+
+/// Directories listed at once.
+const LISTS_AT_ONCE: usize = 16;
+
+/// Unfinished puts, below the root.
+pub(crate) const UNFINISHED: &str = "tmp";
+/// An unfinished put of this age has no writer: every step of one is limited to minutes. Clocks may differ by the rest.
+const UNFINISHED_AGE_MICROS: i64 = 3_600_000_000;
+
+/// What is written belongs to the user that writes it.
+const PERMISSION: u32 = 0o600;
+const DIRECTORY_PERMISSION: u32 = 0o700;
+
+/// A directory of HDFS and the client that reaches it.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    /// Absolute, without a slash at its end.
+    root: String,
+    /// As many as the cluster makes of every file when `None`.
+    replication: Option<u32>,
+    pub(crate) env: Env,
+    pub(crate) metrics: HdfsMetrics,
+}
+
+/// Length, and when it was last changed.
+pub(crate) struct Status {
+    pub(crate) len: u64,
+    pub(crate) modified_millis: u64,
+    pub(crate) replication: Option<u32>,
+    directory: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client, root: &str, replication: Option<u32>, env: Env, metrics: HdfsMetrics) -> Cluster {
+        Cluster {
+            client,
+            root: format!("/{root}"),
+            replication,
+            env,
+            metrics,
+        }
+    }
+
+    fn absolute(&self, key: &str) -> String {
+        match key.is_empty() {
+            true => self.root.clone(),
+            false => format!("{}/{key}", self.root),
+        }
+    }
+
+    async fn limited<T>(
+        &self,
+        limit: Duration,
+        operation: impl Future<Output = hdfs_native::Result<T>>,
+    ) -> std::result::Result<T, Fault> {
+        match self.env.timeout(limit, operation).await {
+            Ok(answer) => answer.map_err(Fault::from),
+            Err(_) => Err(Fault::Unknown(format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// Waits before attempt number `failed + 1`; says whether there is one.
+    pub(crate) async fn pause(&self, failed: u32) -> bool {
+        if failed >= ATTEMPTS {
+            return false;
+        }
+        self.metrics.retries.inc();
+        let pause = (PAUSE_MIN * (1 << failed.min(10))).min(PAUSE_MAX);
+        let chance = Duration::from_micros(self.env.random_below(pause.as_micros() as u64 / 2 + 1));
+        self.env.sleep(pause / 2 + chance).await;
+        true
+    }
+
+    /// Tries a call that may happen twice.
+    async fn repeat<T, R: Future<Output = hdfs_native::Result<T>>>(
+        &self,
+        counter: &IntCounter,
+        call: impl Fn() -> R,
+    ) -> std::result::Result<T, Fault> {
+        let mut failed = 0;
+        loop {
+            counter.inc();
+            match self.limited(CALL_LIMIT, call()).await {
+                Err(fault @ (Fault::Unknown(_) | Fault::Busy(_))) => {
+                    failed += 1;
+                    if !self.pause(failed).await {
+                        return Err(fault);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Begins a file that does not exist. After another error than `AlreadyExists` it may be there, empty.
+    pub(crate) async fn create(&self, key: &str, make_directories: bool) -> Result<FileWriter> {
+        let options = WriteOptions {
+            replication: self.replication,
+            permission: PERMISSION,
+            create_parent: make_directories,
+            ..WriteOptions::default()
+        };
+        let path = self.absolute(key);
+        let mut failed = 0;
+        loop {
+            self.metrics.creates.inc();
+            match self.limited(CALL_LIMIT, self.client.create(&path, &options)).await {
+                Err(fault @ Fault::Busy(_)) => {
+                    failed += 1;
+                    if !self.pause(failed).await {
+                        return Err(fault.on(key, "create"));
+                    }
+                }
+                other => return other.map_err(|fault| fault.on(key, "create")),
+            }
+        }
+    }
+
+    /// Hands bytes to the pipeline; what of them is where is known after the next sync or close.
+    pub(crate) async fn write(&self, key: &str, writer: &mut FileWriter, content: &[Bytes]) -> Result<()> {
+        let bytes: usize = content.iter().map(Bytes::len).sum();
+        let write = async {
+            for slice in content.iter().filter(|slice| !slice.is_empty()) {
+                writer.write_bytes(slice.clone()).await?;
+            }
+            Ok(())
+        };
+        let written = self.limited(limit_of(WRITE_LIMIT, bytes), write).await;
+        written.map_err(|fault| fault.on(key, "append"))
+    }
+
+    /// Returns when every DataNode of the pipeline has called `fsync`, and the NameNode has the length and says that the
+    /// file is still ours to write.
+    pub(crate) async fn sync(&self, key: &str, writer: &mut FileWriter) -> Result<()> {
+        self.metrics.syncs.inc();
+        let synced = self.limited(WRITE_LIMIT, writer.hsync()).await;
+        synced.map_err(|fault| fault.on(key, "sync"))
+    }
+
+    /// Finishes a file. The client asks the DataNodes to `fsync` with the last packet of each block, so a closed file is as
+    /// durable as a synced one.
+    pub(crate) async fn close(&self, key: &str, writer: &mut FileWriter) -> Result<()> {
+        self.metrics.closes.inc();
+        let closed = self.limited(WRITE_LIMIT, writer.close()).await;
+        closed.map_err(|fault| fault.on(key, "close"))
+    }
+
+    /// Looks where the blocks of a file are.
+    pub(crate) async fn open(&self, key: &str) -> Result<FileReader> {
+        let path = self.absolute(key);
+        let found = self.repeat(&self.metrics.opens, || self.client.read(&path)).await;
+        found.map_err(|fault| fault.on(key, "open"))
+    }
+
+    /// Bytes within a file, once; the caller has checked that they are.
+    pub(crate) async fn read(&self, reader: &FileReader, offset: u64, len: usize) -> std::result::Result<Bytes, Fault> {
+        self.metrics.reads.inc();
+        self.limited(limit_of(READ_LIMIT, len), reader.read_range(offset as usize, len))
+            .await
+    }
+
+    pub(crate) async fn status(&self, key: &str) -> Result<Status> {
+        let path = self.absolute(key);
+        let found = self
+            .repeat(&self.metrics.looks, || self.client.get_file_info(&path))
+            .await;
+        let status = found.map_err(|fault| fault.on(key, "look"))?;
+        Ok(Status {
+            len: status.length as u64,
+            modified_millis: status.modification_time,
+            replication: status.replication,
+            directory: status.isdir,
+        })
+    }
+
+    /// A file's status; a directory is none.
+    pub(crate) async fn file_status(&self, key: &str) -> Result<Status> {
+        let status = self.status(key).await?;
+        match status.directory {
+            true => Err(StorageError::NotFound { path: key.to_owned() }),
+            false => Ok(status),
+        }
+    }
+
+    /// What is in a directory, by key; nothing when it is not there.
+    pub(crate) async fn entries(&self, directory: &str) -> Result<Vec<(String, Status)>> {
+        let path = self.absolute(directory);
+        let listed = self
+            .repeat(&self.metrics.lists, || self.client.list_status(&path, false))
+            .await;
+        let listed = match listed {
+            Err(Fault::NotFound) => return Ok(Vec::new()),
+            listed => listed.map_err(|fault| fault.on(directory, "list"))?,
+        };
+        let below = |status: &hdfs_native::client::FileStatus| {
+            let name = status.path.strip_prefix(&path)?.strip_prefix('/')?;
+            Some(match directory.is_empty() {
+                true => name.to_owned(),
+                false => format!("{directory}/{name}"),
+            })
+        };
+        // A file that is listed shows itself, under no name.
+        let entries = listed.into_iter().filter_map(|status| {
+            let key = below(&status)?;
+            let status = Status {
+                len: status.length as u64,
+                modified_millis: status.modification_time,
+                replication: status.replication,
+                directory: status.isdir,
+            };
+            Some((key, status))
+        });
+        Ok(entries.collect())
+    }
+
+    /// All files whose keys begin with `prefix`, with their lengths; unfinished puts and owner records are none.
+    pub(crate) async fn files(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        self.walk(prefix, |_, entries| {
+            let found = entries.iter().filter(|(_, status)| !status.directory);
+            files.extend(found.map(|(key, status)| (key.clone(), status.len)));
+        })
+        .await?;
+        files.retain(|(key, _)| key.starts_with(prefix));
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    /// Removes directories in which nothing is. Only before anything is written by us.
+    pub(crate) async fn remove_empty_directories(&self) -> Result<()> {
+        let mut empty = Vec::new();
+        self.walk("", |directory, entries| {
+            if entries.is_empty() && !directory.is_empty() {
+                empty.push(directory.to_owned());
+            }
+        })
+        .await?;
+        for directory in empty {
+            let path = self.absolute(&directory);
+            // Refused when something is in it by now; then it stays.
+            let _ = self.limited(CALL_LIMIT, self.client.delete(&path, false)).await;
+        }
+        Ok(())
+    }
+
+    /// Lists every directory that can hold keys with this prefix.
+    async fn walk(&self, prefix: &str, mut each: impl FnMut(&str, &[(String, Status)])) -> Result<()> {
+        let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
+        if prefix.starts_with('/') || directory.split('/').any(|c| c == "." || c == "..") {
+            return Ok(());
+        }
+        let mut level = vec![directory.to_owned()];
+        while !level.is_empty() {
+            let lists = level.into_iter().map(|directory| async move {
+                let entries = self.entries(&directory).await?;
+                Ok::<_, StorageError>((directory, entries))
+            });
+            let mut lists = futures::stream::iter(lists).buffer_unordered(LISTS_AT_ONCE);
+            let mut next = Vec::new();
+            while let Some((directory, entries)) = lists.try_next().await? {
+                each(&directory, &entries);
+                let below = entries.into_iter().filter(|(key, status)| {
+                    status.directory && key.starts_with(prefix) && key != UNFINISHED && !DIRECTORY.starts_with(&**key)
+                });
+                next.extend(below.map(|(key, _)| key));
+            }
+            level = next;
+        }
+        Ok(())
+    }
+
+    /// Deletes a file, or a directory with all that is in it, at once.
+    pub(crate) async fn delete(&self, key: &str, directory: bool) -> Result<()> {
+        let path = self.absolute(key);
+        let deleted = self
+            .repeat(&self.metrics.deletes, || self.client.delete(&path, directory))
+            .await;
+        match deleted {
+            Ok(_) | Err(Fault::NotFound) => Ok(()),
+            Err(fault) => Err(fault.on(key, "delete")),
+        }
+    }
+
+    /// Gives a file a name that nobody has; to be repeated by who knows what an earlier attempt may have done.
+    pub(crate) async fn rename(&self, from: &str, to: &str) -> std::result::Result<(), Fault> {
+        self.metrics.renames.inc();
+        let (from, to) = (self.absolute(from), self.absolute(to));
+        self.limited(CALL_LIMIT, self.client.rename(&from, &to, false)).await
+    }
+
+    /// Takes the right to write a file from whoever has it. `false` while its DataNodes still agree on its end.
+    pub(crate) async fn recover_lease(&self, key: &str) -> Result<bool> {
+        let path = self.absolute(key);
+        let recovered = self
+            .repeat(&self.metrics.recoveries, || self.client.recover_lease(&path))
+            .await;
+        recovered.map_err(|fault| fault.on(key, "recover lease"))
+    }
+
+    async fn make_directory(&self, key: &str) -> Result<()> {
+        let path = self.absolute(key);
+        let made = self
+            .repeat(&self.metrics.directories, || {
+                self.client.mkdirs(&path, DIRECTORY_PERMISSION, true)
+            })
+            .await;
+        made.map_err(|fault| fault.on(key, "make directory"))
+    }
+
+    /// A name for a file nobody sees yet.
+    pub(crate) fn unfinished(&self) -> String {
+        let random = (self.env.random_u64(), self.env.random_u64());
+        format!("{UNFINISHED}/{:016x}{:016x}", random.0, random.1)
+    }
+
+    /// Deletes what puts left whose processes died long ago.
+    pub(crate) async fn remove_unfinished(&self) -> Result<()> {
+        let now = self.env.wall_micros();
+        for (key, status) in self.entries(UNFINISHED).await? {
+            let modified = i64::try_from(status.modified_millis)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(1_000);
+            if now.saturating_sub(modified) > UNFINISHED_AGE_MICROS {
+                self.delete(&key, true).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a whole file that does not exist: written and closed under a name of its own, then renamed, which succeeds for
+    /// one of many. An error but `AlreadyExists` leaves open whether it exists now.
+    pub(crate) async fn put_new(&self, key: &str, content: &Bytes) -> Result<()> {
+        // Spares the cluster a file that will be of no use.
+        match self.status(key).await {
+            Ok(_) => return Err(StorageError::AlreadyExists { path: key.to_owned() }),
+            Err(StorageError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let unfinished = self.unfinished();
+        let put = self.put_by_rename(&unfinished, key, content).await;
+        if put.is_err() {
+            // Best effort; what stays is deleted by a later owner.
+            let path = self.absolute(&unfinished);
+            let _ = self.limited(CALL_LIMIT, self.client.delete(&path, false)).await;
+        }
+        put
+    }
+
+    async fn put_by_rename(&self, unfinished: &str, key: &str, content: &Bytes) -> Result<()> {
+        let named = |error: StorageError| match error {
+            StorageError::Io { operation, message, .. } => StorageError::Io {
+                path: key.to_owned(),
+                operation,
+                message,
+            },
+            StorageError::NoSpace { .. } => StorageError::NoSpace { path: key.to_owned() },
+            other => StorageError::Io {
+                path: key.to_owned(),
+                operation: "put",
+                message: other.to_string(),
+            },
+        };
+        let mut writer = self.create(unfinished, true).await.map_err(named)?;
+        let slices = std::slice::from_ref(content);
+        self.write(unfinished, &mut writer, slices).await.map_err(named)?;
+        self.close(unfinished, &mut writer).await.map_err(named)?;
+        if let Some((directory, _)) = key.rsplit_once('/') {
+            self.make_directory(directory).await?;
+        }
+        let (mut failed, mut unknown) = (0, false);
+        loop {
+            let fault = match self.rename(unfinished, key).await {
+                Ok(()) => return Ok(()),
+                // The NameNode looks for the source first, and it is still there: no attempt of ours made this.
+                Err(Fault::AlreadyExists) => return Err(Fault::AlreadyExists.on(key, "put")),
+                Err(Fault::NotFound) if unknown => return self.was_put(key, content).await,
+                Err(Fault::NotFound) => Fault::Refused("the finished file was gone before it had its name".to_owned()),
+                Err(fault) => fault,
+            };
+            unknown |= matches!(fault, Fault::Unknown(_));
+            failed += 1;
+            let again = matches!(fault, Fault::Unknown(_) | Fault::Busy(_));
+            if !again || !self.pause(failed).await {
+                return Err(fault.on(key, "put"));
+            }
+        }
+    }
+
+    /// The file to be renamed is gone, and an earlier attempt was lost on the way: it has its name now, unless somebody
+    /// deleted it.
+    async fn was_put(&self, key: &str, content: &Bytes) -> Result<()> {
+        let found = match self.content(key).await {
+            Err(StorageError::NotFound { .. }) => None,
+            found => Some(found?),
+        };
+        match found {
+            Some(found) if found == content => Ok(()),
+            Some(_) => Err(StorageError::AlreadyExists { path: key.to_owned() }),
+            None => Err(Fault::Unknown("its file was deleted before it had its name".to_owned()).on(key, "put")),
+        }
+    }
+
+    /// A whole small file, once.
+    pub(crate) async fn content(&self, key: &str) -> Result<Bytes> {
+        let reader = self.open(key).await?;
+        let content = self.read(&reader, 0, reader.file_length()).await;
+        content.map_err(|fault| fault.on(key, "read"))
+    }
+}
+
+fn limit_of(limit: Duration, bytes: usize) -> Duration {
+    limit + LIMIT_PER_MIB * u32::try_from(bytes >> 20).unwrap_or(u32::MAX)
+}
+
+#[async_trait]
+impl Records for Cluster {
+    async fn records(&self) -> Result<Vec<String>> {
+        let entries = self.entries(DIRECTORY.trim_end_matches('/')).await?;
+        Ok(entries.into_iter().map(|(key, _)| key).collect())
+    }
+
+    async fn make_record(&self, key: &str, content: Bytes) -> Result<()> {
+        self.put_new(key, &content).await
+    }
+
+    async fn has_record(&self, key: &str) -> Result<bool> {
+        match self.status(key).await {
+            Ok(_) => Ok(true),
+            Err(StorageError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete_records(&self, keys: &[String]) -> Result<()> {
+        for key in keys {
+            self.delete(key, false).await?;
+        }
+        Ok(())
+    }
+}

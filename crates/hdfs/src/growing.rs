@@ -1,0 +1,583 @@
+//! Files that grow: a directory of pieces, `<path>/@<number, 8 hex digits>`, of which the last may still be written.
+//!
+//! * Piece 0 is empty. The file exists as long as it does; it is made first, and the whole directory is deleted at once.
+//! * Pieces 1, 2, … are append streams. The one being written has `.open` at the end of its name. Mostly there is one: a
+//!   file is cut only when this process reads it while it writes it, because the places of a file's blocks, which readers
+//!   ask for, do not cover the block being written.
+//! * A piece loses its `.open` when every byte of it is durable: its writer closed it, which syncs, or a new owner copied it.
+//! * Only pieces without `.open` are ever read. A file with another one is not readable, except up to that by its writer.
+//!
+//! A sync is one packet through the pipeline that makes every DataNode call `fsync`, and one call of the NameNode, which
+//! answers only to whoever has the lease.
+//!
+//! To seal a file the new owner recovers the leases of its open pieces ([`seal`]). From that call on no sync of the old
+//! owner succeeds, and what it was told is durable is below the end that the DataNodes agree on. Bytes beyond the last sync
+//! may show up there too, in page caches only; since whoever reads them acts on them, the piece is copied. Nothing here
+//! opens a finished piece for appending: a sealed file stays sealed.
+
+use crate::Shared;
+use crate::cluster::Cluster;
+use crate::fault::Fault;
+use crate::located::Located;
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt};
+use hdfs_native::file::FileWriter;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_storage::remote::owner;
+use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
+use tokio::sync::Mutex;
+
+/// Where growing files are: what [`stele_storage::grows`] says, as prefixes to list.
+const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
+
+const OPEN: &str = ".open";
+
+/// Pieces sealed at once.
+const SEALS_AT_ONCE: usize = 16;
+
+/// DataNodes hear of a recovery with their next heartbeat, within three seconds; one that is dead is given up after
+/// minutes. A server that cannot read its log cannot start, so it waits.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(300);
+const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes copied at a time.
+const COPY_BYTES: u64 = 4 << 20;
+
+/// Pieces read at once by one read.
+const PIECES_AT_ONCE: usize = 8;
+
+fn piece_key(path: &str, number: u32) -> String {
+    format!("{path}/@{number:08x}")
+}
+
+fn open_key(path: &str, number: u32) -> String {
+    format!("{path}/@{number:08x}{OPEN}")
+}
+
+/// The file and number of a piece's key, and whether the piece is open.
+pub(crate) fn parse_piece(key: &str) -> Option<(&str, u32, bool)> {
+    let (path, name) = key.rsplit_once("/@")?;
+    let (digits, open) = match name.strip_suffix(OPEN) {
+        Some(digits) => (digits, true),
+        None => (name, false),
+    };
+    let number = u32::from_str_radix(digits, 16).ok()?;
+    let spelled = match open {
+        true => open_key(path, number),
+        false => piece_key(path, number),
+    };
+    (spelled == key).then_some((path, number, open))
+}
+
+/// The pieces of one file as a listing shows them.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    finished: BTreeMap<u32, u64>,
+    open: BTreeMap<u32, u64>,
+}
+
+impl Pieces {
+    async fn list(cluster: &Cluster, path: &str) -> Result<Pieces> {
+        let mut pieces = Pieces::default();
+        for (key, status) in cluster.entries(path).await? {
+            if let Some((of, number, open)) = parse_piece(&key)
+                && of == path
+            {
+                pieces.add(number, open, status.len);
+            }
+        }
+        Ok(pieces)
+    }
+
+    pub(crate) fn add(&mut self, number: u32, open: bool, len: u64) {
+        match open {
+            true => self.open.insert(number, len),
+            false => self.finished.insert(number, len),
+        };
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.finished.contains_key(&0)
+    }
+
+    /// Bytes, as far as they are known to the NameNode. A piece that was copied may still be there under both names.
+    pub(crate) fn len(&self) -> u64 {
+        let open = self
+            .open
+            .iter()
+            .filter(|(number, _)| !self.finished.contains_key(number));
+        self.finished.values().chain(open.map(|(_, len)| len)).sum()
+    }
+
+    /// What a reader may read: everything below piece `end`, or everything that there is. Anything missing is an error.
+    fn readable(&self, path: &str, end: Option<u32>) -> Result<Vec<(u32, u64)>> {
+        let end = end.unwrap_or(u32::MAX);
+        let refused = |key: String, message: &str| StorageError::Io {
+            path: key,
+            operation: "open",
+            message: message.to_owned(),
+        };
+        if let Some(number) = self.open.keys().find(|n| **n < end && !self.finished.contains_key(n)) {
+            return Err(refused(
+                open_key(path, *number),
+                "the piece was not finished and not sealed",
+            ));
+        }
+        let found = self.finished.iter().take_while(|(number, _)| **number < end);
+        let found: Vec<(u32, u64)> = found.map(|(number, len)| (*number, *len)).collect();
+        for (expected, (number, _)) in (0..).zip(&found) {
+            if *number != expected {
+                let message = "the piece is missing, though later ones are there";
+                return Err(refused(piece_key(path, expected), message));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Makes every growing file one that ends, for whoever wrote it and for all readers.
+pub(crate) async fn seal_all(cluster: &Cluster) -> Result<()> {
+    let mut open = Vec::new();
+    for directory in DIRECTORIES {
+        let files = cluster.files(directory).await?;
+        open.extend(files.iter().filter_map(|(key, _)| match parse_piece(key) {
+            Some((path, number, true)) => Some((path.to_owned(), number)),
+            _ => None,
+        }));
+    }
+    let seals = open
+        .iter()
+        .map(|(path, number)| async move { gone_is_fine(seal(cluster, path, *number).await) });
+    futures::stream::iter(seals)
+        .buffer_unordered(SEALS_AT_ONCE)
+        .try_collect::<()>()
+        .await
+}
+
+/// The old owner may finish or delete a file as long as it has the lease.
+fn gone_is_fine(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(StorageError::NotFound { .. }) => Ok(()),
+        other => other,
+    }
+}
+
+/// Ends an open piece and makes it durable.
+async fn seal(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
+    let (open, finished) = (open_key(path, number), piece_key(path, number));
+    let deadline = cluster.env.now() + RECOVERY_LIMIT;
+    while !cluster.recover_lease(&open).await? {
+        if cluster.env.now() >= deadline {
+            return Err(StorageError::Io {
+                path: open,
+                operation: "recover lease",
+                message: format!("its DataNodes have not agreed on its end within {RECOVERY_LIMIT:?}"),
+            });
+        }
+        cluster.env.sleep(RECOVERY_PAUSE).await;
+    }
+    let len = cluster.status(&open).await?.len;
+    if len == 0 {
+        return finish(cluster, &open, &finished).await;
+    }
+    let copy = cluster.unfinished();
+    copy_file(cluster, &open, len, &copy).await?;
+    match finish(cluster, &copy, &finished).await {
+        // Another new owner was faster; its copy is of the same bytes.
+        Err(StorageError::AlreadyExists { .. }) => cluster.delete(&copy, false).await?,
+        finished => finished?,
+    }
+    cluster.delete(&open, false).await
+}
+
+async fn copy_file(cluster: &Cluster, from: &str, len: u64, to: &str) -> Result<()> {
+    let source = Located::open(cluster, from, len).await?;
+    let mut writer = cluster.create(to, true).await?;
+    let mut offset = 0;
+    while offset < len {
+        let bytes = source.read(offset, (len - offset).min(COPY_BYTES) as usize).await?;
+        offset += bytes.len() as u64;
+        cluster.write(to, &mut writer, &[bytes]).await?;
+    }
+    cluster.close(to, &mut writer).await
+}
+
+/// Gives a closed file the name of a finished piece.
+async fn finish(cluster: &Cluster, from: &str, to: &str) -> Result<()> {
+    let (mut failed, mut unknown) = (0, false);
+    loop {
+        let fault = match cluster.rename(from, to).await {
+            Ok(()) => return Ok(()),
+            // An attempt whose answer was lost.
+            Err(Fault::NotFound) if unknown => return cluster.status(to).await.map(|_| ()),
+            Err(fault) => fault,
+        };
+        unknown |= matches!(fault, Fault::Unknown(_));
+        failed += 1;
+        let again = matches!(fault, Fault::Unknown(_) | Fault::Busy(_));
+        if !again || !cluster.pause(failed).await {
+            return Err(fault.on(to, "finish"));
+        }
+    }
+}
+
+pub(crate) async fn delete(shared: &Shared, path: &str) -> Result<()> {
+    shared.writing.lock().remove(path);
+    shared.cluster.delete(path, true).await
+}
+
+pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
+    let cluster = &shared.cluster;
+    let first = piece_key(path, 0);
+    let mut marker = cluster.create(&first, true).await.map_err(|error| match error {
+        StorageError::AlreadyExists { .. } => StorageError::AlreadyExists { path: path.to_owned() },
+        other => other,
+    })?;
+    cluster.close(&first, &mut marker).await?;
+    let writer = Arc::new(Writer {
+        shared: Arc::clone(shared),
+        path: path.to_owned(),
+        state: Mutex::new(State::Between { next: 1 }),
+    });
+    let begun = writer.begin(1).await?;
+    *writer.state.lock().await = begun;
+    shared.writing.lock().insert(path.to_owned(), Arc::downgrade(&writer));
+    Ok(GrowingAppend { writer, len: 0 })
+}
+
+enum State {
+    Open {
+        number: u32,
+        stream: Box<FileWriter>,
+        /// Whether the piece has bytes, and whether some were appended since the last sync.
+        used: bool,
+        dirty: bool,
+    },
+    /// The last piece is finished; the next append begins this one.
+    Between { next: u32 },
+    /// An operation failed or was abandoned.
+    Broken,
+}
+
+/// The one that writes a file, shared by who appends and by readers in this process, who have it cut.
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    path: String,
+    /// Held across an operation: a file has one appender, and a reader that wants it cut waits for that one. Left as
+    /// `Broken` by whoever fails or is dropped in the middle.
+    state: Mutex<State>,
+}
+
+impl Writer {
+    /// Begins a piece. Made first and looked at then: either this sees that there is a new owner, or the new owner saw the
+    /// piece.
+    async fn begin(&self, number: u32) -> Result<State> {
+        let key = open_key(&self.path, number);
+        let stream = self.shared.cluster.create(&key, false).await?;
+        self.shared.verify(&self.path).await?;
+        Ok(State::Open {
+            number,
+            stream: Box::new(stream),
+            used: false,
+            dirty: false,
+        })
+    }
+
+    fn refused(&self, operation: &'static str) -> StorageError {
+        StorageError::Io {
+            path: self.path.clone(),
+            operation,
+            message: "refused, because an earlier write of this file failed or was abandoned".to_owned(),
+        }
+    }
+
+    /// A failure may be how we learn of a new owner.
+    async fn why(&self, error: StorageError) -> StorageError {
+        match self.shared.verify(&self.path).await {
+            Err(fenced @ StorageError::Fenced { .. }) => fenced,
+            _ => error,
+        }
+    }
+
+    async fn append(&self, slices: &[Bytes]) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let (number, mut stream) = match std::mem::replace(&mut *state, State::Broken) {
+            State::Open { number, stream, .. } => (number, stream),
+            State::Between { next } => match self.begin(next).await? {
+                State::Open { number, stream, .. } => (number, stream),
+                _ => return Err(self.refused("append")),
+            },
+            State::Broken => return Err(self.refused("append")),
+        };
+        let key = open_key(&self.path, number);
+        if let Err(error) = self.shared.cluster.write(&key, &mut stream, slices).await {
+            return Err(self.why(error).await);
+        }
+        *state = State::Open {
+            number,
+            stream,
+            used: true,
+            dirty: true,
+        };
+        Ok(())
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        match std::mem::replace(&mut *state, State::Broken) {
+            State::Open {
+                number,
+                mut stream,
+                used,
+                dirty,
+            } => {
+                let key = open_key(&self.path, number);
+                if dirty && let Err(error) = self.shared.cluster.sync(&key, &mut stream).await {
+                    return Err(self.why(error).await);
+                }
+                *state = State::Open {
+                    number,
+                    stream,
+                    used,
+                    dirty: false,
+                };
+                Ok(())
+            }
+            State::Between { next } => {
+                *state = State::Between { next };
+                Ok(())
+            }
+            State::Broken => Err(self.refused("sync")),
+        }
+    }
+
+    /// Finishes the piece being written, if there is something in it; the number of the first piece that is not finished.
+    async fn cut(&self) -> Result<u32> {
+        let mut state = self.state.lock().await;
+        match std::mem::replace(&mut *state, State::Broken) {
+            State::Open {
+                number,
+                mut stream,
+                used: true,
+                ..
+            } => {
+                let open = open_key(&self.path, number);
+                self.shared.cluster.close(&open, &mut stream).await?;
+                finish(&self.shared.cluster, &open, &piece_key(&self.path, number)).await?;
+                let next = number.checked_add(1).ok_or_else(|| self.refused("cut"))?;
+                *state = State::Between { next };
+                Ok(next)
+            }
+            State::Open { number, stream, .. } => {
+                *state = State::Open {
+                    number,
+                    stream,
+                    used: false,
+                    dirty: false,
+                };
+                Ok(number)
+            }
+            State::Between { next } => {
+                *state = State::Between { next };
+                Ok(next)
+            }
+            State::Broken => Err(self.refused("cut")),
+        }
+    }
+}
+
+pub(crate) struct GrowingAppend {
+    writer: Arc<Writer>,
+    len: u64,
+}
+
+#[async_trait]
+impl AppendFile for GrowingAppend {
+    async fn append(&mut self, slices: &[Bytes]) -> Result<()> {
+        self.writer.shared.fence.check(&self.writer.path)?;
+        let bytes: usize = slices.iter().map(Bytes::len).sum();
+        if bytes > 0 {
+            self.writer.append(slices).await?;
+        }
+        self.len += bytes as u64;
+        Ok(())
+    }
+
+    async fn sync(&mut self) -> Result<()> {
+        self.writer.shared.fence.check(&self.writer.path)?;
+        self.writer.sync().await
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl Drop for GrowingAppend {
+    /// Finishes the file, so that the next owner finds less to do. What does not get that far is sealed by it.
+    fn drop(&mut self) {
+        let writer = Arc::clone(&self.writer);
+        let shared = Arc::clone(&writer.shared);
+        shared.env.spawn("hdfs finish", async move {
+            if writer.shared.fence.by().is_none()
+                && let Err(error) = writer.cut().await
+            {
+                tracing::debug!(path = writer.path, %error, "a file was left open");
+            }
+            writer.shared.forget(&writer);
+        });
+    }
+}
+
+impl Shared {
+    /// Says `Fenced` when somebody else owns the directory now. To be asked after a growing file was made.
+    pub(crate) async fn verify(&self, path: &str) -> Result<()> {
+        owner::verify(&self.cluster, &self.fence, self.epoch, path).await
+    }
+
+    /// A file of the same path may be written by another by now.
+    fn forget(&self, writer: &Arc<Writer>) {
+        let mut writing = self.writing.lock();
+        let ours = writing
+            .get(&writer.path)
+            .is_some_and(|known| known.as_ptr() == Arc::as_ptr(writer));
+        if ours {
+            writing.remove(&writer.path);
+        }
+    }
+}
+
+/// Opens a file as it is now.
+pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead> {
+    let writer = shared.writing.lock().get(path).and_then(std::sync::Weak::upgrade);
+    let end = match writer {
+        Some(writer) => Some(writer.cut().await?),
+        None => None,
+    };
+    let pieces = Pieces::list(&shared.cluster, path).await?;
+    if !pieces.is_file() {
+        return Err(StorageError::NotFound { path: path.to_owned() });
+    }
+    let mut located = Vec::new();
+    let mut len = 0;
+    for (number, bytes) in pieces.readable(path, end)? {
+        if bytes > 0 {
+            let piece = Located::open(&shared.cluster, &piece_key(path, number), bytes).await;
+            len += bytes;
+            located.push((len, piece.map_err(|error| named(path, error))?));
+        }
+    }
+    Ok(GrowingRead {
+        shared: Arc::clone(shared),
+        path: path.to_owned(),
+        pieces: located,
+    })
+}
+
+/// What is missing is the file: its pieces go at once.
+fn named(path: &str, error: StorageError) -> StorageError {
+    match error {
+        StorageError::NotFound { .. } => StorageError::NotFound { path: path.to_owned() },
+        other => other,
+    }
+}
+
+pub(crate) struct GrowingRead {
+    shared: Arc<Shared>,
+    path: String,
+    /// Each piece that has bytes, and where it ends in the file.
+    pieces: Vec<(u64, Located)>,
+}
+
+#[async_trait]
+impl ReadFile for GrowingRead {
+    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.shared.fence.check(&self.path)?;
+        check_range(&self.path, offset, len, self.len())?;
+        let end = offset + len as u64;
+        let wanted = self.pieces.iter().filter_map(|(piece_end, piece)| {
+            let piece_start = piece_end - piece.len();
+            let (from, to) = (offset.max(piece_start), end.min(*piece_end));
+            (from < to).then_some((
+                piece,
+                from.saturating_sub(piece_start),
+                to.saturating_sub(from) as usize,
+            ))
+        });
+        let reads: Vec<_> = wanted.map(|(piece, from, len)| piece.read(from, len)).collect();
+        let mut parts: Vec<Bytes> = futures::stream::iter(reads)
+            .buffered(PIECES_AT_ONCE)
+            .try_collect()
+            .await
+            .map_err(|error| named(&self.path, error))?;
+        if parts.len() == 1 {
+            return Ok(parts.pop().unwrap_or_default());
+        }
+        let mut content = BytesMut::with_capacity(len);
+        parts.iter().for_each(|part| content.extend_from_slice(part));
+        Ok(content.freeze())
+    }
+
+    fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
+        check_range(&self.path, offset, len, self.len()).err().map(Err)
+    }
+
+    fn len(&self) -> u64 {
+        self.pieces.last().map_or(0, |(end, _)| *end)
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_one_spelling() {
+        assert_eq!(parse_piece("log/1/@0000000a"), Some(("log/1", 10, false)));
+        assert_eq!(parse_piece("log/1/@0000000a.open"), Some(("log/1", 10, true)));
+        for other in [
+            "log/1/@0000000A",
+            "log/1/@a",
+            "log/1/0000000a",
+            "@0000000a",
+            "log/1/@0000000a.opened",
+        ] {
+            assert_eq!(parse_piece(other), None, "{other}");
+        }
+    }
+
+    fn pieces(found: &[(u32, bool, u64)]) -> Pieces {
+        let mut pieces = Pieces::default();
+        found
+            .iter()
+            .for_each(|(number, open, len)| pieces.add(*number, *open, *len));
+        pieces
+    }
+
+    #[test]
+    fn only_what_is_durable_is_readable() {
+        let whole = pieces(&[(0, false, 0), (1, false, 5), (2, false, 7)]);
+        assert_eq!(whole.readable("p", None).unwrap(), [(0, 0), (1, 5), (2, 7)]);
+        assert_eq!((whole.is_file(), whole.len()), (true, 12));
+        let open = pieces(&[(0, false, 0), (1, false, 5), (2, true, 7)]);
+        assert_eq!(open.len(), 12);
+        assert_eq!(open.readable("p", Some(2)).unwrap(), [(0, 0), (1, 5)]);
+        for end in [None, Some(3)] {
+            let error = open.readable("p", end).unwrap_err().to_string();
+            assert!(error.contains("@00000002.open"), "{error}");
+        }
+        // Copied, and the original not deleted yet.
+        let both = pieces(&[(0, false, 0), (1, false, 5), (1, true, 5)]);
+        assert_eq!((both.readable("p", None).unwrap().len(), both.len()), (2, 5));
+        let hole = pieces(&[(0, false, 0), (2, false, 7)]);
+        assert!(hole.readable("p", None).unwrap_err().to_string().contains("@00000001"));
+        assert!(!pieces(&[(1, true, 3)]).is_file());
+    }
+}

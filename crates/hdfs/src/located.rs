@@ -1,0 +1,95 @@
+//! A finished file with the places of its blocks, from which any number of readers read.
+//!
+//! Blocks move, and DataNodes die. A read that fails is tried again, first with what the client learned from the failure,
+//! then with places that are asked for anew.
+
+use crate::cluster::Cluster;
+use async_trait::async_trait;
+use bytes::Bytes;
+use hdfs_native::file::FileReader;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use stele_storage::remote::cache::Source;
+use stele_storage::{Result, StorageError};
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Located {
+    cluster: Cluster,
+    key: Arc<str>,
+    len: u64,
+    /// Replaced as a whole; held only to clone it.
+    reader: Arc<Mutex<Arc<FileReader>>>,
+}
+
+impl Located {
+    /// Opens a finished file, `len` bytes long by its directory entry. While a file is written the places do not cover its
+    /// last block: bytes that were acknowledged would seem not to be there, so that is an error.
+    pub(crate) async fn open(cluster: &Cluster, key: &str, len: u64) -> Result<Located> {
+        let reader = finished(cluster, key, len).await?;
+        Ok(Located {
+            cluster: cluster.clone(),
+            key: key.into(),
+            len,
+            reader: Arc::new(Mutex::new(Arc::new(reader))),
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes within the file.
+    pub(crate) async fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        stele_storage::check_range(&self.key, offset, len, self.len)?;
+        if len == 0 {
+            return Ok(Bytes::new());
+        }
+        let mut failed = 0;
+        loop {
+            let reader = Arc::clone(&self.reader.lock());
+            let fault = match self.cluster.read(&reader, offset, len).await {
+                Ok(bytes) if bytes.len() == len => return Ok(bytes),
+                Ok(bytes) => crate::fault::Fault::Unknown(format!("{} of {len} bytes from {offset} came", bytes.len())),
+                Err(fault) => fault,
+            };
+            failed += 1;
+            if !self.cluster.pause(failed).await {
+                return Err(fault.on(&self.key, "read"));
+            }
+            if failed > 1 {
+                let reader = finished(&self.cluster, &self.key, self.len).await?;
+                *self.reader.lock() = Arc::new(reader);
+            }
+        }
+    }
+}
+
+async fn finished(cluster: &Cluster, key: &str, len: u64) -> Result<FileReader> {
+    let reader = cluster.open(key).await?;
+    match reader.file_length() as u64 == len {
+        true => Ok(reader),
+        false => Err(StorageError::Io {
+            path: key.to_owned(),
+            operation: "open",
+            message: format!(
+                "the file is still being written: {} of {len} bytes are in finished blocks",
+                reader.file_length()
+            ),
+        }),
+    }
+}
+
+#[async_trait]
+impl Source for Located {
+    async fn fetch(&self, _path: &str, offset: u64, len: usize) -> Result<Bytes> {
+        self.read(offset, len).await
+    }
+
+    fn count(&self, found: bool) {
+        match found {
+            true => self.cluster.metrics.chunk_hits.inc(),
+            false => self.cluster.metrics.chunk_misses.inc(),
+        }
+    }
+}

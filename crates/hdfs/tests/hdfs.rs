@@ -1,0 +1,224 @@
+//! The promises against a real NameNode and DataNode: `cargo xtask hdfs` starts them and says where they are. Without that
+//! there is nothing to check, and the tests pass.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use stele_env::Env;
+use stele_env::tokio_env::TokioRuntime;
+use stele_hdfs::{HdfsAddress, HdfsMetrics, HdfsStorage};
+use stele_storage::remote::cache::CacheOptions;
+use stele_storage::{AppendFile, Storage, StorageError, conformance};
+
+/// The NameNode, as `hdfs://host:port`.
+fn name_node() -> Option<String> {
+    std::env::var("STELE_TEST_HDFS").ok()
+}
+
+fn address(name_node: &str, directory: &str) -> HdfsAddress {
+    HdfsAddress::parse(&format!("{name_node}/{directory}"), &[]).expect("an address")
+}
+
+async fn open(name_node: &str, directory: &str, env: &Env, cache: Option<CacheOptions>) -> Arc<HdfsStorage> {
+    HdfsStorage::open(
+        &address(name_node, directory),
+        env.clone(),
+        cache,
+        HdfsMetrics::default(),
+    )
+    .await
+    .expect("open")
+}
+
+/// A directory that no earlier run used.
+fn fresh(env: &Env) -> String {
+    format!("test/{}-{:016x}", std::process::id(), env.random_u64())
+}
+
+async fn write(file: &mut Box<dyn AppendFile>, text: &str) -> stele_storage::Result<()> {
+    file.append(&[Bytes::copy_from_slice(text.as_bytes())]).await?;
+    file.sync().await
+}
+
+#[tokio::test]
+async fn conforms_on_hdfs() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let folder = tempfile::TempDir::new().expect("a folder");
+    for with_cache in [false, true] {
+        let directories: Vec<String> = (0..15).map(|_| fresh(&env)).collect();
+        let opened = directories.iter().enumerate().map(|(i, directory)| {
+            let cache = with_cache.then(|| CacheOptions {
+                dir: folder.path().join(i.to_string()),
+                bytes: 1 << 20,
+            });
+            open(&name_node, directory, &env, cache)
+        });
+        let media = Mutex::new(futures::future::join_all(opened).await);
+        conformance::run_remote(|| media.lock().pop().expect("enough of them")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_owner_ends_the_old_one() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let directory = fresh(&env);
+    let old = open(&name_node, &directory, &env, None).await;
+    let mut log = old.create("log/0000/1.log").await.expect("create");
+    write(&mut log, "kept").await.expect("append");
+    let new = open(&name_node, &directory, &env, None).await;
+    assert!(new.owner_epoch() > old.owner_epoch());
+    assert_eq!(new.read_all("log/0000/1.log").await.expect("read"), "kept");
+    let fenced = write(&mut log, "lost").await.expect_err("append");
+    assert!(matches!(fenced, StorageError::Fenced { .. }), "{fenced}");
+    // From then on it can do nothing at all.
+    for error in [
+        log.sync().await.err(),
+        old.create("log/0000/2.log").await.err(),
+        old.put_if_absent("x", Bytes::new()).await.err(),
+        old.delete("log/0000/1.log").await.err(),
+        old.read_all("log/0000/1.log").await.err(),
+        old.list("").await.err(),
+    ] {
+        assert!(matches!(error, Some(StorageError::Fenced { .. })), "{error:?}");
+    }
+    assert_eq!(new.read_all("log/0000/1.log").await.expect("read"), "kept");
+    assert_eq!(new.list("").await.expect("list").len(), 1);
+    old.replaced().await;
+}
+
+#[tokio::test]
+async fn an_old_owner_makes_no_new_file_and_learns_of_it_when_idle() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let (directory, quiet) = (fresh(&env), fresh(&env));
+    let old = open(&name_node, &directory, &env, None).await;
+    let idle = open(&name_node, &quiet, &env, None).await;
+    let mut log = old.create("log/0000/1.log").await.expect("create");
+    write(&mut log, "kept").await.expect("append");
+    // Read by its writer, so that the next append begins a piece.
+    assert_eq!(old.read_all("log/0000/1.log").await.expect("read"), "kept");
+    let new = open(&name_node, &directory, &env, None).await;
+    let _next = open(&name_node, &quiet, &env, None).await;
+    let fenced = write(&mut log, "lost").await.expect_err("append");
+    assert!(matches!(fenced, StorageError::Fenced { .. }), "{fenced}");
+    assert_eq!(idle.replaced().await, "owner 2");
+    idle.create("log/0000/1.log").await.err().expect("create");
+    drop(log);
+    let third = open(&name_node, &directory, &env, None).await;
+    for owner in [new, third] {
+        assert_eq!(owner.read_all("log/0000/1.log").await.expect("read"), "kept");
+    }
+}
+
+/// Bytes that were appended and not synced may be seen after a takeover; then they stay, whoever comes next.
+#[tokio::test]
+async fn what_one_owner_read_the_next_one_reads() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let directory = fresh(&env);
+    let first = open(&name_node, &directory, &env, None).await;
+    let mut log = first.create("log/0000/1.log").await.expect("create");
+    write(&mut log, "synced").await.expect("append");
+    let large = vec![7u8; 3_000_000];
+    log.append(&[Bytes::from(large)]).await.expect("append");
+    let second = open(&name_node, &directory, &env, None).await;
+    let seen = second.read_all("log/0000/1.log").await.expect("read");
+    assert!(seen.starts_with(b"synced") && seen.len() <= 3_000_006, "{}", seen.len());
+    let third = open(&name_node, &directory, &env, None).await;
+    assert!(third.read_all("log/0000/1.log").await.expect("read") == seen);
+    assert_eq!(third.list("log/").await.expect("list")[0].len, seen.len() as u64);
+}
+
+#[tokio::test]
+async fn appends_of_any_size_survive_many_syncs_and_readers() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let storage = open(&name_node, &fresh(&env), &env, None).await;
+    let mut log = storage.create("log/0000/1.log").await.expect("create");
+    let mut expected = Vec::new();
+    for i in 0..300u64 {
+        // Around the sizes of checksum chunks (512) and packets (64 KiB).
+        let len = [0, 1, 511, 512, 513, 7, 65_023, 65_536, 200_001][(i % 9) as usize] + env.random_below(3) as usize;
+        let bytes = vec![env.random_u64() as u8; len];
+        expected.extend_from_slice(&bytes);
+        log.append(&[Bytes::from(bytes)]).await.expect("append");
+        if env.random_below(3) > 0 {
+            log.sync().await.expect("sync");
+        }
+        if i % 100 == 50 {
+            log.sync().await.expect("sync");
+            assert!(storage.read_all("log/0000/1.log").await.expect("read") == expected);
+        }
+    }
+    log.sync().await.expect("sync");
+    assert_eq!(log.len(), expected.len() as u64);
+    assert_eq!(storage.list("log/").await.expect("list")[0].len, expected.len() as u64);
+    let read = storage.open("log/0000/1.log").await.expect("open");
+    assert!(read.read_at(0, expected.len()).await.expect("read") == expected);
+    for at in (0..expected.len() - 70_000).step_by(1_234_567) {
+        assert!(read.read_at(at as u64, 70_000).await.expect("read") == expected[at..at + 70_000]);
+    }
+    storage.delete("log/0000/1.log").await.expect("delete");
+    assert_eq!(storage.list("log/").await.expect("list"), vec![]);
+    let error = log.append(&[Bytes::from_static(b"x")]).await.err();
+    assert!(
+        error.is_some() || log.sync().await.is_err(),
+        "a deleted file took bytes"
+    );
+}
+
+#[tokio::test]
+async fn large_files_and_their_cache() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let cache = CacheOptions {
+        dir: folder.path().to_owned(),
+        bytes: 4 << 20,
+    };
+    let storage = open(&name_node, &fresh(&env), &env, Some(cache)).await;
+    let mut file = storage.create("sst/1.sst").await.expect("create");
+    let content: Vec<u8> = (0..20_000_000u32).map(|i| (i / 1_000) as u8).collect();
+    for piece in content.chunks(3_000_000) {
+        file.append(&[Bytes::copy_from_slice(piece)]).await.expect("append");
+        // What is there of it before its end is a beginning of it, here always none.
+        let unfinished = storage.open("sst/1.sst").await.map_or(0, |file| file.len());
+        assert_eq!(unfinished, 0);
+    }
+    file.sync().await.expect("sync");
+    file.sync().await.expect("sync again");
+    let error = file.append(&[Bytes::from_static(b"x")]).await.err();
+    assert!(error.is_some(), "append to a finished file");
+    let file = storage.open("sst/1.sst").await.expect("open");
+    for round in 0..2 {
+        for at in (0..content.len() - 70_000).step_by(1_234_567) {
+            let read = file.read_at(at as u64, 70_000).await.expect("read");
+            assert!(read == content[at..at + 70_000], "round {round}, byte {at}");
+        }
+    }
+    storage.delete("sst/1.sst").await.expect("delete");
+    let error = storage.open("sst/1.sst").await.err().expect("open");
+    assert!(matches!(error, StorageError::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_look_changes_nothing() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let directory = fresh(&env);
+    let place = address(&name_node, &directory);
+    let peek = || HdfsStorage::peek(&place, env.clone(), "FORMAT");
+    let any = || HdfsStorage::any_key(&place, env.clone());
+    assert_eq!((peek().await.expect("peek"), any().await.expect("any")), (None, None));
+    let storage = open(&name_node, &directory, &env, None).await;
+    assert_eq!(any().await.expect("any"), None, "a claim and nothing else");
+    storage
+        .put_if_absent("FORMAT", Bytes::from_static(b"x"))
+        .await
+        .expect("put");
+    assert_eq!(peek().await.expect("peek").expect("there"), "x");
+    assert_eq!(any().await.expect("any").expect("there"), "FORMAT");
+    storage.confirm_owner().await.expect("still the owner");
+}

@@ -1,0 +1,294 @@
+//! A real HDFS for tests, a NameNode and a DataNode, and what is tested on it.
+//!
+//! The jars come from Maven's registry once. Both processes listen on loopback only, on free ports, with small heaps and an
+//! empty file system each time.
+//!
+//! * [`conformance`]: the storage suite and the fencing tests, and whether the DataNode was made to call `fsync`.
+//! * [`survive`]: acknowledged rows outlive SIGKILL and an empty local disk.
+//! * [`zombie`]: a second server takes over while the first is written to.
+
+use crate::remote::{self, Remote};
+use crate::rival::site::Site;
+use crate::server::{Process, Scratch, free_address, http_get};
+use crate::shell::{Run, cargo};
+use crate::tally::Tally;
+use crate::{tools, zombie as takeover};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Two JVMs on a busy machine.
+const READY_WAIT: Duration = Duration::from_secs(90);
+/// Metrics of a DataNode are up to ten seconds old.
+const METRICS_WAIT: Duration = Duration::from_secs(20);
+/// The tests sync more often than this.
+const SYNCS_EXPECTED: u64 = 100;
+
+/// Hadoop reaches into the JDK.
+const JVM: [&str; 11] = [
+    "-Xmx192m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.net.preferIPv4Stack=true",
+    "--add-opens",
+    "java.base/java.lang=ALL-UNNAMED",
+    "--add-opens",
+    "java.base/java.nio=ALL-UNNAMED",
+    "--add-opens",
+    "java.base/sun.nio.ch=ALL-UNNAMED",
+];
+
+const NAME_NODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
+const DATA_NODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
+
+const LOG4J: &str = "\
+status = error
+appender.err.type = Console
+appender.err.name = ERR
+appender.err.target = SYSTEM_ERR
+appender.err.layout.type = PatternLayout
+appender.err.layout.pattern = %d{ISO8601} %-5p [%t] %c{2}: %.500m%n
+rootLogger.level = INFO
+rootLogger.appenderRef.err.ref = ERR
+";
+
+/// Whether the machine has what is needed to fetch and run Hadoop.
+pub fn available() -> bool {
+    ["mvn", "java"].iter().all(|program| {
+        let version = Run::new(program).args(["-version"]).into_command().output();
+        version.is_ok_and(|output| output.status.success())
+    })
+}
+
+/// A running HDFS with an empty file system; killed when dropped.
+pub struct Hdfs {
+    // In the order in which they are to end.
+    _data_node: Process,
+    _name_node: Process,
+    address: String,
+    data_node_http: String,
+}
+
+/// Where a process of Hadoop finds itself and its jars.
+struct Place {
+    root: PathBuf,
+    class_path: String,
+}
+
+impl Hdfs {
+    /// Fetches the jars if need be, makes a file system and starts it.
+    pub fn start(scratch: &Scratch) -> Result<Hdfs> {
+        let jars = tools::hadoop_jars()?;
+        let root = scratch.join("hdfs");
+        let conf = root.join("conf");
+        fs::create_dir_all(&conf).with_context(|| format!("making {}", conf.display()))?;
+        let place = Place {
+            class_path: format!("{}:{}/*", conf.display(), jars.display()),
+            root,
+        };
+        let [name_node, name_node_http, data_node_http] = [free_address()?, free_address()?, free_address()?];
+        place.configure(&conf, &name_node, &name_node_http, &data_node_http)?;
+        place.format()?;
+        let mut hdfs = Hdfs {
+            _name_node: place.launch("namenode", NAME_NODE)?,
+            _data_node: place.launch("datanode", DATA_NODE)?,
+            address: name_node,
+            data_node_http,
+        };
+        hdfs.wait_ready(&place, &name_node_http)?;
+        Ok(hdfs)
+    }
+
+    fn wait_ready(&mut self, place: &Place, name_node_http: &str) -> Result<()> {
+        let deadline = Instant::now() + READY_WAIT;
+        loop {
+            for (name, process) in [("namenode", &mut self._name_node), ("datanode", &mut self._data_node)] {
+                if let Some(status) = process.ended()? {
+                    bail!("the {name} ended at start: {status}\n{}", place.log_tail(name));
+                }
+            }
+            let state = http_get(
+                name_node_http,
+                "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState",
+            );
+            if state
+                .is_ok_and(|s| s.contains("\"FSState\" : \"Operational\"") && number(&s, "NumLiveDataNodes") == Some(1))
+            {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("HDFS is not ready after {READY_WAIT:?}\n{}", place.log_tail("namenode"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// How often the DataNode called `fsync` so far, as far as it says.
+    fn syncs(&self) -> Result<u64> {
+        let query = "/jmx?qry=Hadoop:service=DataNode,name=DataNodeActivity*";
+        number(&http_get(&self.data_node_http, query)?, "FsyncCount").context("the DataNode does not count fsync")
+    }
+}
+
+impl Remote for Hdfs {
+    fn data(&self, prefix: &str) -> PathBuf {
+        PathBuf::from(format!("hdfs://{}/stele/{prefix}", self.address))
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A number of a JMX bean.
+fn number(json: &str, name: &str) -> Option<u64> {
+    let (_, rest) = json.split_once(&format!("\"{name}\" : "))?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+impl Place {
+    fn configure(&self, conf: &Path, name_node: &str, name_node_http: &str, data_node_http: &str) -> Result<()> {
+        // Hadoop's servers insist on the directories of their web pages, which are not in the published jars.
+        for page in ["hdfs", "datanode", "static"] {
+            let dir = conf.join("webapps").join(page).join("WEB-INF");
+            fs::create_dir_all(&dir)?;
+            fs::write(dir.join("web.xml"), "<web-app/>\n")?;
+        }
+        fs::write(conf.join("log4j2.properties"), LOG4J)?;
+        let mut core = Site::new();
+        core.set("fs.defaultFS", format!("hdfs://{name_node}"))
+            .set("hadoop.tmp.dir", self.root.join("tmp").display());
+        fs::write(conf.join("core-site.xml"), core.xml())?;
+        let directory = |name: &str| format!("file://{}", self.root.join(name).display());
+        let mut hdfs = Site::new();
+        hdfs.set("dfs.replication", 1)
+            .set("dfs.namenode.name.dir", directory("names"))
+            .set("dfs.datanode.data.dir", directory("blocks"))
+            .set("dfs.namenode.rpc-address", name_node)
+            .set("dfs.namenode.http-address", name_node_http)
+            .set("dfs.datanode.address", free_address()?)
+            .set("dfs.datanode.ipc.address", free_address()?)
+            .set("dfs.datanode.http.address", data_node_http)
+            .set("dfs.datanode.hostname", "127.0.0.1")
+            .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
+            .set("dfs.namenode.safemode.extension", 0)
+            // A test machine's disk may be small.
+            .set("dfs.datanode.du.reserved", 0)
+            .set("dfs.namenode.resource.du.reserved", 1 << 20);
+        fs::write(conf.join("hdfs-site.xml"), hdfs.xml())?;
+        Ok(())
+    }
+
+    fn java(&self, main: &str) -> Run {
+        Run::new("java").args(JVM).args(["-cp", &self.class_path, main])
+    }
+
+    fn log(&self, name: &str) -> Result<File> {
+        let path = self.root.join(format!("{name}.log"));
+        File::create(&path).with_context(|| format!("opening {}", path.display()))
+    }
+
+    fn log_tail(&self, name: &str) -> String {
+        let text = fs::read_to_string(self.root.join(format!("{name}.log"))).unwrap_or_default();
+        let tail: Vec<&str> = text.lines().rev().take(20).collect();
+        tail.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// A NameNode starts only on a directory that was formatted.
+    fn format(&self) -> Result<()> {
+        let log = self.log("format")?;
+        let status = self
+            .java(NAME_NODE)
+            .args(["-format", "-nonInteractive", "-force"])
+            .into_command()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .status()
+            .context("running java")?;
+        if !status.success() {
+            bail!("formatting the file system failed\n{}", self.log_tail("format"));
+        }
+        Ok(())
+    }
+
+    fn launch(&self, name: &str, main: &str) -> Result<Process> {
+        let log = self.log(name)?;
+        let child = self
+            .java(main)
+            .into_command()
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting the {name}"))?;
+        Ok(Process::new(child))
+    }
+}
+
+/// The storage suite and the fencing tests on a real HDFS, and what the DataNode says of `fsync`.
+pub fn conformance() -> Result<Tally> {
+    let scratch = Scratch::new("hdfs")?;
+    let hdfs = Hdfs::start(&scratch)?;
+    let mut tally = Tally::default();
+    let success = cargo(["test", "--package", "stele-hdfs", "--test", "hdfs"])
+        .env("STELE_TEST_HDFS", format!("hdfs://{}", hdfs.address))
+        .lines(|line| {
+            if !line.is_empty() {
+                println!("{line}");
+            }
+            tally.cargo_line(line);
+        })?;
+    let mut tally = tally.with_exit(success);
+    let deadline = Instant::now() + METRICS_WAIT;
+    while hdfs.syncs()? < SYNCS_EXPECTED && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let syncs = hdfs.syncs()?;
+    println!("the DataNode called fsync {syncs} times");
+    tally.add(Tally::one(syncs >= SYNCS_EXPECTED));
+    if tally.failed == 0 {
+        scratch.passed();
+    }
+    Ok(tally)
+}
+
+/// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.
+pub fn survive(rows: u64) -> Result<bool> {
+    let scratch = Scratch::new("hdfs-survive")?;
+    let hdfs = Hdfs::start(&scratch)?;
+    let passed = remote::survive(&hdfs, &scratch, rows)?;
+    if passed {
+        drop(hdfs);
+        scratch.passed();
+    }
+    Ok(passed)
+}
+
+/// Whether no acknowledged write is lost while servers take one directory from each other.
+pub fn zombie(rounds: u32) -> Result<bool> {
+    let scratch = Scratch::new("hdfs-zombie")?;
+    let hdfs = Hdfs::start(&scratch)?;
+    let passed = takeover::run(&hdfs, &scratch, rounds)?;
+    if passed {
+        drop(hdfs);
+        scratch.passed();
+    }
+    Ok(passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_beans() {
+        let json = "{ \"FsyncCount\" : 12,\n \"FsyncNanosNumOps\" : 24, \"x\" : \"y\" }";
+        assert_eq!(number(json, "FsyncCount"), Some(12));
+        assert_eq!((number(json, "x"), number(json, "y")), (None, None));
+    }
+}

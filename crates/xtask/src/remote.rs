@@ -1,0 +1,58 @@
+//! What is tested of every medium that several servers reach over a network.
+
+use crate::measure::json_line;
+use crate::server::{self, Scratch, Server, Start};
+use crate::shell::Run;
+use crate::tools;
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Small, so that a million rows mean flushes, and reads that go back to the medium.
+const MEMORY_BYTES: &str = "134217728";
+
+/// A running medium; gone when dropped.
+pub trait Remote {
+    /// What `--data` is to be for a part of it.
+    fn data(&self, prefix: &str) -> PathBuf;
+
+    /// What else a server is told.
+    fn arguments(&self) -> Vec<String>;
+}
+
+/// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.
+pub fn survive(remote: &dyn Remote, scratch: &Scratch, rows: u64) -> Result<bool> {
+    server::build()?;
+    let load = tools::go_program("load")?;
+    let (data, log) = (remote.data("survive"), scratch.join("server.log"));
+    let start = |cache: &Path| {
+        let cache = cache.to_string_lossy().into_owned();
+        let mut arguments = vec!["--memory", MEMORY_BYTES, "--cache-dir", &cache];
+        let own = remote.arguments();
+        arguments.extend(own.iter().map(String::as_str));
+        Server::start(&Start {
+            data: &data,
+            log: &log,
+            arguments: &arguments,
+        })
+    };
+    let mut server = start(&scratch.join("cache-1"))?;
+    let rows_text = rows.to_string();
+    let fill = Run::new(&load).args([
+        "fill",
+        "-address",
+        server.address(),
+        "-bytes",
+        "100",
+        "-rows",
+        &rows_text,
+    ]);
+    println!("fill: {}", json_line(fill)?);
+    server.process().kill()?;
+    let restart = Instant::now();
+    let server = start(&scratch.join("cache-2"))?;
+    println!("ready again in {} ms", restart.elapsed().as_millis());
+    let counted = json_line(Run::new(&load).args(["count", "-address", server.address()]))?;
+    println!("count: {counted}");
+    Ok(counted.get("rows").and_then(|v| v.as_u64()) == Some(rows))
+}
