@@ -69,6 +69,7 @@ fn golden_file(of_crate: &str, name: &str) -> io::Result<Vec<u8>> {
 
 /// The golden sstables, whole and taken apart.
 fn sstables(seeds: &mut Seeds) -> io::Result<()> {
+    add(seeds, "sstable_file", golden_file("sstable", "v1-dictionary.sst")?);
     for name in ["v1-groups.sst", "v1.sst", "v1-lz4.sst", "v1-snappy.sst", "v1-zstd.sst"] {
         let bytes = Bytes::from(golden_file("sstable", name)?);
         add(seeds, "sstable_file", bytes.clone());

@@ -96,6 +96,24 @@ impl Tablet {
         Ok(true)
     }
 
+    /// Whether files of a group that is to be in memory wait to be read.
+    pub fn wants_warming(&self) -> bool {
+        let state = self.state();
+        let mut files = state.groups.iter().flat_map(|group| &group.files);
+        files.any(|file| file.sstable.wants_warming())
+    }
+
+    /// Reads a file of a group that is to be in memory, as far as the cache has room; whether there was one.
+    pub async fn warm_next(&self) -> Result<bool> {
+        let state = self.state();
+        let mut files = state.groups.iter().flat_map(|group| &group.files);
+        let Some(file) = files.find(|file| file.sstable.wants_warming()) else {
+            return Ok(false);
+        };
+        file.sstable.warm().await?;
+        Ok(true)
+    }
+
     async fn flush_group(&self, state: &State, group: GroupId) -> Result<Vec<FileRef>> {
         let mut tables: Vec<_> = state
             .frozen

@@ -259,7 +259,7 @@ impl State {
             residues: Vec::new(),
             generation: 1,
         };
-        state.find_residues();
+        state.refresh();
         Ok(state)
     }
 
@@ -294,8 +294,7 @@ impl State {
         self.schema = schema;
     }
 
-    /// Works out anew where families have left something behind; after every change.
-    pub(crate) fn find_residues(&mut self) {
+    fn find_residues(&mut self) {
         let schema = &self.schema;
         let mut residues = Vec::new();
         for group in schema.groups.iter().filter(|group| !group.left.is_empty()) {
@@ -315,6 +314,15 @@ impl State {
             }
         }
         self.residues = residues;
+    }
+
+    /// Brings what follows from the schema, the files and the memtables up to date; after every change.
+    pub(crate) fn refresh(&mut self) {
+        self.find_residues();
+        for group in &self.groups {
+            let kept = self.schema.keeps_in_memory(group.id);
+            group.files.iter().for_each(|file| file.sstable.keep(kept));
+        }
     }
 
     /// What families may have left behind.

@@ -138,6 +138,7 @@ impl TabletServer {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.memtable_bytes.set(gauge(self.context.memory.bytes()));
         self.metrics.cache_bytes.set(gauge(cache.used_bytes));
+        self.metrics.cache_kept_bytes.set(gauge(cache.kept_bytes));
         self.metrics.cache_hits.set(gauge(cache.hits));
         self.metrics.cache_misses.set(gauge(cache.misses));
         let rows = self.row_cache.stats();

@@ -381,6 +381,7 @@ impl Tablet {
         write.created_micros = self.wall_micros();
         write.compression = options.compression;
         write.zstd_level = options.zstd_level;
+        write.dictionary_bytes = options.dictionary_bytes as usize;
         write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
         write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
         let job = Job {
