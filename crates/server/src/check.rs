@@ -16,6 +16,7 @@ mod sstables;
 pub mod tablets;
 #[cfg(test)]
 pub mod tests;
+mod values;
 
 use crate::{data_dir, sizes};
 use anyhow::{Context, bail};
@@ -92,6 +93,8 @@ pub struct Examined {
     pub tablets: Tablets,
     /// Sstables that are damaged or missing.
     pub sstables: Vec<FileId>,
+    /// Value files that are damaged or missing.
+    pub values: Vec<FileId>,
     /// Whether the catalog could be read.
     pub has_catalog: bool,
 }
@@ -105,6 +108,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     let catalog = catalog::check(overlay, env.clone(), &mut report).await;
     let tablets = tablets::check(&storage, catalog.as_ref(), &mut report).await?;
     let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
+    let values = values::check(&storage, &tablets, &progress, &mut report).await?;
     log::check(&*storage, &tablets, &progress, &mut report).await;
     let kept = files
         .iter()
@@ -128,6 +132,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
         report,
         tablets,
         sstables,
+        values,
         has_catalog: catalog.is_some(),
     })
 }
@@ -137,7 +142,7 @@ fn is_known(path: &str) -> bool {
     path == data_dir::FORMAT
         || path.starts_with(crate::repair::KEPT)
         || coord
-        || stele_tablet::FileRef::parse_path(path).is_some()
+        || stele_tablet::StoredFile::parse_path(path).is_some()
         || stele_tablet::manifest::parse_path(path).is_some()
         || stele_commitlog::format::parse_segment_path(path).is_some()
 }

@@ -3,7 +3,8 @@
 //! * A damaged sstable is replaced by one with the cells of its intact blocks; a missing one, or one without an intact
 //!   block, is given up.
 //! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`).
-//! * A damaged manifest or catalog is not repaired: only the former content says which files were whose.
+//! * A damaged manifest or catalog is not repaired: only the former content says which files were whose. Nor is a damaged
+//!   value file: a server reads all of it that is intact.
 //!
 //! Nothing is thrown away: what is replaced moves to `damaged/`, where no server looks. With `--dry-run` nothing is changed,
 //! and the report says what would be lost. Losing a marker can bring back what it hid: the rows of a lost part may show
@@ -24,8 +25,8 @@ use stele_coord::{EmbeddedCoord, next_epoch};
 use stele_env::Env;
 use stele_sstable::{Cache, Sstable, SstableError, SstableWriter, WriteOptions};
 use stele_storage::{Storage, StorageError};
-use stele_tablet::FileRef;
 use stele_tablet::manifest::{self, ManifestLog};
+use stele_tablet::{FileRef, StoredFile};
 use stele_types::schema::Compression;
 use stele_types::{Epoch, FileId, TabletId};
 
@@ -116,6 +117,14 @@ fn beyond_repair(examined: &Examined) -> String {
             out,
             "cannot be repaired: the manifest of tablet {tablet}; restore {} from a backup, or drop the table",
             manifest::directory(*tablet)
+        );
+    }
+    for file in &examined.values {
+        let _ = writeln!(
+            out,
+            "cannot be repaired: {}; reads of the values that are damaged fail, all others do not: restore the file from \
+             a backup, or delete or overwrite those cells",
+            StoredFile::Values(*file).path()
         );
     }
     out

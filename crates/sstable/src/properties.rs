@@ -121,6 +121,7 @@ impl Properties {
         self.cells
             .saturating_sub(self.count(CellKind::Put))
             .saturating_sub(self.count(CellKind::Merge))
+            .saturating_sub(self.count(CellKind::Reference))
     }
 
     /// Counts one cell; rows, blocks and keys are the writer's business.

@@ -12,7 +12,7 @@ pub(crate) use merges::Merges;
 use crate::server::TabletServer;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_tablet::{FileRef, TabletError};
+use stele_tablet::TabletError;
 use stele_types::TabletId;
 
 /// How often a loop looks when nothing wakes it.
@@ -114,7 +114,7 @@ impl TabletServer {
     /// Counts what readers met of damage since the last look, and logs each damaged file once.
     fn report_damage(&self) {
         for damaged in self.context.files.damaged() {
-            let path = FileRef::path(damaged.file);
+            let path = damaged.file.path();
             let counter = self.metrics.corruption.with_label_values(&[&path]);
             if counter.get() == 0 {
                 tracing::error!(error = %damaged.error, "a file is damaged; `stele check` says more");
