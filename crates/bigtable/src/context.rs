@@ -1,5 +1,6 @@
 //! What all services of the front end share.
 
+use crate::answers::Answers;
 use crate::names::TableResource;
 use crate::operations::OperationLog;
 use crate::status::{status, table_not_found};
@@ -15,6 +16,8 @@ pub(crate) struct Context {
     pub service: Arc<dyn TableService>,
     pub admin: Arc<dyn TableAdmin>,
     pub env: Env,
+    /// Room for answers.
+    pub answers: Answers,
     pub operations: OperationLog,
     /// Serialises read-change-write cycles on instance data within this process. Two front ends changing the same
     /// instance at the same moment keep one of the changes.

@@ -9,9 +9,10 @@
 //! (`chunks`, `outcomes`). For the others a generated stub (see `build.rs`) decodes the request. Nothing is decoded
 //! before `census` has counted what it will be. Then one of the services (`data`, `tables`, `instances`, `operations`)
 //! resolves names and checks the request with the help of the pure modules (`names`, `ranges`, `filters`, `mutations`,
-//! `rmw`, `families`, `table_protos`, `times`), and the answer is built by `chunks` and `reads` for rows. Errors get
+//! `rmw`, `families`, `table_protos`, `times`), and the answer is built by `chunks` and `reads` for rows, in room that `answers` gives. Errors get
 //! their gRPC code in `status` only.
 
+mod answers;
 mod app_profiles;
 mod calls;
 mod census;
@@ -59,6 +60,7 @@ mod tests;
 pub use limits::CallLimits;
 pub use service::BigtableService;
 
+use answers::Answers;
 use calls::{Calls, Ledger};
 use context::Context;
 use hot::Hot;
@@ -120,6 +122,7 @@ impl BigtableFrontEnd {
         let context = Arc::new(Context {
             service,
             admin,
+            answers: Answers::new(limits.answer_bytes_max, env.clone()),
             env,
             operations: OperationLog::default(),
             instance_changes: tokio::sync::Mutex::new(()),

@@ -163,6 +163,8 @@ pub struct CallLimits {
     pub calls_max: usize,
     /// Cost of requests in flight. It is also the largest request, and what one of the largest values needs.
     pub request_bytes_max: usize,
+    /// Bytes of answers that wait to be taken.
+    pub answer_bytes_max: usize,
     /// How long a request of no size may take to arrive.
     pub arrival_wait: Duration,
 }
@@ -179,18 +181,22 @@ const CALL_BYTES: usize = 64 << 10;
 /// Cost of requests in flight that any amount of memory allows: a batch of a few megabytes of each of a few clients.
 const REQUEST_BYTES_MIN: usize = 32 << 20;
 
+/// Bytes of answers that any amount of memory allows: sixteen scans at once.
+const ANSWER_BYTES_MIN: usize = 32 << 20;
+
 /// Speed at which a request must arrive, beyond the first wait: two megabits a second, less than any network a database
 /// is used over.
 const ARRIVAL_BYTES_PER_SECOND: usize = 256 << 10;
 
 impl CallLimits {
-    /// For a server with this budget of memory: a quarter of it may be requests in flight. One that takes values of 100
+    /// For a server with this budget of memory: a quarter of it may be requests in flight, an eighth answers. One that takes values of 100
     /// MiB needs 420 MiB, one that takes messages of 257 MiB needs 1,028.
     pub fn for_memory(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         CallLimits {
             calls_max: (bytes / 4 / CALL_BYTES).clamp(CALLS_MIN, CALLS_MAX),
             request_bytes_max: (bytes / 4).max(REQUEST_BYTES_MIN),
+            answer_bytes_max: (bytes / 8).max(ANSWER_BYTES_MIN),
             arrival_wait: Duration::from_secs(30),
         }
     }

@@ -4,6 +4,7 @@
 //! dropping the stream ends the read. No task runs beside it. The first batch is read before there is a stream; when it is
 //! all there is, as for a single row, the answer is complete by then.
 
+use crate::answers::{Answers, Room, SMALL_BYTES};
 use crate::chunks::{self, MessageSizes};
 use crate::features::Client;
 use crate::filters;
@@ -34,6 +35,8 @@ pub(crate) struct ReadOptions {
     pub stats: bool,
     /// How large messages get.
     pub sizes: MessageSizes,
+    /// The answer is most likely small: at most one row was asked for.
+    pub one_row: bool,
 }
 
 /// Checks a request.
@@ -51,9 +54,12 @@ pub(crate) fn read(
     }
     let rows_limit =
         u64::try_from(request.rows_limit).map_err(|_| invalid("Error in field 'rows_limit' : must not be negative"))?;
+    let stats = request.request_stats_view() == RequestStatsView::RequestStatsFull;
+    let rows = ranges::row_set(request.rows)?;
     let options = ReadOptions {
+        one_row: rows_limit == 1 || rows.is_one_row(),
         last_scanned: features.last_scanned_row_responses,
-        stats: request.request_stats_view() == RequestStatsView::RequestStatsFull,
+        stats,
         sizes: if client.whole_rows {
             MessageSizes::WHOLE_ROWS
         } else {
@@ -62,7 +68,7 @@ pub(crate) fn read(
     };
     let read = ReadRows {
         table,
-        rows: ranges::row_set(request.rows)?,
+        rows,
         filter: filters::filter(request.filter, TableTime::of(schema))?.map(Arc::new),
         rows_limit,
         reversed: request.reversed,
@@ -71,10 +77,6 @@ pub(crate) fn read(
     Ok((read, options))
 }
 
-/// First answers below this size are followed by a look whether there is more: most likely there is not, and then the
-/// whole answer goes out at once.
-const SMALL_ANSWER_BYTES: usize = 64 << 10;
-
 /// A read under way.
 pub(crate) struct Responses {
     rows: Box<dyn RowStream>,
@@ -82,6 +84,9 @@ pub(crate) struct Responses {
     options: ReadOptions,
     env: Env,
     started: Duration,
+    answers: Answers,
+    /// For what is ready, and for the last of it, which the transport may still hold.
+    pub room: Room,
     /// Made and not yet taken: pieces of messages.
     pub ready: VecDeque<Bytes>,
     /// Nothing follows what is ready.
@@ -93,7 +98,13 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    pub fn new(rows: Box<dyn RowStream>, schema: Arc<TableSchema>, options: ReadOptions, env: Env) -> Self {
+    pub fn new(
+        rows: Box<dyn RowStream>,
+        schema: Arc<TableSchema>,
+        options: ReadOptions,
+        env: Env,
+        (answers, room): (Answers, Room),
+    ) -> Self {
         let started = env.now();
         Responses {
             rows,
@@ -101,6 +112,8 @@ impl Responses {
             options,
             env,
             started,
+            answers,
+            room,
             ready: VecDeque::new(),
             ended: false,
             failure: None,
@@ -109,12 +122,16 @@ impl Responses {
         }
     }
 
-    /// Reads the beginning of the answer, or all of it if that is small. Rows that were read are sent even if the look
-    /// for more of them fails.
+    /// Reads the beginning of the answer, or all of it if that is small: after a small beginning most likely nothing more
+    /// comes, and then the whole answer goes out at once. Rows that were read are sent even if the look for more of them
+    /// fails.
     pub async fn begin(&mut self) -> Result<(), Status> {
         self.advance().await?;
-        if !self.ended && self.ready.iter().map(Bytes::len).sum::<usize>() < SMALL_ANSWER_BYTES {
+        if !self.ended && self.ready_bytes() < SMALL_BYTES {
             self.failure = self.advance().await.err();
+        }
+        if self.ended && self.ready_bytes() <= SMALL_BYTES {
+            self.room = Room::default();
         }
         match self.failure.take_if(|_| self.ready.is_empty()) {
             Some(status) => Err(status),
@@ -122,8 +139,14 @@ impl Responses {
         }
     }
 
-    /// Reads until there is something to send, or the read has ended.
+    /// Reads until there is something to send, or the read has ended. To be called when the transport wants more: it then
+    /// has sent most of what it took before.
     pub async fn fill(&mut self) -> Result<(), Status> {
+        if self.ready.is_empty() && !self.ended && self.failure.is_none() {
+            // Given back first: whoever waits has its turn, and two that want more cannot wait for each other.
+            self.room = Room::default();
+            self.room = self.answers.for_batch().await?;
+        }
         while self.ready.is_empty() && !self.ended {
             if let Some(status) = self.failure.take() {
                 return Err(status);
@@ -131,6 +154,10 @@ impl Responses {
             self.advance().await?;
         }
         Ok(())
+    }
+
+    fn ready_bytes(&self) -> usize {
+        self.ready.iter().map(Bytes::len).sum()
     }
 
     async fn advance(&mut self) -> Result<(), Status> {
@@ -144,6 +171,8 @@ impl Responses {
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
         let (rows, cells) = chunks::encode(&self.schema, &batch, self.options.sizes, &mut self.ready)?;
+        let bytes = self.ready_bytes();
+        self.answers.fit(&mut self.room, bytes).await?;
         self.returned.rows += rows;
         self.returned.cells += cells;
         // Progress is told only when no row tells it: a client that retries drops all keys up to it, so it must never be
@@ -206,6 +235,7 @@ mod tests {
             last_scanned: true,
             stats: false,
             sizes: MessageSizes::DEFAULT,
+            one_row: false,
         };
         let schema = Arc::new(testing::schema());
         Responses::new(
@@ -213,6 +243,7 @@ mod tests {
             schema,
             options,
             TokioRuntime::current(),
+            (Answers::new(1 << 20, TokioRuntime::current()), Room::default()),
         )
     }
 
@@ -232,7 +263,7 @@ mod tests {
         let mut one = responses(vec![rows(1), Ok(None)]);
         one.begin().await.unwrap();
         assert_eq!((one.ready.len(), one.ended), (1, true));
-        let mut large = responses(vec![rows(SMALL_ANSWER_BYTES), rows(1), Ok(None)]);
+        let mut large = responses(vec![rows(SMALL_BYTES), rows(1), Ok(None)]);
         large.begin().await.unwrap();
         assert!(!large.ended);
         large.ready.clear();

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod connections;
 mod data_dir;
 mod http;
 mod inspect;

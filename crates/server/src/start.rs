@@ -10,6 +10,7 @@
 )]
 
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::http::{Pages, Stage};
 use crate::node::Node;
 use crate::{data_dir, logging, sizes};
@@ -78,7 +79,11 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     let (stop, mut stopped) = watch::channel(false);
     let serving = stele_bigtable::configure(Server::builder()).serve_with_incoming_shutdown(
         front_end.into_service(),
-        TcpIncoming::from(bigtable).with_nodelay(Some(true)),
+        Connections::new(
+            TcpIncoming::from(bigtable).with_nodelay(Some(true)),
+            config.memory,
+            &metrics,
+        ),
         async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         },

@@ -30,6 +30,13 @@ impl RowRange {
         }
     }
 
+    /// Whether it is a single row.
+    pub fn is_one_row(&self) -> bool {
+        // The successor of a row is the row and a zero byte.
+        let end = self.end.as_deref().and_then(|end| end.strip_suffix(&[0]));
+        end == Some(&self.start[..])
+    }
+
     /// All rows that begin with `prefix`.
     pub fn prefix(prefix: &Bytes) -> Self {
         RowRange {
@@ -155,6 +162,14 @@ impl RowSet {
     /// The ranges, ascending.
     pub fn ranges(&self) -> &[RowRange] {
         &self.ranges
+    }
+
+    /// Whether it is a single row.
+    pub fn is_one_row(&self) -> bool {
+        match &self.ranges[..] {
+            [only] => only.is_one_row(),
+            _ => false,
+        }
     }
 
     /// Takes the ranges out, ascending.

@@ -1,0 +1,228 @@
+//! Connections of clients: how many there may be, and that each says soon what it wants.
+//!
+//! A connection costs memory before its first request, so their number follows from the budget; one too many is closed at
+//! once, which a client sees as a server that is busy, and not as one that hangs. A connection that does not begin HTTP/2 within
+//! a few seconds is closed, too: nothing above would notice it. Those that have begun are probed by the transport.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the binary owns the sockets"
+)]
+
+use futures::Stream;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use stele_env::metrics::{IntCounter, IntGauge, Metrics};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
+
+/// What a connection takes, with a few requests on it: buffers for reading and writing, tables of headers, its task.
+const CONNECTION_BYTES: u64 = 64 << 10;
+
+/// Connections that any budget allows: some hundreds of clients with pools of four.
+const CONNECTIONS_MIN: u64 = 1_024;
+
+/// Connections that no budget allows: each is an open file, and systems allow 65,536 or so of them in all.
+const CONNECTIONS_MAX: u64 = 16_384;
+
+/// How long a connection may take to begin. It is one packet.
+const BEGIN_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes with which every HTTP/2 connection begins (RFC 9113, 3.4).
+const PREFACE_BYTES: usize = 24;
+
+/// Accepts connections while there are not too many.
+pub struct Connections {
+    incoming: TcpIncoming,
+    slots: Arc<Semaphore>,
+    open: IntGauge,
+    refused: IntCounter,
+}
+
+impl Connections {
+    /// For a server with this budget of memory: an eighth of it for connections.
+    pub fn new(incoming: TcpIncoming, memory: u64, metrics: &Metrics) -> Self {
+        let max = (memory / 8 / CONNECTION_BYTES).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX);
+        Self::with_max(incoming, usize::try_from(max).unwrap_or(usize::MAX), metrics)
+    }
+
+    fn with_max(incoming: TcpIncoming, max: usize, metrics: &Metrics) -> Self {
+        Connections {
+            incoming,
+            slots: Arc::new(Semaphore::new(max)),
+            open: metrics.gauge("stele_connections", "Open connections of clients."),
+            refused: metrics.counter(
+                "stele_connections_refused_total",
+                "Connections closed at once because there were too many.",
+            ),
+        }
+    }
+}
+
+impl Stream for Connections {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let stream = match ready!(Pin::new(&mut self.incoming).poll_next(cx)) {
+                Some(Ok(stream)) => stream,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            };
+            let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+                self.refused.inc();
+                continue;
+            };
+            self.open.inc();
+            return Poll::Ready(Some(Ok(Connection {
+                stream,
+                beginning: Some(Beginning {
+                    bytes: 0,
+                    alarm: Box::pin(sleep(BEGIN_WAIT)),
+                }),
+                open: self.open.clone(),
+                _slot: slot,
+            })));
+        }
+    }
+}
+
+/// One connection.
+pub struct Connection {
+    stream: TcpStream,
+    /// Until the preface is there.
+    beginning: Option<Beginning>,
+    open: IntGauge,
+    _slot: OwnedSemaphorePermit,
+}
+
+struct Beginning {
+    bytes: usize,
+    alarm: Pin<Box<Sleep>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = into.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(cx, into);
+        let Some(beginning) = &mut this.beginning else {
+            return read;
+        };
+        beginning.bytes += into.filled().len() - before;
+        if beginning.bytes >= PREFACE_BYTES {
+            this.beginning = None;
+        } else if read.is_pending() {
+            ready!(beginning.alarm.as_mut().poll(cx));
+            let late = io::Error::new(io::ErrorKind::TimedOut, "the connection did not begin");
+            return Poll::Ready(Err(late));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::StreamExt;
+    use std::time::Instant;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    async fn accepting(max: usize, metrics: &Metrics) -> (Connections, std::net::SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        (Connections::with_max(TcpIncoming::from(listener), max, metrics), at)
+    }
+
+    #[tokio::test]
+    async fn one_too_many_is_closed_until_another_ends() {
+        let metrics = Metrics::new();
+        let (mut connections, at) = accepting(1, &metrics).await;
+        let _first = TcpStream::connect(at).await.unwrap();
+        let accepted = connections.next().await.unwrap().unwrap();
+        let mut second = TcpStream::connect(at).await.unwrap();
+        let mut third = tokio::spawn(async move { connections.next().await.map(|c| (c, connections)) });
+        assert_eq!(second.read(&mut [0]).await.unwrap_or(0), 0, "closed");
+        assert!(!third.is_finished());
+        assert!(metrics.render().contains("stele_connections_refused_total 1"));
+        drop(accepted);
+        let _again = TcpStream::connect(at).await.unwrap();
+        assert!((&mut third).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_connection_must_begin() {
+        let (mut connections, at) = accepting(9, &Metrics::new()).await;
+        let mut silent = TcpStream::connect(at).await.unwrap();
+        silent.write_all(b"PRI * HTTP/2.0").await.unwrap();
+        let mut accepted = connections.next().await.unwrap().unwrap();
+        if let Some(beginning) = &mut accepted.beginning {
+            beginning.alarm = Box::pin(sleep(Duration::from_millis(10)));
+        }
+        let mut buffer = [0; 100];
+        let begun = Instant::now();
+        assert_eq!(accepted.read(&mut buffer).await.unwrap(), 14);
+        let late = accepted.read(&mut buffer).await.unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() < BEGIN_WAIT);
+    }
+
+    #[tokio::test]
+    async fn what_has_begun_may_be_silent() {
+        let (mut connections, at) = accepting(9, &Metrics::new()).await;
+        let mut client = TcpStream::connect(at).await.unwrap();
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        let mut accepted = connections.next().await.unwrap().unwrap();
+        let mut buffer = [0; 24];
+        accepted.read_exact(&mut buffer).await.unwrap();
+        assert!(accepted.beginning.is_none());
+    }
+}
