@@ -116,14 +116,14 @@ enum Task {
         #[arg(long, default_value_t = 100)]
         rounds: u32,
     },
-    /// Loads 5 GB with little memory, and checks size, memory and restart.
+    /// Loads and presses servers with little memory, and checks size, memory and restart.
     Soak {
         /// Volume in MB (10^6 bytes).
         #[arg(long, default_value_t = 5_000)]
         megabytes: u64,
-        /// The server's memory budget in MiB.
-        #[arg(long, default_value_t = 512)]
-        memory_mib: u64,
+        /// Memory budgets in MiB, one server for each.
+        #[arg(long, value_delimiter = ',', default_values_t = [64, 128, 512])]
+        memory_mib: Vec<u64>,
     },
     /// Makes thousands of tablets and measures starts and idle costs of a server that has them.
     Tablets {
@@ -192,7 +192,7 @@ fn run(task: Task) -> Result<bool> {
         } => hdfs::zombie(rounds),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Zombie { rounds } => s3::zombie(rounds),
-        Task::Soak { megabytes, memory_mib } => soak::run(megabytes, memory_mib),
+        Task::Soak { megabytes, memory_mib } => soak::run(megabytes, &memory_mib),
         Task::Tablets { count } => tablets::run(count),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
         Task::ServerCost { arguments } => server_cost::run(&arguments),

@@ -66,6 +66,11 @@ impl Process {
         self.status_bytes("VmHWM:")
     }
 
+    /// Forgets the largest resident set so far.
+    pub fn forget_peak_rss(&self) -> Result<()> {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").context("forgetting the peak")
+    }
+
     fn status_bytes(&self, name: &str) -> Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status

@@ -4,6 +4,7 @@
 //	load write -address A -seconds T            MutateRow from concurrent callers
 //	load read  -address A -rows N -seconds T    ReadRows of one random row from concurrent callers
 //	load count -address A                       scans the whole table
+//	load zipf|scans|large|wide|connect|stall    presses on the server's memory, see press.go
 //
 // The result is one line of JSON. The loop is closed: each caller waits for its answer, so latencies are those of a
 // server under exactly that many callers. CPU time of the server is for the caller of this program to read.
@@ -50,7 +51,7 @@ func main() {
 
 func run() error {
 	if len(os.Args) < 2 {
-		return errors.New("usage: load fill|write|read|count [flags]")
+		return errors.New("usage: load fill|write|read|count|zipf|scans|large|wide|connect|stall [flags]")
 	}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	address := flags.String("address", "", "the server's Bigtable address")
@@ -76,14 +77,14 @@ func run() error {
 		return err
 	}
 	defer client.Close()
-	result, err := dispatch(ctx, os.Args[1], client.Open(s.table), s)
+	result, err := dispatch(ctx, os.Args[1], *address, client.Open(s.table), s)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-func dispatch(ctx context.Context, mode string, table *bigtable.Table, s settings) (any, error) {
+func dispatch(ctx context.Context, mode, address string, table *bigtable.Table, s settings) (any, error) {
 	switch mode {
 	case "fill":
 		return fill(ctx, table, s)
@@ -93,6 +94,18 @@ func dispatch(ctx context.Context, mode string, table *bigtable.Table, s setting
 		return measure(ctx, s, readOne(table, s))
 	case "count":
 		return count(ctx, table)
+	case "zipf":
+		return readZipf(ctx, table, s)
+	case "scans":
+		return scanAll(ctx, table, s)
+	case "large":
+		return largeValues(ctx, address, s)
+	case "wide":
+		return wideRow(ctx, address, s)
+	case "connect":
+		return connect(ctx, address, s)
+	case "stall":
+		return stall(ctx, address, s)
 	default:
 		return nil, fmt.Errorf("unknown mode %q", mode)
 	}
