@@ -15,12 +15,15 @@
 //! Sessions are leases on the environment's clock. They do not outlive the process, so keys bound to them are not
 //! recovered, and ending a session writes nothing.
 //!
+//! The generation before the last one stays: with it a damaged snapshot can be made again ([`salvage`]).
+//!
 //! One owner at a time is the storage's business (the lock of a local data root, the owner records of an object store).
 //! Where the storage numbers its owners, each begins with generations above those of every owner before: what a former
 //! owner that does not know yet puts is superseded already, and its log it cannot make. Should there be two owners of the
 //! same number, the second one's snapshot collides with the first one's, and the loser answers `Fenced` from then on.
 
 mod recovery;
+pub mod salvage;
 mod state;
 
 use crate::error::{CoordError, Result};
@@ -289,4 +292,4 @@ impl Coord for EmbeddedCoord {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

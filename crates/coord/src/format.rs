@@ -76,7 +76,7 @@ pub struct LogRecord {
 }
 
 /// A log, as far as it is whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The transactions, of consecutive revisions.
     pub records: Vec<LogRecord>,

@@ -135,7 +135,7 @@ const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> W
 }
 
 /// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
-pub const ALL: [Workload; 27] = [
+pub const ALL: [Workload; 26] = [
     put("random-write-1000", 1000, 1_000_000),
     put("random-write-100", 100, 2_500_000),
     put("random-write-10", 10, 4_000_000),
@@ -201,16 +201,6 @@ pub const ALL: [Workload; 27] = [
             Kind::Overwrite { times: 4 },
             1000,
             5_000_000,
-            Unit::WriteAmplification,
-        )
-    },
-    Workload {
-        quick: false,
-        ..w(
-            "overwrite-64k",
-            Kind::Overwrite { times: 4 },
-            64 << 10,
-            20_000,
             Unit::WriteAmplification,
         )
     },
@@ -415,10 +405,7 @@ impl Workload {
         let mut random = data::generator(23);
         for _ in 0..times {
             engine.on_this_thread(&mut || {
-                let batch = ((BATCH_BYTES_MAX / self.value_bytes) as u64).clamp(1, 1000);
-                write_batches(engine, self.value_bytes, rows, batch, |_| {
-                    data::below(&mut random, rows)
-                })
+                write_batches(engine, self.value_bytes, rows, 1000, |_| data::below(&mut random, rows))
             })?;
             peak = peak.max(disk_bytes(folder)?);
         }
@@ -507,11 +494,7 @@ pub fn write_batches(
     Ok(())
 }
 
-/// Bytes of values in a batch of large ones.
-const BATCH_BYTES_MAX: usize = 4 << 20;
-
-/// Bytes of all sstables in a folder, which both engines call `.sst`, and of what they refer to: value files, or blobs. Logs
-/// come and go.
+/// Bytes of all sstables in a folder; both engines call them `.sst`. Logs come and go.
 fn disk_bytes(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder)? {
@@ -521,10 +504,7 @@ fn disk_bytes(folder: &Path) -> anyhow::Result<u64> {
         let path = entry.path();
         if kind.is_dir() {
             bytes += disk_bytes(&path)?;
-        } else if path
-            .extension()
-            .is_some_and(|e| e == "sst" || e == "val" || e == "blob")
-        {
+        } else if path.extension().is_some_and(|e| e == "sst") {
             bytes += kind.len();
         }
     }

@@ -112,13 +112,38 @@ pub(crate) async fn delete(store: &Store, path: &str) -> Result<()> {
     store.delete_many(&parts.keys(path)).await
 }
 
-pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
+/// Makes part 0.
+async fn begin(shared: &Shared, path: &str) -> Result<()> {
     let first = format!("stele-growing 1\nowner {}\n", shared.epoch);
     let made = shared.store.put_new(&part_key(path, 0), &[Bytes::from(first)]).await;
-    made.map_err(|error| match error {
+    made.map_err(|error| taken(path, error))
+}
+
+/// What is taken is the path, and not one of its parts.
+fn taken(path: &str, error: StorageError) -> StorageError {
+    match error {
         StorageError::AlreadyExists { .. } => StorageError::AlreadyExists { path: path.to_owned() },
         other => other,
-    })?;
+    }
+}
+
+/// Makes a whole file of one part, atomically: there is no file before part 0 is there, and what an interruption leaves is
+/// as what is left of a deletion.
+pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<()> {
+    // Without this, content would be put beside the parts of a file that is there.
+    if Parts::list(&shared.store, path).await?.is_file() {
+        return Err(StorageError::AlreadyExists { path: path.to_owned() });
+    }
+    if !content.is_empty() {
+        let put = shared.store.put_new(&part_key(path, 1), &[content]).await;
+        put.map_err(|error| taken(path, error))?;
+    }
+    begin(shared, path).await?;
+    owner::verify(shared, path).await
+}
+
+pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
+    begin(shared, path).await?;
     owner::verify(shared, path).await?;
     Ok(GrowingAppend {
         shared: Arc::clone(shared),

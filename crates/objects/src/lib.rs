@@ -44,9 +44,26 @@ struct Shared {
     /// This owner's number; larger than that of every owner before.
     epoch: u64,
     cache: ChunkCache,
+    /// Only looked at: nothing is written, and nobody is kept from writing.
+    looking: bool,
 }
 
-/// A prefix of a bucket, owned by this process until another one opens it.
+impl Shared {
+    /// Refuses what changes something, of a prefix that is only looked at.
+    fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
+        self.fence.check(path)?;
+        match self.looking {
+            false => Ok(()),
+            true => Err(StorageError::Io {
+                path: path.to_owned(),
+                operation,
+                message: "the prefix was opened to be looked at".to_owned(),
+            }),
+        }
+    }
+}
+
+/// A prefix of a bucket, owned by this process until another one opens it, or only looked at.
 pub struct ObjectStorage {
     shared: Arc<Shared>,
 }
@@ -66,16 +83,32 @@ impl ObjectStorage {
         let epoch = ownership::claim(&store, &env).await?;
         owner::seal_all(&store).await?;
         let cache = ChunkCache::open(cache, env.clone()).await?;
+        Ok(Self::with(store, env, cache, Some(epoch)))
+    }
+
+    /// Opens the prefix to be read, without becoming its owner: nothing that is there is touched, and a server that runs on
+    /// it goes on.
+    pub async fn look(address: &Address, env: Env) -> Result<Arc<ObjectStorage>> {
+        Self::look_over(address.store(env.clone(), ObjectMetrics::default()), env).await
+    }
+
+    async fn look_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {
+        let cache = ChunkCache::open(None, env.clone()).await?;
+        Ok(Self::with(store, env, cache, None))
+    }
+
+    fn with(store: Store, env: Env, cache: ChunkCache, epoch: Option<u64>) -> Arc<ObjectStorage> {
         let shared = Shared {
             store,
             env,
             fence: Fence::default(),
-            epoch,
+            epoch: epoch.unwrap_or_default(),
             cache,
+            looking: epoch.is_none(),
         };
-        Ok(Arc::new(ObjectStorage {
+        Arc::new(ObjectStorage {
             shared: Arc::new(shared),
-        }))
+        })
     }
 
     /// The content of a file without becoming the owner; `None` when it is not there. For a look before [`Self::open`].
@@ -114,7 +147,7 @@ impl ObjectStorage {
 impl Storage for ObjectStorage {
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
         check_path(path)?;
-        self.shared.fence.check(path)?;
+        self.shared.check_owned(path, "create")?;
         if grows(path) {
             Ok(Box::new(growing::create(&self.shared, path).await?))
         } else {
@@ -134,8 +167,12 @@ impl Storage for ObjectStorage {
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
         check_path(path)?;
-        self.shared.fence.check(path)?;
-        self.shared.store.put_new(path, &[content]).await
+        self.shared.check_owned(path, "put")?;
+        if grows(path) {
+            growing::put(&self.shared, path, content).await
+        } else {
+            self.shared.store.put_new(path, &[content]).await
+        }
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
@@ -160,7 +197,7 @@ impl Storage for ObjectStorage {
 
     async fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
-        self.shared.fence.check(path)?;
+        self.shared.check_owned(path, "delete")?;
         if grows(path) {
             growing::delete(&self.shared.store, path).await
         } else {
@@ -178,7 +215,7 @@ impl Storage for ObjectStorage {
     }
 
     async fn confirm_owner(&self) -> Result<()> {
-        self.shared.fence.check("")?;
+        self.shared.check_owned("", "confirm")?;
         owner::verify(&self.shared, "").await
     }
 
@@ -187,7 +224,7 @@ impl Storage for ObjectStorage {
     }
 
     fn owner_epoch(&self) -> Option<u64> {
-        Some(self.shared.epoch)
+        (!self.shared.looking).then_some(self.shared.epoch)
     }
 
     async fn read_all(&self, path: &str) -> Result<Bytes> {

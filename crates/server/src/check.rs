@@ -1,14 +1,15 @@
-//! `stele check`: looks at everything a data folder holds and says what is wrong with it.
+//! `stele check`: looks at everything a data folder, or a prefix of an object store, holds and says what is wrong with it.
 //!
-//! Offline: takes the folder's lock, so no server runs meanwhile. Changes nothing: what it opens in order to look, such as
-//! the coordinator, writes to memory ([`overlay`]).
+//! Offline: takes the folder's lock, so no server runs meanwhile. An object store has none, and becoming the owner of a
+//! prefix would end its server; so a prefix is only looked at, and a check that finds it changed in the end says nothing else.
+//! Changes nothing: what it opens in order to look, such as the coordinator, writes to memory ([`overlay`]).
 //!
 //! A *damage* is something that a server would fail on or give wrong answers for; a *note* is what is only odd, such as a
 //! file nobody refers to. A check goes on behind whatever it finds, and reads every byte once. It holds a few megabytes
 //! for each core, the manifests, and the catalog.
 
 mod catalog;
-mod log;
+pub mod log;
 pub mod overlay;
 pub mod report;
 mod rows;
@@ -16,40 +17,51 @@ mod sstables;
 pub mod tablets;
 #[cfg(test)]
 pub mod tests;
-mod values;
 
+use crate::config::{Place, parse_options, parse_place};
 use crate::{data_dir, sizes};
 use anyhow::{Context, bail};
+use log::Logged;
 use overlay::Overlay;
 use report::{Progress, Report};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::process::ExitCode;
 use std::sync::Arc;
 use stele_env::Env;
 use stele_storage::Storage;
-use stele_storage::local::LocalStorage;
-use stele_types::FileId;
+use stele_types::{FileId, TabletId};
 use tablets::Tablets;
 
-/// Which folder a command for stopped servers is about.
+/// Which data a command for stopped servers is about.
 #[derive(clap::Args)]
-pub struct DataFolder {
-    /// Folder of the data; no server may be running on it [default: ./stele-data]
+pub struct DataPlace {
+    /// Where the data is: a folder, or s3://, gs:// or az://BUCKET/PREFIX; no server may be running on it
     #[arg(
         long,
         env = "STELE_DATA",
-        value_name = "DIR",
+        value_name = "DIR|URL",
         default_value = "./stele-data",
         hide_default_value = true
     )]
-    pub data: PathBuf,
+    data: String,
+    /// Setting of the object store, such as endpoint=http://127.0.0.1:7070; may be repeated
+    #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
+    data_option: Vec<String>,
+}
+
+impl DataPlace {
+    /// The place, parsed.
+    pub fn place(&self) -> anyhow::Result<Place> {
+        parse_place(&self.data, &parse_options(&self.data_option.join(","))?)
+    }
 }
 
 /// The flags of `stele check`.
 #[derive(clap::Args)]
 pub struct CheckArgs {
     #[command(flatten)]
-    folder: DataFolder,
+    data: DataPlace,
     /// Prints one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -57,9 +69,9 @@ pub struct CheckArgs {
 
 /// Runs the command: 0 when nothing is damaged, 1 when something is. The second value is what to print.
 pub async fn run(args: &CheckArgs, env: Env) -> anyhow::Result<(ExitCode, String)> {
-    let storage = open(&args.folder.data, env.clone()).await?;
+    let storage = data_dir::look(&args.data.place()?, env.clone()).await?;
     let progress = Progress::to_terminal(env.clone());
-    let report = check(storage, env, progress).await?;
+    let report = steady(&storage, check(storage.clone(), env, progress)).await?;
     let text = if args.json { report.to_json() } else { report.to_text() };
     let code = if report.is_damaged() {
         ExitCode::FAILURE
@@ -69,15 +81,15 @@ pub async fn run(args: &CheckArgs, env: Env) -> anyhow::Result<(ExitCode, String
     Ok((code, text))
 }
 
-/// Opens an existing folder as this process's own.
-pub async fn open(root: &std::path::Path, env: Env) -> anyhow::Result<Arc<LocalStorage>> {
-    if !data_dir::exists(root) {
-        bail!(
-            "{} is not a Stele data folder; give another with --data",
-            root.display()
-        );
+/// What `work` finds in data that nobody changes meanwhile. A folder is locked; a prefix of an object store is not, and what a
+/// server does there would look like damage.
+pub async fn steady<T>(storage: &Arc<dyn Storage>, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let before = storage.list("").await.context("listing the data")?;
+    let found = work.await;
+    if storage.list("").await.context("listing the data")? != before {
+        bail!("the data changed while it was looked at: a server is running on it; stop that first");
     }
-    data_dir::open_folder(root, env).await
+    found
 }
 
 /// Checks everything that `storage` holds.
@@ -93,8 +105,8 @@ pub struct Examined {
     pub tablets: Tablets,
     /// Sstables that are damaged or missing.
     pub sstables: Vec<FileId>,
-    /// Value files that are damaged or missing.
-    pub values: Vec<FileId>,
+    /// What the log has of each tablet.
+    pub logged: BTreeMap<TabletId, Logged>,
     /// Whether the catalog could be read.
     pub has_catalog: bool,
 }
@@ -108,8 +120,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     let catalog = catalog::check(overlay, env.clone(), &mut report).await;
     let tablets = tablets::check(&storage, catalog.as_ref(), &mut report).await?;
     let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
-    let values = values::check(&storage, &tablets, &progress, &mut report).await?;
-    log::check(&*storage, &tablets, &progress, &mut report).await;
+    let logged = log::check(&*storage, &tablets, &progress, &mut report).await;
     let kept = files
         .iter()
         .filter(|file| file.path.starts_with(crate::repair::KEPT))
@@ -132,7 +143,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
         report,
         tablets,
         sstables,
-        values,
+        logged,
         has_catalog: catalog.is_some(),
     })
 }
@@ -142,7 +153,7 @@ fn is_known(path: &str) -> bool {
     path == data_dir::FORMAT
         || path.starts_with(crate::repair::KEPT)
         || coord
-        || stele_tablet::StoredFile::parse_path(path).is_some()
+        || stele_tablet::FileRef::parse_path(path).is_some()
         || stele_tablet::manifest::parse_path(path).is_some()
         || stele_commitlog::format::parse_segment_path(path).is_some()
 }

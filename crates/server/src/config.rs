@@ -351,7 +351,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 /// `key=value,key=value`.
-fn parse_options(text: &str) -> anyhow::Result<Vec<(String, String)>> {
+pub fn parse_options(text: &str) -> anyhow::Result<Vec<(String, String)>> {
     let given = text.split(',').map(str::trim).filter(|option| !option.is_empty());
     given
         .map(|option| match option.split_once('=') {
@@ -361,7 +361,8 @@ fn parse_options(text: &str) -> anyhow::Result<Vec<(String, String)>> {
         .collect()
 }
 
-fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<Place> {
+/// A folder, or a prefix of an object store.
+pub fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<Place> {
     if Address::is_one(text) {
         return Ok(Place::Objects(Address::parse(text, options).context("data")?));
     }

@@ -87,6 +87,53 @@ pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStora
     Ok(storage)
 }
 
+/// Opens data that exists, for a command that only looks at it. A folder is locked; a server on a prefix of an object store
+/// goes on.
+pub async fn look(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+    check_exists(place, &env).await?;
+    match place {
+        Place::Folder(root) => Ok(open_folder(root, env).await?),
+        Place::Objects(address) => Ok(ObjectStorage::look(address, env).await?),
+        Place::Hdfs(address) => {
+            bail!(
+                "{address} cannot be looked at without ending its server: get the directory into a folder and check that"
+            )
+        }
+    }
+}
+
+/// Opens data that exists as this process's own. A server on a prefix of an object store, or a directory of HDFS, ends.
+pub async fn take(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+    check_exists(place, &env).await?;
+    match place {
+        Place::Folder(root) => Ok(open_folder(root, env).await?),
+        Place::Objects(address) => Ok(open_objects(address, None, env, &Metrics::new()).await?),
+        Place::Hdfs(address) => Ok(open_hdfs(address, None, env, &Metrics::new()).await?),
+    }
+}
+
+async fn check_exists(place: &Place, env: &Env) -> anyhow::Result<()> {
+    let (format, shown) = match place {
+        Place::Folder(root) if !exists(root) => bail!(
+            "{} is not a Stele data folder; give another with --data",
+            root.display()
+        ),
+        Place::Folder(_) => return Ok(()),
+        Place::Objects(address) => (
+            ObjectStorage::peek(address, env.clone(), FORMAT).await?,
+            address.to_string(),
+        ),
+        Place::Hdfs(address) => (
+            HdfsStorage::peek(address, env.clone(), FORMAT).await?,
+            address.to_string(),
+        ),
+    };
+    match format {
+        Some(_) => check_remote(&shown, format, None),
+        None => bail!("{shown} holds no data of Stele; give another with --data"),
+    }
+}
+
 async fn open_objects(
     address: &Address,
     cache: Option<CacheOptions>,
@@ -158,7 +205,7 @@ fn check_version(text: &str, path: &str, place: &str) -> anyhow::Result<()> {
 }
 
 /// Whether there is a data folder.
-pub fn exists(root: &Path) -> bool {
+fn exists(root: &Path) -> bool {
     root.join(FORMAT).exists()
 }
 

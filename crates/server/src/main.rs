@@ -37,9 +37,9 @@ enum Top {
     Config(ConfigArgs),
     /// Prints any file the server writes.
     Inspect(InspectArgs),
-    /// Checks a data folder: every file, block and record. Exits with 1 when something is damaged.
+    /// Checks data, in a folder or an object store: every file, block and record. Exits with 1 when something is damaged.
     Check(check::CheckArgs),
-    /// Makes a damaged data folder one that a server starts on, saving what is intact.
+    /// Makes damaged data such that a server starts on it, saving what is intact.
     Repair(repair::RepairArgs),
     #[command(flatten)]
     Client(Box<stele_cli::Command>),

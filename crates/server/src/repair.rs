@@ -3,18 +3,24 @@
 //! * A damaged sstable is replaced by one with the cells of its intact blocks; a missing one, or one without an intact
 //!   block, is given up.
 //! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`).
-//! * A damaged manifest or catalog is not repaired: only the former content says which files were whose. Nor is a damaged
-//!   value file: a server reads all of it that is intact.
+//! * A damaged snapshot of the catalog is made again from the generation before it, which loses nothing ([`loss`]).
+//! * Where only an older state can be had, of the catalog or of a tablet's manifest, it is taken if that is agreed to
+//!   (`--accept-loss`), because nobody can tell what it lacks.
 //!
 //! Nothing is thrown away: what is replaced moves to `damaged/`, where no server looks. With `--dry-run` nothing is changed,
 //! and the report says what would be lost. Losing a marker can bring back what it hid: the rows of a lost part may show
 //! older values, not only fewer.
 //!
+//! A prefix of an object store is taken over for a repair, as a server that starts does; a dry run only looks at it.
+//!
 //! Order, so that an interruption does no harm: copies and new files first, then the manifests that refer to them, then
 //! the originals are deleted. After an interruption a repair begins anew.
 
+mod loss;
+
 use crate::check::report::{Progress, Report};
 use crate::check::{self, Examined};
+use crate::data_dir;
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -25,8 +31,8 @@ use stele_coord::{EmbeddedCoord, next_epoch};
 use stele_env::Env;
 use stele_sstable::{Cache, Sstable, SstableError, SstableWriter, WriteOptions};
 use stele_storage::{Storage, StorageError};
-use stele_tablet::manifest::{self, ManifestLog};
-use stele_tablet::{FileRef, StoredFile};
+use stele_tablet::FileRef;
+use stele_tablet::manifest::ManifestLog;
 use stele_types::schema::Compression;
 use stele_types::{Epoch, FileId, TabletId};
 
@@ -37,13 +43,25 @@ pub const KEPT: &str = "damaged/";
 #[derive(clap::Args)]
 pub struct RepairArgs {
     #[command(flatten)]
-    folder: check::DataFolder,
+    data: check::DataPlace,
     /// Says what would be done and what would be lost, and changes nothing
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
-    /// Does it; what is damaged is moved to `damaged/` in the data folder
+    /// Does it; what is damaged is moved to `damaged/` beside the data. A server on a prefix of an object store ends
     #[arg(long)]
     yes: bool,
+    /// Takes an older state of the catalog or of a tablet where the newest cannot be read; acknowledged changes may be lost
+    #[arg(long)]
+    accept_loss: bool,
+}
+
+/// How far a repair goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mode {
+    /// Only says what would be done.
+    pub dry_run: bool,
+    /// Takes older states.
+    pub accept_loss: bool,
 }
 
 /// Runs the command: 0 when the folder is in order afterwards (or would be), else 1. The second value is what to print.
@@ -51,9 +69,18 @@ pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, Strin
     if !args.dry_run && !args.yes {
         bail!("say --dry-run to see what would be lost, or --yes to repair");
     }
-    let storage: Arc<dyn Storage> = check::open(&args.folder.data, env.clone()).await?;
+    let place = args.data.place()?;
     let progress = Progress::to_terminal(env.clone());
-    let (text, in_order) = repair(storage, env, progress, args.dry_run).await?;
+    let mode = Mode {
+        dry_run: args.dry_run,
+        accept_loss: args.accept_loss,
+    };
+    let (text, in_order) = if args.dry_run {
+        let storage = data_dir::look(&place, env.clone()).await?;
+        check::steady(&storage, repair(storage.clone(), env, progress, mode)).await?
+    } else {
+        repair(data_dir::take(&place, env.clone()).await?, env, progress, mode).await?
+    };
     Ok((if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE }, text))
 }
 
@@ -62,24 +89,29 @@ pub async fn repair(
     storage: Arc<dyn Storage>,
     env: Env,
     progress: Progress,
-    dry_run: bool,
+    mode: Mode,
 ) -> anyhow::Result<(String, bool)> {
+    let mut text = String::new();
+    let storage = match loss::catalog(&storage, &env, &progress, mode, &mut text).await? {
+        // Of a dry run: as the rest would be after it.
+        Some(repaired) => repaired,
+        None => return Ok((text, false)),
+    };
     let examined = check::examine(storage.clone(), env.clone(), progress.clone()).await?;
-    if !examined.report.is_damaged() {
+    if !examined.report.is_damaged() && text.is_empty() {
         return Ok(("nothing is damaged, so nothing is repaired\n".to_owned(), true));
     }
     if !examined.has_catalog {
-        let text = examined.report.to_text();
-        bail!("{text}the catalog cannot be repaired: restore coord/ from a backup");
+        bail!("{}the catalog cannot be read", examined.report.to_text());
     }
     let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
-    let mut text = lost(&examined.report);
-    let beyond = beyond_repair(&examined);
-    if dry_run {
+    text.push_str(&lost(&examined.report));
+    let older = loss::older_manifests(&storage, &examined).await?;
+    if mode.dry_run {
         text.push_str("a repair would:\n");
         describe(&examined, &segments, &mut text);
-        text.push_str(&beyond);
-        return Ok((text, beyond.is_empty()));
+        let in_order = loss::describe(&older, mode, &mut text);
+        return Ok((text, in_order));
     }
     text.push_str("repaired:\n");
     let mut work = Work {
@@ -91,8 +123,12 @@ pub async fn repair(
     };
     work.replace_sstables(&examined).await?;
     work.replace_segments(&segments).await?;
+    if mode.accept_loss {
+        work.take_older(&older).await?;
+    } else {
+        loss::describe(&older, mode, &mut work.text);
+    }
     let mut text = work.text;
-    text.push_str(&beyond);
     let after = check::check(storage, env, progress).await?;
     let _ = write!(text, "\nafterwards:\n{}", after.to_text());
     Ok((text, !after.is_damaged()))
@@ -106,27 +142,6 @@ fn lost(report: &Report) -> String {
         .filter(|line| line.starts_with("damage: ") || line.starts_with(' '));
     let mut out = String::new();
     findings.for_each(|line| out.extend([line, "\n"]));
-    out
-}
-
-/// What a repair leaves as it is.
-fn beyond_repair(examined: &Examined) -> String {
-    let mut out = String::new();
-    for tablet in &examined.tablets.unreadable {
-        let _ = writeln!(
-            out,
-            "cannot be repaired: the manifest of tablet {tablet}; restore {} from a backup, or drop the table",
-            manifest::directory(*tablet)
-        );
-    }
-    for file in &examined.values {
-        let _ = writeln!(
-            out,
-            "cannot be repaired: {}; reads of the values that are damaged fail, all others do not: restore the file from \
-             a backup, or delete or overwrite those cells",
-            StoredFile::Values(*file).path()
-        );
-    }
     out
 }
 
@@ -288,29 +303,34 @@ impl Work {
 
     /// Copies a file to where originals are kept; its path there.
     async fn keep(&self, path: &str) -> anyhow::Result<String> {
-        let original = self.storage.open(path).await?;
-        for attempt in 0..KEPT_OF_ONE_NAME_MAX {
-            let target = match attempt {
-                0 => format!("{KEPT}{path}"),
-                _ => format!("{KEPT}{path}.{attempt}"),
-            };
-            let mut copy = match self.storage.create(&target).await {
-                Ok(copy) => copy,
-                // Of an earlier repair, perhaps an unfinished copy.
-                Err(StorageError::AlreadyExists { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let mut at = 0;
-            while at < original.len() {
-                let want = COPIED_BYTES.min(usize::try_from(original.len() - at).unwrap_or(usize::MAX));
-                copy.append(&[original.read_at(at, want).await?]).await?;
-                at += want as u64;
-            }
-            copy.sync().await?;
-            return Ok(target);
-        }
-        bail!("{path} has been kept {KEPT_OF_ONE_NAME_MAX} times already: clear {KEPT}")
+        keep(&*self.storage, path).await
     }
+}
+
+/// Copies a file to where originals are kept; its path there.
+async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
+    let original = storage.open(path).await?;
+    for attempt in 0..KEPT_OF_ONE_NAME_MAX {
+        let target = match attempt {
+            0 => format!("{KEPT}{path}"),
+            _ => format!("{KEPT}{path}.{attempt}"),
+        };
+        let mut copy = match storage.create(&target).await {
+            Ok(copy) => copy,
+            // Of an earlier repair, perhaps an unfinished copy.
+            Err(StorageError::AlreadyExists { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let mut at = 0;
+        while at < original.len() {
+            let want = COPIED_BYTES.min(usize::try_from(original.len() - at).unwrap_or(usize::MAX));
+            copy.append(&[original.read_at(at, want).await?]).await?;
+            at += want as u64;
+        }
+        copy.sync().await?;
+        return Ok(target);
+    }
+    bail!("{path} has been kept {KEPT_OF_ONE_NAME_MAX} times already: clear {KEPT}")
 }
 
 /// Bytes copied at once.

@@ -6,7 +6,6 @@ mod damage;
 mod golden;
 mod groups;
 mod reads;
-mod values;
 
 use crate::manifest::Manifest;
 use crate::scan::{ScanSpec, TabletScanner};

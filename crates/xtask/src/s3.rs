@@ -29,6 +29,8 @@ const READY_WAIT: Duration = Duration::from_secs(20);
 pub struct Gateway {
     _process: Process,
     endpoint: String,
+    /// Where it keeps its buckets.
+    root: PathBuf,
 }
 
 impl Gateway {
@@ -64,6 +66,7 @@ impl Gateway {
         Ok(Gateway {
             _process: process,
             endpoint: format!("http://{address}"),
+            root,
         })
     }
 }
@@ -87,8 +90,19 @@ pub fn conformance() -> Result<Tally> {
     let scratch = Scratch::new("s3")?;
     let gateway = Gateway::start(&scratch)?;
     let mut tally = Tally::default();
-    let success = cargo(["test", "--package", "stele-objects", "--test", "s3"])
+    let mut success = true;
+    for package in ["stele-objects", "stele"] {
+        success &= tests(package, &gateway, &mut tally)?;
+    }
+    scratch.passed();
+    Ok(tally.with_exit(success))
+}
+
+/// The tests of a package that want an S3 server; whether all passed.
+fn tests(package: &str, gateway: &Gateway, tally: &mut Tally) -> Result<bool> {
+    cargo(["test", "--package", package, "--test", "s3"])
         .env("STELE_TEST_S3", format!("s3://{BUCKET}"))
+        .env("STELE_TEST_S3_FOLDER", gateway.root.join(BUCKET))
         .env("AWS_ENDPOINT_URL", &gateway.endpoint)
         .env("AWS_ALLOW_HTTP", "true")
         .env("AWS_REGION", "us-east-1")
@@ -99,9 +113,7 @@ pub fn conformance() -> Result<Tally> {
                 println!("{line}");
             }
             tally.cargo_line(line);
-        })?;
-    scratch.passed();
-    Ok(tally.with_exit(success))
+        })
 }
 
 /// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
 
-const DIRECTORY: &str = "coord/";
+pub(super) const DIRECTORY: &str = "coord/";
 const SNAPSHOT_PREFIX: &str = "coord/snapshot-";
 const LOG_PREFIX: &str = "coord/log-";
 
@@ -28,7 +28,7 @@ pub(super) struct Recovered {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Snapshot,
     Log,
 }
@@ -38,7 +38,7 @@ enum Kind {
 const NUMBER_MAX: u64 = 1 << 44;
 
 /// Kind and generation by path; `None` for files that are not ours.
-fn parse_path(path: &str) -> Option<(Kind, u64)> {
+pub(super) fn parse_path(path: &str) -> Option<(Kind, u64)> {
     let number = |digits: &str| {
         let number = digits.parse().ok().filter(|n| *n <= NUMBER_MAX);
         number.filter(|_| digits.len() == 20)
@@ -80,51 +80,66 @@ pub(super) async fn recover(storage: &Arc<dyn Storage>) -> Result<Recovered> {
 
 /// Loads one generation.
 async fn load(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> {
+    let path = log_path(generation);
+    let snapshot = load_snapshot(storage, generation).await?;
+    let log = match storage.read_all(&path).await {
+        Ok(bytes) => decode_log(&bytes, generation).map_err(|e| corruption(&path, e))?,
+        Err(StorageError::NotFound { .. }) => Log::default(),
+        Err(error) => return Err(error.into()),
+    };
+    // The codec checked that records follow each other; the first must follow the snapshot.
+    check_follows(&path, snapshot.revision, &log)?;
+    let mut recovered = snapshot;
+    recovered.replay(log)?;
+    Ok(recovered)
+}
+
+pub(super) async fn load_snapshot(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> {
     let path = snapshot_path(generation);
     let damaged = |error| corruption(&path, error);
     let snapshot = decode_snapshot(&storage.read_all(&path).await?).map_err(damaged)?;
     if snapshot.generation != generation {
         return Err(damaged(mismatch(16, "generation", generation, snapshot.generation)));
     }
-    let path = log_path(generation);
-    let log = match storage.read_all(&path).await {
-        Ok(bytes) => decode_log(&bytes, generation).map_err(|e| corruption(&path, e))?,
-        Err(StorageError::NotFound { .. }) => Log {
-            records: Vec::new(),
-            torn_at: None,
-        },
-        Err(error) => return Err(error.into()),
-    };
-    // The codec checked that records follow each other; the first must follow the snapshot.
-    let follows = snapshot.revision.saturating_add(1);
-    if let Some(first) = log.records.first().filter(|first| first.revision != follows) {
-        return Err(corruption(
-            &path,
-            mismatch(first.offset, "revision", follows, first.revision),
-        ));
-    }
-    let revision = log.records.last().map_or(snapshot.revision, |last| last.revision);
-    if revision > NUMBER_MAX {
-        return Err(corruption(
-            &path,
-            mismatch(0, "a revision of at most", NUMBER_MAX, revision),
-        ));
-    }
-    let mut entries: BTreeMap<String, SnapshotEntry> = snapshot
-        .entries
-        .into_iter()
-        .map(|entry| (entry.key.clone(), entry))
-        .collect();
-    for record in log.records {
-        for write in record.writes {
-            replay(&mut entries, record.revision, write);
-        }
-    }
     Ok(Recovered {
         generation,
-        revision,
-        entries: entries.into_values().collect(),
+        revision: snapshot.revision,
+        entries: snapshot.entries,
     })
+}
+
+pub(super) fn check_follows(path: &str, revision: u64, log: &Log) -> Result<()> {
+    let follows = revision.saturating_add(1);
+    match log.records.first().filter(|first| first.revision != follows) {
+        Some(first) => Err(corruption(
+            path,
+            mismatch(first.offset, "revision", follows, first.revision),
+        )),
+        None => Ok(()),
+    }
+}
+
+impl Recovered {
+    /// Applies the transactions of a log that follows.
+    pub(super) fn replay(&mut self, log: Log) -> Result<()> {
+        let revision = log.records.last().map_or(self.revision, |last| last.revision);
+        if revision > NUMBER_MAX {
+            let error = mismatch(0, "a revision of at most", NUMBER_MAX, revision);
+            return Err(corruption(&log_path(self.generation), error));
+        }
+        let mut entries: BTreeMap<String, SnapshotEntry> = std::mem::take(&mut self.entries)
+            .into_iter()
+            .map(|entry| (entry.key.clone(), entry))
+            .collect();
+        for record in log.records {
+            for write in record.writes {
+                replay(&mut entries, record.revision, write);
+            }
+        }
+        self.revision = revision;
+        self.entries = entries.into_values().collect();
+        Ok(())
+    }
 }
 
 fn replay(entries: &mut BTreeMap<String, SnapshotEntry>, version: u64, write: Write) {
@@ -147,7 +162,7 @@ fn mismatch(offset: u64, what: &str, expected: u64, found: u64) -> FormatError {
     }
 }
 
-fn corruption(file: &str, error: FormatError) -> CoordError {
+pub(super) fn corruption(file: &str, error: FormatError) -> CoordError {
     let FormatError {
         offset,
         expected,
@@ -161,10 +176,17 @@ fn corruption(file: &str, error: FormatError) -> CoordError {
     }
 }
 
-/// Deletes what a durable snapshot of this generation supersedes.
+/// Deletes what a durable snapshot of this generation supersedes, but for the generation before it, from which
+/// [`super::salvage`] makes this snapshot again should it be damaged.
 pub(super) async fn delete_before(storage: &Arc<dyn Storage>, generation: u64) -> Result<()> {
-    for file in storage.list(DIRECTORY).await? {
-        if parse_path(&file.path).is_some_and(|(_, number)| number < generation) {
+    let files = storage.list(DIRECTORY).await?;
+    let snapshots = files.iter().filter_map(|file| match parse_path(&file.path) {
+        Some((Kind::Snapshot, number)) if number < generation => Some(number),
+        _ => None,
+    });
+    let kept = snapshots.max().unwrap_or(generation);
+    for file in files {
+        if parse_path(&file.path).is_some_and(|(_, number)| number < kept) {
             storage.delete(&file.path).await?;
         }
     }

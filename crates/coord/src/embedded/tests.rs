@@ -16,11 +16,11 @@ use tempfile::TempDir;
 
 mod faults;
 
-async fn open(storage: &Arc<MemoryStorage>) -> Result<Arc<EmbeddedCoord>> {
+pub(crate) async fn open(storage: &Arc<MemoryStorage>) -> Result<Arc<EmbeddedCoord>> {
     EmbeddedCoord::open(Arc::clone(storage) as Arc<dyn Storage>, TokioRuntime::current()).await
 }
 
-async fn paths(storage: &dyn Storage) -> Vec<String> {
+pub(crate) async fn paths(storage: &dyn Storage) -> Vec<String> {
     storage
         .list("")
         .await
@@ -31,7 +31,7 @@ async fn paths(storage: &dyn Storage) -> Vec<String> {
 }
 
 /// Replaces a file by a changed copy.
-async fn change(storage: &MemoryStorage, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) async fn change(storage: &MemoryStorage, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = Vec::from(storage.read_all(path).await.unwrap());
     change(&mut bytes);
     storage.delete(path).await.unwrap();
@@ -111,8 +111,12 @@ async fn long_logs_become_snapshots() {
     for i in 0..50 {
         commit(&*coord, put(&format!("k/{}", i % 3), &value)).await;
         let bytes: u64 = storage.list("").await.unwrap().iter().map(|f| f.len).sum();
-        assert!(bytes < COMPACT_LOG_BYTES + 600_000, "{bytes}");
-        assert_eq!(paths(&*storage).await.len(), 2, "one snapshot, one log");
+        assert!(bytes < 2 * (COMPACT_LOG_BYTES + 600_000), "{bytes}");
+        let files = paths(&*storage).await.len();
+        assert!(
+            files == 2 || files == 4,
+            "snapshot and log of this generation and the one before"
+        );
     }
     let expected = coord.list("").await.unwrap();
     drop(coord);

@@ -2,18 +2,44 @@
 
 use super::report::{Progress, Report};
 use super::tablets::Tablets;
+use std::collections::BTreeMap;
 use stele_commitlog::{LogError, Record};
 use stele_storage::Storage;
 use stele_tablet::Batch;
-use stele_types::CellKey;
+use stele_types::{CellKey, SeqNo, TabletId};
 
-/// Checks the whole log. Behind the first damage nothing is known of it.
-pub async fn check(storage: &dyn Storage, tablets: &Tablets, progress: &Progress, report: &mut Report) {
+/// What the log has of one tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// Its records.
+    pub records: u64,
+    /// The first sequence number.
+    pub first: SeqNo,
+    /// The last.
+    pub last: SeqNo,
+}
+
+/// Checks the whole log, and says what it has of each tablet. Behind the first damage nothing is known of it.
+pub async fn check(
+    storage: &dyn Storage,
+    tablets: &Tablets,
+    progress: &Progress,
+    report: &mut Report,
+) -> BTreeMap<TabletId, Logged> {
+    let mut logged: BTreeMap<TabletId, Logged> = BTreeMap::new();
     let mut wrong: Vec<(Record, &'static str)> = Vec::new();
     let mut records = 0;
     let replayed = stele_commitlog::replay(storage, |record: Record| {
         records += 1;
         progress.add(record.frame_len() as u64);
+        let (first, last) = (record.first, record.last);
+        let of = logged.entry(record.tablet).or_insert(Logged {
+            records: 0,
+            first,
+            last,
+        });
+        of.records += 1;
+        (of.first, of.last) = (of.first.min(first), of.last.max(last));
         if let Err(what) = check_record(&record, tablets)
             && wrong.len() < WRONG_MAX
         {
@@ -44,6 +70,7 @@ pub async fn check(storage: &dyn Storage, tablets: &Tablets, progress: &Progress
         }
         Err(error) => report.damage("log", None, error.to_string(), Vec::new()),
     }
+    logged
 }
 
 /// Records kept for the report.

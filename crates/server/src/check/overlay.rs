@@ -87,4 +87,12 @@ impl Storage for Overlay {
     async fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
+
+    fn keeps_appends(&self) -> bool {
+        self.below.keeps_appends()
+    }
+
+    fn owner_epoch(&self) -> Option<u64> {
+        self.below.owner_epoch()
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::manifest::{self, ManifestLog};
 use stele_tablet::{FileRef, Manifest, TabletError};
-use stele_types::{ErrorKind, FileId, GroupId, RowRange, TabletId};
+use stele_types::{ErrorKind, FileId, GroupId, RowRange, TableId, TabletId};
 
 /// What is known of a tablet.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub struct TabletInfo {
     pub id: TabletId,
     /// Its table, when the catalog can be read.
     pub table: Option<String>,
+    /// The same by number.
+    pub table_id: Option<TableId>,
     /// Its rows.
     pub range: RowRange,
 }
@@ -36,8 +38,6 @@ pub struct Tablets {
     pub known: BTreeMap<TabletId, TabletInfo>,
     /// Who refers to each file.
     pub files: BTreeMap<FileId, Vec<Referrer>>,
-    /// Which sstables of which tablets refer to each value file.
-    pub values: BTreeMap<FileId, Vec<Referrer>>,
     /// Those whose manifest cannot be read: they may refer to more files.
     pub unreadable: Vec<TabletId>,
 }
@@ -104,6 +104,7 @@ async fn check_tablet(
     let mut info = TabletInfo {
         id,
         table: named.map(|named| named.schema.name.to_string()),
+        table_id: named.map(|named| named.schema.id),
         range: named.map_or_else(RowRange::all, |named| named.range.clone()),
     };
     let found = match ManifestLog::open(storage.clone(), id).await {
@@ -121,12 +122,6 @@ async fn check_tablet(
         Some(named) => agree(&path, &info, named, &found, report),
     }
     for reference in found.all_files() {
-        for link in &reference.values {
-            tablets.values.entry(link.id()).or_default().push(Referrer {
-                tablet: info.clone(),
-                reference: reference.clone(),
-            });
-        }
         tablets.files.entry(reference.id()).or_default().push(Referrer {
             tablet: info.clone(),
             reference: reference.clone(),

@@ -6,9 +6,25 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_storage::memory::MemoryStorage;
 
 async fn run(storage: &Arc<MemoryStorage>, dry_run: bool) -> (String, bool) {
-    let done = repair(storage.clone(), TokioRuntime::current(), Progress::hidden(), dry_run).await;
-    done.unwrap()
+    let mode = Mode {
+        dry_run,
+        ..Mode::default()
+    };
+    run_as(storage, mode).await.unwrap()
 }
+
+async fn run_as(storage: &Arc<MemoryStorage>, mode: Mode) -> anyhow::Result<(String, bool)> {
+    repair(storage.clone(), TokioRuntime::current(), Progress::hidden(), mode).await
+}
+
+const DRY_ACCEPTING: Mode = Mode {
+    dry_run: true,
+    accept_loss: true,
+};
+const ACCEPTING: Mode = Mode {
+    dry_run: false,
+    accept_loss: true,
+};
 
 async fn content(storage: &MemoryStorage) -> Vec<(String, bytes::Bytes)> {
     let mut all = Vec::new();
@@ -108,13 +124,112 @@ async fn a_log_is_saved_behind_its_damage() {
 }
 
 #[tokio::test]
-async fn a_manifest_is_beyond_repair_and_left_alone() {
+async fn a_manifest_is_left_alone_without_consent() {
     let folder = folder().await;
     let path = folder.list("tablets/").await.unwrap()[0].path.clone();
     flip(&folder, &path, 30).await;
     let damaged = folder.read_all(&path).await.unwrap();
     let (text, in_order) = run(&folder, false).await;
-    assert!(!in_order && text.contains("cannot be repaired"), "{text}");
+    assert!(!in_order && text.contains("not done without --accept-loss"), "{text}");
+    assert!(text.contains("no version of its manifest can be read"), "{text}");
     assert_eq!(folder.read_all(&path).await.unwrap(), damaged);
     assert_eq!(folder.list("sst/").await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_tablet_without_manifest_begins_anew_from_the_log() {
+    let folder = folder().await;
+    let path = folder.list("tablets/").await.unwrap()[0].path.clone();
+    flip(&folder, &path, 30).await;
+    let before = content(&folder).await;
+    let (text, in_order) = run_as(&folder, DRY_ACCEPTING).await.unwrap();
+    assert!(in_order && text.contains("begin with no files"), "{text}");
+    assert_eq!(content(&folder).await, before);
+    let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
+    assert!(in_order, "{text}");
+    let kept: Vec<String> = folder
+        .list("damaged/")
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|f| f.path)
+        .collect();
+    assert_eq!(kept.len(), 2, "the manifest and the file it referred to: {kept:?}");
+    assert!(kept.contains(&format!("damaged/{path}")));
+    // The log still has all that was written.
+    assert_eq!(rows(&start(folder.clone()).await).await.len(), 43, "{text}");
+}
+
+#[tokio::test]
+async fn an_older_manifest_is_taken_with_consent() {
+    let folder = folder().await;
+    let path = folder.list("tablets/").await.unwrap()[0].path.clone();
+    let (tablet, number) = stele_tablet::manifest::parse_path(&path).unwrap();
+    let newer = stele_tablet::manifest::path(tablet, number + 1);
+    let content = folder.read_all(&path).await.unwrap();
+    folder.put_if_absent(&newer, content).await.unwrap();
+    flip(&folder, &newer, 30).await;
+    let (text, in_order) = run(&folder, true).await;
+    assert!(!in_order && text.contains(&format!("take version {number}")), "{text}");
+    let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
+    assert!(in_order, "{text}");
+    assert!(folder.open(&newer).await.is_err());
+    assert_eq!(folder.list("sst/").await.unwrap().len(), 2, "the files are in use");
+    assert_eq!(rows(&start(folder.clone()).await).await.len(), 43);
+}
+
+/// The newest file of this kind.
+async fn newest(storage: &MemoryStorage, prefix: &str) -> String {
+    storage.list(prefix).await.unwrap().pop().unwrap().path
+}
+
+#[tokio::test]
+async fn a_snapshot_of_the_catalog_is_made_again() {
+    let folder = folder().await;
+    drop(start(folder.clone()).await);
+    let path = newest(&folder, "coord/snapshot-").await;
+    flip(&folder, &path, 45).await;
+    let before = content(&folder).await;
+    let (text, in_order) = run(&folder, true).await;
+    assert!(in_order && text.contains("nothing of it is lost"), "{text}");
+    assert_eq!(content(&folder).await, before);
+    let (text, in_order) = run(&folder, false).await;
+    assert!(in_order && text.contains(&format!("damaged/{path}")), "{text}");
+    assert_eq!(rows(&start(folder.clone()).await).await.len(), 43);
+}
+
+#[tokio::test]
+async fn a_first_snapshot_of_the_catalog_cannot_be_made_again() {
+    let folder = folder().await;
+    let path = newest(&folder, "coord/snapshot-").await;
+    flip(&folder, &path, 30).await;
+    let before = content(&folder).await;
+    let error = run_as(&folder, ACCEPTING).await.unwrap_err().to_string();
+    assert!(error.contains("restore coord/ from a backup"), "{error}");
+    assert_eq!(content(&folder).await, before);
+}
+
+#[tokio::test]
+async fn a_log_of_the_catalog_counts_to_its_damage_with_consent() {
+    let folder = folder().await;
+    let path = newest(&folder, "coord/log-").await;
+    let len = folder.read_all(&path).await.unwrap().len();
+    flip(&folder, &path, len / 2).await;
+    let before = content(&folder).await;
+    let (text, in_order) = run(&folder, false).await;
+    assert!(
+        !in_order && text.contains("say --accept-loss") && text.contains("lost: every change"),
+        "{text}"
+    );
+    assert_eq!(content(&folder).await, before);
+    let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
+    assert!(in_order, "{text}");
+    // What the catalog no longer names is kept.
+    let kept = folder.list("damaged/").await.unwrap();
+    assert!(
+        kept.iter().any(|file| file.path.starts_with("damaged/coord/")),
+        "{kept:?}"
+    );
+    drop(start(folder.clone()).await);
+    assert_eq!(check(folder).await.damages, 0);
 }

@@ -19,8 +19,7 @@ fn take_sound(input: &mut &[u8], entries: u32) -> Option<()> {
     } else {
         value.len() <= limits::VALUE_BYTES_MAX
     };
-    let sound = value_ok && parts.kind != CellKind::Reference;
-    (parts.seq.0 < u64::from(entries) && sound).then_some(())
+    (parts.seq.0 < u64::from(entries) && value_ok).then_some(())
 }
 
 /// Visits sound entries, see [`super::Batch::entries_of`].

@@ -86,10 +86,8 @@ impl Position {
             reader.take(key, || value).ok_or_else(|| malformed(tablet))?;
             reader.check_size()?;
         }
-        self.at = match reader.finish(tablet.env())? {
-            true => At::Boundary,
-            false => At::Values,
-        };
+        reader.finish(tablet.env())?;
+        self.at = At::Boundary;
         Ok(())
     }
 }

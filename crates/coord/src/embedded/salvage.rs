@@ -1,0 +1,168 @@
+//! Makes the keys again when the newest snapshot or its log is damaged.
+//!
+//! Recovery refuses damage. For a repair there are two ways on:
+//!
+//! * A damaged *snapshot* is what the generation before it ended with. That generation is kept for this. If its revisions lead
+//!   up to those of the damaged one's log, nothing is missing.
+//! * A damaged *log* counts up to its damage. What was changed later is lost, and nobody can say what it was.
+//!
+//! What comes out is put as the snapshot of a new generation, which supersedes the damaged files; those stay, for the caller to
+//! move away before the next opening deletes them.
+
+use super::recovery::{self, DIRECTORY, Kind, Recovered, corruption};
+use crate::error::{CoordError, Result};
+use crate::format::{FormatError, Log, decode_log, encode_snapshot};
+use std::sync::Arc;
+use stele_storage::{Storage, StorageError};
+
+/// The keys, as far as they can be had.
+pub struct Salvaged {
+    /// The files that cannot be read.
+    pub damaged: Vec<String>,
+    /// What is missing; `None` when that is nothing.
+    pub lost: Option<String>,
+    /// The last transaction there is.
+    pub revision: u64,
+    recovered: Recovered,
+    /// The highest generation of any file.
+    generation_max: u64,
+}
+
+/// What can be had; `None` when nothing is damaged.
+///
+/// # Errors
+/// The damage itself, when there is no way around it.
+pub async fn salvage(storage: &Arc<dyn Storage>) -> Result<Option<Salvaged>> {
+    let damage = match recovery::recover(storage).await {
+        Ok(_) => return Ok(None),
+        Err(damage @ CoordError::Corruption { .. }) => damage,
+        Err(error) => return Err(error),
+    };
+    let (mut snapshots, mut generation_max) = (Vec::new(), 0);
+    for file in storage.list(DIRECTORY).await? {
+        if let Some((kind, generation)) = recovery::parse_path(&file.path) {
+            generation_max = generation_max.max(generation);
+            if kind == Kind::Snapshot {
+                snapshots.push(generation);
+            }
+        }
+    }
+    // A log may be there whose snapshot is gone.
+    let newest = generation_max;
+    let before = snapshots.into_iter().filter(|number| *number < newest).max();
+    let log = read_log(storage, newest).await?;
+    let mut damaged = Vec::new();
+    let recovered = match (recovery::load_snapshot(storage, newest).await, before) {
+        (Ok(snapshot), _) => snapshot,
+        (Err(error), before) => {
+            match error {
+                CoordError::Corruption { .. } => damaged.push(recovery::snapshot_path(newest)),
+                CoordError::Storage(StorageError::NotFound { .. }) => {}
+                error => return Err(error),
+            }
+            let Some(before) = before else { return Err(damage) };
+            again(storage, before, &log).await?.ok_or(damage)?
+        }
+    };
+    if log.error.is_some() {
+        damaged.push(recovery::log_path(newest));
+    }
+    finish(recovered, log, damaged, generation_max).map(Some)
+}
+
+/// A log up to its damage.
+struct ReadLog {
+    log: Log,
+    error: Option<FormatError>,
+    path: String,
+}
+
+async fn read_log(storage: &Arc<dyn Storage>, generation: u64) -> Result<ReadLog> {
+    let path = recovery::log_path(generation);
+    let bytes = match storage.read_all(&path).await {
+        Ok(bytes) => bytes,
+        Err(StorageError::NotFound { .. }) => {
+            return Ok(ReadLog {
+                log: Log::default(),
+                error: None,
+                path,
+            });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (log, error) = match decode_log(&bytes, generation) {
+        Ok(log) => (log, None),
+        Err(error) => {
+            let end = usize::try_from(error.offset).unwrap_or(usize::MAX).min(bytes.len());
+            // What is cut off within a record looks torn, and is left out.
+            let log = decode_log(&bytes.slice(..end), generation).unwrap_or_default();
+            (log, Some(error))
+        }
+    };
+    Ok(ReadLog { log, error, path })
+}
+
+/// The snapshot that the generation `before` ended with; `None` when that cannot be made of it.
+async fn again(storage: &Arc<dyn Storage>, before: u64, next: &ReadLog) -> Result<Option<Recovered>> {
+    let mut recovered = match recovery::load_snapshot(storage, before).await {
+        Ok(snapshot) => snapshot,
+        Err(CoordError::Corruption { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut log = read_log(storage, before).await?;
+    if let Some(first) = next.log.records.first() {
+        // A transaction that failed, and whose record is there nevertheless, is not in the snapshot that followed.
+        log.log.records.retain(|record| record.revision < first.revision);
+    }
+    let follows = recovery::check_follows(&log.path, recovered.revision, &log.log);
+    if log.error.is_some() || follows.is_err() {
+        return Ok(None);
+    }
+    recovered.replay(log.log)?;
+    Ok(Some(recovered))
+}
+
+/// Puts the log of the newest generation behind what it follows.
+fn finish(mut recovered: Recovered, log: ReadLog, damaged: Vec<String>, generation_max: u64) -> Result<Salvaged> {
+    let lost = match (
+        recovery::check_follows(&log.path, recovered.revision, &log.log),
+        log.error,
+    ) {
+        (Err(gap), _) => return Err(gap),
+        (Ok(()), None) => None,
+        (Ok(()), Some(error)) => Some(format!(
+            "every change of the catalog after revision {}: {}",
+            log.log.records.last().map_or(recovered.revision, |last| last.revision),
+            corruption(&log.path, error)
+        )),
+    };
+    recovered.replay(log.log)?;
+    Ok(Salvaged {
+        damaged,
+        lost,
+        revision: recovered.revision,
+        recovered,
+        generation_max,
+    })
+}
+
+impl Salvaged {
+    /// Puts the keys as a generation of their own, which counts from then on. Called again after an interruption, it puts
+    /// nothing new: then nothing is damaged any more.
+    pub async fn put(&self, storage: &Arc<dyn Storage>) -> Result<()> {
+        let generation = self.generation_max + 1;
+        let entries = &self.recovered.entries;
+        let snapshot = encode_snapshot(
+            generation,
+            self.revision,
+            entries
+                .iter()
+                .map(|entry| (entry.key.as_str(), entry.version, &entry.value[..])),
+        );
+        let path = recovery::snapshot_path(generation);
+        storage.put_if_absent(&path, snapshot).await.map_err(CoordError::from)
+    }
+}
+
+#[cfg(test)]
+mod tests;

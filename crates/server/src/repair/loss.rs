@@ -1,0 +1,248 @@
+//! Repairs that take an older state, because the newest cannot be read: of the catalog, and of a tablet's manifest.
+//!
+//! *The catalog.* A damaged snapshot is made again from the generation that it ended: nothing is lost, and it needs no
+//! consent. A damaged log counts up to its damage, which needs it.
+//!
+//! *Manifests.* An owner deletes a version when the next one is durable, so an older version is there only if a crash came
+//! between. It is never provably complete: the one that cannot be read may have said that files were flushed whose log is
+//! gone, or that rows were dropped, which is in no log. Taking it therefore needs consent; so does beginning with no files,
+//! where there is no older version. In both cases the log is replayed over it, as far as it reaches.
+//!
+//! What the newest state may have referred to, and the older one does not, is set aside: the next start would sweep it.
+
+use super::{Mode, Work, keep};
+use crate::check::overlay::Overlay;
+use crate::check::report::Progress;
+use crate::check::tablets::TabletInfo;
+use crate::check::{self, Examined};
+use anyhow::{Context, bail};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use stele_coord::embedded::salvage::salvage;
+use stele_env::Env;
+use stele_storage::{Storage, StorageError};
+use stele_tablet::manifest;
+use stele_tablet::{FileRef, Manifest, TabletError};
+use stele_types::{FileId, TabletId};
+
+/// Makes a damaged catalog again, and returns the storage to go on with: of a dry run one where that has happened in memory
+/// only. `None` when it needs consent, which the text then says.
+pub async fn catalog(
+    storage: &Arc<dyn Storage>,
+    env: &Env,
+    progress: &Progress,
+    mode: Mode,
+    text: &mut String,
+) -> anyhow::Result<Option<Arc<dyn Storage>>> {
+    let salvaged = match salvage(storage).await {
+        Ok(None) => return Ok(Some(storage.clone())),
+        Ok(Some(salvaged)) => salvaged,
+        Err(damage) => bail!("the catalog cannot be made again: {damage}; restore coord/ from a backup"),
+    };
+    let files = salvaged.damaged.join(", ");
+    let found = if files.is_empty() { "a file is missing" } else { &files };
+    let _ = writeln!(text, "damage: the catalog cannot be read: {found}");
+    match &salvaged.lost {
+        None => text.push_str("the catalog is made again from the generation before; nothing of it is lost\n"),
+        Some(lost) => {
+            let _ = writeln!(text, "the catalog can be had as of revision {}", salvaged.revision);
+            let _ = writeln!(text, "    lost: {lost}");
+        }
+    }
+    if mode.dry_run || (salvaged.lost.is_some() && !mode.accept_loss) {
+        let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
+        salvaged.put(&as_if).await.context("catalog")?;
+        if salvaged.lost.is_none() || mode.accept_loss {
+            return Ok(Some(as_if));
+        }
+        let then = check::check(as_if, env.clone(), progress.clone()).await?;
+        let _ = write!(text, "with that catalog:\n{}", then.to_text());
+        text.push_str("say --accept-loss to take it, or restore coord/ from a backup\n");
+        return Ok(None);
+    }
+    for path in &salvaged.damaged {
+        let kept = keep(&**storage, path).await?;
+        let _ = writeln!(text, "  {path}: kept as {kept}");
+    }
+    if salvaged.lost.is_some() {
+        let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
+        salvaged.put(&as_if).await.context("catalog")?;
+        let examined = check::examine(as_if, env.clone(), progress.clone()).await?;
+        set_aside(storage, &examined, text).await?;
+    }
+    salvaged.put(storage).await.context("catalog")?;
+    Ok(Some(storage.clone()))
+}
+
+/// A tablet whose newest manifest cannot be read, and what could take its place.
+pub struct Older {
+    info: TabletInfo,
+    /// The versions that cannot be read.
+    damaged: Vec<u64>,
+    /// The number of the newest version that can be read, and what it says.
+    version: Option<(u64, Manifest)>,
+    /// Files of that version that are no more.
+    missing: usize,
+    /// What the log has of the tablet, in words.
+    logged: String,
+}
+
+/// What could take the place of manifests that cannot be read.
+pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<Older>> {
+    let mut all = Vec::new();
+    for tablet in &examined.tablets.unreadable {
+        let Some(info) = examined.tablets.known.get(tablet) else {
+            continue;
+        };
+        let mut older = Older {
+            info: info.clone(),
+            damaged: Vec::new(),
+            version: None,
+            missing: 0,
+            logged: examined.logged.get(tablet).map_or_else(
+                || "nothing of it".to_owned(),
+                |logged| format!("{} records of it, {} to {}", logged.records, logged.first, logged.last),
+            ),
+        };
+        let files = storage.list(&manifest::directory(*tablet)).await?;
+        let mut numbers: Vec<u64> = files
+            .iter()
+            .filter_map(|f| manifest::parse_path(&f.path))
+            .map(|(_, n)| n)
+            .collect();
+        numbers.sort_unstable();
+        for number in numbers.into_iter().rev() {
+            let path = manifest::path(*tablet, number);
+            match Manifest::decode_file(&path, &storage.read_all(&path).await?) {
+                Ok(found) if found.tablet() == *tablet => {
+                    older.version = Some((number, found));
+                    break;
+                }
+                // Of a newer Stele, which can read it.
+                Err(error @ TabletError::TooNew { .. }) => return Err(error.into()),
+                Ok(_) | Err(_) => older.damaged.push(number),
+            }
+        }
+        if let Some((_, found)) = &older.version {
+            let there: BTreeSet<FileId> = storage
+                .list("sst/")
+                .await?
+                .iter()
+                .filter_map(|file| FileRef::parse_path(&file.path))
+                .collect();
+            older.missing = found.all_files().filter(|file| !there.contains(&file.id())).count();
+        }
+        all.push(older);
+    }
+    Ok(all)
+}
+
+/// Says what taking older states would mean; whether everything is in order afterwards.
+pub fn describe(older: &[Older], mode: Mode, text: &mut String) -> bool {
+    for one in older {
+        one.describe(text);
+    }
+    if older.is_empty() || mode.accept_loss {
+        return true;
+    }
+    text.push_str("not done without --accept-loss: restore the manifests from a backup, or drop the tables\n");
+    false
+}
+
+impl Older {
+    fn describe(&self, text: &mut String) {
+        let tablet = self.info.id;
+        let table = self.info.table.as_deref().unwrap_or("an unknown table");
+        let _ = match &self.version {
+            Some((number, found)) => writeln!(
+                text,
+                "  tablet {tablet} of {table}: take version {number} of its manifest, with {} files ({} of them missing) and \
+                 everything up to {}; the log has {}",
+                found.all_files().count(),
+                self.missing,
+                found.flushed_through(),
+                self.logged
+            ),
+            None => writeln!(
+                text,
+                "  tablet {tablet} of {table}: no version of its manifest can be read; begin with no files; the log has {}",
+                self.logged
+            ),
+        };
+        text.push_str(
+            "    lost: what later versions had in files and the log has no more; rows dropped since then may come back\n",
+        );
+    }
+}
+
+impl Work {
+    /// Makes the older states the newest.
+    pub(super) async fn take_older(&mut self, older: &[Older]) -> anyhow::Result<()> {
+        for one in older {
+            self.take(one)
+                .await
+                .with_context(|| format!("tablet {}", one.info.id))?;
+        }
+        if older.is_empty() {
+            return Ok(());
+        }
+        let examined = check::examine(self.storage.clone(), self.env.clone(), Progress::hidden()).await?;
+        // Files of the older versions that are gone, or damaged themselves.
+        self.replace_sstables(&examined).await?;
+        set_aside(&self.storage, &examined, &mut self.text).await
+    }
+
+    async fn take(&mut self, older: &Older) -> anyhow::Result<()> {
+        let tablet = older.info.id;
+        let mut content = match &older.version {
+            Some((_, found)) => found.clone(),
+            None => Manifest {
+                tablet: tablet.0,
+                table: older.info.table_id.context("its table is unknown")?.0,
+                start: older.info.range.start.clone(),
+                end: older.info.range.end.clone(),
+                ..Manifest::default()
+            },
+        };
+        content.epoch = self.epoch.0;
+        content.written_micros = self.env.wall_micros();
+        let newest = older.damaged.first().copied().unwrap_or_default();
+        // Kept first; then the new one, which counts by its number; then the damaged ones go.
+        for number in &older.damaged {
+            let path = manifest::path(tablet, *number);
+            let kept = self.keep(&path).await?;
+            let _ = writeln!(self.text, "  {path}: kept as {kept}");
+        }
+        let path = manifest::path(tablet, newest + 1);
+        match self.storage.put_if_absent(&path, content.encode_file()).await {
+            Ok(()) => {}
+            Err(StorageError::AlreadyExists { .. }) => bail!("{path} is there already: begin the repair anew"),
+            Err(error) => return Err(error.into()),
+        }
+        for number in &older.damaged {
+            self.storage.delete(&manifest::path(tablet, *number)).await?;
+        }
+        older.describe(&mut self.text);
+        let _ = writeln!(self.text, "    done, as {path}");
+        Ok(())
+    }
+}
+
+/// Moves what nothing refers to where originals are kept: sstables, and manifests of tablets that the catalog does not name.
+async fn set_aside(storage: &Arc<dyn Storage>, examined: &Examined, text: &mut String) -> anyhow::Result<()> {
+    let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet);
+    let unused = |file: FileId| !examined.tablets.files.contains_key(&file);
+    for file in storage.list("").await? {
+        let of_nobody = match manifest::parse_path(&file.path) {
+            Some((tablet, _)) => unknown(tablet),
+            None => FileRef::parse_path(&file.path).is_some_and(unused),
+        };
+        if of_nobody {
+            let kept = keep(&**storage, &file.path).await?;
+            storage.delete(&file.path).await?;
+            let _ = writeln!(text, "  {}: nothing refers to it any more; kept as {kept}", file.path);
+        }
+    }
+    Ok(())
+}
