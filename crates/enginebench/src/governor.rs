@@ -121,7 +121,8 @@ fn run_half(engine: &SteleEngine, phase: usize, rows: u64, seed: u64) -> anyhow:
     match phase {
         0 => write_batches(engine, VALUE_BYTES, of_rows(WRITES), 1000, |_| {
             data::below(&mut random, rows)
-        }),
+        })
+        .map(drop),
         1 => read(engine, of_rows(READS), &zipf, &mut random),
         _ => {
             for _ in 0..SCANS {

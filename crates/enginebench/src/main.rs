@@ -21,6 +21,7 @@ mod governor;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 mod stele;
+mod watch;
 mod workload;
 
 use anyhow::bail;
@@ -48,6 +49,9 @@ struct Arguments {
     /// Multiplies the number of rows.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// How long sustained writes go on, instead of the workload's own time.
+    #[arg(long)]
+    seconds: Option<u64>,
     /// Memory budget of each engine, MiB.
     #[arg(long, default_value_t = 512)]
     memory_mib: u64,
@@ -99,6 +103,7 @@ fn main() -> anyhow::Result<()> {
         folder: folder.path().to_owned(),
         scale: arguments.scale,
         memory: arguments.memory_mib << 20,
+        seconds: arguments.seconds,
     };
     if governs {
         return governor::run(&setup);

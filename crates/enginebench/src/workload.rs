@@ -3,6 +3,7 @@
 use crate::clock::{Clock, Took};
 use crate::data::{self, Values, Zipf};
 use crate::engine::Engine;
+use crate::watch::{SpaceWatch, Stalls, table_bytes};
 use anyhow::{bail, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ pub struct Setup {
     pub scale: f64,
     /// Budget of an engine, bytes.
     pub memory: u64,
+    /// How long sustained writes go on, if not as long as the workload says.
+    pub seconds: Option<u64>,
 }
 
 /// What a figure counts.
@@ -283,7 +286,7 @@ impl Workload {
     /// Fills an engine for workloads that read.
     pub fn load(&self, engine: &dyn Engine, setup: &Setup) -> anyhow::Result<()> {
         let rows = self.rows(setup);
-        engine.on_this_thread(&mut || write_batches(engine, self.value_bytes, rows, 1000, |i| i))?;
+        engine.on_this_thread(&mut || write_batches(engine, self.value_bytes, rows, 1000, |i| i).map(drop))?;
         engine.settle()?;
         engine.compact()
     }
@@ -299,7 +302,7 @@ impl Workload {
                 let clock = Clock::start();
                 let mut random = data::generator(17);
                 engine.on_this_thread(&mut || {
-                    write_batches(engine, value_bytes, rows, batch, |_| data::below(&mut random, rows))
+                    write_batches(engine, value_bytes, rows, batch, |_| data::below(&mut random, rows)).map(drop)
                 })?;
                 let written = clock.took();
                 engine.settle()?;
@@ -310,7 +313,10 @@ impl Workload {
                     .push(("rows/s", rows as f64 / written.wall.as_secs_f64()));
                 Ok(measured)
             }
-            Kind::Sustained { seconds } => self.sustained(engine, rows, Duration::from_secs(seconds)),
+            Kind::Sustained { seconds } => {
+                let seconds = setup.seconds.unwrap_or(seconds).max(1);
+                self.sustained(engine, rows, Duration::from_secs(seconds), folder)
+            },
             Kind::Overwrite { times } => self.overwrite(engine, rows, times, folder),
             Kind::Get | Kind::Absent | Kind::ZipfGet => self.gets(engine, rows, round),
             Kind::Scan { reversed } => {
@@ -327,7 +333,7 @@ impl Workload {
                 Ok(Measured::of_wall(rows, clock.took()))
             }
             Kind::DiskBytes => Ok(Measured {
-                figure: disk_bytes(folder)? as f64 / rows as f64,
+                figure: table_bytes(folder) as f64 / rows as f64,
                 ..Measured::default()
             }),
         }
@@ -368,10 +374,10 @@ impl Workload {
         Ok(measured)
     }
 
-    fn sustained(&self, engine: &dyn Engine, rows: u64, limit: Duration) -> anyhow::Result<Measured> {
-        let mut longest = Duration::ZERO;
+    fn sustained(&self, engine: &dyn Engine, rows: u64, limit: Duration, folder: &Path) -> anyhow::Result<Measured> {
+        let mut stalls = Stalls::default();
         let mut quarters = [0u64; 4];
-        let clock = Clock::start();
+        let run = LongRun::start(folder)?;
         engine.on_this_thread(&mut || {
             let mut random = data::generator(5);
             let mut values = Values::new(self.value_bytes);
@@ -381,7 +387,7 @@ impl Workload {
                 let key = data::key(data::below(&mut random, rows));
                 engine.put(&key, values.next(), false)?;
                 let after = Instant::now();
-                longest = longest.max(after - before);
+                stalls.note(after - before);
                 before = after;
                 let quarter = (4 * (after - start).as_micros() / limit.as_micros()) as usize;
                 match quarters.get_mut(quarter) {
@@ -390,41 +396,42 @@ impl Workload {
                 }
             }
         })?;
-        let mut measured = Measured::of_wall(quarters.iter().sum(), clock.took());
-        measured.longest = Some(longest);
+        let written = quarters.iter().sum();
+        let mut measured = Measured::of_wall(written, run.clock.took());
+        measured.longest = Some(stalls.longest);
+        let names = ["quarter 1 rows/s", "quarter 2", "quarter 3", "quarter 4"];
+        let rate = |rows: u64| rows as f64 / (limit.as_secs_f64() / 4.0);
+        measured.extra.extend(names.into_iter().zip(quarters.map(rate)));
         measured
             .extra
             .push(("last quarter/first", quarters[3] as f64 / quarters[0].max(1) as f64));
+        measured.extra.extend(stalls.figures());
+        let write_amplification = run.end(engine, written * self.row_bytes(), &mut measured)?;
+        measured.extra.push(("write amplification", write_amplification));
         Ok(measured)
     }
 
     fn overwrite(&self, engine: &dyn Engine, rows: u64, times: u64, folder: &Path) -> anyhow::Result<Measured> {
-        let written_before = written_by_process()?;
-        let clock = Clock::start();
-        let mut peak = 0;
+        let written = rows * times;
+        let mut stalls = Stalls::default();
         let mut random = data::generator(23);
-        for _ in 0..times {
-            engine.on_this_thread(&mut || {
-                write_batches(engine, self.value_bytes, rows, 1000, |_| data::below(&mut random, rows))
-            })?;
-            peak = peak.max(disk_bytes(folder)?);
-        }
-        engine.settle()?;
-        let took = clock.took();
-        let user_bytes = (rows * times) as f64 * (self.value_bytes + data::KEY_BYTES) as f64;
-        let settled = disk_bytes(folder)?;
-        engine.compact()?;
-        let live = disk_bytes(folder)? as f64;
-        Ok(Measured {
-            figure: (written_by_process()? - written_before) as f64 / user_bytes,
-            cpu_micros: took.cpu.as_secs_f64() * 1e6 / (rows * times) as f64,
-            longest: None,
-            extra: vec![
-                ("space amplification, settled", settled as f64 / live),
-                ("space amplification, peak", peak as f64 / live),
-                ("rows/s", (rows * times) as f64 / took.wall.as_secs_f64()),
-            ],
-        })
+        let run = LongRun::start(folder)?;
+        engine.on_this_thread(&mut || {
+            let number = |_| data::below(&mut random, rows);
+            stalls = write_batches(engine, self.value_bytes, written, 1000, number)?;
+            Ok(())
+        })?;
+        let mut measured = Measured::of_wall(written, run.clock.took());
+        measured.extra.push(("rows/s", measured.figure));
+        measured.longest = Some(stalls.longest);
+        measured.extra.extend(stalls.figures());
+        measured.figure = run.end(engine, written * self.row_bytes(), &mut measured)?;
+        Ok(measured)
+    }
+
+    /// Bytes of a row's key and value.
+    fn row_bytes(&self) -> u64 {
+        (self.value_bytes + data::KEY_BYTES) as u64
     }
 
     fn gets(&self, engine: &dyn Engine, rows: u64, round: u64) -> anyhow::Result<Measured> {
@@ -469,14 +476,15 @@ impl Measured {
     }
 }
 
-/// Writes `rows` rows in batches, the i-th with the number that `number(i)` gives.
+/// Writes `rows` rows in batches, the i-th with the number that `number(i)` gives. How long batches took.
 pub fn write_batches(
     engine: &dyn Engine,
     value_bytes: usize,
     rows: u64,
     batch: u64,
     mut number: impl FnMut(u64) -> u64,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Stalls> {
+    let mut stalls = Stalls::default();
     let mut values = Values::new(value_bytes);
     let mut bytes = Vec::new();
     let mut done = 0;
@@ -488,27 +496,52 @@ pub fn write_batches(
         let made: Vec<_> = (done..done + now)
             .map(|i| (data::key(number(i)), pieces.next().unwrap_or_default()))
             .collect();
+        let before = Instant::now();
         engine.put_batch(&made)?;
+        stalls.note(before.elapsed());
         done += now;
     }
-    Ok(())
+    Ok(stalls)
 }
 
-/// Bytes of all sstables in a folder; both engines call them `.sst`. Logs come and go.
-fn disk_bytes(folder: &Path) -> anyhow::Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(folder)? {
-        // A compaction may delete files meanwhile.
-        let Ok(entry) = entry else { continue };
-        let Ok(kind) = entry.metadata() else { continue };
-        let path = entry.path();
-        if kind.is_dir() {
-            bytes += disk_bytes(&path)?;
-        } else if path.extension().is_some_and(|e| e == "sst") {
-            bytes += kind.len();
-        }
+/// What of a run of minutes is measured from its beginning to after its end.
+struct LongRun<'a> {
+    clock: Clock,
+    folder: &'a Path,
+    space: SpaceWatch,
+    written_before: u64,
+}
+
+impl<'a> LongRun<'a> {
+    fn start(folder: &'a Path) -> anyhow::Result<Self> {
+        Ok(LongRun {
+            clock: Clock::start(),
+            folder,
+            space: SpaceWatch::start(folder),
+            written_before: written_by_process()?,
+        })
     }
-    Ok(bytes)
+
+    /// Waits until nothing is left to be done, adds what the run has cost in space, and returns its write amplification:
+    /// bytes of log, flushes and compactions for each of `user_bytes`. Space is compared with what the data takes when
+    /// every row is there once.
+    fn end(self, engine: &dyn Engine, user_bytes: u64, measured: &mut Measured) -> anyhow::Result<f64> {
+        let before = Instant::now();
+        engine.settle()?;
+        let settling = before.elapsed();
+        let written = written_by_process()? - self.written_before;
+        let peak = self.space.peak();
+        let settled = table_bytes(self.folder);
+        engine.compact()?;
+        let live = table_bytes(self.folder).max(1) as f64;
+        measured.extra.extend([
+            ("seconds to settle", settling.as_secs_f64()),
+            ("GB in the end", live / 1e9),
+            ("space amplification, settled", settled as f64 / live),
+            ("space amplification, peak", peak as f64 / live),
+        ]);
+        Ok(written as f64 / user_bytes as f64)
+    }
 }
 
 /// Bytes this process has handed to the kernel for files.
