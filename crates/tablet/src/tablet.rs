@@ -334,8 +334,10 @@ impl Tablet {
         next.freeze(&self.context.memory);
         next.find_residues();
         next.generation += 1;
-        *state = Arc::new(next);
+        // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
+        let former = std::mem::replace(&mut *state, Arc::new(next));
         drop(state);
+        drop(former);
         self.unpark();
         true
     }
@@ -347,8 +349,10 @@ impl Tablet {
         change(&mut next);
         next.find_residues();
         next.generation += 1;
-        *state = Arc::new(next);
+        // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
+        let former = std::mem::replace(&mut *state, Arc::new(next));
         drop(state);
+        drop(former);
         self.unpark();
     }
 
