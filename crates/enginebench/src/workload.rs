@@ -316,7 +316,7 @@ impl Workload {
             Kind::Sustained { seconds } => {
                 let seconds = setup.seconds.unwrap_or(seconds).max(1);
                 self.sustained(engine, rows, Duration::from_secs(seconds), folder)
-            },
+            }
             Kind::Overwrite { times } => self.overwrite(engine, rows, times, folder),
             Kind::Get | Kind::Absent | Kind::ZipfGet => self.gets(engine, rows, round),
             Kind::Scan { reversed } => {

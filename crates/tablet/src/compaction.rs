@@ -24,6 +24,7 @@ mod stream;
 
 use crate::error::Result;
 use crate::files::FileRegistry;
+use crate::maintenance::Progress;
 use crate::manifest::FileRef;
 use crate::merge::{Merge, Source, Step};
 use bytes::Bytes;
@@ -53,6 +54,8 @@ pub struct Job {
     pub write: WriteOptions,
     /// Bytes after which a file is ended, at the end of a row.
     pub file_bytes: u64,
+    /// Told of entries read, if it is a flush.
+    pub progress: Option<Arc<Progress>>,
 }
 
 /// What a job did.
@@ -130,6 +133,9 @@ async fn pump(job: Job, stream: &mut Stream<'_>, env: &Env, report: &mut JobRepo
             stream.output().flush().await?;
         }
         if report.entries_in.is_multiple_of(ENTRIES_PER_LOOK) {
+            if let Some(progress) = &job.progress {
+                progress.advance(ENTRIES_PER_LOOK);
+            }
             slice.look(env).await;
         }
         step = merge.advance()?;

@@ -4,9 +4,11 @@
 //! the state. Two commits never overlap ([`Committer`]), so a flush that ends while a compaction runs is not undone by it.
 
 mod compact;
+mod progress;
 mod relocate;
 
 pub use compact::Compacted;
+pub use progress::Progress;
 
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
@@ -15,6 +17,7 @@ use crate::merge::Source;
 use crate::state::{self, HeldFile, ReadOptions, State, Times};
 use crate::tablet::Tablet;
 use bytes::Bytes;
+use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_storage::StorageError;
 use stele_types::key;
@@ -63,8 +66,10 @@ impl Tablet {
         self.settle().await?;
         let start = self.env().now();
         let mut written = Vec::new();
+        let memtables = state.frozen.iter().flat_map(|f| &f.memtables);
+        let progress = Progress::begin(&self.context.memory, memtables.map(|(_, table)| table));
         for group in &state.groups {
-            match self.flush_group(&state, group.id).await {
+            match self.flush_group(&state, group.id, &progress).await {
                 Ok(files) => written.extend(files.into_iter().map(|file| (group.id, file))),
                 Err(error) => {
                     written
@@ -96,7 +101,7 @@ impl Tablet {
         Ok(true)
     }
 
-    async fn flush_group(&self, state: &State, group: GroupId) -> Result<Vec<FileRef>> {
+    async fn flush_group(&self, state: &State, group: GroupId, progress: &Arc<Progress>) -> Result<Vec<FileRef>> {
         let mut tables: Vec<_> = state
             .frozen
             .iter()
@@ -117,10 +122,9 @@ impl Tablet {
         // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing, and what it brings from
         // a group that a family has left was complete there.
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_residue(group);
-        Ok(self
-            .run_job(group, self.schema(), sources, None, (bottom, false))
-            .await?
-            .files)
+        let progress = Some(progress.clone());
+        let report = self.run_job(group, self.schema(), sources, None, (bottom, false), progress);
+        Ok(report.await?.files)
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever

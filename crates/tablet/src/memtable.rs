@@ -33,7 +33,8 @@ pub struct Memtable {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryAccount {
     bytes: Arc<AtomicI64>,
-    freed: Arc<AtomicU64>,
+    flushing: Arc<AtomicU64>,
+    flushed: Arc<AtomicU64>,
 }
 
 impl MemoryAccount {
@@ -42,16 +43,35 @@ impl MemoryAccount {
         self.bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Bytes of all memtables that are no more; only grows.
-    pub fn freed_bytes(&self) -> u64 {
-        self.freed.load(Ordering::Relaxed)
+    /// Bytes of memtables that are being flushed and still have to be written. Memory will have grown by about as many
+    /// when these memtables can be freed, if writes come as fast as they are flushed.
+    pub fn flushing_bytes(&self) -> u64 {
+        self.flushing.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of memtables that flushes have written so far; only grows.
+    pub fn flushed_bytes(&self) -> u64 {
+        self.flushed.load(Ordering::Relaxed)
+    }
+
+    /// A flush of so many bytes of memtables has begun.
+    pub(crate) fn flush_begins(&self, bytes: u64) {
+        self.flushing.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many of these bytes are written.
+    pub(crate) fn flush_wrote(&self, bytes: u64) {
+        self.flushing.fetch_sub(bytes, Ordering::Relaxed);
+        self.flushed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The flush has ended without writing so many of them.
+    pub(crate) fn flush_ends(&self, unwritten: u64) {
+        self.flushing.fetch_sub(unwritten, Ordering::Relaxed);
     }
 
     fn add(&self, bytes: i64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if bytes < 0 {
-            self.freed.fetch_add(bytes.unsigned_abs(), Ordering::Relaxed);
-        }
     }
 }
 

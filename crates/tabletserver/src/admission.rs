@@ -2,7 +2,7 @@
 //!
 //! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share and to how many
 //!   sorted runs wait to be merged ([`pacing`]), so that the load settles instead of stopping and starting. Should memory
-//!   run full nevertheless, they wait; one that waited too long is told that the server is busy.
+//!   run over nevertheless, they wait; one that waited too long is told that the server is busy.
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish,
 //!   and writes come back by themselves when there is space again.
 
@@ -21,6 +21,12 @@ use stele_storage::Storage;
 use stele_tablet::MemoryAccount;
 use stele_types::ErrorKind;
 use tokio::sync::Notify;
+
+/// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
+/// server may take above its budget.
+const MEMORY_OVER_MAX: u64 = 64 << 20;
+/// How often a stopped writer looks by itself.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Decides whether a write may proceed.
 pub struct Admission {
@@ -43,7 +49,7 @@ impl Admission {
     /// Admission under the server's options.
     pub fn new(env: Env, memory: MemoryAccount, options: &ServerOptions, metrics: ServerMetrics) -> Self {
         Admission {
-            pacer: Mutex::new(Pacer::new(env.now())),
+            pacer: Mutex::new(Pacer::new()),
             env,
             memory,
             memtables: options.memtables.clone(),
@@ -77,11 +83,23 @@ impl Admission {
     }
 
     fn pressure(&self, runs: usize) -> (f64, Cause) {
-        pacing::pressure(self.memory.bytes(), self.memtables.bytes_max(), runs)
+        let foreseen = self.memory.bytes() + self.memory.flushing_bytes();
+        pacing::pressure(foreseen, self.memtables.bytes_max(), runs)
+    }
+
+    /// Whether memtables take so much more than their share that nothing may be added: the last resort, where a
+    /// measurement was wrong or the share has become smaller.
+    fn is_memory_over(&self) -> bool {
+        let max = self.memtables.bytes_max();
+        self.memory.bytes() > max.saturating_add((max / 4).min(MEMORY_OVER_MAX))
     }
 
     async fn wait_for_turn(&self, bytes: usize, pressure: f64, cause: Cause) -> ServiceResult<()> {
-        let turn = self.pacer.lock().turn(self.env.now(), bytes, pressure, self.wait_max);
+        let turn = {
+            let (now, mut pacer) = (self.env.now(), self.pacer.lock());
+            pacer.observe(now, self.memory.flushed_bytes(), pressure);
+            pacer.turn(now, bytes, pressure, self.wait_max)
+        };
         let wait = turn.ok_or_else(|| self.busy())?;
         if !wait.is_zero() {
             match cause {
@@ -91,7 +109,7 @@ impl Admission {
             self.metrics.delayed_seconds.observe(wait.as_secs_f64());
             self.env.sleep(wait).await;
         }
-        if self.memory.bytes() > self.memtables.bytes_max() {
+        if self.is_memory_over() {
             return self.wait_for_memory().await;
         }
         Ok(())
@@ -100,13 +118,14 @@ impl Admission {
     async fn wait_for_memory(&self) -> ServiceResult<()> {
         let start = self.env.now();
         let freed = async {
-            while self.memory.bytes() > self.memtables.bytes_max() {
+            while self.is_memory_over() {
                 let notified = self.freed.notified();
                 // Memtables that readers held are freed without a flush ending, hence the look now and then.
-                let _ = self.env.timeout(Duration::from_millis(50), notified).await;
+                let _ = self.env.timeout(LOOK_AGAIN, notified).await;
             }
         };
         let freed = self.env.timeout(self.wait_max, freed).await;
+        self.metrics.stopped_memory.inc();
         self.metrics.delayed_memory.inc();
         let took = self.env.now() - start;
         self.metrics.delayed_seconds.observe(took.as_secs_f64());
@@ -119,12 +138,12 @@ impl Admission {
         ServiceError::new(ErrorKind::Busy, message)
     }
 
-    /// A flush has ended: measures how fast flushes are, and tells waiting writers.
+    /// A flush has ended: tells waiting writers, and shows how fast flushes are.
     pub fn memory_freed(&self) {
         let (pressure, _) = self.pressure(0);
         let drain = {
             let mut pacer = self.pacer.lock();
-            pacer.flushed(self.env.now(), self.memory.freed_bytes(), pressure);
+            pacer.observe(self.env.now(), self.memory.flushed_bytes(), pressure);
             pacer.drain()
         };
         self.metrics.drain_bytes_per_second.set(drain as i64);

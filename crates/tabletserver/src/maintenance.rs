@@ -94,11 +94,11 @@ impl TabletServer {
         let mut looks = 0u32;
         while !self.is_stopping() {
             self.admission.check_disk(&self.context.storage).await;
-            if let Err(error) = self.context.files.delete_obsolete().await {
-                tracing::warn!(%error, "obsolete sstable left over");
-            }
             if let Err(error) = self.delete_unneeded_log().await {
                 tracing::warn!(%error, "log segment left over");
+            }
+            if let Err(error) = self.context.files.delete_obsolete().await {
+                tracing::warn!(%error, "obsolete sstable left over");
             }
             self.look_at_some();
             // What takes a look at every file or tablet, less often.
@@ -107,7 +107,7 @@ impl TabletServer {
                 self.report_damage();
             }
             looks = looks.wrapping_add(1);
-            self.env.sleep(IDLE).await;
+            let _ = self.env.timeout(IDLE, self.tidy.notified()).await;
         }
     }
 

@@ -34,6 +34,8 @@ pub struct ServerMetrics {
     pub refused_memory: IntCounter,
     /// Writes that waited for memory.
     pub delayed_memory: IntCounter,
+    /// Writes that were stopped because memtables had outgrown their share.
+    pub stopped_memory: IntCounter,
     /// Writes slowed for compactions.
     pub delayed_compaction: IntCounter,
     /// How long writes were held up for either.
@@ -93,6 +95,10 @@ impl ServerMetrics {
             delayed_memory: m.counter(
                 "stele_writes_delayed_memory_total",
                 "Writes that waited for memtable memory.",
+            ),
+            stopped_memory: m.counter(
+                "stele_writes_stopped_memory_total",
+                "Writes stopped until memtables were freed; zero where slowing them suffices.",
             ),
             delayed_compaction: m.counter(
                 "stele_writes_delayed_compaction_total",

@@ -117,6 +117,7 @@ impl TabletServer {
             splits: Mutex::default(),
             indivisible: Mutex::default(),
             work: Notify::new(),
+            tidy: Notify::new(),
             ripe: Mutex::default(),
             merges: Merges::default(),
             stopping: AtomicBool::new(false),

@@ -86,6 +86,8 @@ pub struct TabletServer {
     pub(crate) indivisible: Mutex<BTreeMap<TabletId, u64>>,
     /// Wakes the flush loop.
     pub(crate) work: Notify,
+    /// Wakes housekeeping: a flush has made log segments superfluous.
+    pub(crate) tidy: Notify,
     /// Tablets whose memtables are worth a file.
     pub(crate) ripe: Mutex<BTreeSet<TabletId>>,
     /// Tablets that may need a compaction.

@@ -10,7 +10,7 @@
 //!   they have before its first bottom file went down with earlier jobs.
 //! * No row is in two files of the bottom.
 
-use super::READ;
+use super::{Progress, READ};
 use crate::compaction::{self, Job, JobReport};
 use crate::error::Result;
 use crate::manifest::{FileRef, Manifest};
@@ -329,6 +329,7 @@ impl Tablet {
                 plan.sources,
                 plan.upper.clone(),
                 (plan.bottom, plan.major),
+                None,
             )
             .await?;
         let metrics = &self.context.metrics;
@@ -374,6 +375,7 @@ impl Tablet {
         sources: Vec<Source>,
         upper: Option<Bytes>,
         (bottom, major): (bool, bool),
+        progress: Option<Arc<Progress>>,
     ) -> Result<JobReport> {
         let options = schema.group_options(group);
         // The writer gives every file its own id.
@@ -392,6 +394,7 @@ impl Tablet {
             major,
             write,
             file_bytes: options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes()),
+            progress,
         };
         let mut report = compaction::run(job, self.env(), &self.context.files).await?;
         number_run(&mut report.files, 0);
