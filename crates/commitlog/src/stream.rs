@@ -196,7 +196,12 @@ impl<C: Completion> LogStream<C> {
                 unneeded.for_each(|(number, info)| retention.add(number, info));
                 return Err(error.into());
             }
-            shared.unsynced.lock().remove(&number);
+            let file = shared.unsynced.lock().remove(&number);
+            if file.is_some() {
+                // The last to close a deleted file waits until its blocks are freed, 30 ms and more where the device is told
+                // to discard them: not under the lock, nor on a thread that others need. Only a runtime that ends says no.
+                let _ = self.inner.env.blocking(move || drop(file)).await;
+            }
             shared.metrics.retained_bytes.sub(info.len as i64);
             count += 1;
         }
