@@ -113,7 +113,8 @@ impl Tablet {
     ) -> Result<JobReport> {
         let runs = group.runs();
         let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
-        self.run_job(target, schema, sources, None, (bottom, bottom), None).await
+        self.run_job(target, schema, sources, None, (bottom, bottom), None)
+            .await
     }
 }
 
