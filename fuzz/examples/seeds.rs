@@ -15,7 +15,9 @@ use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame::{self, Handle};
 use stele_sstable::index::IndexBlock;
 use stele_tablet::batch::BatchBuilder;
-use stele_tablet::{Batch, FileRef, Manifest, manifest};
+use stele_tablet::manifest::ValueLink;
+use stele_tablet::values::{HEADER_BYTES, ValueRef, record_len};
+use stele_tablet::{Batch, FileRef, Manifest, StoredFile, manifest};
 use stele_types::{
     CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo, TableId, TabletId,
     TimeUnit, Timestamp,
@@ -40,6 +42,7 @@ fn main() -> io::Result<()> {
     add(&mut seeds, "mutation_batch", batch.bytes().clone());
     segment(&mut seeds, &batch);
     manifests(&mut seeds);
+    value_files(&mut seeds)?;
     catalog(&mut seeds);
     requests(&mut seeds);
     hbase(&mut seeds);
@@ -69,6 +72,7 @@ fn golden_file(of_crate: &str, name: &str) -> io::Result<Vec<u8>> {
 
 /// The golden sstables, whole and taken apart.
 fn sstables(seeds: &mut Seeds) -> io::Result<()> {
+    add(seeds, "sstable_file", golden_file("sstable", "v1-dictionary.sst")?);
     for name in ["v1-groups.sst", "v1.sst", "v1-lz4.sst", "v1-snappy.sst", "v1-zstd.sst"] {
         let bytes = Bytes::from(golden_file("sstable", name)?);
         add(seeds, "sstable_file", bytes.clone());
@@ -218,10 +222,41 @@ fn manifests(seeds: &mut Seeds) {
     let cut = file
         .narrowed(Some(Bytes::from_static(b"a")), Some(Bytes::from_static(b"m")))
         .expect("not empty");
-    tablet.set_files(GroupId(0), vec![file, cut]);
+    tablet.set_files(GroupId(0), vec![file.clone(), cut]);
+    add(seeds, "manifest", tablet.encode_file());
+    let link = ValueLink {
+        file: 1 << 32 | 2,
+        len: 5_000,
+        share: 4_000,
+        bytes: 3_000,
+    };
+    let refers = FileRef {
+        values: vec![link],
+        ..file
+    };
+    tablet.set_files(GroupId(0), vec![refers]);
     add(seeds, "manifest", tablet.encode_file());
     add(seeds, "manifest", manifest::path(TabletId(1), 0xab));
     add(seeds, "manifest", FileRef::path(FileId(0xab)));
+}
+
+/// A value file, its parts, and its name.
+fn value_files(seeds: &mut Seeds) -> io::Result<()> {
+    let file = golden_file("tablet", "v1.val")?;
+    add(seeds, "value_file", file.get(..HEADER_BYTES).unwrap_or_default());
+    let record = file.get(HEADER_BYTES..).unwrap_or_default();
+    add(seeds, "value_file", record.get(..record_len(record).unwrap_or(0)).unwrap_or_default());
+    let reference = ValueRef {
+        file: FileId(7),
+        offset: HEADER_BYTES as u64,
+        payload_len: 7,
+        value_len: 7,
+        crc: 9,
+    };
+    add(seeds, "value_file", reference.encode());
+    add(seeds, "value_file", StoredFile::Values(FileId(0xab)).path());
+    add(seeds, "value_file", file);
+    Ok(())
 }
 
 fn catalog(seeds: &mut Seeds) {

@@ -65,6 +65,8 @@ pub struct CacheStats {
     pub evicted_bytes: u64,
     /// Bytes charged now.
     pub used_bytes: u64,
+    /// Bytes of them that are charged for what is to be kept.
+    pub kept_bytes: u64,
     /// Bytes allowed.
     pub capacity: u64,
     /// Entries now.
@@ -146,9 +148,24 @@ impl<V: Clone> BlockCache<V> {
 
     /// Keeps `value`, which holds on to `weight` bytes, if it fits at all. Replaces an older value of the key.
     pub fn insert(&self, key: BlockKey, value: V, weight: usize) {
+        self.insert_with(key, weight, |shard| shard.insert(key, value, weight));
+    }
+
+    /// The same for a block that is to be kept before all that are not, as far as there is room: such blocks take at most
+    /// three quarters of the capacity.
+    pub fn insert_kept(&self, key: BlockKey, value: V, weight: usize) {
+        self.insert_with(key, weight, |shard| shard.insert_kept(key, value, weight));
+    }
+
+    /// Bytes that blocks to be kept may still take.
+    pub fn kept_room(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().kept_room()).sum()
+    }
+
+    fn insert_with(&self, key: BlockKey, weight: usize, insert: impl FnOnce(&mut S3Fifo<BlockKey, V>) -> Vec<V>) {
         let hash = key.hash64();
         // Values are dropped after the lock: freeing a block may return memory to the system.
-        let dropped = self.shard(hash).lock().insert(key, value, weight);
+        let dropped = insert(&mut self.shard(hash).lock());
         drop(dropped);
         if let Some((profile, clock)) = self.profile.get()
             && profile.samples(hash)

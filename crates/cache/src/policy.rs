@@ -8,9 +8,15 @@
 //! [`Admission::Returning`] has no small queue: what is new leaves only a ghost, and is kept when it comes back while the
 //! ghost is remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
 //!
+//! Entries that are to be *kept* have a queue of their own. Whoever knows that something will be asked for says so, and
+//! need not prove it by use; it goes only for another of its kind, or when the share does not even hold what is kept. Kept
+//! entries take at most three quarters of the share, so that there always is a cache for all else; what is beyond that is
+//! an entry like any other.
+//!
 //! Invariants:
-//! * `used` is the sum of the charges of all entries and at most `share`.
-//! * Every entry has exactly one place with a current ticket, in `small` or in `main`.
+//! * `used` is the sum of the charges of all entries and at most `share`; `kept_used` that of the kept ones and at most
+//!   [`KEPT_QUARTERS`] quarters of it.
+//! * Every entry has exactly one place with a current ticket, in `small`, in `main` or in `kept`.
 //! * Stale places are at most as many as entries, plus [`STALE_SLACK`].
 
 use crate::{CacheStats, ENTRY_OVERHEAD_BYTES};
@@ -25,6 +31,12 @@ const USES_TO_MAIN: u8 = 2;
 
 /// The small queue's part of the share.
 const SMALL_FRACTION: usize = 10;
+
+/// Quarters of the share that kept entries may take.
+const KEPT_QUARTERS: usize = 3;
+
+/// Kept entries that a new one looks at for one to take the place of.
+const KEPT_LOOKS: u32 = 4;
 
 /// Stale places tolerated beyond one for each entry; spares small caches frequent clean-ups.
 const STALE_SLACK: usize = 64;
@@ -52,7 +64,15 @@ struct Entry<K, V> {
     charge: usize,
     /// Saturates at `USES_MAX`.
     uses: u8,
-    in_main: bool,
+    queue: Queue,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Small,
+    Main,
+    Kept,
 }
 
 #[derive(Debug)]
@@ -127,10 +147,12 @@ pub struct S3Fifo<K, V> {
     free: Vec<u32>,
     small: VecDeque<Place>,
     main: VecDeque<Place>,
+    kept: VecDeque<Place>,
     ghosts: Ghosts,
     admission: Admission,
     share: usize,
     small_used: usize,
+    kept_used: usize,
     used: usize,
     hits: u64,
     misses: u64,
@@ -148,10 +170,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             free: Vec::new(),
             small: VecDeque::new(),
             main: VecDeque::new(),
+            kept: VecDeque::new(),
             ghosts: Ghosts::default(),
             admission,
             share,
             small_used: 0,
+            kept_used: 0,
             used: 0,
             hits: 0,
             misses: 0,
@@ -207,13 +231,31 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     /// Keeps `value`, which holds on to `weight` bytes, if it is admitted. Replaces an older value of the key. Returns
     /// what had to go, for the caller to drop when it has let go of its lock.
     pub fn insert(&mut self, key: K, value: V, weight: usize) -> Vec<V> {
+        self.insert_as(key, value, weight, false)
+    }
+
+    /// The same for an entry that is to be kept, as far as there is room for it among the kept ones.
+    pub fn insert_kept(&mut self, key: K, value: V, weight: usize) -> Vec<V> {
+        self.insert_as(key, value, weight, true)
+    }
+
+    /// Bytes that may still be charged for kept entries.
+    pub fn kept_room(&self) -> usize {
+        self.kept_max().saturating_sub(self.kept_used)
+    }
+
+    fn kept_max(&self) -> usize {
+        self.share / 4 * KEPT_QUARTERS
+    }
+
+    fn insert_as(&mut self, key: K, value: V, weight: usize, keep: bool) -> Vec<V> {
         let hash = key.hash64();
         let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
         let mut dropped = Vec::new();
         let (mut uses, mut known) = (0, false);
         if let Some(&slot) = self.map.get(&HashedKey { hash, key }) {
             if let Some(old) = self.slots.get_mut(slot as usize).and_then(|s| s.entry.as_mut()) {
-                if old.charge == charge {
+                if old.charge == charge && (old.queue == Queue::Kept || !keep) {
                     // A racing reader loaded the same: only the value changes.
                     dropped.push(std::mem::replace(&mut old.value, value));
                     return dropped;
@@ -234,24 +276,35 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             dropped.push(value);
             return dropped;
         }
+        let queue = if keep && self.make_room_to_keep(charge, &mut dropped) {
+            Queue::Kept
+        } else if returned || self.admission == Admission::Returning {
+            Queue::Main
+        } else {
+            Queue::Small
+        };
         self.shrink_to(self.share - charge, &mut dropped);
-        let in_main = returned || self.admission == Admission::Returning;
         let entry = Entry {
             key,
             value,
             charge,
             uses,
-            in_main,
+            queue,
         };
         let place = self.store(entry);
         self.map.insert(HashedKey { hash, key }, place.slot);
         self.used += charge;
         self.inserted += charge as u64;
-        if in_main {
-            self.main.push_back(place);
-        } else {
-            self.small_used += charge;
-            self.small.push_back(place);
+        match queue {
+            Queue::Main => self.main.push_back(place),
+            Queue::Small => {
+                self.small_used += charge;
+                self.small.push_back(place);
+            }
+            Queue::Kept => {
+                self.kept_used += charge;
+                self.kept.push_back(place);
+            }
         }
         assert!(self.used <= self.share, "cache above its share");
         dropped
@@ -284,6 +337,9 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         self.share = share;
         let mut dropped = Vec::new();
         self.shrink_to(share, &mut dropped);
+        while self.kept_used > self.kept_max() {
+            self.evict_kept(&mut dropped);
+        }
         self.ghosts.shrink_to(share);
         dropped
     }
@@ -301,7 +357,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     /// Places in the queues, stale ones included.
     #[cfg(test)]
     pub(crate) fn places(&self) -> usize {
-        self.small.len() + self.main.len()
+        self.small.len() + self.main.len() + self.kept.len()
     }
 
     /// Adds what has been counted.
@@ -312,6 +368,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         sum.inserted_bytes += self.inserted;
         sum.evicted_bytes += self.evicted;
         sum.used_bytes += self.used as u64;
+        sum.kept_bytes += self.kept_used as u64;
         sum.capacity += self.share as u64;
         sum.entries += self.map.len() as u64;
     }
@@ -320,11 +377,40 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     /// from small to main, or lowers a use count.
     fn shrink_to(&mut self, limit: usize, dropped: &mut Vec<V>) {
         while self.used > limit {
-            if self.small_used > self.share / SMALL_FRACTION || self.main.is_empty() {
+            let small_first = self.small_used > self.share / SMALL_FRACTION || self.main.is_empty();
+            if small_first && !self.small.is_empty() {
                 self.evict_small(dropped);
-            } else {
+            } else if !self.main.is_empty() {
                 self.evict_main(dropped);
+            } else {
+                self.evict_kept(dropped);
             }
+        }
+    }
+
+    /// Whether `charge` more may be kept, perhaps after one that was not used for long is gone.
+    fn make_room_to_keep(&mut self, charge: usize, dropped: &mut Vec<V>) -> bool {
+        for _ in 0..KEPT_LOOKS {
+            if self.kept_used + charge <= self.kept_max() {
+                break;
+            }
+            let Some(place) = self.kept.pop_front() else { break };
+            match self.entry_at(place) {
+                Some(entry) if entry.uses > 0 => {
+                    entry.uses -= 1;
+                    self.kept.push_back(place);
+                }
+                Some(_) => dropped.extend(self.release(place.slot)),
+                None => {}
+            }
+        }
+        self.kept_used + charge <= self.kept_max()
+    }
+
+    fn evict_kept(&mut self, dropped: &mut Vec<V>) {
+        let Some(place) = self.kept.pop_front() else { return };
+        if self.entry_at(place).is_some() {
+            dropped.extend(self.release(place.slot));
         }
     }
 
@@ -339,7 +425,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         let charge = entry.charge;
         if entry.uses >= USES_TO_MAIN {
             entry.uses = 0;
-            entry.in_main = true;
+            entry.queue = Queue::Main;
             self.small_used -= charge;
             self.main.push_back(place);
             return;
@@ -373,8 +459,10 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         self.map.remove(&HashedKey { hash, key: entry.key });
         self.used -= entry.charge;
         self.evicted += entry.charge as u64;
-        if !entry.in_main {
-            self.small_used -= entry.charge;
+        match entry.queue {
+            Queue::Small => self.small_used -= entry.charge,
+            Queue::Kept => self.kept_used -= entry.charge,
+            Queue::Main => {}
         }
         self.free.push(number);
         Some(entry.value)
@@ -382,7 +470,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
 
     /// Keeps the queues from filling up with places of entries that were removed.
     fn drop_stale_places(&mut self) {
-        if self.small.len() + self.main.len() <= 2 * self.map.len() + STALE_SLACK {
+        if self.small.len() + self.main.len() + self.kept.len() <= 2 * self.map.len() + STALE_SLACK {
             return;
         }
         let slots = &self.slots;
@@ -393,6 +481,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         };
         self.small.retain(current);
         self.main.retain(current);
+        self.kept.retain(current);
     }
 
     fn store(&mut self, entry: Entry<K, V>) -> Place {

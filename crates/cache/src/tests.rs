@@ -12,6 +12,7 @@ fn key(file: u64, offset: u64) -> BlockKey {
 enum Op {
     Get(u64, u64),
     Insert(u64, u64, usize),
+    Keep(u64, u64, usize),
     Resize(usize),
     RemoveFile(u64),
 }
@@ -20,6 +21,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (0u64..3, 0u64..20).prop_map(|(f, o)| Op::Get(f, o)),
         8 => (0u64..3, 0u64..20, 0usize..3_000).prop_map(|(f, o, w)| Op::Insert(f, o, w)),
+        3 => (0u64..3, 0u64..20, 0usize..3_000).prop_map(|(f, o, w)| Op::Keep(f, o, w)),
         1 => (0usize..12_000).prop_map(Op::Resize),
         1 => (0u64..3).prop_map(Op::RemoveFile),
     ]
@@ -40,8 +42,11 @@ proptest! {
                         prop_assert_eq!(model.get(&key(f, o)), Some(&found));
                     }
                 }
-                Op::Insert(f, o, weight) => {
-                    cache.insert(key(f, o), version as u64, weight);
+                Op::Insert(f, o, weight) | Op::Keep(f, o, weight) => {
+                    match op {
+                        Op::Keep(..) => cache.insert_kept(key(f, o), version as u64, weight),
+                        _ => cache.insert(key(f, o), version as u64, weight),
+                    }
                     model.insert(key(f, o), version as u64);
                     let share = capacity / shards.next_power_of_two();
                     let fits = weight + ENTRY_OVERHEAD_BYTES <= share;
@@ -58,6 +63,7 @@ proptest! {
             }
             let stats = cache.stats();
             prop_assert!(stats.used_bytes <= stats.capacity && stats.capacity <= capacity as u64);
+            prop_assert!(stats.kept_bytes <= stats.used_bytes && stats.kept_bytes <= stats.capacity / 4 * 3);
             prop_assert_eq!(stats.inserted_bytes - stats.evicted_bytes, stats.used_bytes);
         }
     }
@@ -81,6 +87,35 @@ fn a_long_scan_leaves_the_hot_set() {
     }
     let kept = (0..hot).filter(|&o| cache.get(&key(1, o)).is_some()).count();
     assert_eq!(kept as u64, hot, "a FIFO or LRU cache would keep none");
+}
+
+#[test]
+fn what_is_to_be_kept_stays_without_being_used_and_leaves_room() {
+    const WEIGHT: usize = 1000 - ENTRY_OVERHEAD_BYTES;
+    let cache = BlockCache::with_shards(100 * 1000, 1);
+    for offset in 0..200 {
+        cache.insert_kept(key(1, offset), offset, WEIGHT);
+        // The newest are used: they take the place of those that never were.
+        assert_eq!(cache.get(&key(1, offset)), Some(offset));
+    }
+    assert_eq!((cache.stats().kept_bytes, cache.kept_room()), (75_000, 0));
+    let kept = || (0..200).filter(|offset| cache.peek(&key(1, *offset)).is_some()).count();
+    for offset in 0..1_000 {
+        cache.insert(key(2, offset), offset, WEIGHT);
+    }
+    assert_eq!(kept(), 75, "a scan displaces none of them");
+    assert!(
+        (900..1_000).any(|offset| cache.peek(&key(2, offset)).is_some()),
+        "and has room itself"
+    );
+    cache.set_capacity(40_000);
+    assert_eq!(
+        (kept(), cache.stats().used_bytes <= 40_000),
+        (30, true),
+        "the budget wins"
+    );
+    cache.remove_file(1);
+    assert_eq!((kept(), cache.stats().kept_bytes), (0, 0));
 }
 
 #[test]

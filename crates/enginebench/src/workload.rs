@@ -138,7 +138,7 @@ const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> W
 }
 
 /// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
-pub const ALL: [Workload; 26] = [
+pub const ALL: [Workload; 27] = [
     put("random-write-1000", 1000, 1_000_000),
     put("random-write-100", 100, 2_500_000),
     put("random-write-10", 10, 4_000_000),
@@ -204,6 +204,16 @@ pub const ALL: [Workload; 26] = [
             Kind::Overwrite { times: 4 },
             1000,
             5_000_000,
+            Unit::WriteAmplification,
+        )
+    },
+    Workload {
+        quick: false,
+        ..w(
+            "overwrite-64k",
+            Kind::Overwrite { times: 4 },
+            64 << 10,
+            20_000,
             Unit::WriteAmplification,
         )
     },
@@ -418,7 +428,8 @@ impl Workload {
         let run = LongRun::start(folder)?;
         engine.on_this_thread(&mut || {
             let number = |_| data::below(&mut random, rows);
-            stalls = write_batches(engine, self.value_bytes, written, 1000, number)?;
+            let batch = ((BATCH_BYTES_MAX / self.value_bytes) as u64).clamp(1, 1000);
+            stalls = write_batches(engine, self.value_bytes, written, batch, number)?;
             Ok(())
         })?;
         let mut measured = Measured::of_wall(written, run.clock.took());
@@ -503,6 +514,9 @@ pub fn write_batches(
     }
     Ok(stalls)
 }
+
+/// Bytes of values in a batch of large ones.
+const BATCH_BYTES_MAX: usize = 4 << 20;
 
 /// What of a run of minutes is measured from its beginning to after its end.
 struct LongRun<'a> {

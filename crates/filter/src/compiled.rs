@@ -71,6 +71,12 @@ impl CompiledFilter {
         self.guards.is_empty() && matches!(self.root, Node::PassAll)
     }
 
+    /// Whether evaluation looks at values. If not, cells may be given to it before their values have been fetched, as
+    /// `Reference`s; it hands those on, or makes empty `Put`s of them.
+    pub fn reads_values(&self) -> bool {
+        crate::values::reads_values(&self.root)
+    }
+
     /// Whether the row can give any cell, as far as its key and the sampling of rows tell. Draws from `rng` (uniform in
     /// [0, 1)) for the samplings it decides; [`evaluate`](Self::evaluate) does not repeat them.
     pub fn admits_row(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {

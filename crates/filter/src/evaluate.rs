@@ -13,8 +13,8 @@ use crate::compiled::{CellTest, Node};
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use stele_types::Cell;
 use stele_types::limits::ROW_BYTES_MAX;
+use stele_types::{Cell, CellKind};
 
 /// Cells that may be copied for one row, all copies counted. A cell takes about 100 bytes besides its shared value, so
 /// this is 400 MiB at the very worst; the largest row, of 256 MiB, has at most 2.6 M cells.
@@ -101,7 +101,12 @@ impl<'a> Evaluation<'a> {
             Node::PerColumn(versions) => self.newest(*versions, cells),
             Node::Strip => {
                 let mut cells = self.own(cells)?;
-                cells.iter_mut().for_each(|cell| cell.value = Bytes::new());
+                for cell in &mut cells {
+                    cell.value = Bytes::new();
+                    if cell.kind == CellKind::Reference {
+                        cell.kind = CellKind::Put;
+                    }
+                }
                 Ok(Cow::Owned(cells))
             }
             Node::Label(label) => {

@@ -8,6 +8,11 @@ pub(crate) fn needs_values(root: &Node) -> bool {
     values.reads || values.emits
 }
 
+/// Whether evaluation looks at the values of the row, and not only hands them on.
+pub(crate) fn reads_values(root: &Node) -> bool {
+    values(root).reads
+}
+
 /// What a filter does with the values of its input.
 #[derive(Clone, Copy)]
 struct Values {

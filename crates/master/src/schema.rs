@@ -34,8 +34,9 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
         row_cache: true,
         front_end_data: table.front_end_data,
     };
+    let mut names = Names::new();
     for family in table.families {
-        add_family(&mut schema, family)?;
+        add_family(&mut schema, &mut names, family)?;
     }
     Ok(schema)
 }
@@ -44,15 +45,17 @@ pub fn new_schema(id: TableId, table: NewTable) -> ServiceResult<TableSchema> {
 pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> ServiceResult<TableSchema> {
     let mut next = schema.clone();
     next.version += 1;
+    let mut names: Names = next.families.iter().map(|(id, f)| (f.name.clone(), *id)).collect();
     for change in changes {
         match change {
-            FamilyChange::Create(family) => add_family(&mut next, family)?,
+            FamilyChange::Create(family) => add_family(&mut next, &mut names, family)?,
             FamilyChange::Update {
                 name,
                 gc_rule,
                 value_type,
             } => {
-                let family = family_mut(&mut next, &name)?;
+                let id = names.get(&name).ok_or_else(|| no_family(&name))?;
+                let family = next.families.get_mut(id).ok_or_else(|| no_family(&name))?;
                 if let Some(rule) = gc_rule {
                     check_rule(rule.as_ref())?;
                     family.gc_rule = rule;
@@ -68,9 +71,7 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
                     let message = format!("table {} is protected: its families cannot be dropped", next.name);
                     return Err(ServiceError::new(ErrorKind::FailedPrecondition, message));
                 }
-                let Some((id, _)) = next.family_named(&name) else {
-                    return Err(no_family(&name));
-                };
+                let id = names.remove(&name).ok_or_else(|| no_family(&name))?;
                 next.families.remove(&id);
                 for group in &mut next.groups {
                     group.left.remove(&id);
@@ -97,10 +98,13 @@ pub fn change_table(schema: &TableSchema, update: TableUpdate) -> TableSchema {
     next
 }
 
-fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> {
+/// Families by name, so that thousands of changes in one request do not look through thousands of families each.
+type Names = BTreeMap<String, FamilyId>;
+
+fn add_family(schema: &mut TableSchema, names: &mut Names, family: NewFamily) -> ServiceResult<()> {
     check_name("family", &family.name, limits::FAMILY_NAME_BYTES_MAX)?;
     check_rule(family.gc_rule.as_ref())?;
-    if schema.family_named(&family.name).is_some() {
+    if names.contains_key(&family.name) {
         let message = format!("family {} exists already", family.name);
         return Err(ServiceError::new(ErrorKind::AlreadyExists, message));
     }
@@ -112,6 +116,7 @@ fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> 
     }
     let id = schema.next_family;
     schema.next_family = FamilyId(id.0 + 1);
+    names.insert(family.name.clone(), id);
     let family = Family {
         name: family.name,
         gc_rule: family.gc_rule,
@@ -121,14 +126,6 @@ fn add_family(schema: &mut TableSchema, family: NewFamily) -> ServiceResult<()> 
     };
     schema.families.insert(id, family);
     Ok(())
-}
-
-fn family_mut<'a>(schema: &'a mut TableSchema, name: &str) -> ServiceResult<&'a mut Family> {
-    schema
-        .families
-        .values_mut()
-        .find(|f| f.name == name)
-        .ok_or_else(|| no_family(name))
 }
 
 fn no_family(name: &str) -> ServiceError {

@@ -17,6 +17,7 @@ mod sstables;
 pub mod tablets;
 #[cfg(test)]
 pub mod tests;
+mod values;
 
 use crate::config::{Place, parse_options, parse_place};
 use crate::{data_dir, sizes};
@@ -105,6 +106,8 @@ pub struct Examined {
     pub tablets: Tablets,
     /// Sstables that are damaged or missing.
     pub sstables: Vec<FileId>,
+    /// Value files that are damaged or missing.
+    pub values: Vec<FileId>,
     /// What the log has of each tablet.
     pub logged: BTreeMap<TabletId, Logged>,
     /// Whether the catalog could be read.
@@ -120,6 +123,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     let catalog = catalog::check(overlay, env.clone(), &mut report).await;
     let tablets = tablets::check(&storage, catalog.as_ref(), &mut report).await?;
     let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
+    let values = values::check(&storage, &tablets, &progress, &mut report).await?;
     let logged = log::check(&*storage, &tablets, &progress, &mut report).await;
     let kept = files
         .iter()
@@ -143,6 +147,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
         report,
         tablets,
         sstables,
+        values,
         logged,
         has_catalog: catalog.is_some(),
     })
@@ -153,7 +158,7 @@ fn is_known(path: &str) -> bool {
     path == data_dir::FORMAT
         || path.starts_with(crate::repair::KEPT)
         || coord
-        || stele_tablet::FileRef::parse_path(path).is_some()
+        || stele_tablet::StoredFile::parse_path(path).is_some()
         || stele_tablet::manifest::parse_path(path).is_some()
         || stele_commitlog::format::parse_segment_path(path).is_some()
 }

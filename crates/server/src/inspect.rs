@@ -23,6 +23,10 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
         let file = in_memory(content).await?;
         return Ok(stele_sstable::inspect(file, verbose).await?);
     }
+    if name.ends_with(".val") {
+        let file = in_memory(content).await?;
+        return Ok(stele_tablet::values::file::inspect(file, verbose).await?);
+    }
     if content.starts_with(&stele_commitlog::format::SEGMENT_MAGIC) {
         let file = in_memory(content).await?;
         let describe = |record: &stele_commitlog::Record| {

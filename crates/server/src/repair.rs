@@ -3,6 +3,7 @@
 //! * A damaged sstable is replaced by one with the cells of its intact blocks; a missing one, or one without an intact
 //!   block, is given up.
 //! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`).
+//! * A damaged value file is not repaired: a server reads all of it that is intact.
 //! * A damaged snapshot of the catalog is made again from the generation before it, which loses nothing ([`loss`]).
 //! * Where only an older state can be had, of the catalog or of a tablet's manifest, it is taken if that is agreed to
 //!   (`--accept-loss`), because nobody can tell what it lacks.
@@ -31,8 +32,8 @@ use stele_coord::{EmbeddedCoord, next_epoch};
 use stele_env::Env;
 use stele_sstable::{Cache, Sstable, SstableError, SstableWriter, WriteOptions};
 use stele_storage::{Storage, StorageError};
-use stele_tablet::FileRef;
 use stele_tablet::manifest::ManifestLog;
+use stele_tablet::{FileRef, StoredFile};
 use stele_types::schema::Compression;
 use stele_types::{Epoch, FileId, TabletId};
 
@@ -107,11 +108,13 @@ pub async fn repair(
     let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
     text.push_str(&lost(&examined.report));
     let older = loss::older_manifests(&storage, &examined).await?;
+    let beyond = beyond_repair(&examined);
     if mode.dry_run {
         text.push_str("a repair would:\n");
         describe(&examined, &segments, &mut text);
         let in_order = loss::describe(&older, mode, &mut text);
-        return Ok((text, in_order));
+        text.push_str(&beyond);
+        return Ok((text, in_order && beyond.is_empty()));
     }
     text.push_str("repaired:\n");
     let mut work = Work {
@@ -129,6 +132,7 @@ pub async fn repair(
         loss::describe(&older, mode, &mut work.text);
     }
     let mut text = work.text;
+    text.push_str(&beyond);
     let after = check::check(storage, env, progress).await?;
     let _ = write!(text, "\nafterwards:\n{}", after.to_text());
     Ok((text, !after.is_damaged()))
@@ -142,6 +146,20 @@ fn lost(report: &Report) -> String {
         .filter(|line| line.starts_with("damage: ") || line.starts_with(' '));
     let mut out = String::new();
     findings.for_each(|line| out.extend([line, "\n"]));
+    out
+}
+
+/// What a repair leaves as it is.
+fn beyond_repair(examined: &Examined) -> String {
+    let mut out = String::new();
+    for file in &examined.values {
+        let _ = writeln!(
+            out,
+            "cannot be repaired: {}; reads of the values that are damaged fail, all others do not: restore the file from \
+             a backup, or delete or overwrite those cells",
+            StoredFile::Values(*file).path()
+        );
+    }
     out
 }
 

@@ -77,6 +77,8 @@ pub fn options() -> ServerOptions {
         log_streams: 1,
         tablet_bytes_max: 12 << 10,
         sstable_bytes: 2 << 10,
+        value_separate_bytes: 4 << 10,
+        value_room_bytes: 64 << 10,
         compactions_max: 2,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
@@ -180,10 +182,15 @@ impl Cluster {
             }
             let storage: Arc<dyn Storage> = self.storage();
             let healthy = self.storage().plan() == FaultPlan::default();
+            let settings = ServerOptions {
+                // Of each kind of value; what an earlier process did differently stays.
+                value_separate_bytes: [1, 9, 64, 4 << 10][self.env.random_below(4) as usize],
+                ..options()
+            };
             let starting = env.spawn_join(
                 Priority::Foreground,
                 "start",
-                open_node(process.clone(), env.clone(), storage, options(), CACHE_BYTES),
+                open_node(process.clone(), env.clone(), storage, settings, CACHE_BYTES),
             );
             let why = match self.env.timeout(START_MAX, starting).await {
                 Ok(Ok(Ok(node))) => {

@@ -1,7 +1,7 @@
 //! One flipped bit, anywhere in a data folder.
 //!
-//! A server fills a small folder with every kind of file: coordination snapshot and log, manifests, sstables, a commit log
-//! with records that are in no file yet. Then, for one bit after the other, a server is started on a copy with that bit
+//! A server fills a small folder with every kind of file: coordination snapshot and log, manifests, sstables, value files, a
+//! commit log with records that are in no file yet. Then, for one bit after the other, a server is started on a copy with that bit
 //! flipped. It may refuse to start, naming the file; or it serves, and every row is either exactly right or an error of
 //! kind `Corruption` that names the file. Nothing is ever missing, stale or made up, nothing panics, nothing hangs.
 //!
@@ -34,7 +34,7 @@ use stele_types::{
 const STEPS_MAX: u64 = 1_000_000;
 /// Rows of each of the two tablets.
 const ROWS: u64 = 24;
-/// Bytes of a value: three to a block of the default size would be too many for a file of several blocks.
+/// Bytes of a value, of which those of full length go to value files: three to a block of the default size would be too many for a file of several blocks.
 const VALUE_BYTES: usize = 9_000;
 /// Bytes at either end of a file that count as its ends: longer than any header or footer.
 const ENDS: u64 = 64;
@@ -67,6 +67,7 @@ fn settings() -> ServerOptions {
         log_segment_bytes: 256 << 10,
         log_queue_bytes: 1 << 20,
         tablet_bytes_max: 64 << 20,
+        value_separate_bytes: VALUE_BYTES,
         ..options()
     }
 }
@@ -166,7 +167,9 @@ async fn make_folder(sim: Sim) -> Folder {
                     write(&node, &row, gone).await.expect("a healthy medium");
                     rows.insert(row, None);
                 } else if written {
-                    let value = Bytes::from(vec![b'0' + generation as u8 * 3 + (n % 3) as u8; VALUE_BYTES]);
+                    // Every other value is large enough for a value file.
+                    let bytes = VALUE_BYTES - (n as usize % 2);
+                    let value = Bytes::from(vec![b'0' + generation as u8 * 3 + (n % 3) as u8; bytes]);
                     write(&node, &row, put(value.clone())).await.expect("a healthy medium");
                     rows.insert(row, Some(value));
                 }
@@ -365,7 +368,10 @@ fn a_flipped_bit_is_never_taken_for_data() {
                     continue;
                 }
             };
-            let kind = path.split(['/', '-']).next().unwrap_or_default().to_owned();
+            let kind = match path.ends_with(".val") {
+                true => "values".to_owned(),
+                false => path.split(['/', '-']).next().unwrap_or_default().to_owned(),
+            };
             let (flips, sum) = by_kind.entry(kind).or_default();
             *flips += 1;
             sum.refused_starts += seen.refused_starts;
@@ -376,7 +382,7 @@ fn a_flipped_bit_is_never_taken_for_data() {
     assert!(failures.is_empty(), "{failures:#?}");
     let of = |kind: &str| by_kind.get(kind).expect("a file of every kind");
     // Damage to tablets does not stop the server, but for what looks like a newer version.
-    for kind in ["sst", "tablets"] {
+    for kind in ["sst", "values", "tablets"] {
         let (flips, seen) = of(kind);
         assert!(seen.refused_starts * 4 < *flips, "{kind}: {seen:?}");
         assert!(

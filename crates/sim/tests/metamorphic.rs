@@ -91,6 +91,7 @@ struct Settings {
     compactions_max: usize,
     cache_bytes: usize,
     row_cache_bytes: usize,
+    value_separate_bytes: usize,
     compression: Compression,
     /// Of groups beside the default one.
     groups: Vec<GroupUpdate>,
@@ -112,6 +113,7 @@ fn plain() -> Settings {
         compactions_max: 1,
         cache_bytes: 1 << 20,
         row_cache_bytes: 0,
+        value_separate_bytes: 1 << 20,
         compression: Compression::None,
         groups: Vec::new(),
         durability: Durability::Sync,
@@ -131,6 +133,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         1usize..3,
         prop_oneof![Just(0usize), Just(32 << 10), Just(1 << 20)],
         prop_oneof![Just(0usize), Just(4 << 10), Just(1 << 20)],
+        prop_oneof![Just(1usize), Just(12), Just(1 << 20)],
     );
     let durability = prop_oneof![
         2 => Just(Durability::Sync),
@@ -150,6 +153,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         compactions_max: server.4,
         cache_bytes: server.5,
         row_cache_bytes: server.6,
+        value_separate_bytes: server.7,
         compression: table.0,
         groups: table.3,
         durability: table.1,
@@ -233,6 +237,7 @@ impl Settings {
             durability: self.durability,
             memtables: MemtableLimits::new(self.memtable_bytes * 8, self.memtable_bytes),
             row_cache_bytes: self.row_cache_bytes,
+            value_separate_bytes: self.value_separate_bytes,
             log_bytes_max: self.log_segment_bytes * 6,
             log_segment_bytes: self.log_segment_bytes,
             log_streams: self.log_streams,

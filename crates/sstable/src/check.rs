@@ -259,6 +259,8 @@ impl<P: FnMut(u64)> Check<'_, P> {
             zstd_level: said.zstd_level,
             block_bytes: said.block_bytes,
             filter_bits_per_row: said.filter_bits_per_row,
+            dictionary_offset: said.dictionary_offset,
+            dictionary_bytes: said.dictionary_bytes,
             ..std::mem::take(&mut self.found)
         };
         if found != *said {
@@ -286,13 +288,18 @@ fn gap(index: &IndexBlock, at: usize, upper: Option<&[u8]>) -> KeyGap {
 
 /// A piece of the file that data blocks are taken from.
 #[derive(Default)]
-struct Window {
+pub(crate) struct Window {
     offset: u64,
     bytes: Bytes,
 }
 
 impl Window {
-    async fn block(&mut self, table: &Sstable, handle: Handle) -> Result<Bytes> {
+    /// Whether these bytes are a slice of the window.
+    pub(crate) fn holds(&self, bytes: &Bytes) -> bool {
+        self.bytes.as_ptr_range().contains(&bytes.as_ptr())
+    }
+
+    pub(crate) async fn block(&mut self, table: &Sstable, handle: Handle) -> Result<Bytes> {
         table.check_handle(handle)?;
         let len = handle.framed_len();
         let within = |window: &Window| {

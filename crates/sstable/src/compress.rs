@@ -3,6 +3,7 @@
 //! A compressed payload is the content's length as a varint, then the codec's own bytes. The length is checked against
 //! [`limits::BLOCK_BYTES_MAX`] before anything is allocated, and against what the codec produced afterwards.
 
+use crate::dictionary::Dictionary;
 use crate::error::DecodeError;
 use crate::limits;
 use std::cell::RefCell;
@@ -17,6 +18,8 @@ pub struct Compressor {
     snappy: snap::raw::Encoder,
     /// Made on first use: its window costs some hundred kilobytes.
     zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// The same with a dictionary.
+    zstd_with: Option<zstd::bulk::Compressor<'static>>,
 }
 
 impl std::fmt::Debug for Compressor {
@@ -36,7 +39,28 @@ impl Compressor {
             scratch: Vec::new(),
             snappy: snap::raw::Encoder::new(),
             zstd: None,
+            zstd_with: None,
         }
+    }
+
+    /// Has [`Compressor::compress_with_dictionary`] know this dictionary from now on; false when the codec does not take it.
+    pub fn use_dictionary(&mut self, dictionary: &[u8]) -> bool {
+        let made = zstd::bulk::Compressor::with_dictionary(i32::from(self.zstd_level), dictionary);
+        self.zstd_with = made.ok();
+        self.zstd_with.is_some()
+    }
+
+    /// The payload for `content`, compressed with the dictionary, when that saves at least an eighth; `None` also when
+    /// there is no dictionary.
+    pub fn compress_with_dictionary(&mut self, content: &[u8]) -> Option<Vec<u8>> {
+        let with = self.zstd_with.as_mut()?;
+        let start = begin(
+            &mut self.scratch,
+            content,
+            zstd::zstd_safe::compress_bound(content.len()),
+        );
+        let len = with.compress_to_buffer(content, self.scratch.get_mut(start..)?).ok()?;
+        payload(&self.scratch, start + len, content)
     }
 
     /// The payload for `content` when that saves at least an eighth, else `None`: store it as it is. A codec that
@@ -51,10 +75,7 @@ impl Compressor {
             Compression::Snappy => snap::raw::max_compress_len(content.len()),
             Compression::Zstd => zstd::zstd_safe::compress_bound(content.len()),
         };
-        self.scratch.clear();
-        varint::put_u64(&mut self.scratch, content.len() as u64);
-        let start = self.scratch.len();
-        self.scratch.resize(start + bound, 0);
+        let start = begin(&mut self.scratch, content, bound);
         let out = self.scratch.get_mut(start..)?;
         let len = match self.kind {
             Compression::None => return None,
@@ -67,19 +88,56 @@ impl Compressor {
                 self.zstd.as_mut()?.compress_to_buffer(content, out).ok()?
             }
         };
-        let total = start + len;
-        if total > content.len() - content.len() / 8 {
-            return None;
-        }
-        // Room for the frame's tail, so that sealing does not reallocate.
-        let mut payload = Vec::with_capacity(total + crate::frame::TAIL_BYTES);
-        payload.extend_from_slice(self.scratch.get(..total)?);
-        Some(payload)
+        payload(&self.scratch, start + len, content)
     }
+}
+
+/// Begins a payload with the content's length, and makes room for `bound` bytes of the codec; where they begin.
+fn begin(scratch: &mut Vec<u8>, content: &[u8], bound: usize) -> usize {
+    scratch.clear();
+    varint::put_u64(scratch, content.len() as u64);
+    let start = scratch.len();
+    scratch.resize(start + bound, 0);
+    start
+}
+
+/// The first `total` bytes, if that saves enough.
+fn payload(scratch: &[u8], total: usize, content: &[u8]) -> Option<Vec<u8>> {
+    if total > content.len() - content.len() / 8 {
+        return None;
+    }
+    // Room for the frame's tail, so that sealing does not reallocate.
+    let mut payload = Vec::with_capacity(total + crate::frame::TAIL_BYTES);
+    payload.extend_from_slice(scratch.get(..total)?);
+    Some(payload)
+}
+
+/// The content of a payload that was compressed with a dictionary.
+pub fn decompress_with(dictionary: &Dictionary, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    expand(payload, |input, content| {
+        let failed = |why: &str| format!("Zstandard with a dictionary: {why}");
+        dictionary.decompress(input, content).map_err(failed)
+    })
 }
 
 /// The content of a compressed payload. `kind` must not be [`Compression::None`], whose payload is the content.
 pub fn decompress(kind: Compression, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    expand(payload, |input, content| match kind {
+        Compression::None => Err(format!("{kind:?}: not a codec")),
+        Compression::Lz4 => lz4_flex::block::decompress_into(input, content).map_err(|e| format!("{kind:?}: {e}")),
+        Compression::Snappy => {
+            let made = snap::raw::Decoder::new().decompress(input, content);
+            made.map_err(|e| format!("{kind:?}: {e}"))
+        }
+        Compression::Zstd => zstd_into(input, content).map_err(|e| format!("{kind:?}: {e}")),
+    })
+}
+
+/// Reads a payload's length, makes room, and has `decompress` fill it.
+fn expand(
+    payload: &[u8],
+    decompress: impl FnOnce(&[u8], &mut [u8]) -> Result<usize, String>,
+) -> Result<Vec<u8>, DecodeError> {
     let mut input = payload;
     let len = varint::take_u64(&mut input)
         .and_then(|len| usize::try_from(len).ok())
@@ -88,18 +146,11 @@ pub fn decompress(kind: Compression, payload: &[u8]) -> Result<Vec<u8>, DecodeEr
         return Err(DecodeError::new(0, format!("content length {len} exceeds the limit")));
     }
     let at = payload.len() - input.len();
-    let failed = |e: &dyn std::fmt::Display| DecodeError::new(at, format!("{kind:?}: {e}"));
     let mut content = vec![0; len];
-    let made = match kind {
-        Compression::None => return Err(failed(&"not a codec")),
-        Compression::Lz4 => lz4_flex::block::decompress_into(input, &mut content).map_err(|e| failed(&e))?,
-        Compression::Snappy => snap::raw::Decoder::new()
-            .decompress(input, &mut content)
-            .map_err(|e| failed(&e))?,
-        Compression::Zstd => zstd_into(input, &mut content).map_err(|e| failed(&e))?,
-    };
+    let made = decompress(input, &mut content).map_err(|detail| DecodeError::new(at, detail))?;
     if made != len {
-        return Err(failed(&format!("content of {made} bytes, expected {len}")));
+        let detail = format!("content of {made} bytes, expected {len}");
+        return Err(DecodeError::new(at, detail));
     }
     Ok(content)
 }

@@ -18,7 +18,8 @@ pub struct DecodeError {
 
 impl DecodeError {
     #[cold]
-    pub(crate) fn new(at: usize, detail: impl Into<String>) -> Self {
+    /// At a position within the decoded bytes.
+    pub fn new(at: usize, detail: impl Into<String>) -> Self {
         DecodeError {
             at,
             detail: detail.into(),
@@ -83,8 +84,9 @@ impl SstableError {
         }
     }
 
+    /// Stored bytes are not what was written, from this offset of the file on.
     #[cold]
-    pub(crate) fn corruption(file: &str, offset: u64, detail: impl ToString) -> Self {
+    pub fn corruption(file: &str, offset: u64, detail: impl ToString) -> Self {
         SstableError::Corruption {
             file: file.to_owned(),
             offset,

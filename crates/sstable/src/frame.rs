@@ -8,6 +8,7 @@
 //! does not pass.
 
 use crate::compress;
+use crate::dictionary::Dictionary;
 use crate::error::DecodeError;
 use crate::limits;
 use bytes::Bytes;
@@ -16,6 +17,9 @@ use stele_types::schema::Compression;
 
 /// Compression kind and checksum.
 pub const TAIL_BYTES: usize = 5;
+
+/// The compression kind of a block that is compressed by Zstandard with the file's dictionary.
+pub const ZSTD_WITH_DICTIONARY: u8 = 4;
 
 /// Bytes of an encoded handle.
 pub const HANDLE_BYTES: usize = 12;
@@ -56,8 +60,13 @@ impl Handle {
 }
 
 /// Completes a payload to a framed block that will stand at `offset` of file `file`.
-pub fn seal(file: FileId, offset: u64, mut payload: Vec<u8>, kind: Compression) -> Bytes {
-    payload.push(kind as u8);
+pub fn seal(file: FileId, offset: u64, payload: Vec<u8>, kind: Compression) -> Bytes {
+    seal_as(file, offset, payload, kind as u8)
+}
+
+/// The same for any number of a compression kind.
+pub(crate) fn seal_as(file: FileId, offset: u64, mut payload: Vec<u8>, kind: u8) -> Bytes {
+    payload.push(kind);
     let crc = checksum(file, offset, &payload);
     payload.extend_from_slice(&crc.to_le_bytes());
     Bytes::from(payload)
@@ -66,6 +75,16 @@ pub fn seal(file: FileId, offset: u64, mut payload: Vec<u8>, kind: Compression) 
 /// Checks a framed block that was read from `offset` of `file`, and returns its content: a slice of `framed` when it
 /// was not compressed.
 pub fn open(file: FileId, offset: u64, framed: &Bytes) -> Result<Bytes, DecodeError> {
+    open_with(file, offset, framed, None)
+}
+
+/// The same for a file that may have a dictionary.
+pub fn open_with(
+    file: FileId,
+    offset: u64,
+    framed: &Bytes,
+    dictionary: Option<&Dictionary>,
+) -> Result<Bytes, DecodeError> {
     let kind_at = framed
         .len()
         .checked_sub(TAIL_BYTES)
@@ -84,6 +103,12 @@ pub fn open(file: FileId, offset: u64, framed: &Bytes) -> Result<Bytes, DecodeEr
         return Err(DecodeError::new(kind_at + 1, detail));
     }
     let kind = covered.last().copied().unwrap_or_default();
+    if kind == ZSTD_WITH_DICTIONARY {
+        let missing = || DecodeError::new(kind_at, "compressed with a dictionary, which the file does not have");
+        let dictionary = dictionary.ok_or_else(missing)?;
+        let content = compress::decompress_with(dictionary, framed.get(..kind_at).unwrap_or(&[]))?;
+        return Ok(Bytes::from(content));
+    }
     match Compression::from_byte(kind) {
         Some(Compression::None) => Ok(framed.slice(..kind_at)),
         Some(kind) => Ok(Bytes::from(compress::decompress(

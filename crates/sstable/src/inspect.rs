@@ -99,6 +99,9 @@ fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
             p.block_bytes
         )?;
     }
+    if p.dictionary_bytes > 0 {
+        writeln!(out, "dictionary of {} bytes", p.dictionary_bytes)?;
+    }
     describe_families(&p.families, out)?;
     writeln!(out, "{} cells in {} rows", p.cells, p.rows)?;
     writeln!(out, "{} key bytes, {} value bytes", p.raw_key_bytes, p.raw_value_bytes)?;

@@ -10,7 +10,7 @@
 //! * [`Cursor`] moves over the cells in both directions. Its core is synchronous: it asks for an await
 //!   ([`Step::Pending`]) only when a block is neither cached nor readable without blocking.
 //!
-//! Decoders ([`footer`], [`properties`], [`index`], [`filter`], [`block`], [`compress`]) are pure functions over bytes
+//! Decoders ([`footer`], [`properties`], [`index`], [`filter`], [`block`], [`compress`], [`dictionary`]) are pure functions over bytes
 //! that never panic and never allocate more than a stated limit, so that each can be fuzzed.
 
 pub mod block;
@@ -18,6 +18,7 @@ pub mod check;
 pub mod compress;
 mod cursor;
 pub mod damage;
+pub mod dictionary;
 mod error;
 pub mod filter;
 pub mod footer;
@@ -28,6 +29,7 @@ pub mod limits;
 pub mod properties;
 mod ranges;
 mod reader;
+mod warm;
 mod writer;
 
 pub use cursor::{Cursor, CursorOptions, Step};

@@ -21,6 +21,9 @@ pub const FILTER_BYTES_MAX: usize = FILTER_ROWS_MAX * 2 + 1;
 /// Filter bits per row the writer accepts; more gain nothing with lines of 512 bits.
 pub const FILTER_BITS_PER_ROW_MAX: u32 = 16;
 
+/// A dictionary: every open file that has one keeps it in memory.
+pub const DICTIONARY_BYTES_MAX: usize = 256 << 10;
+
 /// Target content of a data block: from what still shares prefixes to what still makes random reads bearable.
 pub const BLOCK_TARGET_BYTES_MIN: usize = 64;
 /// See [`BLOCK_TARGET_BYTES_MIN`].

@@ -5,6 +5,7 @@ mod families;
 pub(crate) use families::FamilySet;
 
 use crate::error::DecodeError;
+use crate::frame::Handle;
 use prost::Message;
 use stele_types::{CellKind, FamilyId, Timestamp};
 
@@ -75,6 +76,12 @@ pub struct Properties {
     /// Bits per row that the filter was made with.
     #[prost(uint32, tag = "21")]
     pub filter_bits_per_row: u32,
+    /// Where the dictionary's block begins.
+    #[prost(uint64, tag = "22")]
+    pub dictionary_offset: u64,
+    /// Bytes of the dictionary; 0 when there is none.
+    #[prost(uint32, tag = "23")]
+    pub dictionary_bytes: u32,
 }
 
 impl Properties {
@@ -89,6 +96,14 @@ impl Properties {
             return Err(DecodeError::new(0, "properties: families out of order"));
         }
         Ok(properties)
+    }
+
+    /// Where the dictionary is, if there is one.
+    pub fn dictionary(&self) -> Option<Handle> {
+        (self.dictionary_bytes > 0).then_some(Handle {
+            offset: self.dictionary_offset,
+            len: self.dictionary_bytes,
+        })
     }
 
     /// Whether the file may have entries of a family, or for family 0 markers of rows.
@@ -106,6 +121,7 @@ impl Properties {
         self.cells
             .saturating_sub(self.count(CellKind::Put))
             .saturating_sub(self.count(CellKind::Merge))
+            .saturating_sub(self.count(CellKind::Reference))
     }
 
     /// Counts one cell; rows, blocks and keys are the writer's business.

@@ -9,6 +9,7 @@
 
 use crate::block::Block;
 use crate::damage::{self, Damage};
+use crate::dictionary::Dictionary;
 use crate::error::{DecodeError, Result, SstableError};
 use crate::filter::{self, Filter};
 use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
@@ -16,6 +17,7 @@ use crate::frame::{self, Handle};
 use crate::index::IndexBlock;
 use crate::limits;
 use crate::properties::Properties;
+use crate::warm::Residence;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_cache::{BlockCache, BlockKey};
@@ -36,9 +38,12 @@ pub struct Sstable {
     cache: Arc<Cache>,
     properties: Properties,
     filter: Option<Filter>,
+    dictionary: Option<Dictionary>,
     top: IndexBlock,
     /// What was found damaged since the file was opened, or by opening it.
     damage: Damage,
+    /// How its blocks are cached.
+    residence: Residence,
 }
 
 impl std::fmt::Debug for Sstable {
@@ -56,14 +61,17 @@ impl Sstable {
         let properties = tail.properties(&*file).await?;
         let top = tail.top_index(&*file).await?;
         let filter = tail.filter(&*file).await?;
+        let dictionary = tail.dictionary(&*file, &properties).await?;
         Ok(Arc::new(Sstable {
             file,
             file_id,
             cache,
             properties,
             filter,
+            dictionary,
             top,
             damage: Damage::default(),
+            residence: Residence::default(),
         }))
     }
 
@@ -105,6 +113,13 @@ impl Sstable {
             }
             Err(error) => return Err(error),
         };
+        let dictionary = match tail.dictionary(&*file, &properties).await {
+            Ok(dictionary) => dictionary,
+            Err(error) if damage::is_damage(&error) => {
+                return Self::unreadable(path, file_id, cache, Some(properties), error);
+            }
+            Err(error) => return Err(error),
+        };
         let (filter, damage) = match tail.filter(&*file).await {
             Ok(filter) => (filter, Damage::default()),
             Err(error) if damage::is_damage(&error) => (None, Damage::without_filter(error)),
@@ -116,8 +131,10 @@ impl Sstable {
             cache,
             properties,
             filter,
+            dictionary,
             top,
             damage,
+            residence: Residence::default(),
         }))
     }
 
@@ -135,8 +152,10 @@ impl Sstable {
             cache,
             properties: properties.unwrap_or_else(damage::any_properties),
             filter: None,
+            dictionary: None,
             top: damage::no_index()?,
             damage: Damage::unreadable(error),
+            residence: Residence::default(),
         }))
     }
 
@@ -169,7 +188,8 @@ impl Sstable {
     pub fn pinned_bytes(&self) -> usize {
         let keys = self.properties.smallest_key.len() + self.properties.largest_key.len();
         let filter = self.filter.as_ref().map_or(0, Filter::bytes);
-        size_of::<Sstable>() + keys + filter + self.top.bytes()
+        let dictionary = self.dictionary.as_ref().map_or(0, Dictionary::bytes);
+        size_of::<Sstable>() + keys + filter + dictionary + self.top.bytes()
     }
 
     /// False when no cell of the row is here. `row_prefix` is the encoded row with its terminator.
@@ -206,17 +226,33 @@ impl Sstable {
 
     /// Checks and decompresses a framed block that was read.
     pub(crate) fn open_block(&self, handle: Handle, framed: &Bytes, fill_cache: bool) -> Result<Bytes> {
-        let mut content =
-            frame::open(self.file_id, handle.offset, framed).map_err(|e| self.corruption_at(handle, &e))?;
+        let mut content = frame::open_with(self.file_id, handle.offset, framed, self.dictionary.as_ref())
+            .map_err(|e| self.corruption_at(handle, &e))?;
         if fill_cache {
             if content.as_ptr() == framed.as_ptr() {
                 // A slice of what was read, perhaps of a whole read-ahead: it would hold all of that in memory.
                 content = Bytes::copy_from_slice(&content);
             }
-            self.cache
-                .insert(self.cache_key(handle), content.clone(), content.len());
+            self.cache_block(handle, &content);
         }
         Ok(content)
+    }
+
+    pub(crate) fn cache_block(&self, handle: Handle, content: &Bytes) {
+        let key = self.cache_key(handle);
+        if self.residence.is_kept() {
+            self.cache.insert_kept(key, content.clone(), content.len());
+        } else {
+            self.cache.insert(key, content.clone(), content.len());
+        }
+    }
+
+    pub(crate) fn residence(&self) -> &Residence {
+        &self.residence
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
     }
 
     /// A block, from the cache or without blocking; `None` when that is impossible.
@@ -265,7 +301,7 @@ impl Sstable {
         self.damage.note(corruption(&*self.file, handle.offset, error))
     }
 
-    fn cache_key(&self, handle: Handle) -> BlockKey {
+    pub(crate) fn cache_key(&self, handle: Handle) -> BlockKey {
         BlockKey {
             file: self.file_id.0,
             offset: handle.offset,
@@ -326,6 +362,15 @@ impl Tail {
         let content = self.section(file, handle, "filter").await?;
         let filter = Filter::parse(content).map_err(|e| corruption(file, handle.offset, &e))?;
         Ok(Some(filter))
+    }
+
+    async fn dictionary(&self, file: &dyn ReadFile, properties: &Properties) -> Result<Option<Dictionary>> {
+        let Some(handle) = properties.dictionary() else {
+            return Ok(None);
+        };
+        let content = self.section(file, handle, "dictionary").await?;
+        let dictionary = Dictionary::new(&content).map_err(|e| corruption(file, handle.offset, &e))?;
+        Ok(Some(dictionary))
     }
 
     pub(crate) async fn read(file: &dyn ReadFile) -> Result<Tail> {

@@ -1,6 +1,7 @@
 //! Whole files: against a sorted map, against damage, against the golden file.
 
 mod damage;
+mod dictionary;
 mod files;
 mod golden;
 mod model;

@@ -6,6 +6,7 @@
 
 use crate::block::{BlockBuilder, Trailer};
 use crate::compress::Compressor;
+use crate::dictionary::{self, SAMPLE_RATIO};
 use crate::error::{Result, SstableError};
 use crate::filter::FilterBuilder;
 use crate::footer::Footer;
@@ -24,6 +25,12 @@ use stele_types::{FileId, KeyBuf};
 /// Finished bytes at which the caller should write: large enough to make the system call cheap.
 pub const FLUSH_BYTES: usize = 1 << 20;
 
+/// Of so many blocks of a sample one is not for making the dictionary, but for trying it.
+const TRIED_EVERY: usize = 4;
+/// A dictionary must save more than this part of what the file takes without it: half of what it takes itself in the
+/// smallest file that has one, and worth the time of preparing it with every opening.
+const DICTIONARY_GAIN: usize = 32;
+
 /// How a file is written.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
@@ -33,6 +40,9 @@ pub struct WriteOptions {
     pub compression: Compression,
     /// Level of Zstandard, 1 to 22.
     pub zstd_level: u8,
+    /// Size of the dictionary that data blocks are compressed with, for Zstandard; 0 for none. A file of less than
+    /// [`SAMPLE_RATIO`] times as much content has none.
+    pub dictionary_bytes: usize,
     /// Content bytes at which a data block is closed.
     pub block_bytes: usize,
     /// Size of the row filter; 0 for none.
@@ -50,6 +60,7 @@ impl WriteOptions {
             file_id,
             compression: Compression::Lz4,
             zstd_level: 1,
+            dictionary_bytes: 0,
             block_bytes: 16 << 10,
             filter_bits_per_row: 10,
             created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -69,11 +80,25 @@ pub struct SstableMeta {
     pub properties: Properties,
 }
 
+/// Where a writer is with its dictionary.
+enum Dictionary {
+    /// There is none.
+    None,
+    /// Data blocks are kept until there is enough to make it of.
+    Sampling,
+    /// Data blocks are compressed with it; written behind the index.
+    Trained(Vec<u8>),
+}
+
 /// An sstable being written. Dropping it before `finish` leaves a file that does not open; the caller deletes it.
 pub struct SstableWriter {
     file: Box<dyn AppendFile>,
     options: WriteOptions,
     compressor: Compressor,
+    /// The first data blocks, while there is not enough of them for a dictionary: their separators and content.
+    sample: Vec<(Vec<u8>, Vec<u8>)>,
+    sample_bytes: usize,
+    dictionary: Dictionary,
     block: BlockBuilder,
     /// The block holds one value that has it for itself.
     block_is_large: bool,
@@ -115,6 +140,12 @@ impl SstableWriter {
         SstableWriter {
             file,
             compressor: Compressor::new(options.compression, options.zstd_level),
+            sample: Vec::new(),
+            sample_bytes: 0,
+            dictionary: match options.compression {
+                Compression::Zstd if options.dictionary_bytes > 0 => Dictionary::Sampling,
+                _ => Dictionary::None,
+            },
             block: BlockBuilder::default(),
             block_is_large: false,
             index: IndexBuilder::default(),
@@ -232,7 +263,7 @@ impl SstableWriter {
 
     /// Bytes the file would have by now, without index and filter: for cutting files at a size.
     pub fn estimated_bytes(&self) -> u64 {
-        self.offset + self.block.len() as u64
+        self.offset + (self.sample_bytes + self.block.len()) as u64
     }
 
     /// Completes the file and makes it durable.
@@ -241,6 +272,8 @@ impl SstableWriter {
             return Err(SstableError::Empty);
         }
         self.close_block();
+        // Too little for a dictionary.
+        self.write_sample(Dictionary::None);
         self.close_index_block();
         self.properties.data_bytes = self.offset;
         self.properties.families = self.families.ranges();
@@ -254,6 +287,10 @@ impl SstableWriter {
         let filter = std::mem::replace(&mut self.filter, FilterBuilder::new(0)).finish();
         let filter = filter.map(|content| self.push_block(content, false));
         let top_index = self.push_block(top.finish(), true);
+        if let Dictionary::Trained(dictionary) = std::mem::replace(&mut self.dictionary, Dictionary::None) {
+            let handle = self.push_block(dictionary, false);
+            (self.properties.dictionary_offset, self.properties.dictionary_bytes) = (handle.offset, handle.len);
+        }
         let properties = self.push_block(self.properties.encode_to_vec(), false);
         let footer = Footer {
             file: self.options.file_id,
@@ -296,11 +333,69 @@ impl SstableWriter {
     fn close_block(&mut self) {
         debug_assert!(!self.block.is_empty());
         let content = self.block.finish();
-        let handle = self.push_block(content, true);
-        if self.index.is_empty() {
-            self.index_first_separator.clone_from(&self.separator);
+        if matches!(self.dictionary, Dictionary::Sampling) {
+            self.sample_bytes += content.len();
+            self.sample.push((self.separator.clone(), content));
+            if self.sample_bytes >= self.options.dictionary_bytes * SAMPLE_RATIO {
+                self.train();
+            }
+            return;
         }
-        self.index.add(&self.separator, handle);
+        let separator = std::mem::take(&mut self.separator);
+        self.push_data_block(&separator, content);
+        self.separator = separator;
+    }
+
+    /// Makes the dictionary of the sample, and goes on with it.
+    fn train(&mut self) {
+        let blocks = (0..).zip(&self.sample).filter(|(number, _)| number % TRIED_EVERY != 0);
+        let blocks = blocks.map(|(_, (_, content))| content.as_slice());
+        let trained = dictionary::train(blocks, self.options.dictionary_bytes.min(limits::DICTIONARY_BYTES_MAX));
+        let is_usable = |trained: &Vec<u8>| {
+            // What begins like a dictionary with tables, and is none, could not be opened.
+            let opens = dictionary::Dictionary::new(&Bytes::copy_from_slice(trained)).is_ok();
+            opens && self.compressor.use_dictionary(trained) && self.dictionary_pays()
+        };
+        let usable = trained.filter(is_usable);
+        self.write_sample(usable.map_or(Dictionary::None, Dictionary::Trained));
+    }
+
+    /// Whether blocks that the dictionary was not made of are smaller for it by a [`DICTIONARY_GAIN`]th.
+    fn dictionary_pays(&mut self) -> bool {
+        let (mut plain, mut with) = (0, 0);
+        for (_, content) in self.sample.iter().step_by(TRIED_EVERY) {
+            let stored = |payload: Option<Vec<u8>>| payload.map_or(content.len(), |payload| payload.len());
+            plain += stored(self.compressor.compress(content));
+            with += stored(self.compressor.compress_with_dictionary(content));
+        }
+        with < plain - plain / DICTIONARY_GAIN
+    }
+
+    fn write_sample(&mut self, dictionary: Dictionary) {
+        if !matches!(self.dictionary, Dictionary::Sampling) {
+            return;
+        }
+        self.dictionary = dictionary;
+        self.sample_bytes = 0;
+        for (separator, content) in std::mem::take(&mut self.sample) {
+            self.push_data_block(&separator, content);
+        }
+    }
+
+    fn push_data_block(&mut self, separator: &[u8], content: Vec<u8>) {
+        let compressed = match self.dictionary {
+            Dictionary::Trained(_) => self.compressor.compress_with_dictionary(&content),
+            _ => None,
+        };
+        let handle = match compressed {
+            Some(payload) => self.push_payload(payload, frame::ZSTD_WITH_DICTIONARY),
+            None => self.push_block(content, true),
+        };
+        if self.index.is_empty() {
+            self.index_first_separator.clear();
+            self.index_first_separator.extend_from_slice(separator);
+        }
+        self.index.add(separator, handle);
         self.properties.data_blocks += 1;
         if self.index.len() >= self.options.block_bytes.min(limits::INDEX_BLOCK_BYTES) {
             self.close_index_block();
@@ -320,10 +415,13 @@ impl SstableWriter {
         } else {
             None
         };
-        let (payload, kind) = match compressed {
-            Some(payload) => (payload, self.options.compression),
-            None => (content, Compression::None),
-        };
+        match compressed {
+            Some(payload) => self.push_payload(payload, self.options.compression as u8),
+            None => self.push_payload(content, Compression::None as u8),
+        }
+    }
+
+    fn push_payload(&mut self, payload: Vec<u8>, kind: u8) -> Handle {
         assert!(
             payload.len() <= limits::BLOCK_BYTES_MAX,
             "block above the format's limit"
@@ -332,7 +430,7 @@ impl SstableWriter {
             offset: self.offset,
             len: payload.len() as u32,
         };
-        self.push(frame::seal(self.options.file_id, self.offset, payload, kind));
+        self.push(frame::seal_as(self.options.file_id, self.offset, payload, kind));
         handle
     }
 

@@ -316,7 +316,8 @@ impl<'a> Reader<'a> {
         let same = |bit: u8| first & bit != 0;
         let unknown = first & !(KIND | SAME_ROW | SAME_COLUMN | SAME_TIME) != 0;
         let nothing_before = !self.begun && (same(SAME_ROW) || same(SAME_TIME));
-        if unknown || nothing_before {
+        // Where a value is, only files say.
+        if unknown || nothing_before || kind == CellKind::Reference {
             return None;
         }
         self.begun = true;

@@ -17,7 +17,8 @@
 //! Readers are not harmed: each holds the files it began with.
 //!
 //! Cells stream from the merge to the block builder: `stream` decides, `output` writes. Nothing is allocated or awaited
-//! for a cell; a megabyte of finished blocks is.
+//! for a cell; a megabyte of finished blocks is, and a value that goes to a value file (`values`): what has one already
+//! is carried as a reference.
 
 mod output;
 mod stream;
@@ -25,15 +26,16 @@ mod stream;
 use crate::error::Result;
 use crate::files::FileRegistry;
 use crate::maintenance::Progress;
-use crate::manifest::FileRef;
+use crate::manifest::{FileRef, StoredFile};
 use crate::merge::{Merge, Source, Step};
 use bytes::Bytes;
+pub use output::Carried;
 use output::Output;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 use stele_sstable::WriteOptions;
-use stele_types::{DeleteRule, TableSchema};
+use stele_types::{DeleteRule, FileId, TableSchema};
 use stream::Stream;
 
 /// One compaction to carry out.
@@ -56,6 +58,8 @@ pub struct Job {
     pub file_bytes: u64,
     /// Told of entries read, if it is a flush.
     pub progress: Option<Arc<Progress>>,
+    /// The value files that the sources refer to.
+    pub carried: Carried,
 }
 
 /// What a job did.
@@ -63,6 +67,10 @@ pub struct Job {
 pub struct JobReport {
     /// The new files, in the order of their keys; none when nothing was left.
     pub files: Vec<FileRef>,
+    /// The new value files, all of which these refer to.
+    pub values: Vec<FileId>,
+    /// Their bytes.
+    pub value_bytes: u64,
     /// Entries read.
     pub entries_in: u64,
     /// Entries written.
@@ -72,7 +80,15 @@ pub struct JobReport {
 impl JobReport {
     /// Bytes of the new files.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.len).sum()
+        self.files.iter().map(|file| file.len).sum::<u64>() + self.value_bytes
+    }
+
+    /// The new files.
+    pub fn made(&self) -> Vec<StoredFile> {
+        let sstables = self.files.iter().map(|file| StoredFile::Sstable(file.id()));
+        sstables
+            .chain(self.values.iter().copied().map(StoredFile::Values))
+            .collect()
     }
 }
 
@@ -86,25 +102,24 @@ const LOOKS_PER_SLICE: u64 = 32;
 /// Runs a job. On an error its files are discarded.
 pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport> {
     let drops_markers = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
-    let output = Output::new(files, job.write.clone(), job.file_bytes);
+    let carried = job.carried.clone();
+    let output = Output::new(files, job.write.clone(), job.file_bytes, carried);
     let mut stream = Stream::new(job.schema.clone(), env.wall_micros(), job.bottom, drops_markers, output);
     let mut report = JobReport::default();
     let done = match pump(job, &mut stream, env, &mut report).await {
         Ok(()) => stream.output().finish().await,
         Err(error) => Err(error),
     };
-    let (made, entries) = stream.output().take();
-    match done {
-        Ok(()) => {
-            report.files = made;
-            report.entries_out = entries;
-            Ok(report)
-        }
-        Err(error) => {
-            made.iter().for_each(|file| files.discard(file.id()));
-            Err(error)
-        }
+    let written = stream.output().take();
+    report.files = written.files;
+    report.values = written.values;
+    report.value_bytes = written.value_bytes;
+    report.entries_out = written.entries;
+    if let Err(error) = done {
+        report.made().into_iter().for_each(|file| files.discard(file));
+        return Err(error);
     }
+    Ok(report)
 }
 
 /// Moves everything from the sources to the output.

@@ -49,6 +49,12 @@ pub enum TabletError {
         /// The limit.
         limit: usize,
     },
+    /// The server cannot do it now.
+    #[error("{detail}: retry later")]
+    Busy {
+        /// What there is too much of.
+        detail: &'static str,
+    },
     /// A filter refused the row.
     #[error("{0}")]
     Filter(#[from] stele_filter::FilterError),
@@ -67,6 +73,7 @@ impl TabletError {
             TabletError::Corruption { .. } => ErrorKind::Corruption,
             TabletError::TooNew { .. } | TabletError::RowTooLarge { .. } => ErrorKind::FailedPrecondition,
             TabletError::Fenced { .. } | TabletError::Closed { .. } => ErrorKind::Unavailable,
+            TabletError::Busy { .. } => ErrorKind::Busy,
             TabletError::Filter(e) => e.kind(),
             TabletError::Sstable(e) => e.kind(),
             TabletError::Storage(e) => e.kind(),

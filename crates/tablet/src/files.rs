@@ -1,4 +1,4 @@
-//! The sstables a server has open, shared by the tablets that refer to them.
+//! The sstables and value files a server has open, shared by the tablets that refer to them.
 //!
 //! A split leaves both children referring to the parent's files, so files are counted by references from *committed
 //! manifests* over all tablets of the server. A file without any is obsolete; it is deleted when no reader holds it any
@@ -10,7 +10,10 @@
 //! ([`FileRegistry::keep_former_files`]).
 
 use crate::error::{Result, TabletError};
-use crate::manifest::FileRef;
+use crate::manifest::{FileRef, StoredFile, ValueLink};
+use crate::values::SEPARATE_BYTES_MIN;
+use crate::values::file::ValueFile;
+use crate::values::load::ValueRoom;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +26,10 @@ use stele_types::FileId;
 /// where little has changed, and more space for that.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Opens, counts and deletes sstables.
+/// Memory for values on their way to readers unless said otherwise.
+const VALUE_ROOM_BYTES: usize = 64 << 20;
+
+/// Opens, counts and deletes sstables and value files.
 pub struct FileRegistry {
     storage: Arc<dyn Storage>,
     cache: Arc<Cache>,
@@ -32,6 +38,9 @@ pub struct FileRegistry {
     next: AtomicU32,
     /// Bytes after which a new file is ended.
     file_bytes: u64,
+    /// Values from this size on go to value files.
+    separate_bytes: usize,
+    value_room: ValueRoom,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
     inner: Mutex<Inner>,
@@ -40,12 +49,47 @@ pub struct FileRegistry {
 #[derive(Default)]
 struct Inner {
     files: BTreeMap<FileId, Entry>,
-    obsolete: Vec<(FileId, Option<Arc<Sstable>>)>,
+    /// With what readers may hold of them.
+    obsolete: Vec<(StoredFile, Option<OpenFile>)>,
 }
 
 struct Entry {
-    sstable: Arc<Sstable>,
+    open: OpenFile,
     references: u32,
+}
+
+/// An open file of either kind.
+enum OpenFile {
+    Sstable(Arc<Sstable>),
+    Values(Arc<ValueFile>),
+}
+
+impl OpenFile {
+    fn stored(&self) -> StoredFile {
+        match self {
+            OpenFile::Sstable(sstable) => StoredFile::Sstable(sstable.file_id()),
+            OpenFile::Values(values) => StoredFile::Values(values.id()),
+        }
+    }
+
+    /// Somebody else has it.
+    fn is_shared(&self) -> bool {
+        match self {
+            OpenFile::Sstable(sstable) => Arc::strong_count(sstable) > 1,
+            OpenFile::Values(values) => Arc::strong_count(values) > 1,
+        }
+    }
+
+    /// The first damage found, and how often any was.
+    fn damage(&self) -> Option<(SstableError, u64)> {
+        match self {
+            OpenFile::Sstable(sstable) => {
+                let damage = sstable.damage();
+                Some((damage.first()?.clone(), damage.times_met()))
+            }
+            OpenFile::Values(values) => values.damage().map(|(error, times)| (error.clone(), times)),
+        }
+    }
 }
 
 /// What to make of a file whose content is not what was written.
@@ -61,7 +105,7 @@ pub enum Opening {
 #[derive(Clone, Debug)]
 pub struct DamagedFile {
     /// Which file.
-    pub file: FileId,
+    pub file: StoredFile,
     /// The first damage met: names file and offset.
     pub error: SstableError,
     /// How often damage in it was met.
@@ -77,6 +121,8 @@ impl FileRegistry {
             epoch,
             next: AtomicU32::new(1),
             file_bytes: FILE_BYTES,
+            separate_bytes: SEPARATE_BYTES_MIN,
+            value_room: ValueRoom::new(VALUE_ROOM_BYTES),
             keeps_former: AtomicBool::new(false),
             inner: Mutex::default(),
         }
@@ -93,6 +139,24 @@ impl FileRegistry {
         self.file_bytes
     }
 
+    /// The same registry with another size of values that go to value files, and other memory for those on their way to
+    /// readers.
+    pub fn with_values(mut self, separate_bytes: usize, room_bytes: usize) -> Self {
+        self.separate_bytes = separate_bytes;
+        self.value_room = ValueRoom::new(room_bytes);
+        self
+    }
+
+    /// Values from this size on go to value files.
+    pub fn separate_bytes(&self) -> usize {
+        self.separate_bytes
+    }
+
+    /// Memory for values on their way to readers.
+    pub fn value_room(&self) -> &ValueRoom {
+        &self.value_room
+    }
+
     /// A new file id.
     pub fn allocate(&self) -> FileId {
         FileId::new(self.epoch, self.next.fetch_add(1, Ordering::Relaxed))
@@ -103,11 +167,14 @@ impl FileRegistry {
         &self.storage
     }
 
-    /// The file, opened if it is not, with one more reference.
+    /// The sstable, opened if it is not, with one more reference.
     pub async fn acquire(&self, file: FileId, opening: Opening) -> Result<Arc<Sstable>> {
-        if let Some(entry) = self.inner.lock().files.get_mut(&file) {
-            entry.references += 1;
-            return Ok(entry.sstable.clone());
+        let of = |open: &OpenFile| match open {
+            OpenFile::Sstable(sstable) => Some(sstable.clone()),
+            OpenFile::Values(_) => None,
+        };
+        if let Some(sstable) = self.acquire_open(file, of) {
+            return Ok(sstable);
         }
         let path = FileRef::path(file);
         let reader = self.storage.open(&path).await;
@@ -115,22 +182,56 @@ impl FileRegistry {
             Opening::Intact => Sstable::open(reader?, file, self.cache.clone()).await?,
             Opening::EvenDamaged => Sstable::open_or_damaged(reader, &path, file, self.cache.clone()).await?,
         };
+        self.acquire_new(file, OpenFile::Sstable(sstable), of)
+    }
+
+    /// The value file of a link, opened if it is not, with one more reference.
+    pub async fn acquire_values(&self, link: &ValueLink, opening: Opening) -> Result<Arc<ValueFile>> {
+        let of = |open: &OpenFile| match open {
+            OpenFile::Values(values) => Some(values.clone()),
+            OpenFile::Sstable(_) => None,
+        };
+        if let Some(values) = self.acquire_open(link.id(), of) {
+            return Ok(values);
+        }
+        let path = StoredFile::Values(link.id()).path();
+        let reader = self.storage.open(&path).await;
+        let values = match opening {
+            Opening::Intact => ValueFile::open(reader?, link.id()).await?,
+            Opening::EvenDamaged => ValueFile::open_or_damaged(reader, &path, link.id()).await?,
+        };
+        self.acquire_new(link.id(), OpenFile::Values(Arc::new(values)), of)
+    }
+
+    fn acquire_open<T>(&self, file: FileId, of: impl FnOnce(&OpenFile) -> Option<T>) -> Option<T> {
+        let mut inner = self.inner.lock();
+        let entry = inner.files.get_mut(&file)?;
+        let open = of(&entry.open)?;
+        entry.references += 1;
+        Some(open)
+    }
+
+    fn acquire_new<T>(&self, file: FileId, open: OpenFile, of: impl FnOnce(&OpenFile) -> Option<T>) -> Result<T> {
         let mut inner = self.inner.lock();
         // Somebody else may have opened it meanwhile.
-        let entry = inner.files.entry(file).or_insert(Entry { sstable, references: 0 });
+        let entry = inner.files.entry(file).or_insert(Entry { open, references: 0 });
+        let open = of(&entry.open).ok_or_else(|| TabletError::Corruption {
+            path: Arc::from(entry.open.stored().path()),
+            detail: "manifests name this file as an sstable and as a value file".to_owned(),
+        })?;
         entry.references += 1;
-        Ok(entry.sstable.clone())
+        Ok(open)
     }
 
     /// The open files of which something was found damaged.
     pub fn damaged(&self) -> Vec<DamagedFile> {
         let inner = self.inner.lock();
-        let damaged = inner.files.iter().filter_map(|(file, entry)| {
-            let damage = entry.sstable.damage();
+        let damaged = inner.files.values().filter_map(|entry| {
+            let (error, times_met) = entry.open.damage()?;
             Some(DamagedFile {
-                file: *file,
-                error: damage.first()?.clone(),
-                times_met: damage.times_met(),
+                file: entry.open.stored(),
+                error,
+                times_met,
             })
         });
         damaged.collect()
@@ -147,44 +248,43 @@ impl FileRegistry {
     }
 
     /// Gives one reference back; the last one makes the file obsolete.
-    pub fn release(&self, file: FileId) {
+    pub fn release(&self, file: StoredFile) {
         let mut inner = self.inner.lock();
-        let Some(entry) = inner.files.get_mut(&file) else {
+        let Some(entry) = inner.files.get_mut(&file.id()) else {
             return;
         };
         entry.references -= 1;
         if entry.references == 0
-            && let Some(entry) = inner.files.remove(&file)
+            && let Some(entry) = inner.files.remove(&file.id())
         {
-            inner.obsolete.push((file, Some(entry.sstable)));
+            inner.obsolete.push((file, Some(entry.open)));
         }
     }
 
     /// Notes a file that was written but never referred to.
-    pub fn discard(&self, file: FileId) {
+    pub fn discard(&self, file: StoredFile) {
         self.inner.lock().obsolete.push((file, None));
     }
 
     /// Deletes obsolete files that no reader holds; how many.
     pub async fn delete_obsolete(&self) -> Result<usize> {
-        let held = |sstable: &Option<Arc<Sstable>>| sstable.as_ref().is_some_and(|s| Arc::strong_count(s) > 1);
-        let unheld: Vec<(FileId, Option<Arc<Sstable>>)> = {
+        let unheld: Vec<(StoredFile, Option<OpenFile>)> = {
             let mut inner = self.inner.lock();
             let (held, unheld) = std::mem::take(&mut inner.obsolete)
                 .into_iter()
-                .partition(|(_, s)| held(s));
+                .partition(|(_, open)| open.as_ref().is_some_and(OpenFile::is_shared));
             inner.obsolete = held;
             unheld
         };
         let mut deleted = 0;
         let mut failure = None;
-        for (file, sstable) in unheld.into_iter().filter(|(file, _)| !self.is_kept(*file)) {
+        for (file, open) in unheld.into_iter().filter(|(file, _)| !self.is_kept(file.id())) {
             // Closed before it is deleted: a file system gives back the space when the last of both happens, which may take
             // long (100 ms for 64 MB that are discarded on the device). The storage deletes where that harms nobody.
-            drop(sstable);
-            match self.storage.delete(&FileRef::path(file)).await {
+            drop(open);
+            match self.storage.delete(&file.path()).await {
                 Ok(()) => {
-                    self.cache.remove_file(file.0);
+                    self.cache.remove_file(file.id().0);
                     deleted += 1;
                 }
                 Err(error) => {
@@ -196,16 +296,17 @@ impl FileRegistry {
         failure.map_or(Ok(deleted), |e| Err(e.into()))
     }
 
-    /// At start: deletes every sstable that no manifest refers to; how many. Files whose names we would not give stay.
-    pub async fn sweep(&self, referenced: &BTreeSet<FileId>) -> Result<usize> {
+    /// At start: deletes every sstable and value file that no manifest names; how many. Files whose names we would not give
+    /// stay.
+    pub async fn sweep(&self, referenced: &BTreeSet<StoredFile>) -> Result<usize> {
         let mut deleted = 0;
         let files = self.storage.list("sst/").await?;
         self.storage.confirm_owner().await?;
         for info in files {
-            let Some(id) = FileRef::parse_path(&info.path) else {
+            let Some(file) = StoredFile::parse_path(&info.path) else {
                 continue;
             };
-            if !referenced.contains(&id) {
+            if !referenced.contains(&file) {
                 self.storage.delete(&info.path).await.map_err(TabletError::from)?;
                 deleted += 1;
             }
@@ -216,10 +317,11 @@ impl FileRegistry {
     /// Number of open files, and the bytes their indexes and filters pin.
     pub fn open_files(&self) -> (usize, usize) {
         let inner = self.inner.lock();
-        (
-            inner.files.len(),
-            inner.files.values().map(|e| e.sstable.pinned_bytes()).sum(),
-        )
+        let pinned = inner.files.values().map(|entry| match &entry.open {
+            OpenFile::Sstable(sstable) => sstable.pinned_bytes(),
+            OpenFile::Values(_) => size_of::<ValueFile>(),
+        });
+        (inner.files.len(), pinned.sum())
     }
 }
 
@@ -235,8 +337,11 @@ mod tests {
             FileRef::path(FileId(0xa)),
             "sst/000000000000000B.sst".to_owned(),
             "sst/b.sst".to_owned(),
+            StoredFile::Values(FileId(0xc)).path(),
+            "sst/000000000000000C.val".to_owned(),
         ];
-        for path in kept.iter().chain([&FileRef::path(FileId(0xb))]) {
+        let swept = [StoredFile::Sstable(FileId(0xb)), StoredFile::Values(FileId(0xa))].map(StoredFile::path);
+        for path in kept.iter().chain(&swept) {
             storage
                 .put_if_absent(path, bytes::Bytes::new())
                 .await
@@ -244,10 +349,13 @@ mod tests {
         }
         let registry = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
         let deleted = registry
-            .sweep(&BTreeSet::from([FileId(0xa)]))
+            .sweep(&BTreeSet::from([
+                StoredFile::Sstable(FileId(0xa)),
+                StoredFile::Values(FileId(0xc)),
+            ]))
             .await
             .expect("memory does not fail");
-        assert_eq!(deleted, 1);
+        assert_eq!(deleted, 2);
         let left = storage.list("sst/").await.expect("memory does not fail");
         let mut left: Vec<String> = left.into_iter().map(|info| info.path).collect();
         left.sort_by_key(|path| kept.iter().position(|k| k == path));

@@ -19,12 +19,13 @@ pub mod scan;
 mod schema_mark;
 pub mod state;
 pub mod tablet;
+pub mod values;
 
 pub use batch::{Batch, BatchBuilder};
 pub use error::{Result, TabletError};
 pub use files::FileRegistry;
 pub use maintenance::Compacted;
-pub use manifest::{FileRef, Manifest};
+pub use manifest::{FileRef, Manifest, StoredFile};
 pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
 pub use scan::{CellRef, CellVisitor, Got, ScanSpec, TabletScanner, TabletVisit};

@@ -6,22 +6,25 @@
 mod compact;
 mod progress;
 mod relocate;
+mod values;
 
 pub use compact::Compacted;
 pub use progress::Progress;
 
+use crate::compaction::{Carried, JobReport};
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
-use crate::manifest::{FileRef, Manifest, ManifestLog};
+use crate::manifest::{Manifest, ManifestLog, StoredFile};
 use crate::merge::Source;
-use crate::state::{self, HeldFile, ReadOptions, State, Times};
+use crate::state::{self, HeldFile, ReadOptions, State, Times, share};
 use crate::tablet::Tablet;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_storage::StorageError;
 use stele_types::key;
-use stele_types::{FileId, GroupId, RowRange, TabletId};
+use stele_types::{GroupId, RowRange, TabletId};
 
 /// Writes the tablet's manifests.
 pub struct Committer {
@@ -30,7 +33,7 @@ pub struct Committer {
     manifest: Manifest,
     /// Files of commits whose outcome is unknown: the medium may hold a manifest that refers to them, until a later one
     /// is durable.
-    limbo: Vec<FileId>,
+    limbo: Vec<StoredFile>,
     /// The tablet is no more: whatever still runs for it must not take references again.
     released: bool,
 }
@@ -65,25 +68,25 @@ impl Tablet {
         };
         self.settle().await?;
         let start = self.env().now();
-        let mut written = Vec::new();
         let memtables = state.frozen.iter().flat_map(|f| &f.memtables);
         let progress = Progress::begin(&self.context.memory, memtables.map(|(_, table)| table));
+        let (mut made, mut added, mut bytes) = (Vec::new(), Vec::new(), 0);
         for group in &state.groups {
             match self.flush_group(&state, group.id, &progress).await {
-                Ok(files) => written.extend(files.into_iter().map(|file| (group.id, file))),
+                Ok(report) => {
+                    made.extend(report.made());
+                    bytes += report.bytes();
+                    added.extend(report.files.into_iter().map(|file| (group.id, file)));
+                }
                 Err(error) => {
-                    written
-                        .iter()
-                        .for_each(|(_, file)| self.context.files.discard(file.id()));
+                    made.into_iter().for_each(|file| self.context.files.discard(file));
                     return Err(error);
                 }
             }
         }
         let metrics = &self.context.metrics;
-        metrics.flush_bytes.inc_by(written.iter().map(|(_, f)| f.len).sum());
+        metrics.flush_bytes.inc_by(bytes);
         let flushed = state.frozen.len();
-        let made: Vec<FileId> = written.iter().map(|(_, file)| file.id()).collect();
-        let added = written;
         let change = move |manifest: &mut Manifest| {
             manifest.flushed_through = manifest.flushed_through.max(newest.0);
             for (group, file) in added {
@@ -101,7 +104,25 @@ impl Tablet {
         Ok(true)
     }
 
-    async fn flush_group(&self, state: &State, group: GroupId, progress: &Arc<Progress>) -> Result<Vec<FileRef>> {
+    /// Whether files of a group that is to be in memory wait to be read.
+    pub fn wants_warming(&self) -> bool {
+        let state = self.state();
+        let mut files = state.groups.iter().flat_map(|group| &group.files);
+        files.any(|file| file.sstable.wants_warming())
+    }
+
+    /// Reads a file of a group that is to be in memory, as far as the cache has room; whether there was one.
+    pub async fn warm_next(&self) -> Result<bool> {
+        let state = self.state();
+        let mut files = state.groups.iter().flat_map(|group| &group.files);
+        let Some(file) = files.find(|file| file.sstable.wants_warming()) else {
+            return Ok(false);
+        };
+        file.sstable.warm().await?;
+        Ok(true)
+    }
+
+    async fn flush_group(&self, state: &State, group: GroupId, progress: &Arc<Progress>) -> Result<JobReport> {
         let mut tables: Vec<_> = state
             .frozen
             .iter()
@@ -116,15 +137,15 @@ impl Tablet {
             tables.pop();
         }
         if tables.is_empty() {
-            return Ok(Vec::new());
+            return Ok(JobReport::default());
         }
         let sources = tables.into_iter().map(Source::memtable).collect();
         // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing, and what it brings from
         // a group that a family has left was complete there.
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_residue(group);
-        let progress = Some(progress.clone());
-        let report = self.run_job(group, self.schema(), sources, None, (bottom, false), progress);
-        Ok(report.await?.files)
+        let with = (Carried::default(), Some(progress.clone()));
+        self.run_job(group, self.schema(), sources, None, (bottom, false), with)
+            .await
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever
@@ -132,7 +153,7 @@ impl Tablet {
     /// are discarded.
     async fn commit(
         &self,
-        made: &[FileId],
+        made: &[StoredFile],
         change: impl FnOnce(&mut Manifest),
         publish: impl FnOnce(&mut State),
     ) -> Result<()> {
@@ -148,7 +169,8 @@ impl Tablet {
         let mut next = manifest.clone();
         change(&mut next);
         next.written_micros = self.wall_micros();
-        let unused = |file: &&FileId| !next.all_files().any(|used| used.id() == **file);
+        let used: BTreeSet<StoredFile> = next.stored().collect();
+        let unused = |file: &&StoredFile| !used.contains(file);
         made.iter().filter(unused).for_each(|file| files.discard(*file));
         let held = match hold_all(&next, files, made).await {
             Ok(held) => held,
@@ -158,7 +180,7 @@ impl Tablet {
             }
         };
         if let Err(error) = log.commit(&next).await {
-            let references = next.all_files().map(FileRef::id);
+            let references = next.stored();
             match &error {
                 TabletError::Storage(StorageError::NoSpace { .. }) => references.for_each(|file| files.release(file)),
                 // The new manifest may be on the medium: what it refers to must stay until a later one replaces it.
@@ -178,11 +200,8 @@ impl Tablet {
             publish(state);
         });
         let replaced = std::mem::replace(manifest, next);
-        replaced
-            .all_files()
-            .map(FileRef::id)
-            .chain(limbo.drain(..))
-            .for_each(|file| files.release(file));
+        let released = replaced.stored().chain(limbo.drain(..));
+        released.for_each(|file| files.release(file));
         Ok(())
     }
 
@@ -217,19 +236,19 @@ impl Tablet {
         let Some(run) = largest_run(&state) else {
             return Ok(None);
         };
-        let half = run.iter().map(HeldFile::bytes).sum::<u64>() / 2;
+        let half = run.iter().map(HeldFile::size).sum::<u64>() / 2;
         let (mut before, mut at) = (0, 0);
         while let Some(file) = run.get(at)
-            && before + file.bytes() < half
+            && before + file.size() < half
         {
-            before += file.bytes();
+            before += file.size();
             at += 1;
         }
         let Some(file) = run.get(at) else { return Ok(None) };
         // Of a file that reaches across the middle the nearest of its ends and of its own middle divides best.
         let off = |place: u64| place.abs_diff(half);
-        let middle = off(before + file.bytes() / 2);
-        let ends = [(at, before), (at + 1, before + file.bytes())];
+        let middle = off(before + file.size() / 2);
+        let ends = [(at, before), (at + 1, before + file.size())];
         let (end, place) = ends.into_iter().min_by_key(|(_, place)| off(*place)).unwrap_or((0, 0));
         let prefix = match run.get(end).filter(|_| end > 0 && off(place) <= middle) {
             Some(next) => Some(next.first_key().to_vec()),
@@ -279,6 +298,7 @@ impl Tablet {
             }
             part.set_files(group.id, files);
         }
+        part.keep_share_of(&self.manifest().await);
         Ok(part)
     }
 
@@ -317,7 +337,7 @@ impl Tablet {
             ..
         } = &mut *committer;
         *released = true;
-        let files = manifest.all_files().map(FileRef::id).collect::<Vec<_>>();
+        let files: Vec<StoredFile> = manifest.stored().collect();
         manifest.groups.clear();
         files
             .into_iter()
@@ -336,10 +356,11 @@ impl Tablet {
         let mut bytes = 0;
         for file in self.state().groups.iter().flat_map(|g| &g.files) {
             let upper = file.reference.upper.as_deref().map_or(&end[..], |u| u.min(&end));
-            bytes += file
+            let before = file
                 .sstable
                 .approximate_bytes(file.reference.lower.as_deref(), Some(upper))
                 .await?;
+            bytes += before + share(file.reference.value_bytes(), before, file.bytes());
         }
         Ok(bytes)
     }
@@ -355,10 +376,12 @@ impl Tablet {
                 since = 0;
             }
             let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
-            let samples = file.sstable.row_samples(every, lower, upper).await?;
+            // The file is sampled by its own bytes, which stand for those of its values, too.
+            let own = share(every, file.bytes(), file.size()).max(1);
+            let samples = file.sstable.row_samples(own, lower, upper).await?;
             since = match samples.last() {
-                Some((_, before)) => file.bytes().saturating_sub(*before),
-                None => since + file.bytes(),
+                Some((_, before)) => share(file.size(), file.bytes().saturating_sub(*before), file.bytes()),
+                None => since + file.size(),
             };
             rows.extend(samples.iter().filter_map(|(prefix, _)| decoded_row(prefix)));
         }
@@ -369,7 +392,7 @@ impl Tablet {
 /// The run that holds the most bytes.
 fn largest_run(state: &State) -> Option<&[HeldFile]> {
     let runs = state.groups.iter().flat_map(|group| group.runs());
-    runs.max_by_key(|run| run.iter().map(HeldFile::bytes).sum::<u64>())
+    runs.max_by_key(|run| run.iter().map(HeldFile::size).sum::<u64>())
 }
 
 /// The row a key or a row's encoded prefix begins with.
@@ -379,14 +402,17 @@ fn decoded_row(key: &[u8]) -> Option<Bytes> {
 }
 
 /// Opens all files of a manifest, by group. On an error no reference is kept.
-async fn hold_all(manifest: &Manifest, files: &FileRegistry, made: &[FileId]) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
+async fn hold_all(
+    manifest: &Manifest,
+    files: &FileRegistry,
+    made: &[StoredFile],
+) -> Result<Vec<(GroupId, Vec<HeldFile>)>> {
     let mut held: Vec<(GroupId, Vec<HeldFile>)> = Vec::new();
     for group in &manifest.groups {
         match state::hold(&group.files, files, made).await {
             Ok(files) => held.push((GroupId(group.group), files)),
             Err(error) => {
-                let references = held.iter().flat_map(|(_, held)| held);
-                references.for_each(|file| files.release(file.reference.id()));
+                held.iter().for_each(|(_, held)| state::release(held, files));
                 return Err(error);
             }
         }

@@ -16,12 +16,15 @@
 use crate::error::{Result, TabletError};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
 use stele_types::{Epoch, FileId, GroupId, RowRange, SeqNo, TableId, TabletId};
 
 const MAGIC: [u8; 8] = *b"STELEMAN";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Before references named value files. Written where none does.
+const VERSION_WITHOUT_VALUES: u32 = 1;
 const HEADER_BYTES: usize = 20;
 /// Largest manifest: 100,000 file references of 600 bytes.
 const BYTES_MAX: usize = 64 << 20;
@@ -94,12 +97,88 @@ pub struct FileRef {
     /// age. 0 is a run of its own.
     #[prost(uint64, tag = "8")]
     pub run: u64,
+    /// The value files that its entries refer to.
+    #[prost(message, repeated, tag = "9")]
+    pub values: Vec<ValueLink>,
+}
+
+/// That entries of an sstable refer to a value file.
+#[derive(Clone, PartialEq, Message)]
+pub struct ValueLink {
+    /// Which value file.
+    #[prost(uint64, tag = "1")]
+    pub file: u64,
+    /// Its bytes.
+    #[prost(uint64, tag = "2")]
+    pub len: u64,
+    /// How many of its bytes are the tablet's; the same in all references of a tablet.
+    #[prost(uint64, tag = "3")]
+    pub share: u64,
+    /// Bytes of its records that the referenced part of the sstable refers to: exact until a reference is cut.
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+}
+
+impl ValueLink {
+    /// Which value file.
+    pub fn id(&self) -> FileId {
+        FileId(self.file)
+    }
+}
+
+/// A file that manifests name. All kinds share one sequence of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoredFile {
+    /// An sstable.
+    Sstable(FileId),
+    /// A value file.
+    Values(FileId),
+}
+
+impl StoredFile {
+    /// Which file.
+    pub fn id(self) -> FileId {
+        match self {
+            StoredFile::Sstable(file) | StoredFile::Values(file) => file,
+        }
+    }
+
+    /// Where it is.
+    pub fn path(self) -> String {
+        match self {
+            StoredFile::Sstable(file) => format!("sst/{:016x}.sst", file.0),
+            StoredFile::Values(file) => format!("sst/{:016x}.val", file.0),
+        }
+    }
+
+    /// The file of a path. Only what [`StoredFile::path`] makes is one: no capital digits, no signs.
+    pub fn parse_path(path: &str) -> Option<StoredFile> {
+        let (digits, ending) = path.strip_prefix("sst/")?.split_once('.')?;
+        let file = FileId(u64::from_str_radix(digits, 16).ok()?);
+        let file = match ending {
+            "sst" => StoredFile::Sstable(file),
+            "val" => StoredFile::Values(file),
+            _ => return None,
+        };
+        (file.path() == path).then_some(file)
+    }
 }
 
 impl FileRef {
     /// Which file.
     pub fn id(&self) -> FileId {
         FileId(self.file)
+    }
+
+    /// The sstable and the value files it refers to.
+    pub fn stored(&self) -> impl Iterator<Item = StoredFile> + '_ {
+        let values = self.values.iter().map(|link| StoredFile::Values(link.id()));
+        std::iter::once(StoredFile::Sstable(self.id())).chain(values)
+    }
+
+    /// Bytes of values that the referenced part refers to.
+    pub fn value_bytes(&self) -> u64 {
+        self.values.iter().map(|link| link.bytes).sum()
     }
 
     /// Whether `next`, the following reference of a list, belongs to the same run.
@@ -109,14 +188,15 @@ impl FileRef {
 
     /// The path of an sstable.
     pub fn path(file: FileId) -> String {
-        format!("sst/{:016x}.sst", file.0)
+        StoredFile::Sstable(file).path()
     }
 
     /// The sstable of a path. Only what [`FileRef::path`] makes is one: no capital digits, no signs.
     pub fn parse_path(path: &str) -> Option<FileId> {
-        let digits = path.strip_prefix("sst/")?.strip_suffix(".sst")?;
-        let file = FileId(u64::from_str_radix(digits, 16).ok()?);
-        (FileRef::path(file) == path).then_some(file)
+        match StoredFile::parse_path(path)? {
+            StoredFile::Sstable(file) => Some(file),
+            StoredFile::Values(_) => None,
+        }
     }
 
     /// The reference cut down to keys in `[lower, upper)`; `None` when the bounds leave nothing.
@@ -176,12 +256,46 @@ impl Manifest {
         self.groups.iter().flat_map(|g| &g.files)
     }
 
+    /// Every file it names, some more than once.
+    pub fn stored(&self) -> impl Iterator<Item = StoredFile> {
+        self.all_files().flat_map(FileRef::stored)
+    }
+
+    /// Divides the shares of value files with another tablet: each keeps in proportion to what it refers to, of which
+    /// `whole` was all.
+    pub(crate) fn keep_share_of(&mut self, whole: &Manifest) {
+        let (all, own) = (whole.live_values(), self.live_values());
+        for link in self
+            .groups
+            .iter_mut()
+            .flat_map(|g| &mut g.files)
+            .flat_map(|f| &mut f.values)
+        {
+            let (own, all) = (own.get(&link.file).copied(), all.get(&link.file).copied());
+            if let (Some(own), Some(all)) = (own, all.filter(|all| *all > 0)) {
+                let share = u128::from(link.share) * u128::from(own.min(all)) / u128::from(all);
+                link.share = u64::try_from(share).unwrap_or(link.share);
+            }
+        }
+    }
+
+    /// Bytes of value files that are referred to, by file.
+    fn live_values(&self) -> BTreeMap<u64, u64> {
+        let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+        for link in self.all_files().flat_map(|file| &file.values) {
+            *live.entry(link.file).or_default() += link.bytes;
+        }
+        live
+    }
+
     /// Encodes with header and checksum.
     pub fn encode_file(&self) -> Bytes {
         let payload = self.encode_to_vec();
         let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
         out.put_slice(&MAGIC);
-        out.put_u32_le(VERSION);
+        // Who does not know of value files must not take this for a manifest it understands.
+        let names_values = self.all_files().any(|file| !file.values.is_empty());
+        out.put_u32_le(if names_values { VERSION } else { VERSION_WITHOUT_VALUES });
         out.put_u32_le(payload.len() as u32);
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&out);

@@ -34,10 +34,21 @@ pub enum Skip {
 pub enum Outcome {
     /// A value: a put, or operands on a put or on nothing that can still change.
     Value(Bytes),
+    /// A put whose value is in a value file: the reference to it.
+    Reference(Bytes),
     /// Operands without anything below them here; older entries elsewhere may still change the value.
     Operands(Bytes),
     /// A delete-version marker on top: no value.
     Deleted,
+}
+
+impl Outcome {
+    fn of_put(kind: CellKind, value: Bytes) -> Outcome {
+        match kind {
+            CellKind::Reference => Outcome::Reference(value),
+            _ => Outcome::Value(value),
+        }
+    }
 }
 
 /// A resolved version.
@@ -87,7 +98,7 @@ pub trait Sink {
     /// A version that its first entry settles: `value`, whatever is below. Comes in place of [`Sink::version`].
     #[inline]
     fn settled(&mut self, key: &[u8], parts: &KeyParts, value: impl StoredValue) -> Skip {
-        let outcome = Outcome::Value(value.into_bytes());
+        let outcome = Outcome::of_put(parts.kind, value.into_bytes());
         let parts = *parts;
         self.version(Version { key, parts, outcome })
     }
@@ -124,6 +135,8 @@ struct Pending {
     /// Operands so far, folded.
     operands: Option<Bytes>,
     base: Option<Bytes>,
+    /// `base` is a reference to the value.
+    base_is_reference: bool,
     /// The entry taken last: the same one again (from a file and from a replayed log) counts once.
     last: Option<SeqNo>,
     /// A delete-version marker was met.
@@ -261,7 +274,7 @@ impl Resolver {
         let (timestamp, seq) = (parts.timestamp, parts.seq);
         let hidden = |markers: &mut Markers| markers.hide(timestamp, seq, rule);
         let hidden = hidden(&mut self.row) || hidden(&mut self.family_markers) || hidden(&mut self.column_markers);
-        if !same && !hidden && parts.kind == CellKind::Put && rule == DeleteRule::BySequence {
+        if !same && !hidden && parts.kind.is_put() && rule == DeleteRule::BySequence {
             // Nothing that is older can change it: the version as it stands.
             self.version.settled(timestamp);
             self.skip = sink.settled(key, parts, value);
@@ -335,6 +348,7 @@ impl Pending {
         self.parts = Some(*parts);
         self.operands = None;
         self.base = None;
+        self.base_is_reference = false;
         self.last = None;
         self.deleted = false;
         self.complete = false;
@@ -357,6 +371,7 @@ impl Pending {
             }
             _ if self.base.is_none() => {
                 let value = value.into_bytes();
+                self.base_is_reference = parts.kind == CellKind::Reference;
                 self.base = Some(match (self.operands.take(), aggregate) {
                     (Some(newer), Some(kind)) => fold(kind, &value, newer),
                     _ => value,
@@ -372,6 +387,7 @@ impl Pending {
     fn hidden_below(&mut self) {
         if self.base.is_none() {
             self.base = self.operands.take();
+            self.base_is_reference = false;
         }
         self.complete = true;
     }
@@ -381,6 +397,7 @@ impl Pending {
         let deleted_wholly = self.deleted && rule == DeleteRule::ByTimestamp;
         match (self.base.take(), self.operands.take()) {
             _ if deleted_wholly => Some(Outcome::Deleted),
+            (Some(value), _) if self.base_is_reference => Some(Outcome::Reference(value)),
             (Some(value), _) => Some(Outcome::Value(value)),
             (None, Some(operands)) if self.deleted => Some(Outcome::Value(operands)),
             (None, Some(operands)) => Some(Outcome::Operands(operands)),

@@ -21,6 +21,8 @@ use crate::merge::{Merge, Step};
 use crate::resolve::Skip;
 use crate::state::{ReadOptions, State, Times};
 use crate::tablet::Tablet;
+use crate::values::file::ValueFile;
+use crate::values::load::{self as values, ValueFiles};
 use backward::Gathered;
 use bytes::Bytes;
 use output::Output;
@@ -30,7 +32,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use stele_filter::CompiledFilter;
 use stele_types::key::{self, KeyParts};
-use stele_types::{RowBatch, RowRange, RowSet, SeqNo, TableSchema, limits};
+use stele_types::{Cell, FileId, RowBatch, RowRange, RowSet, SeqNo, TableSchema, limits};
 
 /// What to read.
 #[derive(Clone)]
@@ -69,9 +71,25 @@ pub struct TabletScanner<O = RowBatch> {
     /// Where the position is between batches; made when the first one ends.
     parked: Option<Arc<Parked>>,
     reader: RowReader<O>,
+    /// The states that the batch is made of: they hold the value files that its cells refer to.
+    states: States,
     schema: Arc<TableSchema>,
     /// Batches handed out; the first may be all there is, and gets no more room than it needs.
     batches: u64,
+}
+
+/// States of the tablet, in which value files are looked for.
+#[derive(Default)]
+struct States(Vec<Arc<State>>);
+
+impl ValueFiles for States {
+    fn value_file(&self, file: FileId) -> Option<Arc<ValueFile>> {
+        self.0.iter().rev().find_map(|state| state.value_file(file))
+    }
+}
+
+async fn load_values(cells: &mut [Cell], states: &States, tablet: &Tablet) -> Result<()> {
+    values::load(cells, states, tablet.context.files.value_room(), tablet.env()).await
 }
 
 /// The position of a scan whose reader has a batch and has not asked for the next.
@@ -109,6 +127,8 @@ enum At {
     Row,
     /// Within a row, on the way backward.
     Gathering,
+    /// At the end of a row, cells of which must have their values first.
+    Values,
 }
 
 /// How far a scan has come without waiting.
@@ -116,7 +136,7 @@ enum At {
 enum Progress {
     /// The batch is complete, or everything has been read.
     Batch,
-    /// The merge must load first.
+    /// The merge must load first, or values must be fetched.
     Blocked,
 }
 
@@ -156,6 +176,7 @@ impl<O: Output> TabletScanner<O> {
             ranges,
             position: None,
             parked: None,
+            states: States::default(),
             schema,
             batches: 0,
         }
@@ -183,9 +204,11 @@ impl TabletScanner {
             self.reader.reserve(BATCH_ROWS);
         }
         while self.run()? == Progress::Blocked {
-            if let Some(position) = &mut self.position {
-                position.merge.load().await?;
-            }
+            self.load().await?;
+        }
+        if self.reader.batch_refers() {
+            let cells = self.reader.batch_cells();
+            load_values(cells, &self.states, &self.tablet).await?;
         }
         let batch = self.end_batch();
         self.park();
@@ -196,6 +219,7 @@ impl TabletScanner {
     fn end_batch(&mut self) -> RowBatch {
         let row = self.pass_batch();
         let mut batch = self.reader.take_batch();
+        self.states.0.clear();
         self.batches += 1;
         batch.scanned_through = row;
         self.count_rows(batch.len());
@@ -204,6 +228,24 @@ impl TabletScanner {
 }
 
 impl<O: Output> TabletScanner<O> {
+    /// Fetches what a blocked read waits for.
+    async fn load(&mut self) -> Result<()> {
+        let Some(position) = &mut self.position else {
+            return Ok(());
+        };
+        if position.at != At::Values {
+            position.merge.load().await?;
+            return Ok(());
+        }
+        load_values(self.reader.needs_values(), &self.states, &self.tablet).await?;
+        self.reader.complete(self.tablet.env())?;
+        position.at = At::Boundary;
+        if position.backward {
+            position.merge.seek_before(self.reader.row())?;
+        }
+        Ok(())
+    }
+
     /// Reads rows until the batch is complete or something must be loaded.
     fn run(&mut self) -> Result<Progress> {
         loop {
@@ -236,6 +278,7 @@ impl<O: Output> TabletScanner<O> {
                 }
                 At::Row => position.read_row(&mut self.reader, &self.tablet)?,
                 At::Gathering => position.gather_row(&mut self.reader, &self.tablet)?,
+                At::Values => return Ok(Progress::Blocked),
             }
         }
     }
@@ -286,6 +329,8 @@ impl<O: Output> TabletScanner<O> {
         if !self.position.as_ref().is_some_and(current) {
             self.position = None;
         }
+        self.states.0.clear();
+        self.states.0.extend(self.position.as_ref().map(|p| p.state.clone()));
         self.reader.set_time(visible, self.tablet.wall_micros());
     }
 
@@ -298,6 +343,9 @@ impl<O: Output> TabletScanner<O> {
         let state = self.tablet.state();
         let snapshot = self.tablet.visible();
         self.reader.set_time(snapshot, self.tablet.wall_micros());
+        if !self.states.0.last().is_some_and(|last| Arc::ptr_eq(last, &state)) {
+            self.states.0.push(state.clone());
+        }
         let lower = key::row_prefix(&range.start);
         let single = range.as_single().is_some();
         let upper = match &range.end {
@@ -403,7 +451,10 @@ impl Position {
         if read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? == Step::Pending {
             return Ok(());
         }
-        reader.finish(tablet.env())?;
+        if !reader.finish(tablet.env())? {
+            self.at = At::Values;
+            return Ok(());
+        }
         self.at = At::Boundary;
         if self.backward {
             self.merge.seek_before(reader.row())?;

@@ -5,12 +5,14 @@
 
 use crate::error::{Result, TabletError};
 use crate::files::{FileRegistry, Opening};
-use crate::manifest::{FileRef, Manifest};
+use crate::manifest::{FileRef, Manifest, StoredFile};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
 use crate::picker::Experience;
 use crate::run::fences::{Fences, Sought};
 use crate::run::{self, RunCursor};
+use crate::values::file::ValueFile;
+use crate::values::load::ValueFiles;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +28,8 @@ pub struct HeldFile {
     pub reference: FileRef,
     /// The open file.
     pub sstable: Arc<Sstable>,
+    /// The value files it refers to.
+    pub values: Arc<[Arc<ValueFile>]>,
 }
 
 /// One locality group.
@@ -243,8 +247,7 @@ impl State {
             let held = match hold(manifest.files(id), files, &[]).await {
                 Ok(held) => held,
                 Err(error) => {
-                    let references = loaded.iter().flat_map(|group| &group.files);
-                    references.for_each(|file| files.release(file.reference.id()));
+                    loaded.iter().for_each(|group| release(&group.files, files));
                     return Err(error);
                 }
             };
@@ -259,7 +262,7 @@ impl State {
             residues: Vec::new(),
             generation: 1,
         };
-        state.find_residues();
+        state.refresh();
         Ok(state)
     }
 
@@ -294,8 +297,7 @@ impl State {
         self.schema = schema;
     }
 
-    /// Works out anew where families have left something behind; after every change.
-    pub(crate) fn find_residues(&mut self) {
+    fn find_residues(&mut self) {
         let schema = &self.schema;
         let mut residues = Vec::new();
         for group in schema.groups.iter().filter(|group| !group.left.is_empty()) {
@@ -315,6 +317,15 @@ impl State {
             }
         }
         self.residues = residues;
+    }
+
+    /// Brings what follows from the schema, the files and the memtables up to date; after every change.
+    pub(crate) fn refresh(&mut self) {
+        self.find_residues();
+        for group in &self.groups {
+            let kept = self.schema.keeps_in_memory(group.id);
+            group.files.iter().for_each(|file| file.sstable.keep(kept));
+        }
     }
 
     /// What families may have left behind.
@@ -448,9 +459,16 @@ impl State {
             .sum()
     }
 
-    /// About how many bytes of files are referenced.
+    /// About how many bytes of files are referenced, values included.
     pub fn file_bytes(&self) -> u64 {
-        self.groups.iter().flat_map(|g| &g.files).map(HeldFile::bytes).sum()
+        self.groups.iter().flat_map(|g| &g.files).map(HeldFile::size).sum()
+    }
+}
+
+impl ValueFiles for State {
+    fn value_file(&self, file: FileId) -> Option<Arc<ValueFile>> {
+        let values = self.groups.iter().flat_map(|g| &g.files).flat_map(|f| f.values.iter());
+        values.into_iter().find(|values| values.id() == file).cloned()
     }
 }
 
@@ -492,6 +510,11 @@ impl HeldFile {
         self.reference.referenced
     }
 
+    /// The same with the values in value files.
+    pub fn size(&self) -> u64 {
+        self.reference.referenced + self.reference.value_bytes()
+    }
+
     /// Whether merging it would meet damage that is known of.
     pub fn is_damaged(&self) -> bool {
         self.sstable.damage().of_cells().is_some()
@@ -506,6 +529,10 @@ impl HeldFile {
             .sstable
             .approximate_bytes(cut.lower.as_deref(), cut.upper.as_deref())
             .await?;
+        for link in &mut cut.values {
+            // Which entries refer to which file is not known any nearer.
+            link.bytes = share(link.bytes, cut.referenced, self.reference.referenced);
+        }
         Ok(Some(cut))
     }
 
@@ -540,20 +567,25 @@ impl HeldFile {
     }
 }
 
+/// The part of `number` that falls to `part` of `whole`.
+pub(crate) fn share(number: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(number) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(number).min(number)
+}
+
+/// Gives all references back.
+pub(crate) fn release(held: &[HeldFile], files: &FileRegistry) {
+    let stored = held.iter().flat_map(|file| file.reference.stored());
+    stored.for_each(|file| files.release(file));
+}
+
 /// Opens references, those of `made` only when they are intact. On an error none is kept.
-pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[FileId]) -> Result<Vec<HeldFile>> {
+pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[StoredFile]) -> Result<Vec<HeldFile>> {
     let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
     let mut failure = None;
     for reference in references {
-        let opening = match made.contains(&reference.id()) {
-            true => Opening::Intact,
-            false => Opening::EvenDamaged,
-        };
-        match files.acquire(reference.id(), opening).await {
-            Ok(sstable) => held.push(HeldFile {
-                reference: reference.clone(),
-                sstable,
-            }),
+        match hold_one(reference, files, made).await {
+            Ok(file) => held.push(file),
             Err(error) => {
                 failure = Some(error);
                 break;
@@ -565,7 +597,46 @@ pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[FileId])
     match failure {
         None => Ok(held),
         Some(error) => {
-            held.iter().for_each(|file| files.release(file.reference.id()));
+            release(&held, files);
+            Err(error)
+        }
+    }
+}
+
+async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]) -> Result<HeldFile> {
+    let opening = |file: StoredFile| match made.contains(&file) {
+        true => Opening::Intact,
+        false => Opening::EvenDamaged,
+    };
+    let mut values = Vec::with_capacity(reference.values.len());
+    let mut failure = None;
+    for link in &reference.values {
+        match files.acquire_values(link, opening(StoredFile::Values(link.id()))).await {
+            Ok(file) => values.push(file),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    let sstable = match failure {
+        None => {
+            files
+                .acquire(reference.id(), opening(StoredFile::Sstable(reference.id())))
+                .await
+        }
+        Some(error) => Err(error),
+    };
+    match sstable {
+        Ok(sstable) => Ok(HeldFile {
+            reference: reference.clone(),
+            sstable,
+            values: values.into(),
+        }),
+        Err(error) => {
+            values
+                .iter()
+                .for_each(|file| files.release(StoredFile::Values(file.id())));
             Err(error)
         }
     }

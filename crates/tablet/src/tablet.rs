@@ -197,7 +197,7 @@ impl Tablet {
             |id: &FamilyId| schema.families.contains_key(id) && schema.group_of(*id) != state.schema.group_of(*id);
         let frozen = state.schema.families.keys().any(moved) && next.freeze(&self.context.memory);
         next.adopt(schema.clone(), &self.context.memory);
-        next.find_residues();
+        next.refresh();
         next.generation += 1;
         *state = Arc::new(next);
         self.schema_address
@@ -332,7 +332,7 @@ impl Tablet {
         }
         let mut next = State::clone(&state);
         next.freeze(&self.context.memory);
-        next.find_residues();
+        next.refresh();
         next.generation += 1;
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
         let former = std::mem::replace(&mut *state, Arc::new(next));
@@ -347,7 +347,7 @@ impl Tablet {
         let mut state = self.state.write();
         let mut next = State::clone(&state);
         change(&mut next);
-        next.find_residues();
+        next.refresh();
         next.generation += 1;
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
         let former = std::mem::replace(&mut *state, Arc::new(next));

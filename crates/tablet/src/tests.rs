@@ -6,6 +6,7 @@ mod damage;
 mod golden;
 mod groups;
 mod reads;
+mod values;
 
 use crate::manifest::Manifest;
 use crate::scan::{ScanSpec, TabletScanner};

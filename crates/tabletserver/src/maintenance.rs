@@ -12,7 +12,7 @@ pub(crate) use merges::Merges;
 use crate::server::TabletServer;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_tablet::{FileRef, TabletError};
+use stele_tablet::TabletError;
 use stele_types::TabletId;
 
 /// How often a loop looks when nothing wakes it.
@@ -114,7 +114,7 @@ impl TabletServer {
     /// Counts what readers met of damage since the last look, and logs each damaged file once.
     fn report_damage(&self) {
         for damaged in self.context.files.damaged() {
-            let path = FileRef::path(damaged.file);
+            let path = damaged.file.path();
             let counter = self.metrics.corruption.with_label_values(&[&path]);
             if counter.get() == 0 {
                 tracing::error!(error = %damaged.error, "a file is damaged; `stele check` says more");
@@ -138,6 +138,7 @@ impl TabletServer {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.memtable_bytes.set(gauge(self.context.memory.bytes()));
         self.metrics.cache_bytes.set(gauge(cache.used_bytes));
+        self.metrics.cache_kept_bytes.set(gauge(cache.kept_bytes));
         self.metrics.cache_hits.set(gauge(cache.hits));
         self.metrics.cache_misses.set(gauge(cache.misses));
         let rows = self.row_cache.stats();

@@ -10,6 +10,8 @@ pub struct ServerMetrics {
     pub memtable_bytes: IntGauge,
     /// Bytes of cached blocks.
     pub cache_bytes: IntGauge,
+    /// Bytes of them that are kept for groups in memory.
+    pub cache_kept_bytes: IntGauge,
     /// Lookups that found their block.
     pub cache_hits: IntGauge,
     /// Lookups that did not.
@@ -66,6 +68,10 @@ impl ServerMetrics {
         ServerMetrics {
             memtable_bytes: m.gauge("stele_memtable_bytes", "Bytes of memtables."),
             cache_bytes: m.gauge("stele_block_cache_bytes", "Bytes of cached blocks."),
+            cache_kept_bytes: m.gauge(
+                "stele_block_cache_kept_bytes",
+                "Bytes of cached blocks of locality groups that are to be in memory.",
+            ),
             cache_hits: m.gauge("stele_block_cache_hits", "Block lookups that found their block."),
             cache_misses: m.gauge("stele_block_cache_misses", "Block lookups that did not."),
             row_cache_bytes: m.gauge("stele_row_cache_bytes", "Bytes of cached rows."),

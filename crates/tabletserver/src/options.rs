@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
 
 /// How much memtables may take. Clones are one and the same limit: whoever decides how memory is divided moves it, and
@@ -113,6 +114,10 @@ pub struct ServerOptions {
     pub tablet_bytes_max: u64,
     /// Bytes of one sstable at which a flush or a compaction begins another.
     pub sstable_bytes: u64,
+    /// Values from this size on are kept in value files, out of the way of merges.
+    pub value_separate_bytes: usize,
+    /// Bytes of such values that may be on their way to readers, beyond a megabyte for each read.
+    pub value_room_bytes: usize,
     /// Compactions at once, of different tablets. Each takes some 50 MB at most: read-ahead of a megabyte for each of 32
     /// runs, and the filter and index of the file it writes.
     pub compactions_max: usize,
@@ -141,6 +146,11 @@ impl ServerOptions {
             log_streams: 2,
             tablet_bytes_max: 512 << 20,
             sstable_bytes: 64 << 20,
+            value_separate_bytes: SEPARATE_BYTES_MIN,
+            // A part of the rest below; a value that is larger is read when nothing else takes room.
+            value_room_bytes: usize::try_from(memory / 16)
+                .unwrap_or(usize::MAX)
+                .clamp(16 << 20, 1 << 30),
             compactions_max: 2,
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),

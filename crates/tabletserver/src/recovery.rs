@@ -6,7 +6,7 @@
 //!    What power loss left behind a hole in the log is deleted first.
 //! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
 //!    now on clients see them.
-//! 5. Delete what nothing refers to: sstables, manifests of tablets that are no more.
+//! 5. Delete what nothing refers to: sstables, value files, manifests of tablets that are no more.
 //!
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
 //! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. A damaged
@@ -32,9 +32,9 @@ use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::{
-    Batch, FileRef, FileRegistry, MemoryAccount, Tablet, TabletContext, TabletError, TabletMetrics, manifest,
+    Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics, manifest,
 };
-use stele_types::{Epoch, ErrorKind, FileId, TableSchema, TabletId};
+use stele_types::{Epoch, ErrorKind, TableSchema, TabletId};
 use tokio::sync::Notify;
 
 /// What a start found and did.
@@ -73,7 +73,9 @@ impl TabletServer {
     ) -> Result<(Arc<TabletServer>, RecoveryReport), ServerError> {
         let start = env.now();
         let server_metrics = ServerMetrics::new(metrics);
-        let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0).with_file_bytes(options.sstable_bytes);
+        let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0)
+            .with_file_bytes(options.sstable_bytes)
+            .with_values(options.value_separate_bytes, options.value_room_bytes);
         let context = TabletContext {
             env: env.clone(),
             storage: storage.clone(),
@@ -229,9 +231,9 @@ async fn sweep(
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
     damaged: &BTreeMap<TabletId, TabletError>,
 ) -> Result<usize, ServerError> {
-    let mut referenced: BTreeSet<FileId> = BTreeSet::new();
+    let mut referenced: BTreeSet<StoredFile> = BTreeSet::new();
     for tablet in tablets.values() {
-        referenced.extend(tablet.manifest().await.all_files().map(FileRef::id));
+        referenced.extend(tablet.manifest().await.stored());
     }
     let of_tablet = |tablet, error| ServerError::Tablet { tablet, error };
     let mut deleted = 0;

@@ -131,6 +131,9 @@ impl TabletServer {
             row_cache: self.row_cache.clone(),
         };
         self.tablets.write().insert(tablet.id(), Arc::new(served));
+        if tablet.wants_warming() {
+            self.merges.announce(tablet.id());
+        }
     }
 
     /// Stops serving a tablet: requests that hold it finish or find it closed.
@@ -171,7 +174,7 @@ impl TabletServer {
                 // What a family has left in memory of another group follows it when it is in files.
                 self.ripe.lock().insert(tablet.id());
                 self.work.notify_one();
-            } else if !tablet.state().residues().is_empty() {
+            } else if !tablet.state().residues().is_empty() || tablet.wants_warming() {
                 self.merges.announce(tablet.id());
             }
         }

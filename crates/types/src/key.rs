@@ -51,6 +51,8 @@ pub enum CellKind {
     Merge = 7,
     /// Hides one version in every column of a family.
     DeleteFamilyVersion = 8,
+    /// A put whose value is in a value file; the entry says where. In sstables only: nobody writes one.
+    Reference = 9,
 }
 
 impl CellKind {
@@ -66,13 +68,20 @@ impl CellKind {
             6 => CellKind::DeleteRange,
             7 => CellKind::Merge,
             8 => CellKind::DeleteFamilyVersion,
+            9 => CellKind::Reference,
             _ => return None,
         })
     }
 
     /// Whether this hides other cells rather than holding data.
     pub fn is_delete(self) -> bool {
-        !matches!(self, CellKind::Put | CellKind::Merge)
+        !matches!(self, CellKind::Put | CellKind::Merge | CellKind::Reference)
+    }
+
+    /// Whether this is a value as it was written, here or in a value file.
+    #[inline]
+    pub fn is_put(self) -> bool {
+        matches!(self, CellKind::Put | CellKind::Reference)
     }
 
     /// Whether keys of this kind name a family.
@@ -87,7 +96,7 @@ impl CellKind {
 
     /// Whether an entry of this kind has a value.
     pub fn has_value(self) -> bool {
-        matches!(self, CellKind::Put | CellKind::Merge | CellKind::DeleteRange)
+        !self.is_delete() || self == CellKind::DeleteRange
     }
 
     #[inline]
@@ -96,7 +105,7 @@ impl CellKind {
             CellKind::DeleteRow => Level::Row,
             CellKind::DeleteFamily | CellKind::DeleteFamilyVersion => Level::Family,
             CellKind::DeleteColumn | CellKind::DeleteRange => Level::Column,
-            CellKind::Put | CellKind::Merge | CellKind::DeleteVersion => Level::Cell,
+            CellKind::Put | CellKind::Merge | CellKind::Reference | CellKind::DeleteVersion => Level::Cell,
         }
     }
 }

@@ -10,7 +10,8 @@ use std::ops::Deref;
 pub struct Cell {
     /// Which family; names are in the schema.
     pub family: FamilyId,
-    /// `Put` but in raw reads, which show markers too. A resolved aggregate is a `Put`.
+    /// `Put` but in raw reads, which show markers too. A resolved aggregate is a `Put`. While a tablet reads, a
+    /// `Reference` is a put whose value is still to be fetched; none leaves it.
     pub kind: CellKind,
     /// The column within the family.
     pub qualifier: Bytes,
@@ -177,6 +178,17 @@ impl RowBatch {
     #[inline]
     pub fn open_cells(&self) -> &[Cell] {
         self.cells.get(self.cells_ended()..).unwrap_or(&[])
+    }
+
+    /// The same, to be changed in place.
+    pub fn open_cells_mut(&mut self) -> &mut [Cell] {
+        let ended = self.cells_ended();
+        self.cells.get_mut(ended..).unwrap_or(&mut [])
+    }
+
+    /// All cells of all rows, to be changed in place.
+    pub fn cells_mut(&mut self) -> &mut [Cell] {
+        &mut self.cells
     }
 
     /// Takes back the cells added since the last row ended.

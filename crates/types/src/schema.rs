@@ -191,6 +191,12 @@ impl TableSchema {
         group.map(|group| group.options.clone()).unwrap_or_default()
     }
 
+    /// Whether blocks of a group are to be kept in memory.
+    pub fn keeps_in_memory(&self, group: GroupId) -> bool {
+        let group = self.groups.iter().find(|g| g.id == group);
+        group.is_some_and(|group| group.options.in_memory)
+    }
+
     /// The group that holds a family; the default group for one that no longer exists.
     pub fn group_of(&self, family: FamilyId) -> GroupId {
         self.families.get(&family).map_or(GroupId(0), |f| f.group)

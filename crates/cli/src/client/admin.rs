@@ -206,27 +206,37 @@ impl Client {
 
     /// Adds families to a table; those that exist are left as they are.
     pub async fn create_families(&self, table: &TableRef, families: &[NewFamily]) -> Result<()> {
-        use admin_v2::modify_column_families_request::{Modification, modification::Mod};
+        // At once, for each change of a schema is written as a whole; one by one when one of them has come meanwhile.
+        if self.create_together(table, families).await? {
+            return Ok(());
+        }
         for family in families {
-            let request = admin_v2::ModifyColumnFamiliesRequest {
-                name: self.table_name(table),
-                modifications: vec![Modification {
-                    id: family.name.clone(),
-                    r#mod: Some(Mod::Create(family.column_family())),
-                    ..Modification::default()
-                }],
-                ..admin_v2::ModifyColumnFamiliesRequest::default()
-            };
-            match call!(self.tables, modify_column_families, request) {
-                Ok(_) => {}
-                Err(status) if status.code() == Code::AlreadyExists => {}
-                Err(status) => {
-                    return Err(describe(&status))
-                        .with_context(|| format!("cannot create family {} of {table}", family.name));
-                }
-            }
+            self.create_together(table, std::slice::from_ref(family)).await?;
         }
         Ok(())
+    }
+
+    /// False when one of them exists; then none is made.
+    async fn create_together(&self, table: &TableRef, families: &[NewFamily]) -> Result<bool> {
+        use admin_v2::modify_column_families_request::{Modification, modification::Mod};
+        let [first, ..] = families else { return Ok(true) };
+        let create = |family: &NewFamily| Modification {
+            id: family.name.clone(),
+            r#mod: Some(Mod::Create(family.column_family())),
+            ..Modification::default()
+        };
+        let request = admin_v2::ModifyColumnFamiliesRequest {
+            name: self.table_name(table),
+            modifications: families.iter().map(create).collect(),
+            ..admin_v2::ModifyColumnFamiliesRequest::default()
+        };
+        match call!(self.tables, modify_column_families, request) {
+            Ok(_) => Ok(true),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(false),
+            Err(status) => {
+                Err(describe(&status)).with_context(|| format!("cannot create family {} of {table}", first.name))
+            }
+        }
     }
 
     /// Drops a table and everything in it.

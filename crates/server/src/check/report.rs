@@ -70,7 +70,9 @@ pub struct Report {
     pub shown_bytes: String,
     /// Sstables.
     pub sstables: u64,
-    /// Intact cells in them.
+    /// Value files.
+    pub value_files: u64,
+    /// Intact cells in sstables.
     pub cells: u64,
     /// Records of the commit log.
     pub log_records: u64,
@@ -141,8 +143,15 @@ impl Report {
         let notes = self.findings.len() as u64 + self.more - self.damages;
         let _ = writeln!(
             out,
-            "{} files, {}: {} tables, {} tablets, {} sstables with {} cells, {} log records",
-            self.files, self.shown_bytes, self.tables, self.tablets, self.sstables, self.cells, self.log_records
+            "{} files, {}: {} tables, {} tablets, {} sstables with {} cells, {} value files, {} log records",
+            self.files,
+            self.shown_bytes,
+            self.tables,
+            self.tablets,
+            self.sstables,
+            self.cells,
+            self.value_files,
+            self.log_records
         );
         let _ = match self.damages {
             0 => writeln!(out, "nothing is damaged, {notes} notes"),
@@ -167,6 +176,7 @@ impl Report {
             "files": self.files,
             "bytes": self.bytes,
             "sstables": self.sstables,
+            "value_files": self.value_files,
             "cells": self.cells,
             "log_records": self.log_records,
         });

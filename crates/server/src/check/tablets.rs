@@ -38,6 +38,8 @@ pub struct Tablets {
     pub known: BTreeMap<TabletId, TabletInfo>,
     /// Who refers to each file.
     pub files: BTreeMap<FileId, Vec<Referrer>>,
+    /// Which sstables of which tablets refer to each value file.
+    pub values: BTreeMap<FileId, Vec<Referrer>>,
     /// Those whose manifest cannot be read: they may refer to more files.
     pub unreadable: Vec<TabletId>,
 }
@@ -122,6 +124,12 @@ async fn check_tablet(
         Some(named) => agree(&path, &info, named, &found, report),
     }
     for reference in found.all_files() {
+        for link in &reference.values {
+            tablets.values.entry(link.id()).or_default().push(Referrer {
+                tablet: info.clone(),
+                reference: reference.clone(),
+            });
+        }
         tablets.files.entry(reference.id()).or_default().push(Referrer {
             tablet: info.clone(),
             reference: reference.clone(),

@@ -59,10 +59,15 @@ impl Served {
 
 fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u32) -> TabletContext {
     let storage: Arc<dyn Storage> = storage.clone();
+    // Of every value that may be one, of the long ones, of none: and whatever processes before did differently stays.
+    let separate_bytes = [1, 8, 100, 1 << 20][env.random_below(4) as usize];
+    let files = FileRegistry::new(storage.clone(), cache.clone(), epoch)
+        .with_file_bytes(FILE_BYTES)
+        .with_values(separate_bytes, 1 << 20);
     TabletContext {
         env: env.clone(),
         storage: storage.clone(),
-        files: Arc::new(FileRegistry::new(storage, cache.clone(), epoch).with_file_bytes(FILE_BYTES)),
+        files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
     }
@@ -521,7 +526,7 @@ impl Table {
     async fn check_files(&self) -> Outcome<()> {
         let mut referenced = std::collections::BTreeSet::new();
         for served in &self.tablets {
-            referenced.extend(served.tablet.manifest().await.all_files().map(|f| f.id()));
+            referenced.extend(served.tablet.manifest().await.stored());
         }
         // Files of processes long dead are found by the sweep at start, those of this one by the registry.
         self.context.files.delete_obsolete().await.map_err(text)?;

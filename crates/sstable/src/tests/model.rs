@@ -41,13 +41,17 @@ fn write_options() -> impl Strategy<Value = WriteOptions> {
         compression,
         prop_oneof![Just(64usize), 64usize..2_000, Just(32 << 10)],
         0u32..12,
+        prop_oneof![Just(0usize), Just(64), Just(1 << 10)],
     )
-        .prop_map(|(compression, block_bytes, filter_bits_per_row)| WriteOptions {
-            compression,
-            block_bytes,
-            filter_bits_per_row,
-            ..options()
-        })
+        .prop_map(
+            |(compression, block_bytes, filter_bits_per_row, dictionary_bytes)| WriteOptions {
+                compression,
+                block_bytes,
+                filter_bits_per_row,
+                dictionary_bytes,
+                ..options()
+            },
+        )
 }
 
 #[derive(Clone, Debug)]

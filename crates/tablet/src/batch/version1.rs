@@ -19,7 +19,8 @@ fn take_sound(input: &mut &[u8], entries: u32) -> Option<()> {
     } else {
         value.len() <= limits::VALUE_BYTES_MAX
     };
-    (parts.seq.0 < u64::from(entries) && value_ok).then_some(())
+    let sound = value_ok && parts.kind != CellKind::Reference;
+    (parts.seq.0 < u64::from(entries) && sound).then_some(())
 }
 
 /// Visits sound entries, see [`super::Batch::entries_of`].

@@ -37,6 +37,8 @@ pub struct Stream<'a> {
     /// The put at `last` waits for the next entry; its value.
     is_held: bool,
     held: Vec<u8>,
+    /// The same when it is large, instead of a copy.
+    held_large: Option<Bytes>,
 }
 
 /// A family whose puts need no resolver.
@@ -80,6 +82,7 @@ impl<'a> Stream<'a> {
             family: PlainFamily::default(),
             is_held: false,
             held: Vec::new(),
+            held_large: None,
         }
     }
 
@@ -153,7 +156,8 @@ impl<'a> Stream<'a> {
             // The newest of the version stands, and hides whatever else there is of it.
             return Ok(true);
         }
-        if same_version || key.last() != Some(&(CellKind::Put as u8)) || !self.family_is_plain(key) {
+        let kind = key.last().and_then(|kind| CellKind::from_byte(*kind));
+        if same_version || !kind.is_some_and(CellKind::is_put) || !self.family_is_plain(key) {
             return Ok(false);
         }
         self.release()?;
@@ -167,20 +171,33 @@ impl<'a> Stream<'a> {
         {
             return Ok(true);
         }
+        let value = merge.value_slice();
+        let is_apart = self.keep.output.keeps_apart(kind == Some(CellKind::Put), value);
         if self.by_sequence {
-            self.keep.output.add(key, self.row_len, merge.value_slice())?;
-        } else {
-            self.held.clear();
-            self.held.extend_from_slice(merge.value_slice());
-            self.is_held = true;
+            if is_apart {
+                self.keep.output.add_apart(key, self.row_len, merge.value());
+            } else {
+                self.keep.output.add(key, self.row_len, value)?;
+            }
+            return Ok(true);
         }
+        self.held.clear();
+        self.held_large = is_apart.then(|| merge.value());
+        if !is_apart {
+            self.held.extend_from_slice(value);
+        }
+        self.is_held = true;
         Ok(true)
     }
 
     /// Writes the put that waited.
     fn release(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.is_held) {
-            self.keep.output.add(&self.last, self.row_len, &self.held)?;
+        if !std::mem::take(&mut self.is_held) {
+            return Ok(());
+        }
+        match self.held_large.take() {
+            Some(value) => self.keep.output.add_apart(&self.last, self.row_len, value),
+            None => self.keep.output.add(&self.last, self.row_len, &self.held)?,
         }
         Ok(())
     }
@@ -198,7 +215,8 @@ impl<'a> Stream<'a> {
         self.is_held = false;
         self.keep.version_index = self.keep.version_index.saturating_sub(1);
         let parts = KeyParts::parse_after_row(&self.last, self.row_len).ok_or_else(malformed)?;
-        let value = Bytes::copy_from_slice(&self.held);
+        let held = self.held_large.take();
+        let value = held.unwrap_or_else(|| Bytes::copy_from_slice(&self.held));
         self.resolver.push(&self.last, &parts, || value, &mut self.keep);
         Ok(())
     }
@@ -267,6 +285,12 @@ impl Keep<'_> {
         }
     }
 
+    /// Whether the values of the current family may be kept apart: those of aggregates are looked at by merges.
+    fn is_plain_family(&self) -> bool {
+        let family = self.schema.families.get(&self.family);
+        family.is_some_and(|family| family.value_type == ValueType::Bytes)
+    }
+
     /// Counts a version of the current column; whether the rule calls it garbage.
     #[inline]
     fn counts_as_garbage(&mut self, rule: Option<&GcRule>, timestamp: Timestamp) -> bool {
@@ -307,6 +331,7 @@ impl Sink for Keep<'_> {
             Outcome::Deleted if self.drops_markers => return Skip::Nothing,
             Outcome::Deleted => (CellKind::DeleteVersion, Bytes::new()),
             Outcome::Value(value) => (CellKind::Put, value),
+            Outcome::Reference(value) => (CellKind::Reference, value),
             Outcome::Operands(value) => (CellKind::Merge, value),
         };
         if kind != CellKind::DeleteVersion {
@@ -322,7 +347,12 @@ impl Sink for Keep<'_> {
         if let Some(last) = key.last_mut() {
             *last = kind as u8;
         }
-        self.add(&key, &value);
+        let is_new = kind == CellKind::Put && self.is_plain_family();
+        if (is_new || kind == CellKind::Reference) && self.output.keeps_apart(is_new, &value) {
+            self.output.add_apart(&key, self.row_len, value);
+        } else {
+            self.add(&key, &value);
+        }
         self.scratch = key;
         Skip::Nothing
     }

@@ -10,8 +10,9 @@
 //!   they have before its first bottom file went down with earlier jobs.
 //! * No row is in two files of the bottom.
 
+use super::values::{carried, value_shares, value_units};
 use super::{Progress, READ};
-use crate::compaction::{self, Job, JobReport};
+use crate::compaction::{self, Carried, Job, JobReport};
 use crate::error::Result;
 use crate::manifest::{FileRef, Manifest};
 use crate::merge::{Merge, Source, Step};
@@ -19,7 +20,9 @@ use crate::picker::{self, Pick, RunSummary};
 use crate::run;
 use crate::state::{GroupState, HeldFile, State};
 use crate::tablet::Tablet;
+use crate::values::collect;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,17 +46,19 @@ pub struct Compacted {
 const JOB_FILES: u64 = 4;
 
 /// What a job replaces. Positions are of the group's list of files.
-struct Plan {
-    sources: Vec<Source>,
+pub(super) struct Plan {
+    pub(super) sources: Vec<Source>,
     /// Replaced by the output.
-    inputs: Range<usize>,
+    pub(super) inputs: Range<usize>,
     /// Files of the tiers that lose what the job takes; behind `inputs`, or empty.
-    cut: Range<usize>,
+    pub(super) cut: Range<usize>,
     /// Keys from this on are not the job's.
-    upper: Option<Bytes>,
-    rows: RowRange,
-    bottom: bool,
-    major: bool,
+    pub(super) upper: Option<Bytes>,
+    pub(super) rows: RowRange,
+    pub(super) bottom: bool,
+    pub(super) major: bool,
+    /// Value files whose values are moved.
+    pub(super) collected: BTreeSet<FileId>,
 }
 
 /// A pick, and where its runs are in the list of files.
@@ -101,39 +106,56 @@ impl Tablet {
                 return self.carry_out(group, plan).await.map(Some);
             }
         }
+        for group in &state.groups {
+            if let Some(plan) = self.collection_due(&state, group) {
+                return self.carry_out(group, plan).await.map(Some);
+            }
+        }
         Ok(None)
     }
 
-    /// Flushes, then rewrites all files of every group into one run.
+    /// Flushes, then rewrites all files of every group into one run. What value files lose by that is given back at once.
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
         let _compacting = self.compacting.lock().await;
         while self.relocate_next(&self.state()).await?.is_some() {}
-        let state = self.state();
-        for group in state.groups.iter().filter(|group| !group.files.is_empty()) {
-            let is_bottom = !state.is_above_residue(group.id);
-            let plan = Plan {
-                sources: group
-                    .runs()
-                    .filter_map(|run| run::source(run, &[], None, None, READ))
-                    .collect(),
-                inputs: 0..group.files.len(),
-                cut: group.files.len()..group.files.len(),
-                upper: None,
-                rows: self.range().clone(),
-                bottom: is_bottom,
-                major: is_bottom,
-            };
-            self.carry_out(group, plan).await?;
+        for collects in [false, true] {
+            let state = self.state();
+            for group in state.groups.iter().filter(|group| !group.files.is_empty()) {
+                let collected = match collects {
+                    true => collect::when_asked(&value_units(group), &value_shares(group)),
+                    false => BTreeSet::new(),
+                };
+                if !collects || !collected.is_empty() {
+                    let plan = self.plan_all(&state, group, collected);
+                    self.carry_out(group, plan).await?;
+                }
+            }
         }
         Ok(())
+    }
+
+    fn plan_all(&self, state: &State, group: &GroupState, collected: BTreeSet<FileId>) -> Plan {
+        let runs = group.runs();
+        let is_bottom = !state.is_above_residue(group.id);
+        Plan {
+            sources: runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect(),
+            inputs: 0..group.files.len(),
+            cut: group.files.len()..group.files.len(),
+            upper: None,
+            rows: self.range().clone(),
+            bottom: is_bottom,
+            major: is_bottom,
+            collected,
+        }
     }
 
     /// Whether a compaction is due.
     pub fn compaction_due(&self) -> bool {
         let state = self.state();
-        let mut groups = state.groups.iter();
-        state.movable().is_some() || groups.any(|group| self.due(&state, group).is_some())
+        let due =
+            |group: &GroupState| self.due(&state, group).is_some() || self.collection_due(&state, group).is_some();
+        state.movable().is_some() || state.groups.iter().any(due)
     }
 
     /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
@@ -203,6 +225,7 @@ impl Tablet {
             rows: self.range().clone(),
             bottom: false,
             major: false,
+            collected: BTreeSet::new(),
         }
     }
 
@@ -245,6 +268,7 @@ impl Tablet {
             rows: rows_between(self.range(), first.as_deref(), end.as_deref()),
             bottom: true,
             major: due.pick.major,
+            collected: BTreeSet::new(),
         }))
     }
 
@@ -322,6 +346,7 @@ impl Tablet {
             before.saturating_sub(left.iter().map(of).sum())
         };
         let bytes_in = taken(|file| file.referenced);
+        let carried = carried(group, plan.collected);
         let report = self
             .run_job(
                 group.id,
@@ -329,7 +354,7 @@ impl Tablet {
                 plan.sources,
                 plan.upper.clone(),
                 (plan.bottom, plan.major),
-                None,
+                (carried, None),
             )
             .await?;
         let metrics = &self.context.metrics;
@@ -344,7 +369,7 @@ impl Tablet {
                 .merged(moved, report.entries_in - report.entries_out.min(report.entries_in));
         }
         group.learnt.forget_reads();
-        let made: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
+        let made = report.made();
         let change = replacement(
             group.id,
             files,
@@ -375,7 +400,7 @@ impl Tablet {
         sources: Vec<Source>,
         upper: Option<Bytes>,
         (bottom, major): (bool, bool),
-        progress: Option<Arc<Progress>>,
+        (carried, progress): (Carried, Option<Arc<Progress>>),
     ) -> Result<JobReport> {
         let options = schema.group_options(group);
         // The writer gives every file its own id.
@@ -383,6 +408,7 @@ impl Tablet {
         write.created_micros = self.wall_micros();
         write.compression = options.compression;
         write.zstd_level = options.zstd_level;
+        write.dictionary_bytes = options.dictionary_bytes as usize;
         write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
         write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
         let job = Job {
@@ -395,6 +421,7 @@ impl Tablet {
             write,
             file_bytes: options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes()),
             progress,
+            carried,
         };
         let mut report = compaction::run(job, self.env(), &self.context.files).await?;
         number_run(&mut report.files, 0);

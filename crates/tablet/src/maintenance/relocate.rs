@@ -20,15 +20,16 @@
 
 use super::READ;
 use super::compact::{Compacted, number_run};
+use super::values::carried;
 use crate::compaction::JobReport;
 use crate::error::Result;
-use crate::manifest::{FileRef, Manifest};
+use crate::manifest::{FileRef, Manifest, StoredFile};
 use crate::run;
 use crate::state::{GroupState, HeldFile, State};
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stele_types::{FamilyId, FileId, GroupId, TableSchema};
+use stele_types::{FamilyId, GroupId, TableSchema};
 
 /// The families that have left a group, by the group they are in now.
 type Leavers = Vec<(GroupId, BTreeSet<FamilyId>)>;
@@ -66,6 +67,7 @@ impl Tablet {
         let start = self.env().now();
         let bottom = !state.is_above_residue(group.id);
         let mut made: Vec<(GroupId, Vec<FileRef>)> = Vec::new();
+        let mut files: Vec<StoredFile> = Vec::new();
         let mut written = 0;
         for (target, families) in parts(&state.schema, group.id, &leavers) {
             let schema = with_families(&state.schema, |family| {
@@ -76,11 +78,11 @@ impl Tablet {
             match self.rewrite(group, target, schema, is_bottom).await {
                 Ok(report) => {
                     written += report.bytes();
+                    files.extend(report.made());
                     made.push((target, report.files));
                 }
                 Err(error) => {
-                    let files = made.iter().flat_map(|(_, files)| files);
-                    files.for_each(|file| self.context.files.discard(file.id()));
+                    files.into_iter().for_each(|file| self.context.files.discard(file));
                     return Err(error);
                 }
             }
@@ -89,7 +91,6 @@ impl Tablet {
         let read: u64 = group.files.iter().map(HeldFile::bytes).sum();
         metrics.compaction_read_bytes.inc_by(read * made.len() as u64);
         metrics.compaction_written_bytes.inc_by(written);
-        let files: Vec<FileId> = made.iter().flat_map(|(_, files)| files).map(FileRef::id).collect();
         self.commit(&files, replacement(group, made), |_| {}).await?;
         self.note_debt();
         metrics.compactions.inc();
@@ -113,7 +114,9 @@ impl Tablet {
     ) -> Result<JobReport> {
         let runs = group.runs();
         let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
-        self.run_job(target, schema, sources, None, (bottom, bottom), None)
+        // Values stay where they are: the new files name the value files of this group.
+        let carried = carried(group, BTreeSet::new());
+        self.run_job(target, schema, sources, None, (bottom, bottom), (carried, None))
             .await
     }
 }

@@ -56,6 +56,7 @@ async fn files(storage: &Arc<FaultyStorage>, cuts: &[(u32, u32)]) -> Vec<HeldFil
                 ..FileRef::default()
             },
             sstable: Sstable::open(open, id, Arc::new(Cache::new(0))).await.unwrap(),
+            values: Arc::default(),
         });
     }
     files

@@ -86,8 +86,10 @@ impl Position {
             reader.take(key, || value).ok_or_else(|| malformed(tablet))?;
             reader.check_size()?;
         }
-        reader.finish(tablet.env())?;
-        self.at = At::Boundary;
+        self.at = match reader.finish(tablet.env())? {
+            true => At::Boundary,
+            false => At::Values,
+        };
         Ok(())
     }
 }

@@ -148,7 +148,10 @@ impl Tablet {
                 return Ok(Got::Waits);
             }
         }
-        reader.finish(self.env())?;
+        // Values in value files are the medium's, however near that is.
+        if !reader.finish(self.env())? || reader.batch_refers() {
+            return Ok(Got::Waits);
+        }
         Ok(Got::Batch(reader.take_batch()))
     }
 }

@@ -1,5 +1,6 @@
 //! Where the cells of a read go: to a batch that outlives the read, or to a visitor that looks at them where they are.
 
+use super::sink::weight;
 use crate::error::Result;
 use crate::resolve::StoredValue;
 use bytes::Bytes;
@@ -22,8 +23,10 @@ pub trait Output {
     fn take_batch(&mut self) -> Self::Batch;
     /// A row begins, of which there may be no cells; its encoded prefix.
     fn begin_row(&mut self, row: &[u8]);
-    /// A cell of it, whatever it is.
+    /// A cell of it, whatever it is: also one whose value is in a value file.
     fn cell(&mut self, cell: Cell);
+    /// Cells of the row that must have their values before it ends; `reads_values` says whether its filter looks at them.
+    fn needs_values(&mut self, reads_values: bool) -> &mut [Cell];
     /// A plain cell of it; what it weighs.
     fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize;
     /// Ends the row, given its encoded prefix; there were so many cells, and they weigh `bytes`. What the row weighs
@@ -57,6 +60,14 @@ impl Output for RowBatch {
         self.push_cell(cell);
     }
 
+    fn needs_values(&mut self, reads_values: bool) -> &mut [Cell] {
+        // What the filter leaves out is not fetched, unless it has to be looked at for that.
+        match reads_values {
+            true => self.open_cells_mut(),
+            false => &mut [],
+        }
+    }
+
     #[inline]
     fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize {
         let cell = Cell::put(family, qualifier.clone(), timestamp, value.into_bytes());
@@ -74,7 +85,7 @@ impl Output for RowBatch {
             None => bytes,
             Some((filter, chance)) => {
                 let cells = filter.evaluate(&row, self.take_open_cells(), chance)?;
-                let bytes = cells.iter().map(Cell::weight).sum();
+                let bytes = cells.iter().map(weight).sum();
                 cells.into_iter().for_each(|cell| self.push_cell(cell));
                 bytes
             }

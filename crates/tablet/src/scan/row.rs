@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stele_env::Env;
 use stele_filter::CompiledFilter;
 use stele_types::key::{self, CellKind, KeySplitter};
-use stele_types::{RowBatch, SeqNo, TableSchema, limits};
+use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
 
 /// The state of a read between and within rows.
 pub(super) struct RowReader<O = RowBatch> {
@@ -21,6 +21,8 @@ pub(super) struct RowReader<O = RowBatch> {
     raw: bool,
     /// The filter does not look at values, and drops them.
     keys_only: bool,
+    /// The filter looks at values.
+    reads_values: bool,
     resolver: Resolver,
     sink: ReadSink<O>,
     splitter: KeySplitter,
@@ -38,6 +40,7 @@ impl<O: Output> RowReader<O> {
         RowReader {
             raw,
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
+            reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
             sink: ReadSink::new(schema, filter.as_deref(), output),
             filter,
@@ -70,6 +73,7 @@ impl<O: Output> RowReader<O> {
     pub(super) fn take_batch(&mut self) -> O::Batch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
+        self.sink.batch_taken();
         self.sink.output.take_batch()
     }
 
@@ -130,9 +134,11 @@ impl<O: Output> RowReader<O> {
             self.sink.push_raw(key, parts, value.into_bytes());
             return Some(Skip::Nothing);
         }
-        let spared = self.keys_only && parts.kind == CellKind::Put;
+        let spared = self.keys_only && parts.kind.is_put();
         let skip = if spared {
-            self.resolver.push(key, parts, Bytes::new, &mut self.sink)
+            let mut parts = *parts;
+            parts.kind = CellKind::Put;
+            self.resolver.push(key, &parts, Bytes::new, &mut self.sink)
         } else {
             self.resolver.push(key, parts, value, &mut self.sink)
         };
@@ -157,11 +163,32 @@ impl<O: Output> RowReader<O> {
         }
     }
 
-    /// Ends the row: what the filter makes of its cells goes to the batch.
+    /// Ends the row: what the filter makes of its cells goes to the batch. False when cells must have their values first
+    /// ([`RowReader::needs_values`]); then [`RowReader::complete`] ends it.
     #[inline]
-    pub(super) fn finish(&mut self, env: &Env) -> Result<()> {
+    pub(super) fn finish(&mut self, env: &Env) -> Result<bool> {
         self.resolver.end_row(&mut self.sink);
         self.check_size()?;
+        if self.sink.row_refers() && !self.needs_values().is_empty() {
+            return Ok(false);
+        }
+        self.complete(env)?;
+        Ok(true)
+    }
+
+    /// The cells of the row that must have their values before it is complete.
+    pub(super) fn needs_values(&mut self) -> &mut [Cell] {
+        self.sink.output.needs_values(self.reads_values)
+    }
+
+    /// Whether a cell of the batch may still be without its value.
+    pub(super) fn batch_refers(&self) -> bool {
+        self.sink.batch_refers()
+    }
+
+    /// Ends the row, of which all cells have what it takes.
+    #[inline]
+    pub(super) fn complete(&mut self, env: &Env) -> Result<()> {
         let cells = self.sink.cells();
         if cells == 0 {
             return Ok(());
@@ -172,8 +199,20 @@ impl<O: Output> RowReader<O> {
             .as_deref()
             .map(|filter| (filter, &mut chance as &mut dyn FnMut() -> f64));
         let bytes = self.sink.bytes();
-        self.batch_bytes += self.sink.output.end_row(&self.row, cells, bytes, filtered)?;
+        let left = self.sink.output.end_row(&self.row, cells, bytes, filtered)?;
+        self.batch_bytes += left;
+        // A filter may have made many cells of one whose value is still to come.
+        if self.sink.row_refers() && left > limits::ROW_BYTES_MAX + self.row.len() {
+            return Err(self.too_large());
+        }
         Ok(())
+    }
+}
+
+impl RowReader<RowBatch> {
+    /// The cells of the batch.
+    pub(super) fn batch_cells(&mut self) -> &mut [Cell] {
+        self.sink.output.cells_mut()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::output::Output;
 use crate::resolve::{Outcome, Sink, Skip, StoredValue, Version};
+use crate::values::ValueRef;
 use bytes::Bytes;
 use std::sync::Arc;
 use stele_filter::{ColumnCut, CompiledFilter, QualifierRange, TimestampBounds};
@@ -29,6 +30,8 @@ pub(super) struct ReadSink<O> {
     cells: usize,
     /// Bytes of those cells.
     bytes: usize,
+    /// Those whose values are in value files, of the row and since the batch began.
+    references: (usize, usize),
     pub(super) output: O,
 }
 
@@ -76,6 +79,7 @@ impl<O: Output> ReadSink<O> {
             taken: 0,
             cells: 0,
             bytes: 0,
+            references: (0, 0),
             output,
         }
     }
@@ -89,6 +93,24 @@ impl<O: Output> ReadSink<O> {
         self.output.begin_row(row);
         self.cells = 0;
         self.bytes = 0;
+        self.references.0 = 0;
+    }
+
+    /// Whether a cell of the row has its value in a value file.
+    #[inline]
+    pub(super) fn row_refers(&self) -> bool {
+        self.references.0 > 0
+    }
+
+    /// Whether a cell of the batch may have.
+    #[inline]
+    pub(super) fn batch_refers(&self) -> bool {
+        self.references.1 > 0
+    }
+
+    /// The batch is taken.
+    pub(super) fn batch_taken(&mut self) {
+        self.references.1 = 0;
     }
 
     /// Cells of the row so far.
@@ -124,14 +146,15 @@ impl<O: Output> ReadSink<O> {
             value,
             labels: Labels::none(),
         };
-        self.bytes += cell.weight();
+        self.note_kind(cell.kind);
+        self.bytes += weight(&cell);
         self.cells += 1;
         self.output.cell(cell);
     }
 
     /// Takes a visible version, unless it has expired or is cut off.
     #[inline]
-    fn take(&mut self, timestamp: Timestamp, value: impl StoredValue) -> Skip {
+    fn take(&mut self, timestamp: Timestamp, kind: CellKind, value: impl StoredValue) -> Skip {
         if let Some(rule) = &self.family.rule {
             let view = GcView {
                 version_index: self.version_index,
@@ -153,13 +176,35 @@ impl<O: Output> ReadSink<O> {
         }
         self.taken += 1;
         self.cells += 1;
-        self.bytes += self.output.put(self.family.id, &self.qualifier, timestamp, value);
+        if kind == CellKind::Reference {
+            self.bytes += self.take_reference(timestamp, value.into_bytes());
+        } else {
+            self.bytes += self.output.put(self.family.id, &self.qualifier, timestamp, value);
+        }
         if self.cells >= self.cut.cells {
             Skip::Row
         } else if self.taken >= self.cut.versions {
             Skip::Column
         } else {
             Skip::Nothing
+        }
+    }
+
+    /// Takes a version of which there is a reference to the value; what it will weigh.
+    #[cold]
+    fn take_reference(&mut self, timestamp: Timestamp, reference: Bytes) -> usize {
+        let mut cell = Cell::put(self.family.id, self.qualifier.clone(), timestamp, reference);
+        cell.kind = CellKind::Reference;
+        self.note_kind(cell.kind);
+        let weight = weight(&cell);
+        self.output.cell(cell);
+        weight
+    }
+
+    fn note_kind(&mut self, kind: CellKind) {
+        if kind == CellKind::Reference {
+            self.references.0 += 1;
+            self.references.1 += 1;
         }
     }
 
@@ -212,16 +257,25 @@ impl<O: Output> Sink for ReadSink<O> {
 
     #[inline]
     fn version(&mut self, version: Version<'_>) -> Skip {
-        let value = match version.outcome {
+        let (kind, value) = match version.outcome {
             Outcome::Deleted => return Skip::Nothing,
-            Outcome::Value(value) | Outcome::Operands(value) => value,
+            Outcome::Reference(value) => (CellKind::Reference, value),
+            Outcome::Value(value) | Outcome::Operands(value) => (CellKind::Put, value),
         };
-        self.take(version.parts.timestamp, || value)
+        self.take(version.parts.timestamp, kind, || value)
     }
 
     #[inline]
     fn settled(&mut self, _: &[u8], parts: &KeyParts, value: impl StoredValue) -> Skip {
-        self.take(parts.timestamp, value)
+        self.take(parts.timestamp, parts.kind, value)
+    }
+}
+
+/// What a cell weighs when it has its value.
+pub(super) fn weight(cell: &Cell) -> usize {
+    match cell.kind {
+        CellKind::Reference => cell.weight() + ValueRef::value_len_of(&cell.value),
+        _ => cell.weight(),
     }
 }
 

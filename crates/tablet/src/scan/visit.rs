@@ -65,6 +65,7 @@ impl<V: CellVisitor> TabletVisit<V> {
             visitor,
             row: Vec::new(),
             begun: false,
+            held: Vec::new(),
             rows: 0,
         };
         TabletVisit {
@@ -100,9 +101,7 @@ impl<V: CellVisitor> TabletVisit<V> {
 
     async fn show(scanner: &mut TabletScanner<Visited<V>>) -> Result<()> {
         while scanner.run()? == Progress::Blocked {
-            if let Some(position) = &mut scanner.position {
-                position.merge.load().await?;
-            }
+            scanner.load().await?;
         }
         Ok(())
     }
@@ -115,6 +114,8 @@ struct Visited<V> {
     row: Vec<u8>,
     /// The visitor has seen a cell of it.
     begun: bool,
+    /// Cells of the row from the first on whose value is in a value file: shown when it ends.
+    held: Vec<Cell>,
     /// Rows since the batch began.
     rows: usize,
 }
@@ -148,21 +149,27 @@ impl<V: CellVisitor> Output for Visited<V> {
     #[inline]
     fn begin_row(&mut self, row: &[u8]) {
         self.begun = false;
+        self.held.clear();
         self.row.clear();
         self.row.extend_from_slice(&key::decode_checked_row(row));
     }
 
     fn cell(&mut self, cell: Cell) {
-        self.show(CellRef {
-            family: cell.family,
-            qualifier: &cell.qualifier,
-            timestamp: cell.timestamp,
-            value: &cell.value,
-        });
+        self.held.push(cell);
+    }
+
+    fn needs_values(&mut self, _: bool) -> &mut [Cell] {
+        &mut self.held
     }
 
     #[inline]
     fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize {
+        if !self.held.is_empty() {
+            let cell = Cell::put(family, qualifier.clone(), timestamp, value.into_bytes());
+            let weight = cell.qualifier.len() + cell.value.len();
+            self.held.push(cell);
+            return weight;
+        }
         value.look(|value| {
             self.show(CellRef {
                 family,
@@ -175,6 +182,14 @@ impl<V: CellVisitor> Output for Visited<V> {
 
     #[inline]
     fn end_row(&mut self, _: &[u8], _: usize, bytes: usize, _: Option<Filtering<'_>>) -> Result<usize> {
+        for cell in std::mem::take(&mut self.held) {
+            self.show(CellRef {
+                family: cell.family,
+                qualifier: &cell.qualifier,
+                timestamp: cell.timestamp,
+                value: &cell.value,
+            });
+        }
         self.rows += 1;
         Ok(self.row.len() + bytes)
     }

@@ -19,6 +19,7 @@ fn manifest() -> Manifest {
         deletes: 5,
         referenced: 4096,
         run: 0,
+        values: Vec::new(),
     };
     let cut = FileRef {
         file: FileId::new(2, 1).0,

@@ -142,30 +142,33 @@ async fn files_are_written_as_their_group_says_and_follow_a_change() {
     assert_eq!(scan(&tablet, None).await, 200);
 }
 
-/// Blocks are counted by what the cache was asked for and did not have.
-#[tokio::test]
-async fn a_read_of_families_touches_no_block_of_other_groups() {
-    let storage: Arc<dyn Storage> = MemoryStorage::new();
-    let cache = Arc::new(Cache::new(16 << 20));
-    let options = || GroupOptions {
+fn uncompressed() -> GroupOptions {
+    GroupOptions {
         compression: Compression::None,
         ..GroupOptions::default()
-    };
-    let context = |cache: &Arc<Cache>, epoch| TabletContext {
+    }
+}
+
+fn context(storage: &Arc<dyn Storage>, cache: &Arc<Cache>, epoch: u32) -> TabletContext {
+    TabletContext {
         env: TokioRuntime::current(),
         storage: storage.clone(),
         files: Arc::new(FileRegistry::new(storage.clone(), cache.clone(), epoch)),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
-    };
+    }
+}
+
+/// A thousand rows in files: a kilobyte each in the first group, some bytes in the second.
+async fn large_and_small(storage: &Arc<dyn Storage>, schema: &Arc<TableSchema>) {
+    let cache = Arc::new(Cache::new(0));
     let manifest = Manifest {
         tablet: 1,
         table: 1,
         epoch: 1,
         ..Manifest::default()
     };
-    let schema = Arc::new(two_groups([options(), options()]));
-    let tablet = Tablet::create(context(&cache, 1), schema.clone(), manifest)
+    let tablet = Tablet::create(context(storage, &cache, 1), schema.clone(), manifest)
         .await
         .unwrap();
     for row in 0..1000 {
@@ -173,17 +176,65 @@ async fn a_read_of_families_touches_no_block_of_other_groups() {
         write_row(&tablet, Bytes::from(format!("{row:04}")), mutations);
     }
     tablet.flush().await.unwrap();
-    drop(tablet);
+}
+
+async fn reopened(
+    storage: &Arc<dyn Storage>,
+    cache: &Arc<Cache>,
+    schema: &Arc<TableSchema>,
+    epoch: u32,
+) -> Arc<Tablet> {
+    let context = context(storage, cache, epoch);
+    let (tablet, epoch) = (stele_types::TabletId(1), stele_types::Epoch(epoch));
+    Tablet::open(context, schema.clone(), tablet, epoch).await.unwrap()
+}
+
+/// What is read ahead stays although nobody asks for it, and what does not fit is read as ever.
+#[tokio::test]
+async fn a_group_in_memory_is_there_before_it_is_asked_for() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let in_memory = GroupOptions {
+        in_memory: true,
+        ..uncompressed()
+    };
+    let schema = Arc::new(two_groups([uncompressed(), in_memory]));
+    large_and_small(&storage, &schema).await;
+    // The first group is larger than that.
+    let cache = Arc::new(Cache::with_shards(600 << 10, 1));
+    let tablet = reopened(&storage, &cache, &schema, 2).await;
+    assert!(tablet.wants_warming() && tablet.warm_next().await.unwrap());
+    assert!(!tablet.wants_warming() && !tablet.warm_next().await.unwrap());
+    let kept = cache.stats().kept_bytes;
+    assert!(kept > 0 && kept == cache.stats().used_bytes);
+    for _ in 0..3 {
+        assert_eq!(scan(&tablet, Some("f")).await, 1000);
+    }
+    let before = cache.stats().misses;
+    assert_eq!(scan(&tablet, Some("g")).await, 1000);
+    assert_eq!((cache.stats().misses, cache.stats().kept_bytes), (before, kept));
+    // Both groups: more than three quarters of the cache.
+    let mut both = TableSchema::clone(&schema);
+    both.groups[0].options.in_memory = true;
+    tablet.set_schema(Arc::new(both));
+    while tablet.warm_next().await.unwrap() {}
+    let stats = cache.stats();
+    assert!(
+        stats.kept_bytes <= stats.capacity / 4 * 3 && stats.used_bytes <= stats.capacity,
+        "{stats:?}"
+    );
+    assert_eq!(scan(&tablet, None).await, 2000);
+}
+
+/// Blocks are counted by what the cache was asked for and did not have.
+#[tokio::test]
+async fn a_read_of_families_touches_no_block_of_other_groups() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let schema = Arc::new(two_groups([uncompressed(), uncompressed()]));
+    large_and_small(&storage, &schema).await;
     let mut touched = Vec::new();
     for (epoch, family, cells) in [(2, Some("f"), 1000), (3, Some("g"), 1000), (4, None, 2000)] {
         let cache = Arc::new(Cache::new(16 << 20));
-        let tablet = Tablet::open(
-            context(&cache, epoch),
-            schema.clone(),
-            stele_types::TabletId(1),
-            stele_types::Epoch(epoch),
-        );
-        let tablet = tablet.await.unwrap();
+        let tablet = reopened(&storage, &cache, &schema, epoch).await;
         assert_eq!(scan(&tablet, family).await, cells);
         touched.push(cache.stats().misses);
     }

@@ -448,7 +448,7 @@ async fn what_follows_skipped_versions_in_another_block_is_found() {
         family: FamilyId(1),
         qualifier: Bytes::from_static(qualifier.as_bytes()),
         timestamp: Timestamp(timestamp),
-        value: Bytes::from(vec![7; 100_000]),
+        value: Bytes::from(vec![7; 30_000]),
     };
     let mut mutations: Vec<Mutation> = (0..40).map(|timestamp| cell("a", timestamp)).collect();
     mutations.push(cell("b", 0));

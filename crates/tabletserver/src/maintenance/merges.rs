@@ -84,6 +84,12 @@ impl TabletServer {
 
     async fn compact_tablet(&self, served: &Served) {
         let tablet = &served.tablet;
+        // One file at a time; an error of the medium is one that its readers meet, too.
+        match tablet.warm_next().await {
+            Ok(true) => self.merges.announce(tablet.id()),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
+        }
         // Its output may be as large as its input, and must not take what flushes need. The slow round comes back to it.
         if !self.admission.has_room_for(tablet.state().file_bytes()) {
             return;
@@ -108,7 +114,8 @@ impl TabletServer {
             let range = tablets.range((from, Bound::Unbounded)).take(ROUND_STEP);
             range.map(|(_, served)| served.clone()).collect()
         };
-        for served in some.iter().filter(|served| served.tablet.compaction_due()) {
+        let is_wanted = |served: &&Arc<Served>| served.tablet.compaction_due() || served.tablet.wants_warming();
+        for served in some.iter().filter(is_wanted) {
             self.merges.announce(served.tablet.id());
         }
         let whole = some.len() == ROUND_STEP;

@@ -11,7 +11,7 @@ fn small_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn kind() -> impl Strategy<Value = CellKind> {
-    (1u8..=8).prop_map(|k| CellKind::from_byte(k).expect("1..=8 are kinds"))
+    (1u8..=9).prop_map(|k| CellKind::from_byte(k).expect("1..=9 are kinds"))
 }
 
 prop_compose! {

@@ -66,6 +66,7 @@ async fn run(cells: &BTreeSet<Place>, ends: &[usize], cuts: &[(bool, bool)]) -> 
                 ..FileRef::default()
             },
             sstable: Sstable::open(open, id, Arc::new(Cache::new(0))).await.unwrap(),
+            values: Arc::default(),
         });
     }
     files

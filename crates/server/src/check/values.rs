@@ -1,0 +1,102 @@
+//! Value files: every record of every file that a manifest names.
+
+use super::report::{Place, Progress, Report};
+use super::rows;
+use super::tablets::{Referrer, Tablets};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stele_storage::Storage;
+use stele_tablet::StoredFile;
+use stele_tablet::values::file::{self, CheckedValues};
+use stele_types::FileId;
+
+/// Checks all of them; those that are damaged or missing.
+pub async fn check(
+    storage: &Arc<dyn Storage>,
+    tablets: &Tablets,
+    progress: &Progress,
+    report: &mut Report,
+) -> anyhow::Result<Vec<FileId>> {
+    let mut there: BTreeMap<FileId, u64> = BTreeMap::new();
+    for info in storage.list("sst/").await? {
+        if let Some(StoredFile::Values(file)) = StoredFile::parse_path(&info.path) {
+            there.insert(file, info.len);
+        }
+    }
+    for file in there.keys().filter(|file| !tablets.values.contains_key(file)) {
+        let what = match tablets.unreadable.is_empty() {
+            false => "no readable manifest names it; a damaged one may",
+            true => "no manifest names it; the next start removes it",
+        };
+        report.note(&StoredFile::Values(*file).path(), what);
+    }
+    let mut damaged = Vec::new();
+    for (file, referrers) in &tablets.values {
+        let path = StoredFile::Values(*file).path();
+        let before = report.damages;
+        match there.get(file) {
+            None => report.damage(
+                &path,
+                None,
+                "a manifest names this file, which is missing",
+                places(referrers),
+            ),
+            Some(len) => {
+                agree(*file, *len, referrers, report);
+                check_one(storage, *file, referrers, progress, report).await;
+            }
+        }
+        if report.damages > before {
+            damaged.push(*file);
+        }
+    }
+    report.value_files = tablets.values.len() as u64;
+    Ok(damaged)
+}
+
+/// Adds what is wrong with the records of a file.
+async fn check_one(
+    storage: &Arc<dyn Storage>,
+    file: FileId,
+    referrers: &[Referrer],
+    progress: &Progress,
+    report: &mut Report,
+) {
+    let path = StoredFile::Values(file).path();
+    let checked = async {
+        let open = storage.open(&path).await?;
+        file::check(&*open, file, |bytes| progress.add(bytes), |_, _, _| {}).await
+    };
+    let findings = match checked.await {
+        Ok(CheckedValues { findings, .. }) => findings,
+        Err(error) => vec![error],
+    };
+    for error in findings {
+        report.sstable_damage(&path, &error, places(referrers));
+    }
+}
+
+/// Compares what manifests say of a file with the file.
+fn agree(file: FileId, len: u64, referrers: &[Referrer], report: &mut Report) {
+    for Referrer { tablet, reference } in referrers {
+        for link in reference
+            .values
+            .iter()
+            .filter(|link| link.id() == file && link.len != len)
+        {
+            let what = format!("the manifest speaks of {} bytes, the file has {len}", link.len);
+            report.damage(&StoredFile::Values(file).path(), None, what, vec![tablet.place()]);
+        }
+    }
+}
+
+/// Whose rows the values of a file belong to, as far as references to sstables tell.
+fn places(referrers: &[Referrer]) -> Vec<Place> {
+    let place = |referrer: &Referrer| {
+        let (lower, upper) = (referrer.reference.lower.as_deref(), referrer.reference.upper.as_deref());
+        rows::place(&referrer.tablet, lower, upper, None)
+    };
+    let mut places: Vec<Place> = referrers.iter().filter_map(place).collect();
+    places.dedup();
+    places
+}

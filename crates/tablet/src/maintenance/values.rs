@@ -1,0 +1,101 @@
+//! Which value files a compaction deals with, and when they are collected (`values::collect`).
+
+use super::READ;
+use super::compact::Plan;
+use crate::compaction::Carried;
+use crate::run;
+use crate::state::{GroupState, HeldFile, State};
+use crate::tablet::Tablet;
+use crate::values::collect::{self, Shared, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use stele_types::FileId;
+
+impl Tablet {
+    /// The next step of collecting value files, if that is worth it: a file of the bottom, or another run, by itself. Only
+    /// asked when no merge is due, so that none is in the middle of the runs.
+    pub(super) fn collection_due(&self, state: &State, group: &GroupState) -> Option<Plan> {
+        if state.is_above_residue(group.id) {
+            // Then nothing is the bottom; soon it will be.
+            return None;
+        }
+        let (first, collected) = collect::pick(&value_units(group), &value_shares(group))?;
+        let inputs = unit_places(group).into_iter().nth(first)?;
+        let bottom = group.runs().next().is_some_and(|oldest| inputs.end <= oldest.len());
+        let files = group.files.get(inputs.clone()).unwrap_or_default();
+        let bottom_end = match bottom {
+            true => group.runs().next().map_or(0, <[HeldFile]>::len),
+            false => inputs.end,
+        };
+        Some(Plan {
+            sources: run::source(files, &[], None, None, READ).into_iter().collect(),
+            inputs,
+            cut: bottom_end..bottom_end,
+            upper: None,
+            rows: self.range().clone(),
+            bottom,
+            major: false,
+            collected,
+        })
+    }
+}
+
+/// Where the units of a group are in its list of files, oldest first: each file of the bottom, and each other run.
+fn unit_places(group: &GroupState) -> Vec<Range<usize>> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    for (number, run) in group.runs().enumerate() {
+        match number {
+            0 => places.extend((0..run.len()).map(|file| file..file + 1)),
+            _ => places.push(at..at + run.len()),
+        }
+        at += run.len();
+    }
+    places
+}
+
+/// The units of a group.
+pub(super) fn value_units(group: &GroupState) -> Vec<Unit> {
+    let unit = |place: Range<usize>| {
+        let mut unit = Unit::default();
+        for file in group.files.get(place).unwrap_or_default() {
+            unit.bytes += file.bytes();
+            for link in &file.reference.values {
+                *unit.live.entry(link.id()).or_default() += link.bytes;
+            }
+        }
+        unit
+    };
+    unit_places(group).into_iter().map(unit).collect()
+}
+
+/// The value files of a group. One that cannot be read is not sound, nor is any of a group with a damaged sstable: what
+/// compactions leave alone may refer to it, and it could not be emptied.
+pub(super) fn value_shares(group: &GroupState) -> BTreeMap<FileId, Shared> {
+    let mut shares: BTreeMap<FileId, Shared> = BTreeMap::new();
+    let is_whole = !group.files.iter().any(HeldFile::is_damaged);
+    for held in &group.files {
+        for (link, file) in held.reference.values.iter().zip(held.values.iter()) {
+            let shared = shares.entry(link.id()).or_insert(Shared {
+                bytes: link.share,
+                sound: true,
+            });
+            shared.sound &= is_whole && file.damage().is_none();
+        }
+    }
+    shares
+}
+
+/// What a job over files of the group has to know of value files.
+pub(super) fn carried(group: &GroupState, collected: BTreeSet<FileId>) -> Carried {
+    let links = group
+        .files
+        .iter()
+        .flat_map(|held| held.reference.values.iter().zip(held.values.iter()));
+    Carried {
+        files: links
+            .map(|(link, file)| (link.id(), (link.clone(), file.clone())))
+            .collect(),
+        collected,
+    }
+}

@@ -1,0 +1,407 @@
+//! Tablets whose large values are in value files.
+
+use super::*;
+use crate::manifest::{FileRef, StoredFile};
+use crate::scan::{CellRef, CellVisitor, TabletVisit};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use stele_filter::Filter;
+use stele_types::{Cell, Epoch, ErrorKind, RowRange, TabletId};
+
+/// Values of at least this are kept apart here.
+const APART: usize = 1_000;
+const ROOM: usize = 1 << 20;
+
+fn context(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> TabletContext {
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), epoch).with_values(separate_bytes, ROOM);
+    TabletContext {
+        env: TokioRuntime::current(),
+        storage: storage.clone(),
+        files: Arc::new(files),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    }
+}
+
+async fn create(storage: &Arc<dyn Storage>, separate_bytes: usize) -> Arc<Tablet> {
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let schema = schema(DeleteRule::BySequence, None);
+    Tablet::create(context(storage, 1, separate_bytes), schema, manifest)
+        .await
+        .unwrap()
+}
+
+async fn open(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> Arc<Tablet> {
+    let schema = schema(DeleteRule::BySequence, None);
+    let context = context(storage, epoch, separate_bytes);
+    Tablet::open(context, schema, TabletId(1), Epoch(epoch)).await.unwrap()
+}
+
+fn memory() -> Arc<dyn Storage> {
+    MemoryStorage::new()
+}
+
+fn value(row: u64, version: u8) -> Bytes {
+    Bytes::from(vec![version ^ row as u8; APART + row as usize % 7])
+}
+
+fn name(row: u64) -> Bytes {
+    Bytes::from(format!("{row:04}"))
+}
+
+fn write_value(tablet: &Tablet, row: u64, qualifier: &'static str, value: Bytes) {
+    let put = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(qualifier.as_bytes()),
+        timestamp: Timestamp(1),
+        value,
+    };
+    write_row(tablet, name(row), vec![put]);
+}
+
+async fn write_all(tablet: &Tablet, rows: impl IntoIterator<Item = u64>, version: u8) {
+    for row in rows {
+        write_value(tablet, row, "large", value(row, version));
+        write_value(tablet, row, "small", Bytes::from_static(b"small"));
+    }
+    tablet.flush().await.unwrap();
+}
+
+async fn cells(tablet: &Arc<Tablet>, filter: Option<Filter>, reversed: bool) -> crate::Result<Vec<(Bytes, Vec<Cell>)>> {
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: filter.map(|filter| Arc::new(filter.compile(&tablet.schema()).unwrap())),
+        reversed,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut found = Vec::new();
+    while let Some(batch) = scanner.next_batch().await? {
+        found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+    }
+    Ok(found)
+}
+
+/// The rows have the large values of this version, and their small ones, whichever way they are read.
+async fn check_rows(tablet: &Arc<Tablet>, rows: impl Iterator<Item = u64>, version: u8) {
+    let rows: Vec<u64> = rows.collect();
+    for reversed in [false, true] {
+        let mut found = cells(tablet, None, reversed).await.unwrap();
+        if reversed {
+            found.reverse();
+        }
+        assert_eq!(found.len(), rows.len());
+        for (row, (key, cells)) in rows.iter().zip(found) {
+            let values: Vec<&[u8]> = cells.iter().map(|cell| &cell.value[..]).collect();
+            assert_eq!(
+                (&key, &values[..]),
+                (&name(*row), &[&value(*row, version)[..], b"small"][..])
+            );
+        }
+    }
+}
+
+/// Value files on the medium.
+async fn value_files(storage: &Arc<dyn Storage>) -> BTreeSet<String> {
+    let files = storage.list("sst/").await.unwrap();
+    let values = files
+        .into_iter()
+        .map(|file| file.path)
+        .filter(|path| path.ends_with(".val"));
+    values.collect()
+}
+
+async fn value_bytes(storage: &Arc<dyn Storage>) -> u64 {
+    let files = storage.list("sst/").await.unwrap();
+    files
+        .iter()
+        .filter(|file| file.path.ends_with(".val"))
+        .map(|file| file.len)
+        .sum()
+}
+
+/// Takes the value files away; they can be brought back.
+async fn hide(storage: &Arc<dyn Storage>) -> Vec<(String, Bytes)> {
+    let mut hidden = Vec::new();
+    for path in value_files(storage).await {
+        let content = storage.read_all(&path).await.unwrap();
+        storage.delete(&path).await.unwrap();
+        hidden.push((path, content));
+    }
+    hidden
+}
+
+#[tokio::test]
+async fn values_are_found_from_files_of_both_kinds() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..30, 1).await;
+    assert_eq!(value_files(&storage).await.len(), 1);
+    check_rows(&tablet, 0..30, 1).await;
+    tablet.compact_all().await.unwrap();
+    check_rows(&tablet, 0..30, 1).await;
+    let tablet = open(&storage, 2, APART).await;
+    check_rows(&tablet, 0..30, 1).await;
+    // A read of one row on the calling thread leaves it to a scan.
+    assert_eq!(tablet.get_row(&name(7), None).unwrap(), None);
+    assert!(tablet.get_row(b"none", None).unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_size_counts_the_values() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..100, 1).await;
+    let all = value_bytes(&storage).await;
+    let size = tablet.state().file_bytes();
+    assert!(size > all && size < all + 20_000, "{size} for values of {all}");
+    let before = tablet.bytes_before(b"\xff").await.unwrap();
+    assert!(before > all / 2 && before <= size, "{before} of {size}");
+}
+
+/// What a merge has no need to look at it does not look at: it succeeds without the files.
+#[tokio::test]
+async fn merges_and_filters_without_values_read_none() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..30, 1).await;
+    write_all(&tablet, 30..60, 1).await;
+    tablet.close();
+    drop(tablet);
+    let hidden = hide(&storage).await;
+    assert_eq!(hidden.len(), 2);
+    let tablet = open(&storage, 2, APART).await;
+    assert_eq!(tablet.context.files.damaged().len(), 2);
+    tablet.compact_all().await.unwrap();
+    let stripped = cells(&tablet, Some(Filter::StripValue), false).await.unwrap();
+    let is_empty = |(_, cells): &(Bytes, Vec<Cell>)| cells.len() == 2 && cells.iter().all(|cell| cell.value.is_empty());
+    assert!(stripped.len() == 60 && stripped.iter().all(is_empty));
+    let small = Filter::QualifierRegex(Bytes::from_static(b"small"));
+    assert_eq!(cells(&tablet, Some(small), true).await.unwrap().len(), 60);
+    // The last cell of each row is the small one; the first has to pass the filter before it is known that it goes.
+    let last = Filter::Chain(vec![Filter::PassAll, Filter::CellsPerRowOffset(1)]);
+    assert_eq!(cells(&tablet, Some(last), false).await.unwrap().len(), 60);
+    let error = cells(&tablet, None, false).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(error.to_string().contains(".val"), "{error}");
+    tablet.close();
+    for (path, content) in hidden {
+        storage.put_if_absent(&path, content).await.unwrap();
+    }
+    check_rows(&open(&storage, 3, APART).await, 0..60, 1).await;
+}
+
+#[tokio::test]
+async fn filters_that_look_at_values_see_them() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..30, 1).await;
+    let range = Filter::ValueRange {
+        start: Bound::Included(value(3, 1)),
+        end: Bound::Included(value(3, 1)),
+    };
+    for reversed in [false, true] {
+        let found = cells(&tablet, Some(range.clone()), reversed).await.unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((&found[0].0, &found[0].1[0].value), (&name(3), &value(3, 1)));
+    }
+    // Two cells of one.
+    let twice = Filter::Interleave(vec![Filter::CellsPerRow(1), Filter::CellsPerRow(1)]);
+    let found = cells(&tablet, Some(twice), false).await.unwrap();
+    assert!(
+        found
+            .iter()
+            .all(|(_, cells)| cells.len() == 2 && cells[0] == cells[1] && cells[0].value.len() >= APART)
+    );
+}
+
+struct Seen(Vec<(Bytes, Vec<Bytes>)>);
+
+impl CellVisitor for Seen {
+    fn row(&mut self, row: &[u8]) {
+        self.0.push((Bytes::copy_from_slice(row), Vec::new()));
+    }
+
+    fn cell(&mut self, cell: CellRef<'_>) {
+        if let Some((_, values)) = self.0.last_mut() {
+            values.push(Bytes::copy_from_slice(cell.value));
+        }
+    }
+}
+
+#[tokio::test]
+async fn visitors_see_values_in_their_order() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..30, 1).await;
+    for reversed in [false, true] {
+        let mut seen = Seen(Vec::new());
+        let mut visit = TabletVisit::new(tablet.clone(), RowSet::all(), reversed, &mut seen);
+        while visit.next().await.unwrap() {}
+        drop(visit);
+        if reversed {
+            seen.0.reverse();
+        }
+        let expected = (0..30).map(|row| (name(row), vec![value(row, 1), Bytes::from_static(b"small")]));
+        assert_eq!(seen.0, expected.collect::<Vec<_>>());
+    }
+}
+
+/// What was written before there were value files moves to one with the first compaction.
+#[tokio::test]
+async fn values_in_older_files_move_with_a_compaction() {
+    let storage = memory();
+    let tablet = create(&storage, usize::MAX).await;
+    write_all(&tablet, 0..30, 1).await;
+    assert_eq!(value_files(&storage).await.len(), 0);
+    tablet.close();
+    drop(tablet);
+    let tablet = open(&storage, 2, APART).await;
+    check_rows(&tablet, 0..30, 1).await;
+    tablet.compact_all().await.unwrap();
+    assert_eq!(value_files(&storage).await.len(), 1);
+    check_rows(&tablet, 0..30, 1).await;
+}
+
+/// Overwritten again and again, values take no more than about twice their space, and the rest of it is given back.
+#[tokio::test]
+async fn garbage_is_collected() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    let rows = 200u64;
+    write_all(&tablet, 0..rows, 0).await;
+    let live = value_bytes(&storage).await;
+    let mut most = 0;
+    let mut written = 0;
+    for round in 1..=40u64 {
+        // An eighth of the rows, spread over all of them.
+        write_all(
+            &tablet,
+            (0..rows).filter(|row| row * 7 % 8 == round % 8),
+            round as u8 / 8,
+        )
+        .await;
+        written += live / 8;
+        while tablet.compact_if_due().await.unwrap() {}
+        tablet.context.files.delete_obsolete().await.unwrap();
+        most = most.max(value_bytes(&storage).await);
+    }
+    assert!(most < live * 5 / 2, "{most} bytes of values of which {live} are live");
+    let moved = tablet.context.metrics.compaction_written_bytes.get();
+    assert!(
+        moved < written * 2,
+        "{moved} written to collect what {written} replaced"
+    );
+    let found = cells(&tablet, None, false).await.unwrap();
+    for (row, (key, cells)) in (0..rows).zip(found) {
+        let last = (1..=40)
+            .rev()
+            .find(|round| row * 7 % 8 == round % 8)
+            .unwrap_or_default();
+        assert_eq!((&key, &cells[0].value), (&name(row), &value(row, last as u8 / 8)));
+    }
+    tablet.compact_all().await.unwrap();
+    tablet.context.files.delete_obsolete().await.unwrap();
+    let left = value_bytes(&storage).await;
+    assert!(
+        left < live * 5 / 4,
+        "{left} bytes left of values of which {live} are live"
+    );
+    write_row(&tablet, name(rows), vec![put(1, "small")]);
+    for row in 0..rows {
+        write_row(&tablet, name(row), vec![Mutation::DeleteRow { up_to: Timestamp::MAX }]);
+    }
+    tablet.compact_all().await.unwrap();
+    tablet.context.files.delete_obsolete().await.unwrap();
+    assert_eq!(value_bytes(&storage).await, 0);
+}
+
+/// Both halves read the parent's values, neither takes the other's part for garbage, and the file goes with the last.
+#[tokio::test]
+async fn halves_of_a_tablet_share_its_value_files() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..2_000, 1).await;
+    let files = value_files(&storage).await;
+    let (left, right) = tablet.divide(&name(1_000), TabletId(2), TabletId(3)).await.unwrap();
+    let mut halves = Vec::new();
+    for manifest in [left, right] {
+        let half = Tablet::create(tablet.context.clone(), tablet.schema(), manifest).await;
+        halves.push(half.unwrap());
+    }
+    tablet.close();
+    tablet.release_files().await;
+    assert!(!halves[0].compaction_due() && !halves[1].compaction_due());
+    check_rows(&halves[0], 0..1_000, 1).await;
+    check_rows(&halves[1], 1_000..2_000, 1).await;
+    halves[0].compact_all().await.unwrap();
+    halves[0].context.files.delete_obsolete().await.unwrap();
+    assert_eq!(value_files(&storage).await, files);
+    halves[1].drop_rows(&RowRange::all()).await.unwrap();
+    halves[0].drop_rows(&RowRange::all()).await.unwrap();
+    drop(tablet);
+    halves[0].context.files.delete_obsolete().await.unwrap();
+    assert_eq!(value_files(&storage).await.len(), 0);
+}
+
+/// Values on their way to a reader take room until the last slice of them goes; others wait for it.
+#[tokio::test]
+async fn values_on_their_way_are_bounded() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    for row in 0..3 {
+        write_value(&tablet, row, "large", Bytes::from(vec![row as u8; 2 * ROOM]));
+    }
+    tablet.flush().await.unwrap();
+    let room = tablet.context.files.value_room().clone();
+    let scan = |row: u64| {
+        let spec = ScanSpec {
+            rows: RowSet::new(vec![RowRange::single(&name(row))]),
+            filter: None,
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        TabletScanner::new(tablet.clone(), spec)
+    };
+    let batch = scan(0).next_batch().await.unwrap().unwrap();
+    let slice = batch.rows().next().unwrap().1[0].value.slice(5..6);
+    drop(batch);
+    assert_eq!(room.taken(), ROOM as u64);
+    let mut other = scan(1);
+    let mut waiting = std::pin::pin!(other.next_batch());
+    for _ in 0..10 {
+        assert!(futures::poll!(&mut waiting).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(slice);
+    assert!(waiting.await.unwrap().is_some());
+    assert_eq!(room.taken(), 0);
+    let batch = scan(2).next_batch().await.unwrap().unwrap();
+    assert_eq!(batch.rows().next().unwrap().1[0].value.len(), 2 * ROOM);
+}
+
+#[tokio::test]
+async fn manifests_name_what_sstables_refer_to() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..30, 1).await;
+    let manifest = tablet.manifest().await;
+    let [file]: [FileRef; 1] = manifest.all_files().cloned().collect::<Vec<_>>().try_into().unwrap();
+    let [link] = &file.values[..] else {
+        unreachable!("one value file")
+    };
+    let path = StoredFile::Values(link.id()).path();
+    assert_eq!(value_files(&storage).await, BTreeSet::from([path]));
+    assert_eq!((link.len, link.share), (value_bytes(&storage).await, link.len));
+    assert_eq!(link.bytes, link.len - crate::values::HEADER_BYTES as u64);
+    let bytes = manifest.encode_file();
+    assert_eq!(bytes[8], 2, "what does not know value files must not read it");
+    assert_eq!(Manifest::decode_file("m", &bytes).unwrap(), manifest);
+}

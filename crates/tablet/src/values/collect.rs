@@ -1,0 +1,158 @@
+//! Decides when the live values of value files are moved, so that the files can go.
+//!
+//! A value is garbage when no entry refers to it any more. Merges find that out on their way, without looking at values:
+//! what the references of a tablet leave of its share of a file is garbage. A file that consists of garbage is not
+//! named any more. One that consists of garbage for the most part is *collected*: the sstables that refer to it are
+//! rewritten, each by itself, and what they refer to in it moves to a new file.
+//!
+//! What is written to collect files must not exceed what that frees, sstables included. So each byte is moved once for
+//! each byte of garbage at most, and values take at most about twice their space.
+//!
+//! Pure: no I/O, no clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use stele_types::FileId;
+
+/// What is rewritten at once, oldest first: a file of the bottom, or a tier.
+#[derive(Clone, Debug, Default)]
+pub struct Unit {
+    /// Bytes of sstables.
+    pub bytes: u64,
+    /// What it refers to: bytes of the records by file.
+    pub live: BTreeMap<FileId, u64>,
+}
+
+/// A value file of a tablet.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// The tablet's share.
+    pub bytes: u64,
+    /// Its values can be read, as far as is known.
+    pub sound: bool,
+}
+
+/// Garbage that makes a file worth looking at, as a part of the tablet's share of it: with half, moving the rest writes as
+/// much as is freed.
+const GARBAGE_PART: u64 = 2;
+/// The same where everything is rewritten on request.
+const GARBAGE_PART_WHEN_ASKED: u64 = 8;
+
+/// The first unit to rewrite, and the files whose values it moves, when collecting them is worth it.
+pub fn pick(units: &[Unit], files: &BTreeMap<FileId, Shared>) -> Option<(usize, BTreeSet<FileId>)> {
+    let live = live_bytes(units);
+    let collected = mostly_garbage(&live, files, GARBAGE_PART);
+    let refers = |unit: &Unit| unit.live.keys().any(|file| collected.contains(file));
+    let freed: u64 = collected
+        .iter()
+        .filter_map(|file| files.get(file))
+        .map(|f| f.bytes)
+        .sum();
+    let moved: u64 = collected.iter().filter_map(|file| live.get(file)).sum();
+    let rewritten: u64 = units.iter().filter(|unit| refers(unit)).map(|unit| unit.bytes).sum();
+    let first = units.iter().position(refers)?;
+    // What is moved is freed and written again.
+    (freed >= moved.saturating_mul(2).saturating_add(rewritten)).then_some((first, collected))
+}
+
+/// The files worth collecting when all units are rewritten in any case.
+pub fn when_asked(units: &[Unit], files: &BTreeMap<FileId, Shared>) -> BTreeSet<FileId> {
+    mostly_garbage(&live_bytes(units), files, GARBAGE_PART_WHEN_ASKED)
+}
+
+fn live_bytes(units: &[Unit]) -> BTreeMap<FileId, u64> {
+    let mut live: BTreeMap<FileId, u64> = BTreeMap::new();
+    for (file, bytes) in units.iter().flat_map(|unit| &unit.live) {
+        *live.entry(*file).or_default() += bytes;
+    }
+    live
+}
+
+/// The files of which at least one part in `part` is garbage.
+fn mostly_garbage(live: &BTreeMap<FileId, u64>, files: &BTreeMap<FileId, Shared>, part: u64) -> BTreeSet<FileId> {
+    let garbage = |(file, shared): (&FileId, &Shared)| {
+        let live = live.get(file).copied().unwrap_or(0);
+        let garbage = shared.bytes.saturating_sub(live);
+        (shared.sound && garbage.saturating_mul(part) >= shared.bytes && garbage > 0).then_some(*file)
+    };
+    files.iter().filter_map(garbage).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(bytes: u64, live: &[(u64, u64)]) -> Unit {
+        Unit {
+            bytes,
+            live: live.iter().map(|(file, bytes)| (FileId(*file), *bytes)).collect(),
+        }
+    }
+
+    fn files(shares: &[(u64, u64)]) -> BTreeMap<FileId, Shared> {
+        let shared = |(file, bytes): &(u64, u64)| {
+            (
+                FileId(*file),
+                Shared {
+                    bytes: *bytes,
+                    sound: true,
+                },
+            )
+        };
+        shares.iter().map(shared).collect()
+    }
+
+    fn check(units: &[Unit], files: &BTreeMap<FileId, Shared>, expected: Option<(usize, &[u64])>) {
+        let expected = expected.map(|(at, files)| (at, files.iter().map(|file| FileId(*file)).collect()));
+        assert_eq!(pick(units, files), expected);
+    }
+
+    #[test]
+    fn files_are_collected_when_that_frees_more_than_it_writes() {
+        let two = files(&[(1, 100), (2, 100)]);
+        check(&[], &two, None);
+        check(&[unit(1, &[(1, 100), (2, 100)])], &two, None);
+        check(&[unit(1, &[(1, 50), (2, 100)])], &two, None);
+        check(&[unit(2, &[(1, 49), (2, 100)])], &two, Some((0, &[1])));
+        check(&[unit(3, &[(1, 49), (2, 100)])], &two, None);
+        // The sstables of one file are rewritten for both.
+        check(&[unit(3, &[(1, 49), (2, 49)])], &two, Some((0, &[1, 2])));
+        check(
+            &[unit(9, &[(2, 90)]), unit(2, &[(1, 20), (2, 10)])],
+            &two,
+            Some((1, &[1])),
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_alone() {
+        let mut one = files(&[(1, 100)]);
+        check(&[unit(1, &[(1, 1)])], &one, Some((0, &[1])));
+        one.insert(
+            FileId(1),
+            Shared {
+                bytes: 100,
+                sound: false,
+            },
+        );
+        check(&[unit(1, &[(1, 1)])], &one, None);
+    }
+
+    /// Rewriting the unit that is picked makes the rest no less worth it, down to the last.
+    #[test]
+    fn a_collection_goes_through() {
+        let mut shares = files(&[(1, 100)]);
+        let mut units = vec![unit(5, &[(1, 10)]), unit(5, &[(1, 10)]), unit(5, &[(1, 10)])];
+        for at in 0..3 {
+            check(&units, &shares, Some((at, &[1])));
+            units[at] = unit(5, &[(9, 10)]);
+            shares.insert(
+                FileId(9),
+                Shared {
+                    bytes: 10 * (at as u64 + 1),
+                    sound: true,
+                },
+            );
+        }
+        check(&units, &shares, None);
+    }
+}

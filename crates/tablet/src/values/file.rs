@@ -1,0 +1,259 @@
+//! An open value file.
+//!
+//! What is found damaged is remembered: the file is then not collected, because moving its values would meet the damage
+//! again and again, and somebody gets to know. A file that cannot be opened, though a manifest names it, is held all the
+//! same, and fails every read of a value.
+
+use super::{HEADER_BYTES, HeaderError, LENGTH_BYTES, ValueRef, decode_header, decode_record, record_len};
+use crate::error::Result;
+use bytes::Bytes;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use stele_sstable::compress::decompress;
+use stele_sstable::damage::is_damage;
+use stele_sstable::{DecodeError, SstableError};
+use stele_storage::{ReadFile, StorageError};
+use stele_types::{Compression, FileId};
+
+/// An immutable file of values, open for reading.
+pub struct ValueFile {
+    id: FileId,
+    path: String,
+    /// Absent when it cannot be read.
+    file: Option<Arc<dyn ReadFile>>,
+    /// The first damage met.
+    damage: OnceLock<SstableError>,
+    times_met: AtomicU64,
+}
+
+impl std::fmt::Debug for ValueFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValueFile")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ValueFile {
+    /// Opens a file that was written under `id`.
+    pub async fn open(file: Arc<dyn ReadFile>, id: FileId) -> Result<ValueFile> {
+        let path = file.path().to_owned();
+        check_header(&*file, id).await?;
+        Ok(ValueFile {
+            id,
+            path,
+            file: Some(file),
+            damage: OnceLock::new(),
+            times_met: AtomicU64::new(0),
+        })
+    }
+
+    /// Like [`ValueFile::open`], but a file that is missing or damaged is one of which every read fails. Other errors are
+    /// errors, for they may pass. `opened` is what the medium said to opening `path`.
+    pub async fn open_or_damaged(
+        opened: stele_storage::Result<Arc<dyn ReadFile>>,
+        path: &str,
+        id: FileId,
+    ) -> Result<ValueFile> {
+        let error = match opened {
+            Ok(file) => match check_header(&*file, id).await {
+                Ok(()) => return Self::open(file, id).await,
+                Err(error) => error,
+            },
+            Err(StorageError::NotFound { .. }) => {
+                SstableError::corruption(path, 0, "a manifest names this file, which is missing")
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if !is_damage(&error) {
+            return Err(error.into());
+        }
+        Ok(ValueFile {
+            id,
+            path: path.to_owned(),
+            file: None,
+            damage: OnceLock::from(error),
+            times_met: AtomicU64::new(1),
+        })
+    }
+
+    /// The file's id.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The first damage met, and how often damage was.
+    pub fn damage(&self) -> Option<(&SstableError, u64)> {
+        Some((self.damage.get()?, self.times_met.load(Ordering::Relaxed)))
+    }
+
+    /// A value, read from the medium and checked.
+    pub async fn read(&self, reference: ValueRef) -> Result<Bytes> {
+        let Some(file) = &self.file else {
+            let error = self.damage.get().cloned();
+            return Err(self
+                .note(error.unwrap_or_else(|| SstableError::corruption(&self.path, 0, "cannot be read")))
+                .into());
+        };
+        let (offset, len) = (reference.offset, reference.record_len());
+        let fits = offset >= HEADER_BYTES as u64 && offset.checked_add(len as u64).is_some_and(|end| end <= file.len());
+        if !fits {
+            let detail = format!("a reference to {len} bytes, the file has {}", file.len());
+            return Err(self.corruption(offset, detail).into());
+        }
+        let record = match file.try_read_at(offset, len) {
+            Some(read) => read?,
+            None => file.read_at(offset, len).await?,
+        };
+        Ok(self.value(reference, &record)?)
+    }
+
+    /// The value of a record that was read.
+    fn value(&self, reference: ValueRef, bytes: &Bytes) -> std::result::Result<Bytes, SstableError> {
+        let failed = |error: DecodeError| self.corruption(reference.offset, error);
+        let record = decode_record(self.id, reference.offset, bytes).map_err(failed)?;
+        if record.crc != reference.crc {
+            let detail = format!(
+                "a record of checksum {:08x}, the reference says {:08x}",
+                record.crc, reference.crc
+            );
+            return Err(self.corruption(reference.offset, detail));
+        }
+        let value = match Compression::from_byte(record.compression) {
+            Some(Compression::None) => bytes.slice(LENGTH_BYTES..LENGTH_BYTES + record.payload.len()),
+            Some(kind) => Bytes::from(decompress(kind, record.payload).map_err(failed)?),
+            None => {
+                let detail = format!("unknown compression {}", record.compression);
+                return Err(self.corruption(reference.offset, detail));
+            }
+        };
+        if value.len() != reference.value_len as usize {
+            let detail = format!(
+                "a value of {} bytes, the reference says {}",
+                value.len(),
+                reference.value_len
+            );
+            return Err(self.corruption(reference.offset, detail));
+        }
+        Ok(value)
+    }
+
+    #[cold]
+    fn corruption(&self, offset: u64, detail: impl std::fmt::Display) -> SstableError {
+        self.note(SstableError::corruption(&self.path, offset, detail))
+    }
+
+    #[cold]
+    fn note(&self, error: SstableError) -> SstableError {
+        self.times_met.fetch_add(1, Ordering::Relaxed);
+        let _ = self.damage.get_or_init(|| error.clone());
+        error
+    }
+}
+
+async fn check_header(file: &dyn ReadFile, id: FileId) -> std::result::Result<(), SstableError> {
+    let len = HEADER_BYTES.min(usize::try_from(file.len()).unwrap_or(HEADER_BYTES));
+    let header = file.read_at(0, len).await?;
+    match decode_header(&header) {
+        Ok(found) if found == id => Ok(()),
+        Ok(found) => {
+            let detail = format!("written as file {found}, opened as {id}");
+            Err(SstableError::corruption(file.path(), 16, detail))
+        }
+        Err(HeaderError::Corrupt(error)) => Err(SstableError::corruption(file.path(), 0, error)),
+        Err(HeaderError::TooNew(found)) => Err(SstableError::TooNew {
+            file: file.path().to_owned(),
+            found,
+            supported: super::VERSION,
+        }),
+    }
+}
+
+/// What a look at every record of a file found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckedValues {
+    /// Records that are as they were written.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The damage.
+    pub findings: Vec<SstableError>,
+}
+
+/// Findings told one by one; what follows is rarely news.
+const FINDINGS_MAX: usize = 100;
+
+/// Reads every record of a file; `each` is called with what it has read, `show` with every sound record's place and value
+/// bytes.
+pub async fn check(
+    file: &dyn ReadFile,
+    id: FileId,
+    mut each: impl FnMut(u64),
+    mut show: impl FnMut(u64, usize, u8),
+) -> std::result::Result<CheckedValues, SstableError> {
+    let mut checked = CheckedValues::default();
+    check_header(file, id).await?;
+    each(HEADER_BYTES as u64);
+    let mut at = HEADER_BYTES as u64;
+    while at < file.len() && checked.findings.len() < FINDINGS_MAX {
+        let left = usize::try_from(file.len() - at).unwrap_or(usize::MAX);
+        let head = file.read_at(at, LENGTH_BYTES.min(left)).await?;
+        let Some(len) = record_len(&head).filter(|len| *len <= left) else {
+            let detail = "no record begins here; what follows cannot be told apart";
+            checked.findings.push(SstableError::corruption(file.path(), at, detail));
+            each(left as u64);
+            break;
+        };
+        let record = file.read_at(at, len).await?;
+        match decode_record(id, at, &record) {
+            Ok(sound) => {
+                checked.records += 1;
+                checked.bytes += len as u64;
+                show(at, sound.payload.len(), sound.compression);
+            }
+            Err(error) => checked.findings.push(SstableError::corruption(file.path(), at, error)),
+        }
+        at += len as u64;
+        each(len as u64);
+    }
+    Ok(checked)
+}
+
+/// Prints a value file: a line for the whole, and when `verbose` one for each record.
+pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> std::result::Result<String, SstableError> {
+    let len = HEADER_BYTES.min(usize::try_from(file.len()).unwrap_or(HEADER_BYTES));
+    let header = file.read_at(0, len).await?;
+    let id = match decode_header(&header) {
+        Ok(id) => id,
+        // Says the same once more, as an error of this file.
+        Err(_) => {
+            return Err(check_header(&*file, FileId(0))
+                .await
+                .err()
+                .unwrap_or_else(|| SstableError::corruption(file.path(), 0, "not a value file")));
+        }
+    };
+    let mut lines = String::new();
+    let show = |offset: u64, bytes: usize, compression: u8| {
+        if verbose {
+            let codec = Compression::from_byte(compression);
+            let codec = codec.map_or_else(|| format!("{compression}?"), |kind| format!("{kind:?}"));
+            let _ = writeln!(lines, "  record at {offset}: {bytes} bytes, compression {codec}");
+        }
+    };
+    let checked = check(&*file, id, |_| {}, show).await?;
+    if let Some(error) = checked.findings.first() {
+        return Err(error.clone());
+    }
+    Ok(format!(
+        "value file {id}: {} bytes, {} records\n{lines}",
+        file.len(),
+        checked.records
+    ))
+}

@@ -1,0 +1,147 @@
+//! Fetches the values that cells of a read refer to.
+//!
+//! Values go past the block cache: one of them would push out thousands of blocks, and the medium is asked once for each
+//! anyway. What they take of memory is bounded by the server's [`ValueRoom`], from the moment they are read until the last
+//! slice of them is dropped, thus sent.
+//!
+//! A load takes the room for all it wants at once, so loads do not wait for each other in a circle; and a small one takes
+//! none, because it is what a batch of any scan takes, and because a batch may hold several of them.
+
+use super::ValueRef;
+use super::file::ValueFile;
+use crate::error::{Result, TabletError};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::Env;
+use stele_types::{Cell, CellKind, FileId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes that one load may take without room: a batch.
+const FREE_BYTES: usize = 1 << 20;
+/// Values of one load read at once: a medium far away takes as long for eight as for one.
+const READS_AT_ONCE: usize = 8;
+/// How long a load waits for room before the server is called busy: a reader that takes longer to accept its values
+/// does not get more of them by waiting.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Room is counted in units, so that it fits into a semaphore's 32 bits.
+const UNIT: usize = 4 << 10;
+
+/// Memory that large values on their way to readers may take.
+#[derive(Clone, Debug)]
+pub struct ValueRoom {
+    semaphore: Arc<Semaphore>,
+    units: usize,
+}
+
+impl ValueRoom {
+    /// Room for so many bytes.
+    pub fn new(bytes: usize) -> Self {
+        let units = (bytes / UNIT).clamp(1, u32::MAX as usize / 2);
+        ValueRoom {
+            semaphore: Arc::new(Semaphore::new(units)),
+            units,
+        }
+    }
+
+    /// Bytes that are taken.
+    pub fn taken(&self) -> u64 {
+        let free = self.semaphore.available_permits().min(self.units);
+        ((self.units - free) * UNIT) as u64
+    }
+
+    /// Waits for room for `bytes`; for all of it when that is less. `None` for what needs none.
+    async fn take(&self, bytes: usize, env: &Env) -> Result<Option<OwnedSemaphorePermit>> {
+        if bytes <= FREE_BYTES {
+            return Ok(None);
+        }
+        let units = bytes.div_ceil(UNIT).min(self.units) as u32;
+        let waiting = self.semaphore.clone().acquire_many_owned(units);
+        match env.timeout(WAIT_MAX, waiting).await {
+            Ok(Ok(permit)) => Ok(Some(permit)),
+            // Never closed.
+            Ok(Err(_)) | Err(_) => Err(TabletError::Busy {
+                detail: "values on their way to readers take all the memory there is for them",
+            }),
+        }
+    }
+}
+
+/// The value files a read may meet references to.
+pub trait ValueFiles {
+    /// The file, if it is one of them.
+    fn value_file(&self, file: FileId) -> Option<Arc<ValueFile>>;
+}
+
+/// A value that gives its room back when the last slice of it goes.
+struct Charged {
+    value: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.value
+    }
+}
+
+/// Gives every cell that is a reference its value.
+pub async fn load(cells: &mut [Cell], files: &impl ValueFiles, room: &ValueRoom, env: &Env) -> Result<()> {
+    // A filter may have made several cells of one: each value is read once.
+    let mut wanted: BTreeMap<(FileId, u64), ValueRef> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.kind == CellKind::Reference) {
+        let reference = decoded(&cell.value)?;
+        wanted.insert((reference.file, reference.offset), reference);
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let bytes = wanted.values().map(|reference| reference.value_len as usize).sum();
+    let mut taken = room.take(bytes, env).await?;
+    let mut reading = Vec::with_capacity(wanted.len());
+    for (place, reference) in wanted {
+        let file = files.value_file(reference.file).ok_or_else(|| unknown(reference))?;
+        reading.push(async move { Ok::<_, TabletError>((place, file.read(reference).await?)) });
+    }
+    let mut reading = futures::stream::iter(reading).buffered(READS_AT_ONCE);
+    let mut values: BTreeMap<(FileId, u64), Bytes> = BTreeMap::new();
+    while let Some((place, value)) = reading.try_next().await? {
+        values.insert(place, charged(value, &mut taken));
+    }
+    for cell in cells.iter_mut().filter(|cell| cell.kind == CellKind::Reference) {
+        let reference = decoded(&cell.value)?;
+        let value = values.get(&(reference.file, reference.offset));
+        cell.value = value.cloned().ok_or_else(|| unknown(reference))?;
+        cell.kind = CellKind::Put;
+    }
+    Ok(())
+}
+
+/// The value with its share of the room.
+fn charged(value: Bytes, taken: &mut Option<OwnedSemaphorePermit>) -> Bytes {
+    let Some(permit) = taken else { return value };
+    let units = value.len().div_ceil(UNIT).min(permit.num_permits());
+    match permit.split(units) {
+        Some(room) => Bytes::from_owner(Charged { value, _room: room }),
+        None => value,
+    }
+}
+
+/// The reference that a cell of kind `Reference` holds.
+pub(crate) fn decoded(value: &[u8]) -> Result<ValueRef> {
+    ValueRef::decode(value).ok_or_else(|| TabletError::Corruption {
+        path: Arc::from("value reference"),
+        detail: format!("{} bytes that are none", value.len()),
+    })
+}
+
+/// The error for a reference into a file that no manifest names.
+#[cold]
+pub(crate) fn unknown(reference: ValueRef) -> TabletError {
+    TabletError::Corruption {
+        path: Arc::from(crate::manifest::StoredFile::Values(reference.file).path()),
+        detail: "an sstable refers to this value file, but its manifest does not name it".to_owned(),
+    }
+}
