@@ -209,7 +209,7 @@ impl SstableWriter {
             self.row_len = row_len;
             self.properties.rows += 1;
         }
-        self.families.note(body.get(row_len..).unwrap_or_default());
+        self.families.note(key.get(row_len..).unwrap_or_default());
         self.make_room(key, value);
         self.block.add(common, body, trailer, value);
         self.properties

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
-    FamilyChange, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult, TableAdmin, TableService,
+    FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult,
+    TableAdmin, TableService,
 };
 use stele_master::Master;
 use stele_types::{ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType};
@@ -42,9 +43,10 @@ impl Workload {
             self.put_until_done(name, row).await?;
         }
         self.expect(name, Some(&["a", "z"])).await?;
-        match self.below(3) {
+        match self.below(4) {
             0 => self.replace_family(name).await?,
             1 => self.drop_rows(name).await?,
+            2 => self.move_family(name).await?,
             _ => {}
         }
         let drop_table = |master: Arc<Master>| {
@@ -83,6 +85,32 @@ impl Workload {
         self.until_done("make family", Some(ErrorKind::AlreadyExists), make_it)
             .await?;
         self.expect(name, Some(&[])).await
+    }
+
+    /// A family keeps what it has, and takes what comes, when it is moved to another locality group.
+    async fn move_family(&self, name: &TableName) -> Result<(), String> {
+        let change = |name: &TableName, change: GroupChange| {
+            let name = name.clone();
+            move |master: Arc<Master>| {
+                let (name, change) = (name.clone(), change.clone());
+                async move { master.modify_groups(&name, vec![change]).await.map(drop) }
+            }
+        };
+        let group = || "g".to_owned();
+        let create = GroupChange::Create {
+            name: group(),
+            options: GroupUpdate::default(),
+        };
+        self.until_done("make group", Some(ErrorKind::AlreadyExists), change(name, create))
+            .await?;
+        let move_it = GroupChange::MoveFamily {
+            family: "v".to_owned(),
+            group: group(),
+        };
+        self.until_done("move family", None, change(name, move_it)).await?;
+        self.expect(name, Some(&["a", "z"])).await?;
+        self.put_until_done(name, "m").await?;
+        self.expect(name, Some(&["a", "m", "z"])).await
     }
 
     async fn drop_rows(&self, name: &TableName) -> Result<(), String> {

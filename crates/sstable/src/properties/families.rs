@@ -16,9 +16,10 @@ const FAMILY_BYTES_MAX: usize = 5;
 /// The families seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct FamilySet {
-    /// As the last entry's key has it; most have the same.
-    last: [u8; FAMILY_BYTES_MAX],
-    last_len: usize,
+    /// The bytes of the last entry's family as its key has them, in a word's low bytes; most have the same.
+    last: u64,
+    /// Those bytes of a word; none at first.
+    mask: u64,
     /// Bit b of word w is family 64 w + b.
     low: Vec<u64>,
     high: BTreeSet<u32>,
@@ -28,22 +29,22 @@ impl FamilySet {
     /// Notes the family of an entry; `after_row` is what follows the row in its key.
     #[inline]
     pub(crate) fn note(&mut self, after_row: &[u8]) {
-        let is_last = self.last_len > 0 && after_row.get(..self.last_len) == self.last.get(..self.last_len);
-        if !is_last {
-            self.note_other(after_row);
+        // Every key goes on for longer than a word.
+        let word = after_row.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if word & self.mask != self.last || self.mask == 0 {
+            self.note_other(word, after_row);
         }
     }
 
-    fn note_other(&mut self, after_row: &[u8]) {
+    fn note_other(&mut self, word: u64, after_row: &[u8]) {
         let Some((&len, rest)) = after_row.split_first() else {
             return;
         };
         let id_len = usize::from(len).min(FAMILY_BYTES_MAX - 1);
         let Some(bytes) = rest.get(..id_len) else { return };
         let id = bytes.iter().fold(0u32, |id, byte| id << 8 | u32::from(*byte));
-        self.last_len = 1 + id_len;
-        self.last[0] = len;
-        self.last[1..=id_len].copy_from_slice(bytes);
+        self.mask = (1 << (8 * (1 + id_len))) - 1;
+        self.last = word & self.mask;
         if id >= BITMAP_IDS {
             self.high.insert(id);
             return;
