@@ -24,32 +24,60 @@ pub(crate) fn code(kind: ErrorKind) -> Code {
     }
 }
 
+/// Bytes of a message. It travels in a header, of which clients take 8 KiB or so in all, with up to three bytes for each;
+/// and it may quote a name, for which a client can send what it likes.
+const MESSAGE_BYTES_MAX: usize = 2 << 10;
+
+/// The message, or its beginning.
+fn cut(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.push('…');
+        message.shrink_to_fit();
+    }
+    message
+}
+
 /// The status of an error of the waist.
 pub(crate) fn status(error: ServiceError) -> Status {
-    Status::new(code(error.kind), error.message)
+    Status::new(code(error.kind), cut(error.message))
 }
 
 /// INVALID_ARGUMENT with a sentence.
 pub(crate) fn invalid(message: impl Into<String>) -> Status {
-    Status::invalid_argument(message)
+    Status::invalid_argument(cut(message.into()))
 }
 
 /// NOT_FOUND for a table, in the words of the emulator that clients match on.
 pub(crate) fn table_not_found(name: &str) -> Status {
-    Status::not_found(format!("table {name:?} not found"))
+    Status::not_found(cut(format!("table {name:?} not found")))
 }
 
 /// NOT_FOUND for a family, in the words of the managed service: the HBase adapter looks for "Requested column family
 /// not found".
 pub(crate) fn family_not_found(family: &str) -> Status {
-    Status::not_found(format!(
+    Status::not_found(cut(format!(
         "Error in family {family:?} : Requested column family not found."
-    ))
+    )))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_are_quoted_in_part() {
+        let name = "é".repeat(1 << 20);
+        for status in [table_not_found(&name), family_not_found(&name), invalid(name.clone())] {
+            assert!(
+                status.message().len() <= MESSAGE_BYTES_MAX + 3,
+                "{}",
+                status.message().len()
+            );
+            assert!(status.message().ends_with('…'));
+        }
+        assert_eq!(table_not_found("t").message(), "table \"t\" not found");
+    }
 
     #[test]
     fn only_retryable_kinds_are_unavailable() {

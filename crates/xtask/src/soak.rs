@@ -33,16 +33,20 @@ const PHASES: [Phase; 8] = [
     ("full scans, 32 callers", &["scans", "-callers", "32", "-seconds", "10"]),
     (
         "values of 3 MB, 16 callers",
-        &["large", "-bytes", "3000000", "-callers", "16", "-seconds", "10"],
+        &[
+            "large", "-table", "large", "-bytes", "3000000", "-callers", "16", "-seconds", "10",
+        ],
     ),
     (
         "values of 16 MB, 4 callers",
-        &["large", "-bytes", "16000000", "-callers", "4", "-seconds", "10"],
+        &[
+            "large", "-table", "large", "-bytes", "16000000", "-callers", "4", "-seconds", "10",
+        ],
     ),
     (
         "a row of 100,000 cells, 8 readers",
         &[
-            "wide", "-rows", "100000", "-bytes", "10", "-callers", "8", "-seconds", "10",
+            "wide", "-table", "wide", "-rows", "100000", "-bytes", "10", "-callers", "8", "-seconds", "10",
         ],
     ),
     ("1,000 connections", &["connect", "-callers", "1000", "-seconds", "3"]),
