@@ -5,8 +5,9 @@
 //! is passed over. That makes removal as cheap as a lookup.
 //!
 //! Two kinds of admission. [`Admission::Probation`] is S3-FIFO as published: what is new goes through the small queue.
-//! [`Admission::Returning`] has no small queue: what is new leaves only a ghost, and is kept when it comes back while the
-//! ghost is remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
+//! [`Admission::Returning`] has no small queue: what is new is kept while there is room, so that an empty cache fills up at
+//! once; when something would have to go for it, it leaves only a ghost, and is kept when it comes back while the ghost is
+//! remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
 //!
 //! Entries that are to be *kept* have a queue of their own. Whoever knows that something will be asked for says so, and
 //! need not prove it by use; it goes only for another of its kind, or when the share does not even hold what is kept. Kept
@@ -52,7 +53,7 @@ pub trait CacheKey: Copy + Eq {
 pub enum Admission {
     /// Through the small queue.
     Probation,
-    /// Only when it comes back.
+    /// While there is room; otherwise only when it comes back.
     Returning,
 }
 
@@ -211,7 +212,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     }
 
     /// Whether an insertion of the key would be kept, as far as its history tells. Under [`Admission::Returning`] a key
-    /// that is new is remembered from now on.
+    /// that is new, and for which there is no room, is remembered from now on.
     pub fn admits(&mut self, key: K, weight: usize) -> bool {
         let hash = key.hash64();
         let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
@@ -219,6 +220,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             return false;
         }
         if self.admission == Admission::Probation
+            || self.has_room(charge)
             || self.map.contains_key(&HashedKey { hash, key })
             || self.ghosts.present.contains(&hash)
         {
@@ -271,7 +273,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
         let returned = self.ghosts.take(hash);
         self.ghost_hits += u64::from(returned);
-        if self.admission == Admission::Returning && !returned && !known {
+        if self.admission == Admission::Returning && !returned && !known && !self.has_room(charge) {
             self.ghosts.push(hash, charge, self.share);
             dropped.push(value);
             return dropped;
@@ -308,6 +310,11 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
         assert!(self.used <= self.share, "cache above its share");
         dropped
+    }
+
+    /// Whether nothing would have to go for an entry.
+    fn has_room(&self, charge: usize) -> bool {
+        self.used.saturating_add(charge) <= self.share
     }
 
     /// Takes an entry out, and forgets nothing else of its key.
