@@ -71,7 +71,9 @@ const ROUTE_SHARDS: usize = 64;
 
 /// The tablets by id. Who looks one up takes no lock, does not keep anybody from changing the map meanwhile, and takes no
 /// reference of its own: the two together would cost a read of a row as much again.
-pub(crate) struct Routes(Box<[ArcSwap<BTreeMap<TabletId, Arc<Served>>>]>);
+pub(crate) struct Routes(Box<[ArcSwap<ById>]>);
+
+type ById = BTreeMap<TabletId, Arc<Served>>;
 
 impl Default for Routes {
     fn default() -> Self {
@@ -81,19 +83,19 @@ impl Default for Routes {
 
 impl Routes {
     /// The tablets among which one is, if it is served.
-    pub(crate) fn around(&self, tablet: TabletId) -> Guard<Arc<BTreeMap<TabletId, Arc<Served>>>> {
+    pub(crate) fn around(&self, tablet: TabletId) -> Guard<Arc<ById>> {
         self.shard(tablet).load()
     }
 
     /// Changes the part of a tablet. One at a time.
-    fn change(&self, tablet: TabletId, change: impl FnOnce(&mut BTreeMap<TabletId, Arc<Served>>)) {
+    fn change(&self, tablet: TabletId, change: impl FnOnce(&mut ById)) {
         let shard = self.shard(tablet);
-        let mut tablets = BTreeMap::clone(&shard.load());
+        let mut tablets = ById::clone(&shard.load());
         change(&mut tablets);
         shard.store(Arc::new(tablets));
     }
 
-    fn shard(&self, tablet: TabletId) -> &ArcSwap<BTreeMap<TabletId, Arc<Served>>> {
+    fn shard(&self, tablet: TabletId) -> &ArcSwap<ById> {
         // Ids are given one after the other.
         &self.0[tablet.0 as usize % ROUTE_SHARDS]
     }
@@ -107,7 +109,7 @@ pub struct TabletServer {
     pub(crate) context: TabletContext,
     pub(crate) cache: Arc<Cache>,
     pub(crate) streams: Vec<Arc<Stream>>,
-    pub(crate) tablets: RwLock<BTreeMap<TabletId, Arc<Served>>>,
+    pub(crate) tablets: RwLock<ById>,
     /// The same for requests; changed while `tablets` is locked.
     pub(crate) routes: Routes,
     /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
