@@ -28,11 +28,17 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Time of one read: three replicas on hosts that are silent for ten seconds each, and their bytes at 1 MiB/s.
 const READ_LIMIT: Duration = Duration::from_secs(40);
-/// Time of a write, a sync or a close: the client waits a minute for a DataNode that is silent, takes it out of the
-/// pipeline, and may meet a second one.
+/// Time of a write or a close: the client waits a minute for a DataNode that is silent, takes it out of the pipeline, and
+/// may meet a second one.
 const WRITE_LIMIT: Duration = Duration::from_secs(150);
+/// Time of a sync. It takes milliseconds, and 15 s is an eternity to a writer. When a DataNode dies under a sync, the client
+/// (0.14.8) waits for its own sender, which waits for it: this limit is what ends that, and the stream.
+const SYNC_LIMIT: Duration = Duration::from_secs(15);
 /// And for the bytes at the least throughput we put up with, 1 MiB/s.
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
+
+/// Attempts at writing the file of a put.
+const PUT_ATTEMPTS: u32 = 5;
 
 /// Directories listed at once.
 const LISTS_AT_ONCE: usize = 16;
@@ -169,7 +175,7 @@ impl Cluster {
     /// file is still ours to write.
     pub(crate) async fn sync(&self, key: &str, writer: &mut FileWriter) -> Result<()> {
         self.metrics.syncs.inc();
-        let synced = self.limited(WRITE_LIMIT, writer.hsync()).await;
+        let synced = self.limited(SYNC_LIMIT, writer.hsync()).await;
         synced.map_err(|fault| fault.on(key, "sync"))
     }
 
@@ -372,34 +378,54 @@ impl Cluster {
             Err(StorageError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
-        let unfinished = self.unfinished();
+        let unfinished = self.write_unfinished(key, content).await?;
         let put = self.put_by_rename(&unfinished, key, content).await;
         if put.is_err() {
-            // Best effort; what stays is deleted by a later owner.
-            let path = self.absolute(&unfinished);
-            let _ = self.limited(CALL_LIMIT, self.client.delete(&path, false)).await;
+            self.discard(&unfinished).await;
         }
         put
     }
 
+    /// Writes a file of its own for a put, again where that fails: a pipeline through a DataNode that has just died cannot be
+    /// set up, and the next one may go through others.
+    async fn write_unfinished(&self, key: &str, content: &Bytes) -> Result<String> {
+        let mut failed = 0;
+        loop {
+            let unfinished = self.unfinished();
+            let error = match self.write_file(&unfinished, content).await {
+                Ok(()) => return Ok(unfinished),
+                Err(error) => error,
+            };
+            self.discard(&unfinished).await;
+            failed += 1;
+            let again = matches!(error, StorageError::Io { .. });
+            if !again || failed >= PUT_ATTEMPTS || !self.pause(failed).await {
+                return Err(match error {
+                    StorageError::NoSpace { .. } => StorageError::NoSpace { path: key.to_owned() },
+                    other => StorageError::Io {
+                        path: key.to_owned(),
+                        operation: "put",
+                        message: other.to_string(),
+                    },
+                });
+            }
+        }
+    }
+
+    async fn write_file(&self, key: &str, content: &Bytes) -> Result<()> {
+        let mut writer = self.create(key, true).await?;
+        self.write(key, &mut writer, std::slice::from_ref(content)).await?;
+        self.close(key, &mut writer).await
+    }
+
+    /// Deletes an unfinished file as well as may be; what stays is deleted by a later owner.
+    async fn discard(&self, key: &str) {
+        let path = self.absolute(key);
+        let _ = self.limited(CALL_LIMIT, self.client.delete(&path, false)).await;
+    }
+
+    /// Gives a finished put its name.
     async fn put_by_rename(&self, unfinished: &str, key: &str, content: &Bytes) -> Result<()> {
-        let named = |error: StorageError| match error {
-            StorageError::Io { operation, message, .. } => StorageError::Io {
-                path: key.to_owned(),
-                operation,
-                message,
-            },
-            StorageError::NoSpace { .. } => StorageError::NoSpace { path: key.to_owned() },
-            other => StorageError::Io {
-                path: key.to_owned(),
-                operation: "put",
-                message: other.to_string(),
-            },
-        };
-        let mut writer = self.create(unfinished, true).await.map_err(named)?;
-        let slices = std::slice::from_ref(content);
-        self.write(unfinished, &mut writer, slices).await.map_err(named)?;
-        self.close(unfinished, &mut writer).await.map_err(named)?;
         if let Some((directory, _)) = key.rsplit_once('/') {
             self.make_directory(directory).await?;
         }

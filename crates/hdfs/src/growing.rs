@@ -5,7 +5,8 @@
 //!   file is cut only when this process reads it while it writes it, because the places of a file's blocks, which readers
 //!   ask for, do not cover the block being written.
 //! * A piece loses its `.open` when every byte of it is durable: its writer closed it, which syncs, or a new owner copied it.
-//! * Only pieces without `.open` are ever read. A file with another one is not readable, except up to that by its writer.
+//! * Only pieces without `.open` are ever read. A file with another one is not readable, except up to that by its writer;
+//!   unless nothing was ever synced to it, as to one that a replaced owner began and then looked who owns the directory.
 //!
 //! A sync is one packet through the pipeline that makes every DataNode call `fsync`, and one call of the NameNode, which
 //! answers only to whoever has the lease.
@@ -120,7 +121,9 @@ impl Pieces {
             operation: "open",
             message: message.to_owned(),
         };
-        if let Some(number) = self.open.keys().find(|n| **n < end && !self.finished.contains_key(n)) {
+        let unsealed =
+            |(number, len): &(&u32, &u64)| **number < end && **len > 0 && !self.finished.contains_key(number);
+        if let Some((number, _)) = self.open.iter().find(unsealed) {
             return Err(refused(
                 open_key(path, *number),
                 "the piece was not finished and not sealed",
@@ -180,14 +183,17 @@ async fn seal(cluster: &Cluster, path: &str, number: u32) -> Result<()> {
         cluster.env.sleep(RECOVERY_PAUSE).await;
     }
     let len = cluster.status(&open).await?.len;
-    if len == 0 {
-        return finish(cluster, &open, &finished).await;
-    }
-    let copy = cluster.unfinished();
-    copy_file(cluster, &open, len, &copy).await?;
-    match finish(cluster, &copy, &finished).await {
-        // Another new owner was faster; its copy is of the same bytes.
-        Err(StorageError::AlreadyExists { .. }) => cluster.delete(&copy, false).await?,
+    let durable = match len {
+        0 => open.clone(),
+        len => {
+            let copy = cluster.unfinished();
+            copy_file(cluster, &open, len, &copy).await?;
+            copy
+        }
+    };
+    match finish(cluster, &durable, &finished).await {
+        // Another new owner was faster; its copy is of the same bytes. Or the piece was begun again by a replaced one.
+        Err(StorageError::AlreadyExists { .. }) => cluster.delete(&durable, false).await?,
         finished => finished?,
     }
     cluster.delete(&open, false).await
@@ -576,6 +582,9 @@ mod tests {
         // Copied, and the original not deleted yet.
         let both = pieces(&[(0, false, 0), (1, false, 5), (1, true, 5)]);
         assert_eq!((both.readable("p", None).unwrap().len(), both.len()), (2, 5));
+        // Begun by a process that then saw that it had been replaced.
+        let void = pieces(&[(0, false, 0), (1, false, 5), (2, true, 0)]);
+        assert_eq!(void.readable("p", None).unwrap(), [(0, 0), (1, 5)]);
         let hole = pieces(&[(0, false, 0), (2, false, 7)]);
         assert!(hole.readable("p", None).unwrap_err().to_string().contains("@00000001"));
         assert!(!pieces(&[(1, true, 3)]).is_file());

@@ -222,3 +222,70 @@ async fn a_look_changes_nothing() {
     assert_eq!(any().await.expect("any").expect("there"), "FORMAT");
     storage.confirm_owner().await.expect("still the owner");
 }
+
+/// A DataNode dies while a log is written: what was acknowledged, before and after, is there. Writers do as the engine does,
+/// and begin a new file when one fails.
+#[tokio::test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "kills a DataNode that the task has started for this"
+)]
+async fn a_data_node_may_die() {
+    let victim = std::env::var("STELE_TEST_HDFS_VICTIM").unwrap_or_default();
+    let Some(name_node) = name_node().filter(|_| !victim.is_empty()) else {
+        return;
+    };
+    let env = TokioRuntime::current();
+    let directory = fresh(&env);
+    let storage = open(&name_node, &directory, &env, None).await;
+    let mut acknowledged: Vec<(u32, Vec<u8>)> = Vec::new();
+    let (mut number, mut files_lost, mut puts_lost) = (0, 0, 0);
+    let mut log = storage.create("log/0000/0.log").await.expect("create");
+    for i in 0..400u32 {
+        if i == 60 {
+            let killed = std::process::Command::new("kill").args(["-9", &victim]).status();
+            assert!(killed.expect("kill").success());
+        }
+        let bytes = vec![i as u8; 1 + (i as usize * 977) % 40_000];
+        let written = match log.append(&[Bytes::from(bytes.clone())]).await {
+            Ok(()) => log.sync().await,
+            failed => failed,
+        };
+        match written {
+            Ok(()) => acknowledged.push((number, bytes)),
+            Err(error) => {
+                eprintln!("append {i}: {error}");
+                files_lost += 1;
+                number += 1;
+                log = storage.create(&format!("log/0000/{number}.log")).await.expect("create");
+            }
+        }
+        if i % 20 == 0 {
+            let put = storage
+                .put_if_absent(&format!("p/{i}"), Bytes::from(vec![1; 5_000]))
+                .await;
+            puts_lost += u32::from(put.is_err());
+        }
+    }
+    println!("{files_lost} log files and {puts_lost} puts failed");
+    assert!(
+        acknowledged.len() > 300 && puts_lost < 5,
+        "{} acknowledged",
+        acknowledged.len()
+    );
+    let next = open(&name_node, &directory, &env, None).await;
+    for file in 0..=number {
+        let expected: Vec<u8> = acknowledged
+            .iter()
+            .filter(|(of, _)| *of == file)
+            .flat_map(|(_, bytes)| bytes.iter().copied())
+            .collect();
+        let found = next.read_all(&format!("log/0000/{file}.log")).await.expect("read");
+        assert!(
+            found.starts_with(&expected),
+            "file {file}: {} of {} bytes",
+            found.len(),
+            expected.len()
+        );
+    }
+}

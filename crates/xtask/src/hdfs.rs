@@ -1,9 +1,10 @@
-//! A real HDFS for tests, a NameNode and a DataNode, and what is tested on it.
+//! A real HDFS for tests, a NameNode and DataNodes, and what is tested on it.
 //!
-//! The jars come from Maven's registry once. Both processes listen on loopback only, on free ports, with small heaps and an
+//! The jars come from Maven's registry once. All processes listen on loopback only, on free ports, with small heaps and an
 //! empty file system each time.
 //!
 //! * [`conformance`]: the storage suite and the fencing tests, and whether the DataNode was made to call `fsync`.
+//! * [`lose`]: a DataNode dies while a log is written.
 //! * [`survive`]: acknowledged rows outlive SIGKILL and an empty local disk.
 //! * [`zombie`]: a second server takes over while the first is written to.
 
@@ -15,7 +16,7 @@ use crate::tally::Tally;
 use crate::{tools, zombie as takeover};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,8 @@ const JVM: [&str; 11] = [
     "java.base/sun.nio.ch=ALL-UNNAMED",
 ];
 
-const NAME_NODE: &str = "org.apache.hadoop.hdfs.server.namenode.NameNode";
+/// Its name here, and its class.
+const NAME_NODE: (&str, &str) = ("namenode", "org.apache.hadoop.hdfs.server.namenode.NameNode");
 const DATA_NODE: &str = "org.apache.hadoop.hdfs.server.datanode.DataNode";
 
 const LOG4J: &str = "\
@@ -66,8 +68,8 @@ pub fn available() -> bool {
 /// A running HDFS with an empty file system; killed when dropped.
 pub struct Hdfs {
     // In the order in which they are to end.
-    _data_node: Process,
-    _name_node: Process,
+    data_nodes: Vec<Process>,
+    name_node: Process,
     address: String,
     data_node_http: String,
 }
@@ -75,26 +77,35 @@ pub struct Hdfs {
 /// Where a process of Hadoop finds itself and its jars.
 struct Place {
     root: PathBuf,
-    class_path: String,
+    jars: PathBuf,
 }
 
 impl Hdfs {
-    /// Fetches the jars if need be, makes a file system and starts it.
-    pub fn start(scratch: &Scratch) -> Result<Hdfs> {
+    /// Fetches the jars if need be, makes a file system and starts it with so many DataNodes. Files have two replicas, or one
+    /// where there is one DataNode.
+    pub fn start(scratch: &Scratch, data_nodes: usize) -> Result<Hdfs> {
         let jars = tools::hadoop_jars()?;
         let root = scratch.join("hdfs");
-        let conf = root.join("conf");
-        fs::create_dir_all(&conf).with_context(|| format!("making {}", conf.display()))?;
-        let place = Place {
-            class_path: format!("{}:{}/*", conf.display(), jars.display()),
-            root,
-        };
+        let place = Place { jars, root };
         let [name_node, name_node_http, data_node_http] = [free_address()?, free_address()?, free_address()?];
-        place.configure(&conf, &name_node, &name_node_http, &data_node_http)?;
+        let replicas = data_nodes.min(2);
+        place.configure(NAME_NODE.0, &name_node, &name_node_http, &data_node_http, replicas)?;
         place.format()?;
+        let name_node_process = place.launch(NAME_NODE.0, NAME_NODE.1)?;
+        let mut started = Vec::new();
+        for number in 1..=data_nodes {
+            let http = if number == 1 {
+                data_node_http.clone()
+            } else {
+                free_address()?
+            };
+            let name = format!("datanode-{number}");
+            place.configure(&name, &name_node, &name_node_http, &http, replicas)?;
+            started.push(place.launch(&name, DATA_NODE)?);
+        }
         let mut hdfs = Hdfs {
-            _name_node: place.launch("namenode", NAME_NODE)?,
-            _data_node: place.launch("datanode", DATA_NODE)?,
+            data_nodes: started,
+            name_node: name_node_process,
             address: name_node,
             data_node_http,
         };
@@ -104,23 +115,32 @@ impl Hdfs {
 
     fn wait_ready(&mut self, place: &Place, name_node_http: &str) -> Result<()> {
         let deadline = Instant::now() + READY_WAIT;
+        let data_nodes = self.data_nodes.len() as u64;
         loop {
-            for (name, process) in [("namenode", &mut self._name_node), ("datanode", &mut self._data_node)] {
+            for process in self.data_nodes.iter_mut().chain([&mut self.name_node]) {
                 if let Some(status) = process.ended()? {
-                    bail!("the {name} ended at start: {status}\n{}", place.log_tail(name));
+                    bail!(
+                        "a process ended at start: {status}\n{}\n{}",
+                        place.log_tail(NAME_NODE.0),
+                        place.log_tail("datanode-1")
+                    );
                 }
             }
             let state = http_get(
                 name_node_http,
                 "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState",
             );
-            if state
-                .is_ok_and(|s| s.contains("\"FSState\" : \"Operational\"") && number(&s, "NumLiveDataNodes") == Some(1))
-            {
+            if state.is_ok_and(|state| {
+                state.contains("\"FSState\" : \"Operational\"")
+                    && number(&state, "NumLiveDataNodes") == Some(data_nodes)
+            }) {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("HDFS is not ready after {READY_WAIT:?}\n{}", place.log_tail("namenode"));
+                bail!(
+                    "HDFS is not ready after {READY_WAIT:?}\n{}",
+                    place.log_tail(NAME_NODE.0)
+                );
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -151,7 +171,19 @@ fn number(json: &str, name: &str) -> Option<u64> {
 }
 
 impl Place {
-    fn configure(&self, conf: &Path, name_node: &str, name_node_http: &str, data_node_http: &str) -> Result<()> {
+    fn conf(&self, name: &str) -> PathBuf {
+        self.root.join(format!("conf-{name}"))
+    }
+
+    fn configure(
+        &self,
+        name: &str,
+        name_node: &str,
+        name_node_http: &str,
+        data_node_http: &str,
+        replicas: usize,
+    ) -> Result<()> {
+        let conf = self.conf(name);
         // Hadoop's servers insist on the directories of their web pages, which are not in the published jars.
         for page in ["hdfs", "datanode", "static"] {
             let dir = conf.join("webapps").join(page).join("WEB-INF");
@@ -161,13 +193,13 @@ impl Place {
         fs::write(conf.join("log4j2.properties"), LOG4J)?;
         let mut core = Site::new();
         core.set("fs.defaultFS", format!("hdfs://{name_node}"))
-            .set("hadoop.tmp.dir", self.root.join("tmp").display());
+            .set("hadoop.tmp.dir", self.root.join(format!("tmp-{name}")).display());
         fs::write(conf.join("core-site.xml"), core.xml())?;
-        let directory = |name: &str| format!("file://{}", self.root.join(name).display());
+        let directory = |name: String| format!("file://{}", self.root.join(name).display());
         let mut hdfs = Site::new();
-        hdfs.set("dfs.replication", 1)
-            .set("dfs.namenode.name.dir", directory("names"))
-            .set("dfs.datanode.data.dir", directory("blocks"))
+        hdfs.set("dfs.replication", replicas)
+            .set("dfs.namenode.name.dir", directory("names".to_owned()))
+            .set("dfs.datanode.data.dir", directory(format!("blocks-{name}")))
             .set("dfs.namenode.rpc-address", name_node)
             .set("dfs.namenode.http-address", name_node_http)
             .set("dfs.datanode.address", free_address()?)
@@ -176,6 +208,12 @@ impl Place {
             .set("dfs.datanode.hostname", "127.0.0.1")
             .set("dfs.namenode.datanode.registration.ip-hostname-check", false)
             .set("dfs.namenode.safemode.extension", 0)
+            // Who has been silent for a few seconds gets no new blocks; otherwise a dead one gets them for ten minutes.
+            .set("dfs.heartbeat.interval", 1)
+            .set("dfs.namenode.heartbeat.recheck-interval", 5_000)
+            .set("dfs.namenode.stale.datanode.interval", 3_000)
+            .set("dfs.namenode.avoid.write.stale.datanode", true)
+            .set("dfs.namenode.avoid.read.stale.datanode", true)
             // A test machine's disk may be small.
             .set("dfs.datanode.du.reserved", 0)
             .set("dfs.namenode.resource.du.reserved", 1 << 20);
@@ -183,8 +221,9 @@ impl Place {
         Ok(())
     }
 
-    fn java(&self, main: &str) -> Run {
-        Run::new("java").args(JVM).args(["-cp", &self.class_path, main])
+    fn java(&self, name: &str, main: &str) -> Run {
+        let class_path = format!("{}:{}/*", self.conf(name).display(), self.jars.display());
+        Run::new("java").args(JVM).args(["-cp", &class_path, main])
     }
 
     fn log(&self, name: &str) -> Result<File> {
@@ -202,7 +241,7 @@ impl Place {
     fn format(&self) -> Result<()> {
         let log = self.log("format")?;
         let status = self
-            .java(NAME_NODE)
+            .java(NAME_NODE.0, NAME_NODE.1)
             .args(["-format", "-nonInteractive", "-force"])
             .into_command()
             .stdin(Stdio::null())
@@ -219,7 +258,7 @@ impl Place {
     fn launch(&self, name: &str, main: &str) -> Result<Process> {
         let log = self.log(name)?;
         let child = self
-            .java(main)
+            .java(name, main)
             .into_command()
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -230,20 +269,54 @@ impl Place {
     }
 }
 
+fn tests(hdfs: &Hdfs, filter: &str, victim: &str) -> Result<Tally> {
+    let mut tally = Tally::default();
+    let success = cargo([
+        "test",
+        "--package",
+        "stele-hdfs",
+        "--test",
+        "hdfs",
+        filter,
+        "--",
+        "--nocapture",
+    ])
+    .env("STELE_TEST_HDFS", format!("hdfs://{}", hdfs.address))
+    .env("STELE_TEST_HDFS_VICTIM", victim)
+    .lines(|line| {
+        if !line.is_empty() {
+            println!("{line}");
+        }
+        tally.cargo_line(line);
+    })?;
+    Ok(tally.with_exit(success))
+}
+
+/// What is acknowledged while one of two DataNodes dies is there afterwards.
+pub fn lose() -> Result<bool> {
+    let scratch = Scratch::new("hdfs-lose")?;
+    let mut hdfs = Hdfs::start(&scratch, 2)?;
+    let victim = hdfs
+        .data_nodes
+        .first_mut()
+        .context("no DataNode")?
+        .child()
+        .id()
+        .to_string();
+    let tally = tests(&hdfs, "a_data_node_may_die", &victim)?;
+    let passed = tally.failed == 0 && tally.passed == 1;
+    if passed {
+        drop(hdfs);
+        scratch.passed();
+    }
+    Ok(passed)
+}
+
 /// The storage suite and the fencing tests on a real HDFS, and what the DataNode says of `fsync`.
 pub fn conformance() -> Result<Tally> {
     let scratch = Scratch::new("hdfs")?;
-    let hdfs = Hdfs::start(&scratch)?;
-    let mut tally = Tally::default();
-    let success = cargo(["test", "--package", "stele-hdfs", "--test", "hdfs"])
-        .env("STELE_TEST_HDFS", format!("hdfs://{}", hdfs.address))
-        .lines(|line| {
-            if !line.is_empty() {
-                println!("{line}");
-            }
-            tally.cargo_line(line);
-        })?;
-    let mut tally = tally.with_exit(success);
+    let hdfs = Hdfs::start(&scratch, 1)?;
+    let mut tally = tests(&hdfs, "", "")?;
     let deadline = Instant::now() + METRICS_WAIT;
     while hdfs.syncs()? < SYNCS_EXPECTED && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(200));
@@ -260,7 +333,7 @@ pub fn conformance() -> Result<Tally> {
 /// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.
 pub fn survive(rows: u64) -> Result<bool> {
     let scratch = Scratch::new("hdfs-survive")?;
-    let hdfs = Hdfs::start(&scratch)?;
+    let hdfs = Hdfs::start(&scratch, 1)?;
     let passed = remote::survive(&hdfs, &scratch, rows)?;
     if passed {
         drop(hdfs);
@@ -272,7 +345,7 @@ pub fn survive(rows: u64) -> Result<bool> {
 /// Whether no acknowledged write is lost while servers take one directory from each other.
 pub fn zombie(rounds: u32) -> Result<bool> {
     let scratch = Scratch::new("hdfs-zombie")?;
-    let hdfs = Hdfs::start(&scratch)?;
+    let hdfs = Hdfs::start(&scratch, 1)?;
     let passed = takeover::run(&hdfs, &scratch, rounds)?;
     if passed {
         drop(hdfs);

@@ -108,6 +108,9 @@ enum Task {
         /// Instead: what `zombie` does, so often, on HDFS.
         #[arg(long, conflicts_with = "survive")]
         zombie: Option<u32>,
+        /// Instead: kills one of two DataNodes while a log is written.
+        #[arg(long, conflicts_with_all = ["survive", "zombie"])]
+        lose: bool,
     },
     /// Lets a second server take an S3 prefix over while the first is written to, again and again, and proves that no
     /// acknowledged write is lost.
@@ -190,6 +193,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Hdfs {
             zombie: Some(rounds), ..
         } => hdfs::zombie(rounds),
+        Task::Hdfs { lose: true, .. } => hdfs::lose(),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Zombie { rounds } => s3::zombie(rounds),
         Task::Soak { megabytes, memory_mib } => soak::run(megabytes, &memory_mib),
