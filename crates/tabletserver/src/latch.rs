@@ -4,58 +4,104 @@
 //! plain writes never wait for each other; a read-modify-write holds its row's stripe alone, across its read and its
 //! write. Stripes are taken in ascending order, so no two writers wait for each other in a circle.
 //!
-//! A plain write that meets nobody costs one compare-and-swap for each stripe and no allocation. Waiting is first come, first
+//! A plain write that meets nobody costs two atomic operations for each stripe and no allocation. Waiting is first come, first
 //! served: an exclusive owner is not starved by a stream of shared ones.
 
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::sync::{Notify, Semaphore};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A lock that is taken and released by hand: shared by many, or alone by one. (One permit, or all of them.)
-pub(crate) struct SharedLock(Semaphore);
+/// A lock that is taken and released by hand: shared by many, or alone by one.
+///
+/// Sharing is one atomic addition while nobody wants it alone. Whoever does takes the *turn* first, then closes the lock to
+/// newcomers and waits for those who share it; who comes meanwhile waits for the turn as well, in order.
+pub(crate) struct SharedLock {
+    /// How many share it, and [`CLOSED`].
+    shared: AtomicU32,
+    /// Apart, so that of a row's latch only the word above needs to be in the cache.
+    slow: Box<Slow>,
+}
 
-/// Shared owners at once; further ones wait. Far more than requests that fit into memory.
-const SHARED_MAX: u32 = 1 << 20;
+struct Slow {
+    /// Held by the one who has the lock alone or waits for that, and in passing by those who had to wait to share it.
+    turn: Semaphore,
+    /// Told when a closed lock is no longer shared.
+    drained: Notify,
+}
+
+/// Set while somebody has the lock alone, or has the turn for that. The bits below count; two thousand million requests that
+/// share one do not fit into memory.
+const CLOSED: u32 = 1 << 31;
 
 impl Default for SharedLock {
     fn default() -> Self {
-        SharedLock(Semaphore::const_new(SHARED_MAX as usize))
+        SharedLock {
+            shared: AtomicU32::new(0),
+            slow: Box::new(Slow {
+                turn: Semaphore::const_new(1),
+                drained: Notify::const_new(),
+            }),
+        }
+    }
+}
+
+/// Opens a lock again, also when whoever closed it goes away before the lock was drained.
+struct Closing<'a>(&'a SharedLock);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.disown();
     }
 }
 
 impl SharedLock {
     /// Takes it shared if nobody has it alone or waits for that.
     pub(crate) fn try_share(&self) -> bool {
-        self.0.try_acquire().map(|permit| permit.forget()).is_ok()
+        let share = |shared| (shared < CLOSED).then_some(shared + 1);
+        self.shared
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, share)
+            .is_ok()
     }
 
     /// Takes it shared. Nothing is taken when the future is dropped.
     pub(crate) async fn share(&self) {
-        self.take(1).await;
+        if !self.try_share() {
+            let _turn = self.slow.turn.acquire().await.expect("the semaphore is never closed");
+            // Whoever closed it has opened it again, and nobody else can close it now.
+            self.shared.fetch_add(1, Ordering::Acquire);
+        }
     }
 
     /// Gives back what was taken shared.
     pub(crate) fn unshare(&self) {
-        self.0.add_permits(1);
+        let before = self.shared.fetch_sub(1, Ordering::Release);
+        debug_assert!(before & !CLOSED > 0, "given back more often than taken");
+        if before == CLOSED | 1 {
+            self.slow.drained.notify_one();
+        }
     }
 
     /// Takes it alone. Nothing is taken when the future is dropped.
     pub(crate) async fn own(&self) {
-        self.take(SHARED_MAX).await;
+        let turn = self.slow.turn.acquire().await;
+        turn.expect("the semaphore is never closed").forget();
+        self.shared.fetch_or(CLOSED, Ordering::Relaxed);
+        let closing = Closing(self);
+        while self.shared.load(Ordering::Acquire) != CLOSED {
+            self.slow.drained.notified().await;
+        }
+        std::mem::forget(closing);
     }
 
     /// Gives back what was taken alone.
     pub(crate) fn disown(&self) {
-        self.0.add_permits(SHARED_MAX as usize);
-    }
-
-    async fn take(&self, permits: u32) {
-        let permit = self.0.acquire_many(permits).await;
-        permit.expect("the semaphore is never closed").forget();
+        self.shared.fetch_and(!CLOSED, Ordering::Release);
+        self.slow.turn.add_permits(1);
     }
 }
 
-/// Enough that two of a hundred concurrent rows rarely meet; 64 KB in all.
+/// Enough that two of a hundred concurrent rows rarely meet; 16 KB of what plain writes look at.
 const STRIPES: usize = 1024;
 /// Words of a set of stripes.
 const WORDS: usize = STRIPES / 64;
@@ -163,9 +209,12 @@ mod tests {
     use super::*;
     use futures::FutureExt as _;
 
+    fn is_free(lock: &SharedLock) -> bool {
+        lock.shared.load(Ordering::Relaxed) == 0 && lock.slow.turn.available_permits() == 1
+    }
+
     fn free(latches: &RowLatches) -> bool {
-        let whole = |lock: &SharedLock| lock.0.available_permits() == SHARED_MAX as usize;
-        latches.stripes.iter().all(whole)
+        latches.stripes.iter().all(is_free)
     }
 
     #[test]
@@ -188,6 +237,78 @@ mod tests {
         assert!(latches.try_share(&rows[7]).is_none());
         drop(own);
         assert!(free(&latches), "a latch that nobody holds is still taken");
+    }
+
+    #[test]
+    fn who_stops_waiting_leaves_nothing_behind() {
+        let lock = SharedLock::default();
+        assert!(lock.try_share());
+        let mut owner = Box::pin(lock.own());
+        assert!((&mut owner).now_or_never().is_none());
+        let mut sharer = Box::pin(lock.share());
+        assert!((&mut sharer).now_or_never().is_none());
+        let mut second = Box::pin(lock.own());
+        assert!((&mut second).now_or_never().is_none());
+        drop(owner);
+        sharer.now_or_never().expect("the one before has gone away");
+        assert!(lock.try_share(), "the second has not got its turn");
+        assert!((&mut second).now_or_never().is_none());
+        assert!(!lock.try_share());
+        drop(second);
+        (0..3).for_each(|_| lock.unshare());
+        assert!(is_free(&lock));
+    }
+
+    struct Unpark(std::thread::Thread);
+
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "it takes real threads to race")]
+    fn wait_for(future: impl Future<Output = ()>) {
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let mut context = std::task::Context::from_waker(&waker);
+        let mut future = std::pin::pin!(future);
+        while future.as_mut().poll(&mut context).is_pending() {
+            std::thread::park();
+        }
+    }
+
+    /// Owners exclude everybody, on several threads.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "it takes real threads to race")]
+    fn nobody_shares_what_another_owns() {
+        const OWNED: u32 = 1 << 16;
+        let (lock, inside) = (SharedLock::default(), AtomicU32::new(0));
+        let (lock, inside) = (&lock, &inside);
+        let work = move |worker: u32| async move {
+            for turn in 0..5_000 {
+                if (turn + worker).is_multiple_of(5) {
+                    lock.own().await;
+                    assert_eq!(inside.fetch_add(OWNED, Ordering::SeqCst), 0);
+                    inside.fetch_sub(OWNED, Ordering::SeqCst);
+                    lock.disown();
+                } else {
+                    lock.share().await;
+                    assert!(inside.fetch_add(1, Ordering::SeqCst) < OWNED);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    lock.unshare();
+                }
+                // Dropped while it waits, or taken and given back.
+                if turn % 7 == 0 && lock.own().now_or_never().is_some() {
+                    lock.disown();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                scope.spawn(move || wait_for(work(worker)));
+            }
+        });
+        assert!(is_free(lock));
     }
 
     #[test]
