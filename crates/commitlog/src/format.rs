@@ -99,15 +99,16 @@ impl GroupHeader {
         rest.put_u32_le(self.records);
         rest.put_u64_le(self.offset);
         rest.put_u32_le(self.unsynced);
-        let crc = group_crc(segment, &out[..GROUP_HEADER_BYTES - 4]);
-        out[GROUP_HEADER_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        if let Some((body, field)) = out.split_first_chunk_mut() {
+            field.copy_from_slice(&group_crc(segment, body).to_le_bytes());
+        }
         out
     }
 
     /// Decodes the header of a group of segment `segment`; `None` when it does not check.
     pub fn decode(segment: u64, bytes: &[u8]) -> Option<GroupHeader> {
         let bytes = bytes.get(..GROUP_HEADER_BYTES)?;
-        let body = bytes.get(..24)?;
+        let body: &[u8; GROUP_HEADER_BYTES - 4] = bytes.first_chunk()?;
         if body.get(..4)? != GROUP_MAGIC || read_u32(bytes, 24)? != group_crc(segment, body) {
             return None;
         }
@@ -128,11 +129,11 @@ impl GroupHeader {
     }
 }
 
-fn group_crc(segment: u64, body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&segment.to_le_bytes());
-    hasher.update(body);
-    hasher.finalize()
+fn group_crc(segment: u64, body: &[u8; GROUP_HEADER_BYTES - 4]) -> u32 {
+    let mut covered = [0; 8 + GROUP_HEADER_BYTES - 4];
+    covered[..8].copy_from_slice(&segment.to_le_bytes());
+    covered[8..].copy_from_slice(body);
+    crc32fast::hash(&covered)
 }
 
 /// One tablet's batch of mutations.

@@ -94,10 +94,20 @@ impl Compressor {
 
 /// Begins a payload with the content's length, and makes room for `bound` bytes of the codec; where they begin.
 fn begin(scratch: &mut Vec<u8>, content: &[u8], bound: usize) -> usize {
-    scratch.clear();
-    varint::put_u64(scratch, content.len() as u64);
-    let start = scratch.len();
-    scratch.resize(start + bound, 0);
+    // Never shrinks, so that its bytes are cleared once and not for each block.
+    if scratch.len() < varint::LEN_MAX + bound {
+        scratch.resize(varint::LEN_MAX + bound, 0);
+    }
+    let (mut rest, mut start) = (content.len() as u64, 0);
+    for place in scratch.iter_mut() {
+        start += 1;
+        if rest < 0x80 {
+            *place = rest as u8;
+            break;
+        }
+        *place = rest as u8 | 0x80;
+        rest >>= 7;
+    }
     start
 }
 

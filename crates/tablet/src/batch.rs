@@ -32,6 +32,9 @@ const SAME_TIME: u8 = 0x40;
 /// first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
 const ENTRY_OVERHEAD: usize = 16;
 
+/// Room for a key; longer ones find more. Most rows and qualifiers have some ten bytes each, and the rest of a key twenty.
+const KEY_BYTES_USUAL: usize = 128;
+
 /// An encoded batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
@@ -42,7 +45,7 @@ pub struct Batch {
 /// Collects mutations into a batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    /// Room for the header, then the entries.
+    /// Room for the header, then the entries; nothing before the first of them.
     bytes: Vec<u8>,
     entries: u32,
     /// Where the last entry's row is in `bytes`.
@@ -57,7 +60,7 @@ pub struct BatchBuilder {
 impl Default for BatchBuilder {
     fn default() -> Self {
         BatchBuilder {
-            bytes: vec![0; HEADER_BYTES_MAX],
+            bytes: Vec::new(),
             entries: 0,
             row: 0..0,
             family: FamilyId(0),
@@ -70,7 +73,7 @@ impl Default for BatchBuilder {
 impl BatchBuilder {
     /// Adds all mutations of all rows, in the order of the rows.
     pub fn push_rows(&mut self, rows: &RowWrites) {
-        let mut len = 0;
+        let mut len = HEADER_BYTES_MAX;
         for row in rows.iter() {
             // Written once, whatever the number of its mutations: a long key before many would reserve gigabytes.
             len += row.row.len();
@@ -156,6 +159,9 @@ impl BatchBuilder {
         let same_time = self.entries > 0 && timestamp == self.timestamp;
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let out = &mut self.bytes;
+        if out.is_empty() {
+            out.extend_from_slice(&[0; HEADER_BYTES_MAX]);
+        }
         out.push(kind as u8 | bit(same_row, SAME_ROW) | bit(same_column, SAME_COLUMN) | bit(same_time, SAME_TIME));
         if !same_row {
             varint::put_bytes(out, row);
@@ -191,11 +197,22 @@ impl BatchBuilder {
 
     /// The encoded batch.
     pub fn finish(mut self) -> Batch {
-        let mut header = Vec::with_capacity(HEADER_BYTES_MAX);
-        header.push(VERSION);
-        varint::put_u32(&mut header, self.entries);
+        if self.bytes.is_empty() {
+            self.bytes.resize(HEADER_BYTES_MAX, 0);
+        }
+        // Version and number go to the end of the room in front.
+        let mut header = [0; HEADER_BYTES_MAX];
+        let (mut rest, mut len) = (self.entries, 0);
+        while rest >= 0x80 {
+            header[1 + len] = rest as u8 | 0x80;
+            rest >>= 7;
+            len += 1;
+        }
+        header[0] = VERSION;
+        header[1 + len] = rest as u8;
+        let header = &header[..len + 2];
         let unused = HEADER_BYTES_MAX - header.len();
-        self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(&header);
+        self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(header);
         Batch {
             bytes: Bytes::from(self.bytes).slice(unused..),
             entries: self.entries,
@@ -255,7 +272,7 @@ impl Batch {
             return version1::entries(input, first, wanted, visit);
         }
         let mut reader = Reader::new(input);
-        let mut key = KeyBuf::new();
+        let mut key = KeyBuf::with_capacity(KEY_BYTES_USUAL);
         for number in 0..self.len() {
             let Some(entry) = reader.next() else { return };
             if entry.row_begins {

@@ -132,6 +132,14 @@ impl KeyBuf {
         Self::default()
     }
 
+    /// An empty buffer with memory for a key of so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        KeyBuf {
+            bytes: Vec::with_capacity(bytes),
+            row_end: 0,
+        }
+    }
+
     /// The encoded bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes
@@ -192,9 +200,11 @@ impl KeyBuf {
                 });
             }
         }
-        out.extend_from_slice(&descending_timestamp(timestamp));
-        out.extend_from_slice(&(!seq.0).to_be_bytes());
-        out.push(kind as u8);
+        let mut trailer = [0; TRAILER_BYTES];
+        trailer[..8].copy_from_slice(&descending_timestamp(timestamp));
+        trailer[8..16].copy_from_slice(&(!seq.0).to_be_bytes());
+        trailer[16] = kind as u8;
+        out.extend_from_slice(&trailer);
     }
 }
 

@@ -1,7 +1,11 @@
 //! LEB128 variable-length integers, as protocol buffers and LevelDB use them: seven bits a byte, least significant
 //! first, high bit set on all but the last. At most ten bytes for 64 bits.
 
+/// Bytes of the longest varint.
+pub const LEN_MAX: usize = 10;
+
 /// Appends `value`.
+#[inline]
 pub fn put_u64(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -22,7 +26,19 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Reads one integer from the front of `input` and moves past it. `None` when truncated or longer than 64 bits.
+#[inline]
 pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
+    match input.split_first() {
+        // Nearly always.
+        Some((&byte, rest)) if byte < 0x80 => {
+            *input = rest;
+            Some(u64::from(byte))
+        }
+        _ => take_long(input),
+    }
+}
+
+fn take_long(input: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for (i, &byte) in input.iter().enumerate().take(10) {
         let bits = u64::from(byte & 0x7f);
@@ -39,11 +55,13 @@ pub fn take_u64(input: &mut &[u8]) -> Option<u64> {
 }
 
 /// Reads one 32-bit integer; `None` when it does not fit.
+#[inline]
 pub fn take_u32(input: &mut &[u8]) -> Option<u32> {
     u32::try_from(take_u64(input)?).ok()
 }
 
 /// Reads a length-prefixed byte string; `None` when the length exceeds what is left.
+#[inline]
 pub fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take_u64(input)?).ok()?;
     let (head, tail) = input.split_at_checked(len)?;
