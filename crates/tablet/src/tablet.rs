@@ -23,8 +23,7 @@ use crate::metrics::TabletMetrics;
 use crate::scan::Parked;
 use crate::schema_mark::SchemaMark;
 use crate::state::State;
-use arc_swap::ArcSwap;
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use stele_env::{Env, PlantedBug};
@@ -67,10 +66,7 @@ pub struct Tablet {
     schema_address: AtomicUsize,
     /// Its mark, changed after the address: who sees a mark reads under that schema or a newer one.
     schema_mark: AtomicU64,
-    /// Writers of batches share it, and changes have it alone ([`Tablet::publish`]).
     state: RwLock<Arc<State>>,
-    /// The same for readers, who wait for neither and do not count themselves where all cores look.
-    current: ArcSwap<State>,
     /// Everything applied up to this is visible.
     visible: AtomicU64,
     sequencer: Mutex<SeqNo>,
@@ -120,7 +116,6 @@ impl Tablet {
         first: SeqNo,
     ) -> Result<Arc<Tablet>> {
         let state = State::load(&manifest, schema.clone(), &context.files, &context.memory).await?;
-        let state = Arc::new(state);
         context.metrics.open_tablets.inc();
         let tablet = Arc::new(Tablet {
             id: manifest.tablet(),
@@ -129,8 +124,7 @@ impl Tablet {
             schema_address: AtomicUsize::new(Arc::as_ptr(&schema).addr()),
             schema_mark: AtomicU64::new(SchemaMark::of(&schema).word()),
             schema: RwLock::new(schema),
-            current: ArcSwap::new(state.clone()),
-            state: RwLock::new(state),
+            state: RwLock::new(Arc::new(state)),
             visible: AtomicU64::new(manifest.flushed_through),
             sequencer: Mutex::new(first),
             closed: AtomicBool::new(false),
@@ -184,7 +178,7 @@ impl Tablet {
 
     /// What admission looks at with every write. Takes no reference to the state.
     pub fn write_load(&self) -> WriteLoad {
-        let state = self.current.load();
+        let state = self.state.read();
         WriteLoad {
             active_bytes: state.active_bytes(),
             runs_max: self.runs.load(Ordering::Relaxed),
@@ -205,7 +199,7 @@ impl Tablet {
         next.adopt(schema.clone(), &self.context.memory);
         next.refresh();
         next.generation += 1;
-        let former = self.publish(&mut state, next);
+        *state = Arc::new(next);
         self.schema_address
             .store(Arc::as_ptr(&schema).addr(), Ordering::Release);
         self.schema_mark
@@ -213,7 +207,6 @@ impl Tablet {
         *current = schema;
         drop(current);
         drop(state);
-        drop(former);
         self.unpark();
         frozen
     }
@@ -245,17 +238,17 @@ impl Tablet {
 
     /// What the tablet consists of now.
     pub fn state(&self) -> Arc<State> {
-        self.current.load_full()
+        self.state.read().clone()
     }
 
     /// Looks at what the tablet consists of now without taking a reference to it; likewise short.
     pub(crate) fn with_state<R>(&self, look: impl FnOnce(&State) -> R) -> R {
-        look(&self.current.load())
+        look(&self.state.read())
     }
 
     /// Grows with every change of the state.
     pub fn generation(&self) -> u64 {
-        self.current.load().generation
+        self.state.read().generation
     }
 
     /// Refuses everything from now on. What is queued in the log still gets applied.
@@ -342,20 +335,11 @@ impl Tablet {
         next.refresh();
         next.generation += 1;
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
-        let former = self.publish(&mut state, next);
+        let former = std::mem::replace(&mut *state, Arc::new(next));
         drop(state);
         drop(former);
         self.unpark();
         true
-    }
-
-    /// Makes `next` the state, for readers and for writers. Everything in it is visible: batches are applied and made
-    /// visible while their writers share the lock. What was the state before, for the caller to drop without the lock.
-    #[must_use = "it is dropped when nobody waits for the lock"]
-    fn publish(&self, state: &mut RwLockWriteGuard<'_, Arc<State>>, next: State) -> Arc<State> {
-        let next = Arc::new(next);
-        self.current.store(next.clone());
-        std::mem::replace(&mut **state, next)
     }
 
     /// Publishes a changed state.
@@ -366,7 +350,7 @@ impl Tablet {
         next.refresh();
         next.generation += 1;
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
-        let former = self.publish(&mut state, next);
+        let former = std::mem::replace(&mut *state, Arc::new(next));
         drop(state);
         drop(former);
         self.unpark();

@@ -9,48 +9,92 @@ use super::row::RowReader;
 use super::{At, Position, malformed};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
+use crate::resolve::StoredValue;
 use crate::tablet::Tablet;
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice is by far not
 /// what reading so many costs.
 const ENTRIES_MAX: usize = 4096;
-/// Bytes of their keys; values are slices of blocks.
-const KEY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of their keys and copied values; other values are slices of blocks.
+const BYTES_MAX: usize = 1 << 20;
+
+/// Values up to this size are copied where the output only looks at them: that costs less than a reference to their block and
+/// giving it back, which are atomic operations.
+const COPIED_VALUE_BYTES_MAX: usize = 256;
 
 /// Entries of one row, the last one first. The buffers are reused from row to row.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// The keys, one after the other.
-    keys: Vec<u8>,
-    /// Where each key ends, with its value.
-    entries: Vec<(usize, Bytes)>,
+    /// The keys, one after the other, each with its value behind it if that is copied.
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    /// Where the key is in `bytes`, and where a copied value behind it ends.
+    key: Range<usize>,
+    end: usize,
+    /// The value, unless it is copied.
+    shared: Option<Bytes>,
+}
+
+/// A value that was gathered.
+struct GatheredValue<'a> {
+    copied: &'a [u8],
+    shared: Option<Bytes>,
+}
+
+impl StoredValue for GatheredValue<'_> {
+    #[inline]
+    fn into_bytes(self) -> Bytes {
+        self.shared.unwrap_or_else(|| Bytes::copy_from_slice(self.copied))
+    }
+
+    #[inline]
+    fn look<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(self.shared.as_deref().unwrap_or(self.copied))
+    }
 }
 
 impl Gathered {
     fn clear(&mut self) {
-        self.keys.clear();
+        self.bytes.clear();
         self.entries.clear();
     }
 
-    fn push(&mut self, key: &[u8], value: Bytes) {
-        self.keys.extend_from_slice(key);
-        self.entries.push((self.keys.len(), value));
+    /// Adds the entry that `merge` is on.
+    #[inline]
+    fn push<O: Output>(&mut self, merge: &Merge) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(merge.key());
+        let key = start..self.bytes.len();
+        let value = merge.value_slice();
+        let shared = if O::KEEPS_VALUES || value.len() > COPIED_VALUE_BYTES_MAX {
+            Some(merge.value())
+        } else {
+            self.bytes.extend_from_slice(value);
+            None
+        };
+        let end = self.bytes.len();
+        self.entries.push(Entry { key, end, shared });
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= ENTRIES_MAX || self.keys.len() >= KEY_BYTES_MAX
+        self.entries.len() >= ENTRIES_MAX || self.bytes.len() >= BYTES_MAX
     }
 
     /// The entries in key order, each once.
-    fn drain_in_order(&mut self) -> impl Iterator<Item = (&[u8], Bytes)> {
-        let keys = &self.keys;
-        let mut entries = self.entries.drain(..).rev().peekable();
-        std::iter::from_fn(move || {
-            let (end, value) = entries.next()?;
-            let start = entries.peek().map_or(0, |(end, _)| *end);
-            Some((keys.get(start..end)?, value))
-        })
+    fn drain_in_order(&mut self) -> impl Iterator<Item = (&[u8], GatheredValue<'_>)> {
+        let bytes = self.bytes.as_slice();
+        self.entries
+            .drain(..)
+            .rev()
+            .filter_map(move |Entry { key, end, shared }| {
+                let copied = bytes.get(key.end..end)?;
+                Some((bytes.get(key)?, GatheredValue { copied, shared }))
+            })
     }
 }
 
@@ -83,7 +127,7 @@ impl Position {
             Step::End => {}
         }
         for (key, value) in self.gathered.drain_in_order() {
-            reader.take(key, || value).ok_or_else(|| malformed(tablet))?;
+            reader.take(key, value).ok_or_else(|| malformed(tablet))?;
             reader.check_size()?;
         }
         self.at = match reader.finish(tablet.env())? {
@@ -109,7 +153,7 @@ fn gather<O: Output>(merge: &mut Merge, reader: &RowReader<O>, gathered: &mut Ga
         if gathered.is_full() {
             return Ok(Step::Ready);
         }
-        gathered.push(key, merge.value());
+        gathered.push::<O>(merge);
         step = merge.retreat()?;
     }
 }

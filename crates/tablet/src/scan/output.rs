@@ -15,6 +15,9 @@ pub trait Output {
     /// What is handed out at the end of a batch.
     type Batch;
 
+    /// Whether values are kept beyond the call that takes them. For those that are not, no reference need be taken.
+    const KEEPS_VALUES: bool = true;
+
     /// Rows in the batch so far.
     fn rows(&self) -> usize;
     /// Makes room in an empty batch.

@@ -135,6 +135,8 @@ impl<V: CellVisitor> Visited<V> {
 impl<V: CellVisitor> Output for Visited<V> {
     type Batch = ();
 
+    const KEEPS_VALUES: bool = false;
+
     #[inline]
     fn rows(&self) -> usize {
         self.rows
