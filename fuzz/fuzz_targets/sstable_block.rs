@@ -53,14 +53,23 @@ fn search(cursor: &mut BlockCursor, target: &[u8]) -> Option<(Vec<u8>, Vec<u8>)>
 
 /// Whether the restarts at the end of the block are in order.
 fn restarts_ascend(bytes: &[u8]) -> bool {
-    let Some((rest, count)) = bytes.split_last_chunk::<4>() else {
-        return false;
-    };
-    let len = u32::from_le_bytes(*count) as usize * 4;
-    let restarts = rest.len().checked_sub(8 + len).and_then(|at| rest.get(at..at + len));
-    let restarts = restarts.unwrap_or_default().chunks_exact(4);
-    let restarts = restarts.map(|n| n.try_into().map_or(0, u32::from_le_bytes));
-    restarts.is_sorted_by(|a, b| a < b)
+    restarts(bytes).is_some_and(|restarts| restarts.is_sorted_by(|a, b| a < b))
+}
+
+fn restarts(bytes: &[u8]) -> Option<Vec<u32>> {
+    let (rest, count) = bytes.split_last_chunk::<4>()?;
+    let count = u32::from_le_bytes(*count);
+    let mut end = rest.len().checked_sub(8)?;
+    let (mut number, mut width) = (count as usize, 4);
+    if count >> 31 == 1 {
+        number = (count & 0x3fff_ffff) as usize;
+        width = if count >> 30 & 1 == 1 { 4 } else { 2 };
+        let lengths = end.checked_sub(10)?;
+        let [common, tail] = *rest.get(lengths..)?.first_chunk()?;
+        end = lengths.checked_sub(usize::from(common) + usize::from(tail) + 8 * number)?;
+    }
+    let restarts = rest.get(end.checked_sub(width * number)?..end)?.chunks_exact(width);
+    Some(restarts.map(|n| n.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte))).collect())
 }
 
 /// The cells in one direction, and whether they ended without an error.

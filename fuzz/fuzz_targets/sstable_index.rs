@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     for n in 0..index.len().saturating_add(1) {
-        let _ = (index.separator(n), index.child(n));
+        let _ = (index.separator(n), index.child(n), index.lists_handles());
     }
     let _ = (index.find(b"", true), index.find(bytes, false));
 });

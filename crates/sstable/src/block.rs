@@ -1,14 +1,25 @@
 //! Data blocks. Layout in `docs/formats/sstable.md`.
 //!
 //! ```text
-//! entries | restarts: u32 × r | sequence base (8) | r (4)
-//! entry: shared varint | unshared varint | value length varint | kind (1) | timestamp zigzag | sequence zigzag
-//!        | body suffix | value
+//! entries | restarts: u16 or u32 × r | words (8) × r | common (c) | column tail (t) | c (1) | t (1)
+//!         | timestamp base (8) | sequence base (8) | r (4), bit 31 set, bit 30: u32 restarts
+//! entry: shared varint | unshared varint | value length varint | kind and flags (1) | timestamp zigzag | sequence zigzag
+//!        | body's middle | value
 //! ```
 //!
-//! The 17-byte trailer of a key is stored as kind and two differences, so that a cell with a 10-byte value costs about
-//! 10 bytes of header instead of 20. Nothing here trusts the bytes: a block from disk has passed its checksum, but the
-//! same functions also face a fuzzer.
+//! The keys of all restarts begin with `common`; the eight bytes behind that are a restart's *word*. A search for the
+//! interval that can hold a key compares these numbers, which lie side by side, and looks at an entry only where they are
+//! equal. The first entry of an interval shares bytes with *its head*, `common` and its word, so nothing is stored twice;
+//! every other one shares with the entry before it.
+//!
+//! Of an entry's body, the first `shared` bytes are those of what is before it and the last ones the block's *column tail*
+//! where [`ENDS_IN_TAIL`] says so; what is between them is the *middle*. The tail is the end of a row with family and
+//! qualifier, which most neighbours have in common. The 17-byte trailer of a key is stored as kind and two differences,
+//! which flags leave out where they are zero: a cell with a 10-byte value costs about 5 bytes of header instead of 30.
+//!
+//! A block of version 1 has none of `common`, words, tail, timestamp base, flags: bit 31 tells. Nothing here trusts the
+//! bytes: a block from disk has passed its checksum, but the same functions also face a fuzzer. What a word says of a key
+//! is checked when a search comes to rest at it.
 
 mod builder;
 mod cursor;
@@ -17,13 +28,35 @@ pub use builder::BlockBuilder;
 pub use cursor::BlockCursor;
 
 use crate::error::DecodeError;
+use crate::index::{common_prefix, leading_number};
 use bytes::Bytes;
+use std::cmp::Ordering;
 use std::ops::Range;
 use stele_types::key::TRAILER_BYTES;
+use stele_types::limits::CELL_KEY_BYTES_MAX;
 use stele_types::{CellKind, Timestamp, varint};
 
-/// Sequence base and restart count.
+/// Sequence base and restart count: the end of every block.
 const TAIL_BYTES: usize = 12;
+/// Lengths of common bytes and column tail, and timestamp base, before those.
+const EXTENSION_BYTES: usize = 10;
+/// In the restart count: the block is of version 2.
+const EXTENDED: u32 = 1 << 31;
+/// In the restart count: restarts are u32, because some lie at 64 KiB or behind.
+const WIDE: u32 = 1 << 30;
+/// Bytes of a restart's word.
+const WORD_BYTES: usize = 8;
+/// The longest common bytes and column tail: their lengths are bytes.
+const COMMON_BYTES_MAX: usize = 255;
+
+/// With the kind: the body ends in the column tail.
+const ENDS_IN_TAIL: u8 = 0x10;
+/// With the kind: the timestamp is the previous entry's (at a restart, the base), and not stored.
+const SAME_TIMESTAMP: u8 = 0x20;
+/// With the kind: the sequence is the base, and not stored.
+const SAME_SEQUENCE: u8 = 0x40;
+/// What of that byte is the kind.
+const KIND: u8 = 0x0f;
 
 const SIGN: u64 = 1 << 63;
 
@@ -69,34 +102,65 @@ pub struct Block {
     content: Bytes,
     entries_end: usize,
     restarts: usize,
+    /// Bytes of a restart's offset.
+    restart_bytes: usize,
+    /// Where the words are in the content, of a block that has them.
+    words_at: Option<usize>,
+    common: Range<usize>,
+    tail: Range<usize>,
+    timestamp_base: i64,
     seq_base: u64,
+    /// Flags an entry may have.
+    flags: u8,
 }
 
 impl Block {
-    /// Checks the block's tail; entries are checked as they are visited.
+    /// Checks the block's end; entries are checked as they are visited.
     pub fn parse(content: Bytes) -> Result<Block, DecodeError> {
-        let malformed = |detail| DecodeError::new(content.len(), detail);
-        let (seq_base, restarts) = content
-            .last_chunk::<TAIL_BYTES>()
-            .and_then(|tail| tail.split_first_chunk::<8>())
-            .ok_or_else(|| malformed("shorter than a data block's tail"))?;
+        let short = || DecodeError::new(content.len(), "shorter than a data block's tail");
+        let (rest, last) = content.split_last_chunk::<TAIL_BYTES>().ok_or_else(short)?;
+        let (seq_base, count) = last.split_first_chunk::<8>().ok_or_else(short)?;
         let seq_base = u64::from_le_bytes(*seq_base);
-        let restarts = restarts.try_into().map_or(0, u32::from_le_bytes) as usize;
-        let entries_end = restarts
-            .checked_mul(4)
-            .and_then(|len| content.len().checked_sub(len + TAIL_BYTES))
-            .filter(|&end| restarts > 0 && end > 0)
-            .ok_or_else(|| malformed("data block with an impossible number of restarts"))?;
-        let block = Block {
-            content,
-            entries_end,
-            restarts,
+        let count = count.try_into().map_or(0, u32::from_le_bytes);
+        let mut block = Block {
+            restarts: (count & !EXTENDED & !WIDE) as usize,
+            restart_bytes: 4,
             seq_base,
+            ..Block::default()
         };
+        let entries_end = if count & EXTENDED == 0 {
+            block.restarts = count as usize;
+            block
+                .restarts
+                .checked_mul(4)
+                .and_then(|len| rest.len().checked_sub(len))
+        } else {
+            if count & WIDE == 0 {
+                block.restart_bytes = 2;
+            }
+            block.parse_extension(rest)
+        };
+        block.entries_end = entries_end
+            .filter(|&end| block.restarts > 0 && end > 0)
+            .ok_or_else(|| DecodeError::new(content.len(), "data block with an impossible number of restarts"))?;
+        block.content = content;
         match block.restart(0) {
             Some(0) => Ok(block),
-            _ => Err(DecodeError::new(entries_end, "first restart is not 0")),
+            _ => Err(DecodeError::new(block.entries_end, "first restart is not 0")),
         }
+    }
+
+    /// Reads what version 1 has not; where the entries end.
+    fn parse_extension(&mut self, rest: &[u8]) -> Option<usize> {
+        let (before, extension) = rest.split_last_chunk::<EXTENSION_BYTES>()?;
+        let ([common, tail], base) = extension.split_first_chunk::<2>()?;
+        self.timestamp_base = base.try_into().map_or(0, i64::from_le_bytes);
+        self.tail = before.len().checked_sub(usize::from(*tail))?..before.len();
+        self.common = self.tail.start.checked_sub(usize::from(*common))?..self.tail.start;
+        let words_at = self.common.start.checked_sub(self.restarts.checked_mul(WORD_BYTES)?)?;
+        self.words_at = Some(words_at);
+        self.flags = ENDS_IN_TAIL | SAME_TIMESTAMP | SAME_SEQUENCE;
+        words_at.checked_sub(self.restarts * self.restart_bytes)
     }
 
     /// A slice of the content that shares its memory; the range must have been checked.
@@ -109,92 +173,312 @@ impl Block {
         self.content.len()
     }
 
+    /// Number of restart intervals, at least 1.
+    pub fn intervals(&self) -> usize {
+        self.restarts
+    }
+
+    /// The beginning that the keys of all intervals have in common, as far as it is kept apart.
+    #[inline]
+    pub fn common(&self) -> &[u8] {
+        self.content.get(self.common.clone()).unwrap_or(&[])
+    }
+
+    /// The end that bodies have in common, as far as it is kept apart.
+    #[inline]
+    pub fn column_tail(&self) -> &[u8] {
+        self.content.get(self.tail.clone()).unwrap_or(&[])
+    }
+
     /// Where the n-th interval begins; `None` past the last.
     #[inline]
     fn restart(&self, n: usize) -> Option<usize> {
         if n >= self.restarts {
             return None;
         }
-        let at = self.entries_end + 4 * n;
-        let bytes = self.content.get(at..at + 4)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
-    }
-
-    /// Body and trailer of the n-th interval's first entry.
-    #[inline]
-    fn restart_key(&self, n: usize) -> Result<(&[u8], Trailer), DecodeError> {
-        let malformed = || DecodeError::new(self.entries_end + 4 * n, "malformed restart");
-        let at = self.restart(n).ok_or_else(malformed)?;
-        let entry = RawEntry::decode(&self.content, self.entries_end, at).ok_or_else(malformed)?;
-        let body = self.content.get(entry.suffix()).ok_or_else(malformed)?;
-        let trailer = entry.trailer(0, self.seq_base).ok_or_else(malformed)?;
-        Ok((body, trailer))
-    }
-}
-
-/// One entry as it stands in the block; ranges are within the block's content.
-#[derive(Clone, Copy, Debug)]
-struct RawEntry {
-    shared: usize,
-    kind: u8,
-    timestamp: u64,
-    seq: u64,
-    suffix_at: usize,
-    value_at: usize,
-    end: usize,
-}
-
-impl RawEntry {
-    /// Decodes the entry at `at`; `None` when it is malformed or leaves the first `limit` bytes of `content`. What is
-    /// read may lie behind `limit`, never behind `content`; an entry of such bytes ends behind the limit, too.
-    #[inline]
-    fn decode(content: &[u8], limit: usize, at: usize) -> Option<RawEntry> {
-        let mut at = at;
-        // Five bytes in nearly every case: three lengths, of which only the value's is often above 127, and the kind.
-        let head = u32::from_le_bytes(*content.get(at..)?.first_chunk()?);
-        let (shared, unshared, value_len, kind);
-        if head & 0x80_80_80 == 0 {
-            [shared, unshared, value_len] = [head & 0xff, head >> 8 & 0xff, head >> 16 & 0xff].map(u64::from);
-            kind = (head >> 24) as u8;
-            at += 4;
+        let bytes = self.content.get(self.entries_end + self.restart_bytes * n..)?;
+        Some(if self.restart_bytes == 2 {
+            usize::from(u16::from_le_bytes(*bytes.first_chunk()?))
         } else {
-            shared = take_varint(content, &mut at)?;
-            unshared = take_varint(content, &mut at)?;
-            value_len = take_varint(content, &mut at)?;
+            u32::from_le_bytes(*bytes.first_chunk()?) as usize
+        })
+    }
+
+    /// The bytes of the n-th interval's word; none in a block of version 1.
+    #[inline]
+    fn word(&self, n: usize) -> &[u8] {
+        let word = self.words_at.and_then(|at| self.content.get(at + WORD_BYTES * n..));
+        word.and_then(|rest| rest.get(..WORD_BYTES)).unwrap_or(&[])
+    }
+
+    /// Bytes of an interval's head.
+    #[inline]
+    fn head_len(&self) -> usize {
+        self.words_at.map_or(0, |_| self.common.len() + WORD_BYTES)
+    }
+
+    /// The entry at `at`, which follows one with that timestamp and a body so long (at a restart the base, and the head); it
+    /// ends within the first `limit` bytes.
+    #[inline(always)]
+    fn entry(&self, at: usize, limit: usize, timestamp: i64, body_len: usize) -> Result<Entry, DecodeError> {
+        self.decode(at, limit, timestamp)
+            .filter(|entry| entry.shared <= body_len && entry.body_len <= CELL_KEY_BYTES_MAX - TRAILER_BYTES)
+            .ok_or_else(|| malformed_entry(at))
+    }
+
+    /// Decodes the entry at `at`; `None` when it is malformed or leaves the first `limit` bytes. What is read may lie behind
+    /// `limit`, never behind the content; an entry of such bytes ends behind the limit, too.
+    #[inline(always)]
+    fn decode(&self, start: usize, limit: usize, before: i64) -> Option<Entry> {
+        let content = &self.content[..];
+        let head = u32::from_le_bytes(*content.get(start..)?.first_chunk()?);
+        let (shared, unshared, value_len, kind, mut at);
+        // Four bytes in nearly every case: three lengths, of which only the value's is often above 127, and the kind.
+        if head & 0x80_80_80 == 0 {
+            shared = (head & 0xff) as usize;
+            unshared = (head >> 8 & 0xff) as usize;
+            value_len = (head >> 16 & 0xff) as usize;
+            kind = (head >> 24) as u8;
+            at = start + 4;
+        } else {
+            at = start;
+            // Not of this interval's bytes, where it is of the head.
+            shared = take_length(content, &mut at, CELL_KEY_BYTES_MAX)?;
+            unshared = take_length(content, &mut at, limit)?;
+            value_len = take_length(content, &mut at, limit)?;
             kind = *content.get(at)?;
             at += 1;
         }
-        let timestamp = take_varint(content, &mut at)?;
-        let seq = take_varint(content, &mut at)?;
-        let left = limit.checked_sub(at)? as u64;
-        if unshared > left || value_len > left - unshared || shared > limit as u64 {
+        let mut timestamp = before;
+        if kind & SAME_TIMESTAMP == 0 {
+            timestamp = before.wrapping_add(varint::unzigzag(take_varint(content, &mut at)?));
+        }
+        let seq_at = at;
+        if kind & SAME_SEQUENCE == 0 {
+            pass_varint(content, &mut at)?;
+        }
+        // Without overflow: neither is above `limit`, or 127.
+        let value_at = at + unshared;
+        let end = value_at + value_len;
+        if end > limit || kind & !KIND & !self.flags != 0 {
             return None;
         }
-        let value_at = at + unshared as usize;
-        Some(RawEntry {
-            shared: shared as usize,
-            kind,
-            timestamp,
-            seq,
-            suffix_at: at,
+        let tail_at = shared + unshared;
+        let tail_len = if kind & ENDS_IN_TAIL != 0 { self.tail.len() } else { 0 };
+        Some(Entry {
+            at: start,
+            shared,
+            seq_at,
+            middle_at: at,
             value_at,
-            end: value_at + value_len as usize,
+            end,
+            tail_at,
+            body_len: tail_at + tail_len,
+            timestamp,
+            kind: CellKind::from_byte(kind & KIND)?,
         })
     }
 
-    fn suffix(&self) -> Range<usize> {
-        self.suffix_at..self.value_at
+    /// Timestamp, sequence and kind of an entry.
+    #[inline]
+    fn trailer(&self, entry: &Entry) -> Trailer {
+        let mut seq = self.seq_base;
+        let mut at = entry.seq_at;
+        if at < entry.middle_at {
+            // It has been passed, so it is one.
+            let difference = take_varint(&self.content, &mut at).unwrap_or(0);
+            seq = seq.wrapping_add(varint::unzigzag(difference) as u64);
+        }
+        Trailer {
+            timestamp: Timestamp(entry.timestamp),
+            seq,
+            kind: entry.kind,
+        }
     }
 
     #[inline]
-    fn trailer(&self, timestamp_base: i64, seq_base: u64) -> Option<Trailer> {
-        let timestamp = timestamp_base.wrapping_add(varint::unzigzag(self.timestamp));
-        Some(Trailer {
-            timestamp: Timestamp(timestamp),
-            seq: seq_base.wrapping_add(varint::unzigzag(self.seq) as u64),
-            kind: CellKind::from_byte(self.kind)?,
-        })
+    fn middle(&self, entry: &Entry) -> &[u8] {
+        self.content.get(entry.middle_at..entry.value_at).unwrap_or(&[])
     }
+
+    /// The column tail, if the entry's body ends in it.
+    #[inline]
+    fn tail_of(&self, entry: &Entry) -> &[u8] {
+        if entry.body_len > entry.tail_at {
+            self.column_tail()
+        } else {
+            &[]
+        }
+    }
+
+    /// Compares an entry's key with `target`, whose first `entry.shared` bytes are the key's; and how many bytes of the
+    /// body they have in common.
+    #[inline(always)]
+    fn compare(&self, entry: &Entry, target: &[u8]) -> (Ordering, usize) {
+        let mut matched = entry.shared;
+        for piece in [self.middle(entry), self.tail_of(entry)] {
+            let rest = target.get(matched..).unwrap_or(&[]);
+            let common = common_prefix(piece, rest);
+            matched += common;
+            if let Some(own) = piece.get(common) {
+                // Past the end of `target` the longer key is the greater one.
+                return (
+                    rest.get(common).map_or(Ordering::Greater, |other| own.cmp(other)),
+                    matched,
+                );
+            }
+        }
+        let rest = target.get(matched..).unwrap_or(&[]);
+        if rest.is_empty() {
+            return (Ordering::Greater, matched);
+        }
+        (self.trailer(entry).encode().as_slice().cmp(rest), matched)
+    }
+
+    /// The first entry of the n-th interval, and where the interval ends.
+    #[inline]
+    fn first_entry(&self, n: usize) -> Result<(Entry, usize), DecodeError> {
+        let start = self.restart(n);
+        let end = self.restart(n + 1).unwrap_or(self.entries_end);
+        let start = start
+            .filter(|&start| start < end && end <= self.entries_end)
+            .ok_or_else(|| DecodeError::new(self.entries_end + self.restart_bytes * n, "restarts out of order"))?;
+        let entry = self.entry(start, end, self.timestamp_base, self.head_len())?;
+        if entry.shared < self.head_len() && !self.begins_with_head(&entry, n) {
+            return Err(DecodeError::new(start, "a key that is not as its interval's head says"));
+        }
+        Ok((entry, end))
+    }
+
+    /// Whether the key of the n-th interval's first entry begins with the head, which it does not share as a whole.
+    fn begins_with_head(&self, entry: &Entry, n: usize) -> bool {
+        let trailer = self.trailer(entry).encode();
+        let own = [self.middle(entry), self.tail_of(entry), &trailer];
+        let head = self.common().iter().chain(self.word(n)).skip(entry.shared);
+        let mut key = own.into_iter().flatten();
+        head.copied().all(|byte| key.next() == Some(&byte))
+    }
+
+    /// Bytes that the n-th interval's head and `target` have in common.
+    #[inline]
+    fn head_matches(&self, n: usize, target: &[u8]) -> usize {
+        let common = self.common();
+        let matched = common_prefix(common, target);
+        if matched < common.len() {
+            return matched;
+        }
+        matched + common_prefix(self.word(n), target.get(matched..).unwrap_or(&[]))
+    }
+
+    /// Compares the key of the n-th interval's first entry with `target`; how many bytes of its body and `target` are in
+    /// common.
+    #[inline]
+    fn compare_first(&self, n: usize, entry: &Entry, target: &[u8]) -> (Ordering, usize) {
+        let matched = self.head_matches(n, target);
+        if entry.shared <= matched {
+            return self.compare(entry, target);
+        }
+        let head = self.common().iter().chain(self.word(n)).nth(matched);
+        // Past the end of `target` the longer key is the greater one.
+        let order = target
+            .get(matched)
+            .map_or(Ordering::Greater, |other| head.cmp(&Some(other)));
+        (order, matched)
+    }
+
+    /// Compares the n-th interval's first key with `target`.
+    #[inline]
+    fn compare_restart(&self, n: usize, target: &[u8]) -> Result<Ordering, DecodeError> {
+        let (entry, _) = self.first_entry(n)?;
+        Ok(self.compare_first(n, &entry, target).0)
+    }
+
+    /// Number of intervals whose first key is below `target`.
+    #[inline]
+    fn intervals_below(&self, target: &[u8]) -> Result<usize, DecodeError> {
+        let Some(words_at) = self.words_at else {
+            return self.intervals_below_by_keys(target, 0, self.restarts);
+        };
+        let common = self.common();
+        match common.cmp(target.get(..common.len()).unwrap_or(target)) {
+            Ordering::Less => return Ok(self.restarts),
+            Ordering::Greater => return Ok(0),
+            Ordering::Equal => {}
+        }
+        let wanted = leading_number(target, common.len(), target.len());
+        let words = self
+            .content
+            .get(words_at..self.common.start)
+            .unwrap_or(&[])
+            .as_chunks()
+            .0;
+        let number = |word: &[u8; WORD_BYTES]| u64::from_be_bytes(*word);
+        let below = words.partition_point(|word| number(word) < wanted);
+        if words.get(below).is_none_or(|word| number(word) != wanted) {
+            return Ok(below);
+        }
+        let equal = words
+            .get(below..)
+            .unwrap_or(&[])
+            .partition_point(|word| number(word) == wanted);
+        self.intervals_below_by_keys(target, below, below + equal)
+    }
+
+    /// The same, by whole keys; it is known to be `low` to `high`.
+    fn intervals_below_by_keys(&self, target: &[u8], mut low: usize, mut high: usize) -> Result<usize, DecodeError> {
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.compare_restart(middle, target)? == Ordering::Less {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+}
+
+/// One entry as it stands in the block. Positions are within the block's content, lengths and `tail_at` within the body.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: usize,
+    shared: usize,
+    /// Where the sequence is, if it is stored.
+    seq_at: usize,
+    middle_at: usize,
+    value_at: usize,
+    end: usize,
+    /// Where the middle ends in the body, and the column tail begins if it has one.
+    tail_at: usize,
+    body_len: usize,
+    timestamp: i64,
+    kind: CellKind,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry {
+            at: 0,
+            shared: 0,
+            seq_at: 0,
+            middle_at: 0,
+            value_at: 0,
+            end: 0,
+            tail_at: 0,
+            body_len: 0,
+            timestamp: 0,
+            kind: CellKind::Put,
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn malformed_entry(at: usize) -> DecodeError {
+    DecodeError::new(
+        at,
+        "malformed entry, or one whose key shares more than there is or exceeds the limit",
+    )
 }
 
 /// The varint at `at`, and `at` moved behind it. One of up to eight bytes is taken as one word, without a loop: the
@@ -220,6 +504,26 @@ fn take_varint(content: &[u8], at: &mut usize) -> Option<u64> {
     let pairs = (groups & 0x007f_007f_007f_007f) | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
     let fours = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
     Some((fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4)
+}
+
+/// The varint at `at`, if it is at most `limit`.
+#[inline]
+fn take_length(content: &[u8], at: &mut usize, limit: usize) -> Option<usize> {
+    let length = usize::try_from(take_varint(content, at)?).ok()?;
+    (length <= limit).then_some(length)
+}
+
+/// Moves `at` behind the varint there.
+#[inline]
+fn pass_varint(content: &[u8], at: &mut usize) -> Option<()> {
+    const CONTINUED: u32 = u32::from_ne_bytes([0x80; 4]);
+    let word = content.get(*at..).and_then(|rest| rest.first_chunk());
+    let last = word.map_or(0, |word| !u32::from_le_bytes(*word) & CONTINUED);
+    if last == 0 {
+        return take_varint(content, at).map(|_| ());
+    }
+    *at += last.trailing_zeros() as usize / 8 + 1;
+    Some(())
 }
 
 #[cold]

@@ -12,8 +12,8 @@ use stele_types::FileId;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 64;
 
-/// The format version written, and the newest one read.
-pub const VERSION: u32 = 1;
+/// The format version written, and the newest one read. Version 1 is read, too: its blocks say so themselves.
+pub const VERSION: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"STELESST";
 const CRC_AT: usize = 48;
@@ -25,6 +25,8 @@ const MAGIC_AT: usize = 56;
 pub struct Footer {
     /// The id the file was written under.
     pub file: FileId,
+    /// The format version.
+    pub version: u32,
     /// The properties block.
     pub properties: Handle,
     /// The row filter, if there is one.
@@ -53,7 +55,7 @@ impl Footer {
         out.extend_from_slice(&[0; 4]);
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&out);
-        let mut tail = VERSION.to_le_bytes().to_vec();
+        let mut tail = self.version.to_le_bytes().to_vec();
         tail.extend_from_slice(MAGIC);
         hasher.update(&tail);
         out.extend_from_slice(&hasher.finalize().to_le_bytes());
@@ -96,6 +98,7 @@ impl Footer {
         }
         Ok(Footer {
             file: FileId(u64::from(u32_at(bytes, 4)) << 32 | u64::from(u32_at(bytes, 0))),
+            version,
             properties: handle(8),
             filter: (filter.len > 0).then_some(filter),
             top_index: handle(32),
@@ -118,6 +121,7 @@ mod tests {
     fn footer() -> Footer {
         Footer {
             file: FileId::new(3, 9),
+            version: VERSION,
             properties: Handle { offset: 1, len: 2 },
             filter: Some(Handle { offset: 3, len: 4 }),
             top_index: Handle {
@@ -131,6 +135,7 @@ mod tests {
     fn round_trips_with_and_without_filter() {
         assert_eq!(Footer::decode(&footer().encode()), Ok(footer()));
         let bare = Footer {
+            version: 1,
             filter: None,
             ..footer()
         };
@@ -154,7 +159,7 @@ mod tests {
     fn version_0_and_used_reserved_bytes_are_refused_despite_a_good_checksum() {
         for at in [44, VERSION_AT] {
             let mut bytes = footer().encode();
-            bytes[at] ^= 1;
+            bytes[at] = u8::from(at == 44);
             let mut hasher = crc32fast::Hasher::new();
             hasher.update(&bytes[..CRC_AT]);
             hasher.update(&bytes[VERSION_AT..]);
@@ -175,7 +180,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_told_from_damage() {
         let mut bytes = footer().encode();
-        bytes[VERSION_AT] = 2;
-        assert_eq!(Footer::decode(&bytes), Err(FooterError::TooNew(2)));
+        bytes[VERSION_AT] = 3;
+        assert_eq!(Footer::decode(&bytes), Err(FooterError::TooNew(3)));
     }
 }

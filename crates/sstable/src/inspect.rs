@@ -2,7 +2,7 @@
 
 use crate::cursor::{Cursor, CursorOptions, Step};
 use crate::error::Result;
-use crate::footer::VERSION;
+use crate::index::IndexBlock;
 use crate::reader::{Cache, Sstable, Tail};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,28 +16,39 @@ const VALUE_SHOWN_BYTES: usize = 32;
 /// Cells that are printed: about a hundred megabytes of text, which is held in memory.
 const CELLS_SHOWN_MAX: usize = 1_000_000;
 
+/// Data blocks of one index block that are printed: more than a writer puts into one.
+const BLOCKS_SHOWN_MAX: usize = 10_000;
+
 /// Large enough for index blocks; cells are read past the cache.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// Describes a file: footer, properties, index; with `verbose` the cells, one per line, up to a million.
+/// Describes a file: footer, properties, index; with `verbose` the data blocks and the cells, one per line, up to a million.
 pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
     let footer = Tail::read(&*file).await?.footer;
     let cache = Arc::new(Cache::new(CACHE_BYTES));
     let table = Sstable::open(file, footer.file, cache).await?;
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = describe(&table, &mut out);
+    let _ = describe(&table, footer.version, &mut out);
     for top_at in 0..table.top().len() {
         let index = table.index_block(top_at).await?;
         let first = table.child(top_at, &index, 0)?;
         let separator = table.top().separator(top_at).unwrap_or(&[]);
         let _ = writeln!(
             out,
-            "index block {top_at}: {} data blocks from offset {}, separator \"{}\"",
+            "index block {top_at}: {} data blocks from offset {}, {}, separator \"{}\"",
             index.len(),
             first.offset,
+            if index.lists_handles() {
+                "by handles"
+            } else {
+                "adjoining"
+            },
             separator.escape_ascii()
         );
+        if verbose {
+            describe_blocks(&table, top_at, &index, &mut out).await?;
+        }
     }
     if verbose {
         let mut cursor = table.scan();
@@ -60,6 +71,24 @@ pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
     Ok(out)
 }
 
+/// Says of every data block of an index block how its keys are kept.
+async fn describe_blocks(table: &Sstable, top_at: usize, index: &IndexBlock, out: &mut String) -> Result<()> {
+    for at in 0..index.len().min(BLOCKS_SHOWN_MAX) {
+        let handle = table.child(top_at, index, at)?;
+        let block = table.parse_data(handle, table.block(handle, false).await?)?;
+        let _ = writeln!(
+            out,
+            "data block at {}: {} bytes, {} intervals, common \"{}\", column tail \"{}\"",
+            handle.offset,
+            block.bytes(),
+            block.intervals(),
+            block.common().escape_ascii(),
+            block.column_tail().escape_ascii()
+        );
+    }
+    Ok(())
+}
+
 impl Sstable {
     fn scan(self: &Arc<Self>) -> Cursor {
         let options = CursorOptions {
@@ -71,12 +100,12 @@ impl Sstable {
     }
 }
 
-fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
+fn describe(table: &Sstable, version: u32, out: &mut String) -> std::fmt::Result {
     let p = table.properties();
     let compression = u8::try_from(p.compression).ok().and_then(Compression::from_byte);
     writeln!(
         out,
-        "file {} ({} bytes), format version {VERSION}",
+        "file {} ({} bytes), format version {version}",
         table.file_id(),
         table.file_bytes()
     )?;

@@ -12,6 +12,10 @@ pub const VALUE_INLINE_BYTES_MAX: usize = 64 << 10;
 /// Entries between two restarts. Fewer cost bytes, more cost seeks; it bounds what a step back must decode.
 pub const RESTART_INTERVAL: usize = 16;
 
+/// Bytes of entries after which the writer restarts earlier: a search that passes entries of a kilobyte touches new memory for
+/// each, which costs more than the two dozen instructions of passing it.
+pub const RESTART_BYTES: usize = 1 << 10;
+
 /// Rows in a filter. The writer holds 8 bytes per row, so 256 MiB; a file of more rows has no filter.
 pub const FILTER_ROWS_MAX: usize = 32 << 20;
 
@@ -24,12 +28,17 @@ pub const FILTER_BITS_PER_ROW_MAX: u32 = 16;
 /// A dictionary: every open file that has one keeps it in memory.
 pub const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 
+/// Target content of a data block unless somebody chooses another. A read that misses the cache reads, checks and decompresses
+/// a whole block, and reads from memory search one; a scan hardly minds (`docs/adr/0014-small-blocks.md`).
+pub const BLOCK_TARGET_BYTES_DEFAULT: usize = 8 << 10;
+
 /// Target content of a data block: from what still shares prefixes to what still makes random reads bearable.
 pub const BLOCK_TARGET_BYTES_MIN: usize = 64;
 /// See [`BLOCK_TARGET_BYTES_MIN`].
 pub const BLOCK_TARGET_BYTES_MAX: usize = 4 << 20;
 
-/// Content of an index block at which it is closed, or the data blocks' target if that is smaller. At 30 bytes of separator it holds 700 entries, 10 MB of data.
+/// Content of an index block at which it is closed, or eight times the data blocks' target if that is smaller. At 16 bytes of
+/// separator it holds 1,500 entries, 6 MB of data.
 pub const INDEX_BLOCK_BYTES: usize = 32 << 10;
 
 const _: () = assert!(BLOCK_BYTES_MAX == 105_119_808 && BLOCK_BYTES_MAX < u32::MAX as usize);

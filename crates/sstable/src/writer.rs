@@ -9,7 +9,7 @@ use crate::compress::Compressor;
 use crate::dictionary::{self, SAMPLE_RATIO};
 use crate::error::{Result, SstableError};
 use crate::filter::FilterBuilder;
-use crate::footer::Footer;
+use crate::footer::{self, Footer};
 use crate::frame::{self, Handle};
 use crate::index::{self, IndexBuilder};
 use crate::limits;
@@ -54,14 +54,14 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The defaults for a file: 16 KiB blocks, 10 filter bits per row, LZ4.
+    /// The defaults for a file: 8 KiB blocks, 10 filter bits per row, LZ4.
     pub fn new(file_id: FileId) -> Self {
         WriteOptions {
             file_id,
             compression: Compression::Lz4,
             zstd_level: 1,
             dictionary_bytes: 0,
-            block_bytes: 16 << 10,
+            block_bytes: limits::BLOCK_TARGET_BYTES_DEFAULT,
             filter_bits_per_row: 10,
             created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
             created_micros: 0,
@@ -211,7 +211,7 @@ impl SstableWriter {
         }
         self.families.note(key.get(row_len..).unwrap_or_default());
         self.make_room(key, value);
-        self.block.add(common, body, trailer, value);
+        self.block.add(common, row_len, body, trailer, value);
         self.properties
             .add(key, value, trailer.timestamp, trailer.seq, trailer.kind);
         self.last_key.truncate(common);
@@ -294,6 +294,7 @@ impl SstableWriter {
         let properties = self.push_block(self.properties.encode_to_vec(), false);
         let footer = Footer {
             file: self.options.file_id,
+            version: footer::VERSION,
             properties,
             filter,
             top_index,
@@ -397,7 +398,7 @@ impl SstableWriter {
         }
         self.index.add(separator, handle);
         self.properties.data_blocks += 1;
-        if self.index.len() >= self.options.block_bytes.min(limits::INDEX_BLOCK_BYTES) {
+        if self.index.len() >= (8 * self.options.block_bytes).min(limits::INDEX_BLOCK_BYTES) {
             self.close_index_block();
         }
     }

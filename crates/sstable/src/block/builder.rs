@@ -1,7 +1,10 @@
 //! Builds one data block at a time.
 
-use super::Trailer;
-use crate::limits::RESTART_INTERVAL;
+use super::{
+    COMMON_BYTES_MAX, ENDS_IN_TAIL, EXTENDED, EXTENSION_BYTES, SAME_SEQUENCE, SAME_TIMESTAMP, Trailer, WIDE, WORD_BYTES,
+};
+use crate::index::common_prefix;
+use crate::limits::{RESTART_BYTES, RESTART_INTERVAL};
 use stele_types::varint::zigzag;
 
 /// Five varints and the kind.
@@ -46,51 +49,125 @@ impl Head {
     }
 }
 
-/// Collects entries; the buffers are handed out by `finish` and made anew.
+/// Collects entries. What restarts have in common is known only at the end: until then their bodies stand in `content` as a
+/// whole.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
     content: Vec<u8>,
-    restarts: Vec<u32>,
+    restarts: Vec<Restart>,
+    /// The keys of the restarts, one after the other.
+    keys: Vec<u8>,
     entries_in_interval: usize,
+    /// The end of the first body, from its row's terminator on.
+    tail: Vec<u8>,
+    timestamp_base: i64,
     timestamp: i64,
     seq_base: u64,
 }
 
+/// The first entry of an interval.
+#[derive(Debug)]
+struct Restart {
+    at: usize,
+    kind_at: usize,
+    middle_at: usize,
+    middle_len: usize,
+    value_len: usize,
+    key_at: usize,
+    body_len: usize,
+}
+
+/// Bytes of a row's terminator, which all rows have in common.
+const TERMINATOR_BYTES: usize = 2;
+
 impl BlockBuilder {
     /// Adds an entry. `common` is the length of the prefix that `body` has in common with the previous entry's body
-    /// (anything for the first).
+    /// (anything for the first); the row with its terminator is the first `row_len` bytes of `body`.
     #[inline]
-    pub fn add(&mut self, common: usize, body: &[u8], trailer: Trailer, value: &[u8]) {
-        let mut shared = common;
-        if self.content.is_empty() {
-            self.seq_base = trailer.seq;
-        }
-        if self.content.is_empty() || self.entries_in_interval == RESTART_INTERVAL {
-            self.restarts.push(self.content.len() as u32);
+    pub fn add(&mut self, common: usize, row_len: usize, body: &[u8], trailer: Trailer, value: &[u8]) {
+        let at = self.content.len();
+        let restarts = self.interval_is_full(at);
+        if restarts {
+            if at == 0 {
+                self.begin(row_len, body, trailer);
+            }
             self.entries_in_interval = 0;
-            self.timestamp = 0;
-            shared = 0;
+            self.timestamp = self.timestamp_base;
         }
-        let suffix = body.get(shared..).unwrap_or(&[]);
+        let shared = if restarts { 0 } else { common };
+        let mut middle = body.get(shared..).unwrap_or(&[]);
+        let mut kind = trailer.kind as u8;
+        if !self.tail.is_empty()
+            && let Some(before) = middle.strip_suffix(self.tail.as_slice())
+        {
+            middle = before;
+            kind |= ENDS_IN_TAIL;
+        }
+        let timestamp = zigzag(trailer.timestamp.0.wrapping_sub(self.timestamp));
+        let seq = zigzag(trailer.seq.wrapping_sub(self.seq_base) as i64);
+        if timestamp == 0 {
+            kind |= SAME_TIMESTAMP;
+        }
+        if seq == 0 {
+            kind |= SAME_SEQUENCE;
+        }
         let mut head = Head::default();
         head.put(shared as u64);
-        head.put(suffix.len() as u64);
+        head.put(middle.len() as u64);
         head.put(value.len() as u64);
-        head.push(trailer.kind as u8);
-        head.put(zigzag(trailer.timestamp.0.wrapping_sub(self.timestamp)));
-        head.put(zigzag(trailer.seq.wrapping_sub(self.seq_base) as i64));
+        let kind_at = at + head.len;
+        head.push(kind);
+        if timestamp != 0 {
+            head.put(timestamp);
+        }
+        if seq != 0 {
+            head.put(seq);
+        }
         let out = &mut self.content;
-        out.reserve(HEAD_BYTES_MAX + suffix.len() + value.len());
+        out.reserve(HEAD_BYTES_MAX + middle.len() + value.len());
         out.extend_from_slice(head.bytes());
-        out.extend_from_slice(suffix);
+        let middle_at = out.len();
+        out.extend_from_slice(middle);
         out.extend_from_slice(value);
         self.timestamp = trailer.timestamp.0;
         self.entries_in_interval += 1;
+        if restarts {
+            self.restarts.push(Restart {
+                at,
+                kind_at,
+                middle_at,
+                middle_len: middle.len(),
+                value_len: value.len(),
+                key_at: self.keys.len(),
+                body_len: body.len(),
+            });
+            self.keys.extend_from_slice(body);
+            self.keys.extend_from_slice(&trailer.encode());
+        }
     }
 
-    /// Bytes the block would have if finished now.
+    /// Whether the entry that will stand at `at` begins an interval.
+    #[inline]
+    fn interval_is_full(&self, at: usize) -> bool {
+        let Some(restart) = self.restarts.last() else {
+            return true;
+        };
+        self.entries_in_interval == RESTART_INTERVAL || at - restart.at >= RESTART_BYTES
+    }
+
+    /// Takes from the first entry what others are likely to have in common with it.
+    fn begin(&mut self, row_len: usize, body: &[u8], trailer: Trailer) {
+        let tail = body.get(row_len.saturating_sub(TERMINATOR_BYTES)..).unwrap_or(&[]);
+        if tail.len() <= COMMON_BYTES_MAX {
+            self.tail.extend_from_slice(tail);
+        }
+        self.timestamp_base = trailer.timestamp.0;
+        self.seq_base = trailer.seq;
+    }
+
+    /// Bytes the block would have if finished now, about: interval heads are not taken out of the entries yet.
     pub fn len(&self) -> usize {
-        self.content.len() + 4 * self.restarts.len() + super::TAIL_BYTES
+        self.content.len() + 2 * self.restarts.len() + self.tail.len() + EXTENSION_BYTES + super::TAIL_BYTES
     }
 
     /// Whether it has no entry.
@@ -100,16 +177,55 @@ impl BlockBuilder {
 
     /// The block's content; the builder is empty afterwards.
     pub fn finish(&mut self) -> Vec<u8> {
-        // The next block will have about the same size, and sealing appends the frame's tail.
-        let next = Vec::with_capacity(self.len().min(1 << 20) + 256);
-        let mut out = std::mem::replace(&mut self.content, next);
-        for restart in &self.restarts {
-            out.extend_from_slice(&restart.to_le_bytes());
+        // Sealing appends the frame's tail.
+        let mut out = Vec::with_capacity(self.len() + 12 * self.restarts.len() + COMMON_BYTES_MAX + 256);
+        let common = self.common().to_vec();
+        let mut offsets = Vec::with_capacity(4 * self.restarts.len());
+        let mut words = Vec::with_capacity(WORD_BYTES * self.restarts.len());
+        let wide = self.restarts.last().is_some_and(|last| last.at > usize::from(u16::MAX));
+        for (n, restart) in self.restarts.iter().enumerate() {
+            let offset = out.len() as u32;
+            offsets.extend_from_slice(&offset.to_le_bytes()[..if wide { 4 } else { 2 }]);
+            // The trailer, which `common` does not reach, is longer than a word.
+            let word = self.keys.get(restart.key_at + common.len()..);
+            words.extend_from_slice(word.and_then(|rest| rest.get(..WORD_BYTES)).unwrap_or(&[0; WORD_BYTES]));
+            let end = self.restarts.get(n + 1).map_or(self.content.len(), |next| next.at);
+            let shared = restart.middle_len.min(common.len() + WORD_BYTES);
+            let mut head = Head::default();
+            head.put(shared as u64);
+            head.put((restart.middle_len - shared) as u64);
+            head.put(restart.value_len as u64);
+            let piece = |start, end| self.content.get(start..end).unwrap_or(&[]);
+            out.extend_from_slice(head.bytes());
+            out.extend_from_slice(piece(restart.kind_at, restart.middle_at));
+            out.extend_from_slice(piece(restart.middle_at + shared, end));
         }
+        out.extend_from_slice(&offsets);
+        out.extend_from_slice(&words);
+        out.extend_from_slice(&common);
+        out.extend_from_slice(&self.tail);
+        // Both at most COMMON_BYTES_MAX.
+        out.extend_from_slice(&[common.len() as u8, self.tail.len() as u8]);
+        out.extend_from_slice(&self.timestamp_base.to_le_bytes());
         out.extend_from_slice(&self.seq_base.to_le_bytes());
-        out.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        let flags = if wide { EXTENDED | WIDE } else { EXTENDED };
+        out.extend_from_slice(&(self.restarts.len() as u32 | flags).to_le_bytes());
+        self.content.clear();
         self.restarts.clear();
+        self.keys.clear();
+        self.tail.clear();
         self.entries_in_interval = 0;
         out
+    }
+
+    /// What the bodies of all restarts begin with: what those of the first and the last one do.
+    fn common(&self) -> &[u8] {
+        let body = |restart: Option<&Restart>| {
+            let body = restart.and_then(|r| self.keys.get(r.key_at..r.key_at + r.body_len));
+            body.unwrap_or(&[])
+        };
+        let first = body(self.restarts.first());
+        let len = common_prefix(first, body(self.restarts.last())).min(COMMON_BYTES_MAX);
+        first.get(..len).unwrap_or(&[])
     }
 }

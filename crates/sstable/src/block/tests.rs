@@ -4,9 +4,21 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Keys with long and short common prefixes; the bodies need not be well-formed here.
+/// Keys with long and short common prefixes and ends, also longer than a block keeps apart, and many versions of one cell;
+/// the bodies need not be well-formed here.
 fn cells() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
-    let body = prop::collection::vec(0u8..3, 0..12);
+    let short = || prop::collection::vec(prop_oneof![0u8..3, Just(0xff)], 0..12);
+    let around = (0usize..300, 0usize..300);
+    prop_oneof![
+        4 => versions(short().boxed()),
+        1 => versions(Just(b"one cell".to_vec()).boxed()),
+        1 => around.prop_flat_map(move |(before, behind)| {
+            versions(short().prop_map(move |body| [&vec![7; before][..], &body, &vec![9; behind]].concat()).boxed())
+        }),
+    ]
+}
+
+fn versions(body: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
     let trailer = (
         prop_oneof![-3i64..3, any::<i64>()],
         prop_oneof![0u64..5, any::<u64>()],
@@ -24,7 +36,9 @@ fn cells() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
         );
         key
     });
-    prop::collection::btree_map(key, prop::collection::vec(any::<u8>(), 0..10), 1..80)
+    let large = (any::<u8>(), 500usize..70_000).prop_map(|(byte, len)| vec![byte; len]);
+    let value = prop_oneof![40 => prop::collection::vec(any::<u8>(), 0..10), 1 => large];
+    prop::collection::btree_map(key, value, 1..80)
 }
 
 fn build(cells: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
@@ -32,12 +46,19 @@ fn build(cells: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
     let mut previous: &[u8] = &[];
     for (key, value) in cells {
         let (body, trailer) = Trailer::split(key).expect("has a trailer");
-        builder.add(crate::index::common_prefix(previous, body), body, trailer, value);
+        // Rows of any length: tails of any.
+        let row_len = body.len().min(usize::from(trailer.seq as u8 % 8));
+        builder.add(
+            crate::index::common_prefix(previous, body),
+            row_len,
+            body,
+            trailer,
+            value,
+        );
         previous = body;
     }
-    let len = builder.len();
     let content = builder.finish();
-    assert_eq!(content.len(), len);
+    assert!(builder.is_empty());
     Block::parse(Bytes::from(content)).expect("just built")
 }
 
@@ -80,9 +101,10 @@ proptest! {
             *number >>= *shift;
             varint::put_u64(&mut bytes, *number);
         }
-        let mut at = 0;
+        let (mut at, mut passed) = (0, 0);
         for (number, _) in numbers {
             prop_assert_eq!(take_varint(&bytes, &mut at), Some(number));
+            prop_assert_eq!((pass_varint(&bytes, &mut passed), passed), (Some(()), at));
         }
         prop_assert_eq!(at, bytes.len());
         bytes.extend_from_slice(&rest);
@@ -104,6 +126,27 @@ proptest! {
         }
         content.extend_from_slice(&[0; 8]);
         content.extend_from_slice(&(restarts.len() as u32 + 1).to_le_bytes());
+        exercise(Bytes::from(content), &target)?;
+    }
+
+    #[test]
+    fn noise_behind_a_good_end_never_panics_and_always_ends(
+        noise in prop::collection::vec(prop_oneof![0u8..4, Just(0x71), any::<u8>()], 1..200),
+        restarts in prop::collection::vec((0u16..200, prop_oneof![Just(0u64), any::<u64>()]), 0..4),
+        common in prop::collection::vec(0u8..3, 0..10), tail in prop::collection::vec(any::<u8>(), 0..10),
+        target in prop::collection::vec(prop_oneof![0u8..3, any::<u8>()], 0..20),
+    ) {
+        let mut content = noise;
+        let mut restarts = restarts;
+        restarts.insert(0, (0, 0));
+        restarts.sort_unstable();
+        restarts.iter().for_each(|(at, _)| content.extend_from_slice(&at.to_le_bytes()));
+        restarts.iter().for_each(|(_, word)| content.extend_from_slice(&word.to_be_bytes()));
+        content.extend_from_slice(&common);
+        content.extend_from_slice(&tail);
+        content.extend_from_slice(&[common.len() as u8, tail.len() as u8]);
+        content.extend_from_slice(&[0; 16]);
+        content.extend_from_slice(&(restarts.len() as u32 | EXTENDED).to_le_bytes());
         exercise(Bytes::from(content), &target)?;
     }
 
@@ -138,8 +181,14 @@ fn exercise(content: Bytes, target: &[u8]) -> Result<(), TestCaseError> {
         prop_assert!(steps <= 2 * limit);
         more = cursor.retreat();
     }
-    let _ = (cursor.seek(target), cursor.value_bytes(), cursor.value());
-    let _ = (cursor.seek_before(target), cursor.value_bytes(), cursor.value());
+    if cursor.seek(target) == Ok(true) {
+        prop_assert!(cursor.key() >= target);
+        prop_assert_eq!(&cursor.value_bytes()[..], cursor.value());
+    }
+    if cursor.seek_before(target) == Ok(true) {
+        prop_assert!(cursor.key() < target);
+        prop_assert_eq!(&cursor.value_bytes()[..], cursor.value());
+    }
     Ok(())
 }
 
@@ -163,7 +212,14 @@ fn small_cells_have_small_headers() {
         );
         let key = key.into_vec();
         let (body, trailer) = Trailer::split(&key).expect("has a trailer");
-        builder.add(crate::index::common_prefix(&previous, body), body, trailer, &[7; 10]);
+        let row_len = stele_types::key::row_prefix_len(body).expect("a row");
+        builder.add(
+            crate::index::common_prefix(&previous, body),
+            row_len,
+            body,
+            trailer,
+            &[7; 10],
+        );
         previous = body.to_vec();
     }
     let per_cell = builder.len() as f64 / count as f64;

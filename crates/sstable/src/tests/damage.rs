@@ -91,11 +91,11 @@ fn two_swapped_blocks_are_detected() {
 fn a_newer_format_is_named_as_such() {
     let (mut bytes, _) = write(&grid(2, 1, 8), options());
     let version_at = bytes.len() - 12;
-    bytes[version_at] = 2;
-    let error = read_whole(bytes).expect_err("version 2");
+    bytes[version_at] = 3;
+    let error = read_whole(bytes).expect_err("version 3");
     assert_eq!(
         error.to_string(),
-        "test.sst: format version 2, this program reads up to 1"
+        "test.sst: format version 3, this program reads up to 2"
     );
     assert_eq!(error.kind(), ErrorKind::Unimplemented);
 }

@@ -1,28 +1,53 @@
-//! Version 1, byte for byte. A file once written must be readable for ever; a difference here is a format change.
+//! Every version, byte for byte. A file once written must be readable for ever; a difference here is a format change.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads and, when asked, rewrites the golden file"
 )]
 
 use super::files::*;
-use crate::{Cursor, CursorOptions, WriteOptions, inspect};
+use crate::{Cursor, CursorOptions, Step, WriteOptions, inspect};
 use futures::executor::block_on;
 use stele_types::key::range_delete_value;
 use stele_types::schema::Compression;
 use stele_types::{CellKind, Timestamp};
 
-/// Uncompressed: the one whose bytes the writer must reproduce.
-const PLAIN: &[u8] = include_bytes!("../../testdata/v1-groups.sst");
-const PLAIN_TEXT: &str = include_str!("../../testdata/v1-groups.txt");
-/// The same cells, by a writer that did not say which families a file has.
-const WITHOUT_FAMILIES: &[u8] = include_bytes!("../../testdata/v1.sst");
-const WITHOUT_FAMILIES_TEXT: &str = include_str!("../../testdata/v1.txt");
-/// The same cells by that writer. Codecs may learn to compress better, so these must only be readable.
-const COMPRESSED: [(Compression, &[u8]); 3] = [
-    (Compression::Lz4, include_bytes!("../../testdata/v1-lz4.sst")),
-    (Compression::Snappy, include_bytes!("../../testdata/v1-snappy.sst")),
-    (Compression::Zstd, include_bytes!("../../testdata/v1-zstd.sst")),
-];
+/// What a version's writer made of [`cells`]. Codecs may learn to compress better, so compressed files must only be readable.
+struct Golden {
+    plain: &'static [u8],
+    text: &'static str,
+    compressed: [(Compression, &'static [u8]); 3],
+}
+
+macro_rules! golden {
+    ($version:literal) => {
+        Golden {
+            plain: include_bytes!(concat!("../../testdata/", $version, ".sst")),
+            text: include_str!(concat!("../../testdata/", $version, ".txt")),
+            compressed: [
+                (
+                    Compression::Lz4,
+                    include_bytes!(concat!("../../testdata/", $version, "-lz4.sst")),
+                ),
+                (
+                    Compression::Snappy,
+                    include_bytes!(concat!("../../testdata/", $version, "-snappy.sst")),
+                ),
+                (
+                    Compression::Zstd,
+                    include_bytes!(concat!("../../testdata/", $version, "-zstd.sst")),
+                ),
+            ],
+        }
+    };
+}
+
+/// No longer written.
+const V1: Golden = golden!("v1");
+/// The same cells, by a later writer of version 1 that said which families a file has.
+const WITH_FAMILIES: &[u8] = include_bytes!("../../testdata/v1-groups.sst");
+const WITH_FAMILIES_TEXT: &str = include_str!("../../testdata/v1-groups.txt");
+/// The one whose bytes the writer must reproduce.
+const V2: Golden = golden!("v2");
 
 /// All kinds, an empty row, escapes, negative timestamps, the largest sequence.
 fn cells() -> Cells {
@@ -79,31 +104,69 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn todays_writer_writes_version_1() {
+fn todays_writer_writes_version_2() {
     let bytes = write_golden(Compression::None);
     if std::env::var_os("STELE_WRITE_GOLDEN").is_some() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
-        std::fs::write(format!("{dir}/v1-groups.sst"), &bytes).expect("writable checkout");
-        std::fs::write(format!("{dir}/v1-groups.txt"), text(&bytes)).expect("writable checkout");
+        std::fs::write(format!("{dir}/v2.sst"), &bytes).expect("writable checkout");
+        for (version, bytes) in [("v1", V1.plain), ("v1-groups", WITH_FAMILIES), ("v2", &bytes)] {
+            std::fs::write(format!("{dir}/{version}.txt"), text(bytes)).expect("writable checkout");
+        }
+        for (compression, _) in V2.compressed {
+            let name = format!("{compression:?}").to_lowercase();
+            std::fs::write(format!("{dir}/v2-{name}.sst"), write_golden(compression)).expect("writable checkout");
+        }
         return;
     }
     assert!(
-        bytes == PLAIN,
+        bytes == V2.plain,
         "the writer's output changed: that needs a new format version"
     );
-    assert_eq!(text(PLAIN), PLAIN_TEXT);
-    assert_eq!(text(WITHOUT_FAMILIES), WITHOUT_FAMILIES_TEXT);
 }
 
 #[test]
-fn version_1_is_read() {
-    let plain = [(Compression::None, PLAIN), (Compression::None, WITHOUT_FAMILIES)];
-    for (compression, bytes) in plain.into_iter().chain(COMPRESSED) {
-        let table = open(Memory::new(bytes, false), 1 << 20).expect("the golden file");
-        assert_eq!(block_on(table.verify()), Ok(()));
-        assert_eq!(table.properties().compression, compression as u32);
-        assert_eq!(table.properties().deletes(), 6);
-        assert_eq!(bytes.len() < PLAIN.len() * 7 / 8, compression != Compression::None);
-        assert_eq!(read_all(&mut Cursor::new(table, CursorOptions::default())), Ok(cells()));
+fn all_versions_are_read() {
+    assert_eq!(text(WITH_FAMILIES), WITH_FAMILIES_TEXT);
+    for golden in [V1, V2] {
+        assert_eq!(text(golden.plain), golden.text);
+        let plain = [(Compression::None, golden.plain), (Compression::None, WITH_FAMILIES)];
+        for (compression, bytes) in plain.into_iter().chain(golden.compressed) {
+            let table = open(Memory::new(bytes, false), 1 << 20).expect("the golden file");
+            assert_eq!(block_on(table.verify()), Ok(()));
+            assert_eq!(table.properties().compression, compression as u32);
+            assert_eq!(table.properties().deletes(), 6);
+            assert_eq!(
+                bytes.len() < golden.plain.len() * 7 / 8,
+                compression != Compression::None
+            );
+            let mut cursor = Cursor::new(table, CursorOptions::default());
+            assert_eq!(read_all(&mut cursor), Ok(cells()));
+            read_backward_and_seek(&mut cursor);
+        }
+    }
+}
+
+/// Backward, and by seeks to every key, to what lies just behind it, and to every row.
+fn read_backward_and_seek(cursor: &mut Cursor) {
+    let cells = cells();
+    let mut step = cursor.seek_last();
+    for (key, value) in cells.iter().rev() {
+        assert_eq!(complete(cursor, step), Ok(Step::Ready));
+        assert_eq!((cursor.key(), cursor.value()), (&key[..], &value[..]));
+        step = cursor.retreat();
+    }
+    assert_eq!(complete(cursor, step), Ok(Step::End));
+    let behind = cells.keys().map(|key| [&key[..], &[0]].concat());
+    for target in rows_of(&cells).into_iter().chain(cells.keys().cloned()).chain(behind) {
+        let (found, before) = (
+            cells.range(target.clone()..).next(),
+            cells.range(..target.clone()).next_back(),
+        );
+        let step = cursor.seek(&target);
+        assert_eq!(complete(cursor, step) == Ok(Step::Ready), found.is_some());
+        assert!(found.is_none_or(|(key, _)| cursor.key() == &key[..]));
+        let step = cursor.seek_before(&target);
+        assert_eq!(complete(cursor, step) == Ok(Step::Ready), before.is_some());
+        assert!(before.is_none_or(|(key, _)| cursor.key() == &key[..]));
     }
 }

@@ -364,7 +364,14 @@ fn a_distant_seek_ends_read_ahead_and_a_near_one_does_not() {
 #[test]
 fn a_seek_within_the_block_reads_nothing() {
     let cells = grid(1_000, 1, 10);
-    let (bytes, _) = write(&cells, options());
+    let block_bytes = 16 << 10;
+    let (bytes, _) = write(
+        &cells,
+        WriteOptions {
+            block_bytes,
+            ..options()
+        },
+    );
     let file = Memory::new(bytes, false);
     let table = open(file.clone(), 0).expect("just written");
     let mut cursor = Cursor::new(table, CursorOptions::default());
