@@ -1,12 +1,14 @@
 //! The replacement policy: the S3-FIFO queues, single-threaded; whoever shares it holds a lock around it.
 //!
-//! Entries live in a slab (`slots`) and the queues hold slot numbers with a *ticket*, the count of entries the slot has
+//! Entries live in a slab (`slots`), which a table of slot numbers finds them in: four bytes for each, so that the table
+//! stays in the processor's caches where entries do not. The queues hold slot numbers with a *ticket*, the count of entries the slot has
 //! held. An entry that is removed leaves its place in the queue behind; a place whose ticket is not its slot's is stale and
 //! is passed over. That makes removal as cheap as a lookup.
 //!
 //! Two kinds of admission. [`Admission::Probation`] is S3-FIFO as published: what is new goes through the small queue.
-//! [`Admission::Returning`] has no small queue: what is new leaves only a ghost, and is kept when it comes back while the
-//! ghost is remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
+//! [`Admission::Returning`] has no small queue: what is new is kept while there is room, so that an empty cache fills up at
+//! once; when something would have to go for it, it leaves only a ghost, and is kept when it comes back while the ghost is
+//! remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
 //!
 //! Entries that are to be *kept* have a queue of their own. Whoever knows that something will be asked for says so, and
 //! need not prove it by use; it goes only for another of its kind, or when the share does not even hold what is kept. Kept
@@ -20,8 +22,9 @@
 //! * Stale places are at most as many as entries, plus [`STALE_SLACK`].
 
 use crate::{CacheStats, ENTRY_OVERHEAD_BYTES};
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use hashbrown::HashTable;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Uses past this count no more: an entry goes round the main queue at most this often without being used.
 const USES_MAX: u8 = 3;
@@ -52,7 +55,7 @@ pub trait CacheKey: Copy + Eq {
 pub enum Admission {
     /// Through the small queue.
     Probation,
-    /// Only when it comes back.
+    /// While there is room; otherwise only when it comes back.
     Returning,
 }
 
@@ -82,6 +85,17 @@ struct Slot<K, V> {
     entry: Option<Entry<K, V>>,
 }
 
+impl<K: CacheKey, V> Slot<K, V> {
+    #[inline]
+    fn holds(&self, key: K) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.key == key)
+    }
+
+    fn hash(&self) -> u64 {
+        self.entry.as_ref().map_or(0, |entry| entry.key.hash64())
+    }
+}
+
 /// Where an entry stands in a queue.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -96,27 +110,6 @@ struct Ghosts {
     present: HashSet<u64, BuildHasherDefault<Hashed>>,
     /// Sum of the charges the ghosts had; bounded by the share.
     charge: usize,
-}
-
-/// A key with its hash, so that the map does not compute it again.
-#[derive(Clone, Copy, Debug)]
-struct HashedKey<K> {
-    hash: u64,
-    key: K,
-}
-
-impl<K: Eq> PartialEq for HashedKey<K> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl<K: Eq> Eq for HashedKey<K> {}
-
-impl<K> Hash for HashedKey<K> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
 }
 
 /// The keys are hashed already.
@@ -142,7 +135,8 @@ impl Hasher for Hashed {
 /// A byte-bounded cache for one thread at a time.
 #[derive(Debug)]
 pub struct S3Fifo<K, V> {
-    map: HashMap<HashedKey<K>, u32, BuildHasherDefault<Hashed>>,
+    /// The slots that have an entry, by its key.
+    table: HashTable<u32>,
     slots: Vec<Slot<K, V>>,
     free: Vec<u32>,
     small: VecDeque<Place>,
@@ -165,7 +159,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     /// An empty cache of at most `share` charged bytes.
     pub fn new(share: usize, admission: Admission) -> Self {
         S3Fifo {
-            map: HashMap::default(),
+            table: HashTable::new(),
             slots: Vec::new(),
             free: Vec::new(),
             small: VecDeque::new(),
@@ -187,7 +181,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
 
     /// The value, when it is here, and what it is charged with. `hash` is the key's own.
     pub fn get_hashed(&mut self, key: K, hash: u64) -> Option<(&V, usize)> {
-        let slot = self.map.get(&HashedKey { hash, key }).copied();
+        let slot = self.slot_of(key, hash);
         let found = slot.and_then(|slot| self.slots.get_mut(slot as usize)?.entry.as_mut());
         let Some(entry) = found else {
             self.misses += 1;
@@ -205,13 +199,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
 
     /// The value, when it is here, without counting as a use.
     pub fn peek(&self, key: K) -> Option<&V> {
-        let hash = key.hash64();
-        let slot = *self.map.get(&HashedKey { hash, key })?;
+        let slot = self.slot_of(key, key.hash64())?;
         Some(&self.slots.get(slot as usize)?.entry.as_ref()?.value)
     }
 
     /// Whether an insertion of the key would be kept, as far as its history tells. Under [`Admission::Returning`] a key
-    /// that is new is remembered from now on.
+    /// that is new, and for which there is no room, is remembered from now on.
     pub fn admits(&mut self, key: K, weight: usize) -> bool {
         let hash = key.hash64();
         let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
@@ -219,7 +212,8 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             return false;
         }
         if self.admission == Admission::Probation
-            || self.map.contains_key(&HashedKey { hash, key })
+            || self.has_room(charge)
+            || self.slot_of(key, hash).is_some()
             || self.ghosts.present.contains(&hash)
         {
             return true;
@@ -253,7 +247,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
         let mut dropped = Vec::new();
         let (mut uses, mut known) = (0, false);
-        if let Some(&slot) = self.map.get(&HashedKey { hash, key }) {
+        if let Some(slot) = self.slot_of(key, hash) {
             if let Some(old) = self.slots.get_mut(slot as usize).and_then(|s| s.entry.as_mut()) {
                 if old.charge == charge && (old.queue == Queue::Kept || !keep) {
                     // A racing reader loaded the same: only the value changes.
@@ -271,7 +265,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
         let returned = self.ghosts.take(hash);
         self.ghost_hits += u64::from(returned);
-        if self.admission == Admission::Returning && !returned && !known {
+        if self.admission == Admission::Returning && !returned && !known && !self.has_room(charge) {
             self.ghosts.push(hash, charge, self.share);
             dropped.push(value);
             return dropped;
@@ -292,7 +286,9 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             queue,
         };
         let place = self.store(entry);
-        self.map.insert(HashedKey { hash, key }, place.slot);
+        let slots = &self.slots;
+        let hash_of = |slot: &u32| slots.get(*slot as usize).map_or(0, Slot::hash);
+        self.table.insert_unique(hash, place.slot, hash_of);
         self.used += charge;
         self.inserted += charge as u64;
         match queue {
@@ -310,10 +306,19 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         dropped
     }
 
+    fn slot_of(&self, key: K, hash: u64) -> Option<u32> {
+        let is_it = |slot: &u32| self.slots.get(*slot as usize).is_some_and(|slot| slot.holds(key));
+        self.table.find(hash, is_it).copied()
+    }
+
+    /// Whether nothing would have to go for an entry.
+    fn has_room(&self, charge: usize) -> bool {
+        self.used.saturating_add(charge) <= self.share
+    }
+
     /// Takes an entry out, and forgets nothing else of its key.
     pub fn remove(&mut self, key: K) -> Option<V> {
-        let hash = key.hash64();
-        let slot = *self.map.get(&HashedKey { hash, key })?;
+        let slot = self.slot_of(key, key.hash64())?;
         let value = self.release(slot);
         self.drop_stale_places();
         value
@@ -351,7 +356,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
+        self.table.is_empty()
     }
 
     /// Places in the queues, stale ones included.
@@ -370,7 +375,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         sum.used_bytes += self.used as u64;
         sum.kept_bytes += self.kept_used as u64;
         sum.capacity += self.share as u64;
-        sum.entries += self.map.len() as u64;
+        sum.entries += self.table.len() as u64;
     }
 
     /// Evicts until at most `limit` bytes are charged. Ends: every step takes a place off a queue for good, moves one
@@ -456,7 +461,9 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         let entry = slot.entry.take()?;
         slot.ticket = slot.ticket.wrapping_add(1);
         let hash = entry.key.hash64();
-        self.map.remove(&HashedKey { hash, key: entry.key });
+        if let Ok(found) = self.table.find_entry(hash, |&slot| slot == number) {
+            found.remove();
+        }
         self.used -= entry.charge;
         self.evicted += entry.charge as u64;
         match entry.queue {
@@ -470,7 +477,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
 
     /// Keeps the queues from filling up with places of entries that were removed.
     fn drop_stale_places(&mut self) {
-        if self.small.len() + self.main.len() + self.kept.len() <= 2 * self.map.len() + STALE_SLACK {
+        if self.small.len() + self.main.len() + self.kept.len() <= 2 * self.table.len() + STALE_SLACK {
             return;
         }
         let slots = &self.slots;

@@ -218,14 +218,19 @@ fn the_profile_times_misses() {
 
 #[test]
 fn what_must_return_is_kept_when_it_does() {
-    let mut cache = S3Fifo::new(10 * (1000 + ENTRY_OVERHEAD_BYTES), Admission::Returning);
-    assert!(!cache.admits(key(1, 1), 1000), "never seen");
-    assert!(cache.admits(key(1, 1), 1000));
-    assert_eq!(cache.insert(key(1, 1), 1, 1000), vec![]);
-    assert_eq!(cache.insert(key(1, 2), 2, 1000), vec![2], "refused, remembered");
-    assert_eq!(cache.insert(key(1, 2), 2, 1000), vec![]);
-    assert_eq!((cache.peek(key(1, 1)), cache.peek(key(1, 2))), (Some(&1), Some(&2)));
-    assert_eq!((cache.remove(key(1, 1)), cache.get(key(1, 1))), (Some(1), None));
+    let mut cache = S3Fifo::new(3 * (1000 + ENTRY_OVERHEAD_BYTES), Admission::Returning);
+    for offset in 0..3 {
+        assert!(cache.admits(key(1, offset), 1000), "there is room");
+        assert_eq!(cache.insert(key(1, offset), offset, 1000), vec![]);
+    }
+    assert!(!cache.admits(key(1, 3), 1000), "never seen");
+    assert!(cache.admits(key(1, 3), 1000));
+    assert_eq!(cache.insert(key(1, 3), 3, 1000), vec![0]);
+    assert_eq!(cache.insert(key(1, 4), 4, 1000), vec![4], "refused, remembered");
+    assert_eq!(cache.insert(key(1, 4), 4, 1000), vec![1]);
+    assert_eq!((cache.peek(key(1, 3)), cache.peek(key(1, 4))), (Some(&3), Some(&4)));
+    assert_eq!((cache.remove(key(1, 3)), cache.get(key(1, 3))), (Some(3), None));
+    assert!(cache.admits(key(1, 9), 1000), "there is room again");
 }
 
 proptest! {

@@ -177,7 +177,7 @@ impl TableService for Router {
         let schema = self.schema(&request.table)?;
         if let Some(filter) = &request.filter {
             filter
-                .compile(&schema)
+                .compile_shared(&schema)
                 .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?;
         }
         let limit = if request.rows_limit == 0 {

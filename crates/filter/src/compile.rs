@@ -31,6 +31,11 @@ const SHOWN_BYTES_MAX: usize = 200;
 impl Filter {
     /// Checks the whole tree, also what no row would ever reach, and prepares it for rows of tables with this schema.
     pub fn compile(&self, schema: &TableSchema) -> Result<CompiledFilter, FilterError> {
+        self.compile_sized(schema).map(|(compiled, _)| compiled)
+    }
+
+    /// The same, and how large it is.
+    pub(crate) fn compile_sized(&self, schema: &TableSchema) -> Result<(CompiledFilter, FilterSize), FilterError> {
         let mut compiler = Compiler {
             schema,
             bytes: 0,
@@ -46,8 +51,20 @@ impl Filter {
         check_labels(self)?;
         let pushdown = pushdown(&root);
         let (guards, root) = hoist(root);
-        Ok(CompiledFilter { guards, root, pushdown })
+        let size = FilterSize {
+            bytes: compiler.bytes,
+            weight: compiler.weight,
+        };
+        Ok((CompiledFilter { guards, root, pushdown }, size))
     }
+}
+
+/// How large a compiled filter is.
+pub(crate) struct FilterSize {
+    /// The least number of bytes that it takes when serialized.
+    pub(crate) bytes: usize,
+    /// Of its patterns.
+    pub(crate) weight: usize,
 }
 
 struct Compiler<'a> {

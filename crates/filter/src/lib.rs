@@ -2,7 +2,8 @@
 //!
 //! A filter is a function from a row's cells to a row's cells, written as a tree of [`Filter`]s. The tree is plain data,
 //! so that it can travel to the server that holds the row. [`Filter::compile`] checks all of it against a schema and
-//! gives a [`CompiledFilter`], which a scan uses in three steps:
+//! gives a [`CompiledFilter`] ([`Filter::compile_shared`] perhaps that of the last request), which a scan uses in three
+//! steps:
 //!
 //! 1. once per scan, [`CompiledFilter::pushdown`] says which rows, families, columns, timestamps, versions and values
 //!    the scan need not even fetch;
@@ -17,6 +18,7 @@ mod compile;
 mod compiled;
 mod error;
 mod evaluate;
+mod known;
 mod labels;
 mod need;
 mod pushdown;

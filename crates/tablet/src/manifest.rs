@@ -111,7 +111,7 @@ pub struct ValueLink {
     /// Its bytes.
     #[prost(uint64, tag = "2")]
     pub len: u64,
-    /// How many of its bytes are the tablet's; the same in all references of a tablet.
+    /// How many of its bytes are the tablet's; the largest of a tablet's references counts.
     #[prost(uint64, tag = "3")]
     pub share: u64,
     /// Bytes of its records that the referenced part of the sstable refers to: exact until a reference is cut.

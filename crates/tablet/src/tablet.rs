@@ -23,7 +23,8 @@ use crate::metrics::TabletMetrics;
 use crate::scan::Parked;
 use crate::schema_mark::SchemaMark;
 use crate::state::State;
-use parking_lot::{Mutex, RwLock};
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use stele_env::{Env, PlantedBug};
@@ -66,7 +67,10 @@ pub struct Tablet {
     schema_address: AtomicUsize,
     /// Its mark, changed after the address: who sees a mark reads under that schema or a newer one.
     schema_mark: AtomicU64,
+    /// Writers of batches share it, and changes have it alone ([`Tablet::publish`]).
     state: RwLock<Arc<State>>,
+    /// The same for readers, who wait for neither and do not count themselves where all cores look.
+    current: ArcSwap<State>,
     /// Everything applied up to this is visible.
     visible: AtomicU64,
     sequencer: Mutex<SeqNo>,
@@ -116,6 +120,7 @@ impl Tablet {
         first: SeqNo,
     ) -> Result<Arc<Tablet>> {
         let state = State::load(&manifest, schema.clone(), &context.files, &context.memory).await?;
+        let state = Arc::new(state);
         context.metrics.open_tablets.inc();
         let tablet = Arc::new(Tablet {
             id: manifest.tablet(),
@@ -124,7 +129,8 @@ impl Tablet {
             schema_address: AtomicUsize::new(Arc::as_ptr(&schema).addr()),
             schema_mark: AtomicU64::new(SchemaMark::of(&schema).word()),
             schema: RwLock::new(schema),
-            state: RwLock::new(Arc::new(state)),
+            current: ArcSwap::new(state.clone()),
+            state: RwLock::new(state),
             visible: AtomicU64::new(manifest.flushed_through),
             sequencer: Mutex::new(first),
             closed: AtomicBool::new(false),
@@ -178,7 +184,7 @@ impl Tablet {
 
     /// What admission looks at with every write. Takes no reference to the state.
     pub fn write_load(&self) -> WriteLoad {
-        let state = self.state.read();
+        let state = self.current.load();
         WriteLoad {
             active_bytes: state.active_bytes(),
             runs_max: self.runs.load(Ordering::Relaxed),
@@ -199,7 +205,7 @@ impl Tablet {
         next.adopt(schema.clone(), &self.context.memory);
         next.refresh();
         next.generation += 1;
-        *state = Arc::new(next);
+        let former = self.publish(&mut state, next);
         self.schema_address
             .store(Arc::as_ptr(&schema).addr(), Ordering::Release);
         self.schema_mark
@@ -207,6 +213,7 @@ impl Tablet {
         *current = schema;
         drop(current);
         drop(state);
+        drop(former);
         self.unpark();
         frozen
     }
@@ -238,17 +245,17 @@ impl Tablet {
 
     /// What the tablet consists of now.
     pub fn state(&self) -> Arc<State> {
-        self.state.read().clone()
+        self.current.load_full()
     }
 
     /// Looks at what the tablet consists of now without taking a reference to it; likewise short.
     pub(crate) fn with_state<R>(&self, look: impl FnOnce(&State) -> R) -> R {
-        look(&self.state.read())
+        look(&self.current.load())
     }
 
     /// Grows with every change of the state.
     pub fn generation(&self) -> u64 {
-        self.state.read().generation
+        self.current.load().generation
     }
 
     /// Refuses everything from now on. What is queued in the log still gets applied.
@@ -335,11 +342,20 @@ impl Tablet {
         next.refresh();
         next.generation += 1;
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
-        let former = std::mem::replace(&mut *state, Arc::new(next));
+        let former = self.publish(&mut state, next);
         drop(state);
         drop(former);
         self.unpark();
         true
+    }
+
+    /// Makes `next` the state, for readers and for writers. Everything in it is visible: batches are applied and made
+    /// visible while their writers share the lock. What was the state before, for the caller to drop without the lock.
+    #[must_use = "it is dropped when nobody waits for the lock"]
+    fn publish(&self, state: &mut RwLockWriteGuard<'_, Arc<State>>, next: State) -> Arc<State> {
+        let next = Arc::new(next);
+        self.current.store(next.clone());
+        std::mem::replace(&mut **state, next)
     }
 
     /// Publishes a changed state.
@@ -350,7 +366,7 @@ impl Tablet {
         next.refresh();
         next.generation += 1;
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
-        let former = std::mem::replace(&mut *state, Arc::new(next));
+        let former = self.publish(&mut state, next);
         drop(state);
         drop(former);
         self.unpark();

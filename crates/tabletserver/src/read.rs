@@ -60,10 +60,8 @@ impl TabletServer {
     /// through. `None` when that would have to wait for the medium: [`TabletService::read`](stele_client::TabletService)
     /// gives the same answer then. A row that is not the tablet's is `Unavailable`.
     pub fn get_row(&self, tablet: TabletId, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<Option<OneRow>> {
-        // Held all the time: a reference of its own would cost a read as much again.
-        let tablets = self.tablets.read();
+        let tablets = self.routes.around(tablet);
         let Some(served) = tablets.get(&tablet) else {
-            drop(tablets);
             return Err(self.not_served(tablet));
         };
         if !served.tablet.range().contains(row) {
@@ -125,7 +123,7 @@ impl TabletServer {
             }
         }
         served.tablet.check_open().map_err(from_tablet)?;
-        let filter = compile(request.filter.as_deref(), &served.tablet.schema())?;
+        let filter = compile(request.filter.as_ref(), &served.tablet.schema())?;
         let spec = ScanSpec {
             rows: request.rows,
             filter,
@@ -226,11 +224,12 @@ pub(crate) async fn read_row(
 }
 
 /// Compiles a filter against a schema.
-pub(crate) fn compile(filter: Option<&Filter>, schema: &TableSchema) -> ServiceResult<Option<Arc<CompiledFilter>>> {
-    let compiled = filter.map(|f| f.compile(schema)).transpose();
-    Ok(compiled
-        .map_err(|e| ServiceError::new(e.kind(), e.to_string()))?
-        .map(Arc::new))
+pub(crate) fn compile(
+    filter: Option<&Arc<Filter>>,
+    schema: &Arc<TableSchema>,
+) -> ServiceResult<Option<Arc<CompiledFilter>>> {
+    let compiled = filter.map(|f| f.compile_shared(schema)).transpose();
+    compiled.map_err(|e| ServiceError::new(e.kind(), e.to_string()))
 }
 
 /// The result of a read that did not have to wait.

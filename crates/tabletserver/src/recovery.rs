@@ -18,7 +18,7 @@ use crate::maintenance::Merges;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
-use crate::server::{Stream, TabletServer};
+use crate::server::{Routes, Stream, TabletServer};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,6 +112,7 @@ impl TabletServer {
             cache,
             streams,
             tablets: RwLock::default(),
+            routes: Routes::default(),
             damaged: RwLock::new(damaged),
             latches: Arc::default(),
             row_cache,

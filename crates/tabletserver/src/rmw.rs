@@ -23,7 +23,7 @@ impl TabletServer {
     ) -> ServiceResult<bool> {
         let held = self.own_row(tablet, &request.row).await?;
         let tablet = &held.entered.tablet;
-        let filter = compile(request.predicate.as_deref(), &tablet.schema())?;
+        let filter = compile(request.predicate.as_ref(), &tablet.schema())?;
         let matched = !read_row(tablet, &request.row, filter).await?.is_empty();
         let mutation = if matched { request.on_match } else { request.otherwise };
         if let Some(mutation) = mutation {

@@ -25,7 +25,8 @@
 //! Invariants:
 //! * A variant holds memory of its own: a slice of a block would keep the whole block from being freed.
 //! * What a hit looks at lies together: its row's name, if not long, and its first variant are in one piece of memory.
-//! * Scans, raw reads and filters that draw lots are never cached; a row is cached when it is read the second time.
+//! * Scans, raw reads and filters that draw lots are never cached; a row is cached while there is room, and otherwise when
+//!   it is read the second time.
 //! * A shard whose `holds` is false has no rows; it changes under the shard's lock.
 //! * Charged bytes never exceed the capacity.
 

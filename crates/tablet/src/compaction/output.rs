@@ -308,7 +308,9 @@ impl<'a> Output<'a> {
                 file: file.0,
                 ..ValueLink::default()
             });
-            ValueLink { bytes, ..link }
+            // A split has estimated the share. What is referred to is the tablet's in any case.
+            let share = link.share.max(bytes);
+            ValueLink { bytes, share, ..link }
         };
         self.written.files.push(FileRef {
             file: id.0,

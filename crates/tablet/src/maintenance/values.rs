@@ -80,6 +80,7 @@ pub(super) fn value_shares(group: &GroupState) -> BTreeMap<FileId, Shared> {
                 bytes: link.share,
                 sound: true,
             });
+            shared.bytes = shared.bytes.max(link.share);
             shared.sound &= is_whole && file.damage().is_none();
         }
     }

@@ -4,8 +4,8 @@
 //! (`run::fences`), row filters, which are asked by one hash of the row. Only what is left takes a reference to anything
 //! shared. The clock is read where a rule asks for it.
 //!
-//! The buffers of a read are kept for the next one of the same thread. They hold nothing of the tablet between reads but
-//! the schema, and a read with a filter, which is part of the reader, has its own.
+//! The buffers of a read are kept for the next one of the same thread, under the same filter if there is one: filters are
+//! shared between requests (`Filter::compile_shared`). They hold nothing of the tablet between reads but the schema.
 
 use super::row::RowReader;
 use super::{malformed, read_forward};
@@ -22,6 +22,8 @@ use stele_types::{GcRule, RowBatch, SeqNo, TableSchema, key};
 /// What a read works with.
 struct Scratch {
     schema: Arc<TableSchema>,
+    /// Part of the reader.
+    filter: Option<Arc<CompiledFilter>>,
     /// Whether some rule of the schema looks at the clock.
     has_ages: bool,
     reader: RowReader,
@@ -35,11 +37,23 @@ impl Scratch {
         let mut rules = schema.families.values().filter_map(|f| f.gc_rule.as_ref());
         Scratch {
             has_ages: rules.any(GcRule::has_age),
-            reader: RowReader::new(schema.clone(), filter, false, RowBatch::default()),
+            reader: RowReader::new(schema.clone(), filter.clone(), false, RowBatch::default()),
+            filter,
             schema,
             merge: Merge::new(Vec::new()),
             row: Vec::new(),
         }
+    }
+
+    /// Whether it is for reads of the tablet with this filter.
+    fn fits(&self, tablet: &Tablet, filter: Option<&Arc<CompiledFilter>>) -> bool {
+        let same_filter = match (&self.filter, filter) {
+            (None, None) => true,
+            // The one here is alive, so no other can have its address.
+            (Some(mine), Some(other)) => Arc::ptr_eq(mine, other),
+            _ => false,
+        };
+        same_filter && tablet.has_schema(&self.schema)
     }
 
     /// Lets go of what a read has met: blocks, memtables, files, and the cells of one that was broken off.
@@ -53,8 +67,9 @@ impl Scratch {
 }
 
 thread_local! {
-    /// Of this thread's last read without a filter.
-    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    /// Of this thread's last read without a filter, and of the last one with one.
+    static PLAIN: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    static FILTERED: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
 /// What became of a read on the calling thread.
@@ -90,24 +105,23 @@ impl Tablet {
         if is_outside || !self.range().contains(row) {
             return Ok(Got::Nowhere);
         }
-        let kept = if filter.is_none() { SCRATCH.take() } else { None };
-        let mut scratch = match kept.filter(|scratch| self.has_schema(&scratch.schema)) {
+        let place = if filter.is_none() { &PLAIN } else { &FILTERED };
+        let mut scratch = match place.take().filter(|scratch| scratch.fits(self, filter)) {
             Some(scratch) => scratch,
             None => Box::new(Scratch::new(self.schema(), filter.cloned())),
         };
         let got = self.read_into(&mut scratch, row, filter.map(|f| &**f));
-        if filter.is_none() {
-            if !matches!(got, Ok(Got::Nowhere)) {
-                scratch.clean(matches!(got, Ok(Got::Batch(_))));
-            }
-            SCRATCH.set(Some(scratch));
+        if !matches!(got, Ok(Got::Nowhere)) {
+            scratch.clean(matches!(got, Ok(Got::Batch(_))));
         }
+        place.set(Some(scratch));
         got
     }
 
     fn read_into(&self, scratch: &mut Scratch, row: &[u8], filter: Option<&CompiledFilter>) -> Result<Got> {
         let Scratch {
             schema,
+            filter: _,
             has_ages,
             reader,
             merge,

@@ -8,13 +8,14 @@ use stele_filter::Filter;
 use stele_tablet::SchemaMark;
 use stele_types::{Cell, RowBatch, TabletId};
 
-/// Longest row that is kept in place: with it, the first variant begins in the next cache line but one.
+/// Longest row that is kept in place: with it, a name takes a cache line.
 const SHORT_BYTES_MAX: usize = 62;
 
-/// A row with the results of reading it.
+/// A row with the results of reading it. Its parts lie in the order in which a hit asks for them.
+#[repr(C)]
 pub(super) struct CachedRow {
-    pub(super) tablet: TabletId,
     row: RowName,
+    pub(super) tablet: TabletId,
     /// The newest.
     first: Variant,
     /// Oldest first; with `first` at most [`VARIANTS_MAX`].
@@ -23,12 +24,13 @@ pub(super) struct CachedRow {
 
 /// The result under one filter.
 #[derive(Clone)]
+#[repr(C)]
 pub(super) struct Variant {
     pub(super) shape: u64,
     pub(super) schema: SchemaMark,
+    pub(super) filter: Option<Arc<Filter>>,
     /// Wall-clock microseconds between which no age rule changes the result.
     pub(super) valid: (i64, i64),
-    pub(super) filter: Option<Arc<Filter>>,
     pub(super) batch: RowBatch,
     pub(super) bytes: usize,
 }
