@@ -5,6 +5,9 @@
 //! the room is given back when the transport asks for more. Small answers, as those of nearly all reads of single rows, need none:
 //! what they take is bounded by the number of calls.
 //!
+//! The transport takes two pieces off a stream before it looks whether its client wants any, and room is given back when it
+//! asks for the next batch, so that much is in nobody's account. Where room is scarce messages are therefore small.
+//!
 //! Whoever finds no room waits, in order of arrival, and is told to come again when that takes too long.
 
 use std::sync::Arc;
@@ -51,6 +54,11 @@ impl Answers {
             wait: WAIT,
             env,
         }
+    }
+
+    /// Whether half of the room is taken.
+    pub fn is_scarce(&self) -> bool {
+        self.units.available_permits() < self.units_max as usize / 2
     }
 
     /// Waits until there is room for a batch that is yet to be read.

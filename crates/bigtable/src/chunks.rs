@@ -47,7 +47,20 @@ impl MessageSizes {
         row_max: usize::MAX,
         ..MessageSizes::DEFAULT
     };
+
+    /// For times when answers wait for their clients: the transport takes two pieces of a message off our hands before it
+    /// looks whether the client wants any, so they must be small.
+    pub fn scarce(self) -> Self {
+        MessageSizes {
+            target: SCARCE_TARGET,
+            ..self
+        }
+    }
 }
+
+/// The least that makes a message's own cost small beside its content; 8,192 calls with two of them are a gigabyte, a
+/// quarter of the memory at which there are so many.
+const SCARCE_TARGET: usize = 64 << 10;
 
 /// Bytes a chunk takes on the wire beside its content, at most: tags, lengths and numbers.
 const CHUNK_OVERHEAD_BYTES: usize = 48;
@@ -55,9 +68,6 @@ const CHUNK_OVERHEAD_BYTES: usize = 48;
 /// Bytes from which a value is a piece of its own, shared with the block it lies in. Below, copying it costs less than
 /// another frame.
 const SHARED_BYTES_MIN: usize = 32 << 10;
-
-/// Room made for a message at once. More comes as it is needed.
-const ROOM_BYTES_MAX: usize = 1 << 20;
 
 /// Appends the messages for a batch of rows, in pieces to be sent in order, and returns the rows and cells sent. Cells of
 /// families that the schema does not have are left out: they belong to families made after the read began.
@@ -173,7 +183,7 @@ impl Encoder<'_> {
         }
         if self.message.is_empty() {
             self.message
-                .reserve(bytes.saturating_mul(rows_left).min(ROOM_BYTES_MAX));
+                .reserve(bytes.saturating_mul(rows_left).min(self.sizes.target));
         }
         self.bytes += bytes;
         chunks

@@ -168,9 +168,13 @@ impl Responses {
             }
             return Ok(());
         };
+        let sizes = match self.answers.is_scarce() {
+            true => self.options.sizes.scarce(),
+            false => self.options.sizes,
+        };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
-        let (rows, cells) = chunks::encode(&self.schema, &batch, self.options.sizes, &mut self.ready)?;
+        let (rows, cells) = chunks::encode(&self.schema, &batch, sizes, &mut self.ready)?;
         let bytes = self.ready_bytes();
         self.answers.fit(&mut self.room, bytes).await?;
         self.returned.rows += rows;

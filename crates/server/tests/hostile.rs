@@ -68,11 +68,11 @@ impl Server {
     }
 
     async fn connect(&self) -> Channel {
-        // The smallest windows the protocol begins with.
+        // The smallest window of a stream, and one of the connection that holds up none of them.
         let endpoint = Endpoint::new(format!("http://{}", self.address))
             .unwrap()
             .initial_stream_window_size(65_535)
-            .initial_connection_window_size(65_535);
+            .initial_connection_window_size(64 << 20);
         endpoint.connect().await.unwrap()
     }
 
@@ -351,8 +351,8 @@ async fn answers_that_nobody_takes_do_not_add_up() {
         .await
         .unwrap();
     for row in 0..48u8 {
-        let value = vec![row; 1 << 20];
-        let message = all(&[field(1, TABLE.as_bytes()), entry(&[b'A' + row], &value)]);
+        let entries = (0..1_000u16).map(|n| entry(&[&[b'A' + row][..], &n.to_be_bytes()].concat(), &[row; 1_000]));
+        let message = all(&[field(1, TABLE.as_bytes()), all(&entries.collect::<Vec<_>>())]);
         call(channel.clone(), DATA, "MutateRows", message).await.unwrap();
     }
     println!("while written: peak {} MiB", server.peak_bytes() >> 20);
