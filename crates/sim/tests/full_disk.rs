@@ -157,3 +157,66 @@ fn nothing_is_lost_wherever_the_disk_is_full() {
         "{acknowledged} acknowledged, {refused} refused"
     );
 }
+
+/// Overwrites a few rows until the disk has taken many times what they are, with a reserve: garbage is what fills it, so it
+/// must be refused early, before anything fails for want of space, and taken again without anybody making room. How many
+/// were refused.
+async fn overwrite(sim: Sim, room: u64) -> Result<u64, String> {
+    let text = |e: ServiceError| e.to_string();
+    let storage = FaultyStorage::new(sim.process().env());
+    let process = sim.process();
+    let env = process.env();
+    let node = open_node(process.clone(), env.clone(), storage.clone(), options(), CACHE_BYTES).await?;
+    node.master.create_table(new_table()).await.map_err(text)?;
+    let files = storage.list("").await.map_err(|e| e.to_string())?;
+    let used: u64 = files.iter().map(|f| f.len).sum();
+    storage.set_plan(FaultPlan {
+        space_limit: Some(used + room),
+        ..FaultPlan::default()
+    });
+    let mut refused = 0;
+    for n in 0..OVERWRITES {
+        let row = Bytes::from(format!("row{}", n % OVERWRITTEN_ROWS));
+        let mut tries = 0;
+        loop {
+            match write(&node, &row).await {
+                Ok(()) => break,
+                Err(error) if matches!(error.kind, ErrorKind::ResourceExhausted | ErrorKind::Busy) => refused += 1,
+                Err(error) => return Err(format!("a full disk is told as {:?}: {error}", error.kind)),
+            }
+            tries += 1;
+            if tries > 100 {
+                return Err(format!("write {n} is refused for good"));
+            }
+            if n >= OVERWRITTEN_ROWS && rows(&node).await.map_err(text)?.len() as u64 != OVERWRITTEN_ROWS {
+                return Err("rows are missing while the disk is full".to_owned());
+            }
+            env.sleep(Duration::from_millis(100)).await;
+        }
+        env.sleep(Duration::from_millis(5)).await;
+    }
+    process.kill();
+    Ok(refused)
+}
+
+const OVERWRITES: u64 = 400;
+const OVERWRITTEN_ROWS: u64 = 8;
+
+#[test]
+fn a_disk_full_of_garbage_frees_itself() {
+    let mut refused = 0;
+    let mut failures = Vec::new();
+    for step in 0..12u64 {
+        let room = 110_000 + step * 10_007;
+        let sim = Sim::new(step, 4 * STEPS_MAX);
+        match sim
+            .run(overwrite(sim.clone(), room))
+            .unwrap_or_else(|stalled| Err(stalled.to_string()))
+        {
+            Ok(r) => refused += r,
+            Err(why) => failures.push(format!("{room} bytes of room: {why}")),
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+    assert!(refused > 100, "{refused} refused: the disk was never full");
+}

@@ -8,7 +8,7 @@ mod progress;
 mod relocate;
 mod values;
 
-pub use compact::Compacted;
+pub use compact::{Compacted, Room};
 pub use progress::Progress;
 
 use crate::compaction::{Carried, JobReport};

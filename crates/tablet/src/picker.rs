@@ -84,8 +84,7 @@ const BYTES_PER_RUN_READ: u64 = 512;
 
 /// The next compaction, if one is due. `runs` is ordered oldest first; the first is the bottom.
 pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
-    let begun = runs.iter().skip(1).rposition(|run| run.advanced).map(|at| at + 2);
-    if let Some(end) = begun {
+    if let Some(end) = begun(runs) {
         let behind = runs.get(end..).unwrap_or_default();
         if behind.len() >= TIER_RUNS_BEHIND_MERGE
             && let Some(pick) = pick_tier(behind, Experience::default())
@@ -105,6 +104,17 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
 /// The next compaction when the oldest runs, `runs` not among them, cannot be touched: nothing is the bottom.
 pub fn pick_above(runs: &[RunSummary]) -> Option<Pick> {
     pick_tier(runs, Experience::default()).map(|tier| shifted(tier, 0))
+}
+
+/// The merge into the bottom that is under way, or one of all runs: what can be done in small parts, where there is no space
+/// for anything else.
+pub fn pick_bottom(runs: &[RunSummary]) -> Pick {
+    down_to_bottom(runs, begun(runs).unwrap_or(runs.len()))
+}
+
+/// Behind the tiers that a merge into the bottom has begun with, if one is under way.
+fn begun(runs: &[RunSummary]) -> Option<usize> {
+    runs.iter().skip(1).rposition(|run| run.advanced).map(|at| at + 2)
 }
 
 /// Whether a run by itself is worth rewriting.

@@ -3,8 +3,8 @@
 //! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share and to how many
 //!   sorted runs wait to be merged ([`pacing`]), so that the load settles instead of stopping and starting. Should memory
 //!   run over nevertheless, they wait; one that waited too long is told that the server is busy.
-//! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish,
-//!   and writes come back by themselves when there is space again.
+//! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
+//!   merges that make garbage go; writes come back by themselves when there is space again.
 
 mod pacing;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_storage::Storage;
-use stele_tablet::MemoryAccount;
+use stele_tablet::{MemoryAccount, Room};
 use stele_types::ErrorKind;
 use tokio::sync::Notify;
 
@@ -172,10 +172,18 @@ impl Admission {
         }
     }
 
-    /// Whether a compaction may write this much without taking what flushes need.
-    pub fn has_room_for(&self, bytes: u64) -> bool {
-        let reserve = self.free_bytes_min.saturating_add(self.memory.bytes());
-        self.free_bytes.load(Ordering::Relaxed) >= reserve.saturating_add(bytes)
+    /// What each of so many compactions at once may write without taking what flushes need for what was accepted.
+    pub fn room(&self, compactions: usize) -> Room {
+        let free = self.free_bytes.load(Ordering::Relaxed);
+        if free == u64::MAX {
+            return Room::UNLIMITED;
+        }
+        let into_bottom = free.saturating_sub(self.memory.bytes());
+        let share = |bytes: u64| bytes / (compactions.max(1) as u64);
+        Room {
+            any: share(into_bottom.saturating_sub(self.free_bytes_min)),
+            into_bottom: share(into_bottom),
+        }
     }
 
     /// A write met a full disk: refuse the next ones until a look says otherwise.

@@ -61,6 +61,34 @@ pub(super) struct Plan {
     pub(super) collected: BTreeSet<FileId>,
 }
 
+/// A plan, and what it comes to.
+struct Weighed {
+    plan: Plan,
+    /// What is left of the files of the tiers that are cut.
+    left: Vec<FileRef>,
+    /// Bytes of sstables to be read.
+    bytes_in: u64,
+    /// Bytes that are written at most, about: those, and the values that are moved.
+    needs: u64,
+}
+
+/// Bytes that a compaction may write. What it reads is deleted when it is done, not before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Of any kind.
+    pub any: u64,
+    /// Into the bottom: such a job makes garbage go, so it may have of the reserve, which nothing else brings back.
+    pub into_bottom: u64,
+}
+
+impl Room {
+    /// As on a medium without an end.
+    pub const UNLIMITED: Room = Room {
+        any: u64::MAX,
+        into_bottom: u64::MAX,
+    };
+}
+
 /// A pick, and where its runs are in the list of files.
 struct Due {
     pick: Pick,
@@ -71,6 +99,10 @@ struct Due {
 }
 
 impl Due {
+    fn is_into_bottom(&self) -> bool {
+        self.has_bottom && self.pick.runs.start == 0
+    }
+
     fn files(&self) -> Range<usize> {
         let runs = self.runs.get(self.pick.runs.clone()).unwrap_or_default();
         match (runs.first(), runs.last()) {
@@ -88,30 +120,62 @@ impl Tablet {
 
     /// Runs the compaction that is most due, or a part of it.
     pub async fn compact_next(&self) -> Result<Option<Compacted>> {
+        self.compact_within(Room::UNLIMITED).await
+    }
+
+    /// Runs the compaction that is most due, or a part of it, of those for which there is room. Merges into the bottom
+    /// are cut smaller where there is little, and made instead of merges of tiers, which are not cut.
+    pub async fn compact_within(&self, room: Room) -> Result<Option<Compacted>> {
         let Ok(_compacting) = self.compacting.try_lock() else {
             return Ok(None);
         };
         let state = self.state();
-        if let Some(moved) = self.relocate_next(&state).await? {
+        let movable = state.movable();
+        let moved_bytes = movable.map_or(0, |(group, _)| group.files.iter().map(HeldFile::bytes).sum());
+        if moved_bytes <= room.any
+            && let Some(moved) = self.relocate_next(&state).await?
+        {
             return Ok(Some(moved));
         }
         for group in &state.groups {
-            let Some(due) = self.due(&state, group) else { continue };
-            let plan = if due.has_bottom && due.pick.runs.start == 0 {
-                self.plan_bottom(group, &due).await?
-            } else {
-                Some(self.plan_tier(group, &due))
-            };
-            if let Some(plan) = plan {
-                return self.carry_out(group, plan).await.map(Some);
+            if let Some(weighed) = self.plan_within(&state, group, room).await? {
+                return self.carry_out(group, weighed).await.map(Some);
             }
         }
         for group in &state.groups {
-            if let Some(plan) = self.collection_due(&state, group) {
-                return self.carry_out(group, plan).await.map(Some);
+            // Where a merge is due for which there is no room, one may be in the middle of the runs.
+            let plan = self.collection_due(&state, group);
+            let Some(plan) = plan.filter(|_| self.due(&state, group).is_none()) else {
+                continue;
+            };
+            let weighed = self.weigh(group, plan).await?;
+            if weighed.needs <= room.into_bottom {
+                return self.carry_out(group, weighed).await.map(Some);
             }
         }
         Ok(None)
+    }
+
+    /// What is due in a group, if there is room for it.
+    async fn plan_within(&self, state: &State, group: &GroupState, room: Room) -> Result<Option<Weighed>> {
+        let Some(mut due) = self.due(state, group) else {
+            return Ok(None);
+        };
+        if !due.is_into_bottom() {
+            let weighed = self.weigh(group, self.plan_tier(group, &due)).await?;
+            if weighed.needs <= room.any {
+                return Ok(Some(weighed));
+            }
+            if !due.has_bottom {
+                return Ok(None);
+            }
+            due.pick = picker::pick_bottom(&self.summaries(group).0);
+        }
+        let Some(plan) = self.plan_bottom(group, &due, room).await? else {
+            return Ok(None);
+        };
+        let weighed = self.weigh(group, plan).await?;
+        Ok((weighed.needs <= room.into_bottom).then_some(weighed))
     }
 
     /// Flushes, then rewrites all files of every group into one run. What value files lose by that is given back at once.
@@ -128,7 +192,8 @@ impl Tablet {
                 };
                 if !collects || !collected.is_empty() {
                     let plan = self.plan_all(&state, group, collected);
-                    self.carry_out(group, plan).await?;
+                    let weighed = self.weigh(group, plan).await?;
+                    self.carry_out(group, weighed).await?;
                 }
             }
         }
@@ -230,7 +295,7 @@ impl Tablet {
     }
 
     /// The next part of a merge into the bottom; `None` when there is nothing to do after all.
-    async fn plan_bottom(&self, group: &GroupState, due: &Due) -> Result<Option<Plan>> {
+    async fn plan_bottom(&self, group: &GroupState, due: &Due, room: Room) -> Result<Option<Plan>> {
         let bottom_len = due.runs.first().map_or(0, |run| run.end);
         let (bottom, above) = group.files.split_at_checked(bottom_len).unwrap_or_default();
         let cut = bottom_len..due.files().end;
@@ -240,7 +305,9 @@ impl Tablet {
         let (inputs, upper) = match &begins {
             Some(row) => {
                 let file_bytes = self.file_bytes(group.id);
-                self.part_from(bottom, &mut next, row, file_bytes).await?
+                // As much of the tiers may come on top.
+                let bytes_max = (JOB_FILES * file_bytes).min(room.into_bottom / 2);
+                self.part_from(bottom, &mut next, row, (file_bytes, bytes_max)).await?
             }
             // Nothing is left of the tiers.
             None if !tiers.is_empty() => (0..0, None),
@@ -272,13 +339,14 @@ impl Tablet {
         }))
     }
 
-    /// The files of the bottom that a job rewrites that begins with `row`, the first of the tiers, and where it ends.
+    /// The files of the bottom that a job rewrites that begins with `row`, the first of the tiers, and where it ends: before
+    /// the next file when it has `bytes_max`.
     async fn part_from(
         &self,
         bottom: &[HeldFile],
         tiers: &mut Tiers,
         row: &[u8],
-        file_bytes: u64,
+        (file_bytes, bytes_max): (u64, u64),
     ) -> Result<(Range<usize>, Option<Bytes>)> {
         let after = bottom.partition_point(|file| &row_of(file.first_key())[..] <= row);
         let before = after.checked_sub(1).and_then(|at| bottom.get(at));
@@ -289,7 +357,7 @@ impl Tablet {
         let mut end = after;
         while let Some(next) = bottom.get(end) {
             let begins = row_of(next.first_key());
-            if bytes >= JOB_FILES * file_bytes {
+            if bytes >= bytes_max {
                 return Ok((start..end, Some(begins)));
             }
             match tiers.row_from(&begins).await? {
@@ -326,9 +394,8 @@ impl Tablet {
         worth.max().map(|(_, at)| at)
     }
 
-    async fn carry_out(&self, group: &GroupState, plan: Plan) -> Result<Compacted> {
-        self.settle().await?;
-        let start = self.env().now();
+    /// Looks how much a job has to read.
+    async fn weigh(&self, group: &GroupState, plan: Plan) -> Result<Weighed> {
         let files = &group.files;
         let mut left = Vec::new();
         if let Some(upper) = &plan.upper {
@@ -336,16 +403,29 @@ impl Tablet {
                 left.extend(file.narrowed(Some(upper), None).await?);
             }
         }
-        let taken = |of: fn(&FileRef) -> u64| {
-            let read = files
-                .get(plan.inputs.clone())
-                .into_iter()
-                .chain(files.get(plan.cut.clone()))
-                .flatten();
-            let before: u64 = read.map(|file| of(&file.reference)).sum();
-            before.saturating_sub(left.iter().map(of).sum())
-        };
-        let bytes_in = taken(|file| file.referenced);
+        let read = [plan.inputs.clone(), plan.cut.clone()];
+        let read = read.into_iter().filter_map(|range| files.get(range)).flatten();
+        let before: u64 = read.map(HeldFile::bytes).sum();
+        let bytes_in = before.saturating_sub(left.iter().map(|file| file.referenced).sum());
+        let inputs = files.get(plan.inputs.clone()).unwrap_or_default();
+        let links = inputs.iter().flat_map(|file| &file.reference.values);
+        let moved = links.filter(|link| plan.collected.contains(&link.id()));
+        let needs = bytes_in.saturating_add(moved.map(|link| link.bytes).sum());
+        Ok(Weighed {
+            plan,
+            left,
+            bytes_in,
+            needs,
+        })
+    }
+
+    async fn carry_out(&self, group: &GroupState, weighed: Weighed) -> Result<Compacted> {
+        let Weighed {
+            plan, left, bytes_in, ..
+        } = weighed;
+        self.settle().await?;
+        let start = self.env().now();
+        let files = &group.files;
         let carried = carried(group, plan.collected);
         let report = self
             .run_job(

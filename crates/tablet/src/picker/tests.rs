@@ -69,6 +69,22 @@ fn a_merge_goes_on_with_the_runs_it_began_with() {
 }
 
 #[test]
+fn what_can_be_done_in_parts() {
+    let run = |advanced| RunSummary {
+        bytes: 100,
+        advanced,
+        ..RunSummary::default()
+    };
+    let check = |advanced: &[bool], expected: Range<usize>, major: bool| {
+        let runs: Vec<_> = advanced.iter().map(|advanced| run(*advanced)).collect();
+        assert_eq!(pick_bottom(&runs), Pick { runs: expected, major });
+    };
+    check(&[false, false, false], 0..3, true);
+    check(&[false, true, false], 0..2, false);
+    check(&[false; 40], 0..RUNS_MAX, false);
+}
+
+#[test]
 fn reads_pay_for_merges() {
     let read = |extra_runs_read| Experience {
         extra_runs_read,

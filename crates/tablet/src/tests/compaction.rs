@@ -1,6 +1,7 @@
 //! A bottom of several files: what merges into it rewrite, and that they lose and uncover nothing on the way.
 
 use super::*;
+use crate::Room;
 use crate::state::HeldFile;
 use stele_types::RowRange;
 
@@ -97,6 +98,37 @@ async fn a_merge_rewrites_only_the_files_it_overlaps() {
     let kept = before.iter().filter(|file| after.contains(file)).count();
     assert!(before.len() - kept <= 2, "{before:?} {after:?}");
     assert_eq!(read(&tablet).await.matches("=new").count(), 3);
+}
+
+#[tokio::test]
+async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
+    let tablet = with_bottom().await;
+    for n in 0..4 {
+        write_rows(&tablet, (0..1000).filter(|row| row % 50 == n), "new");
+        tablet.flush().await.unwrap();
+    }
+    check_runs(&tablet, 5);
+    let none = Room {
+        any: 1000,
+        into_bottom: 1000,
+    };
+    assert!(tablet.compaction_due() && tablet.compact_within(none).await.unwrap().is_none());
+    let little = Room {
+        into_bottom: 5 * FILE_BYTES,
+        ..none
+    };
+    let read_bytes = &tablet.context.metrics.compaction_read_bytes;
+    let (mut parts, mut before) = (0, read_bytes.get());
+    while tablet.compact_within(little).await.unwrap().is_some() {
+        assert!(read_bytes.get() - before <= little.into_bottom);
+        before = read_bytes.get();
+        parts += 1;
+        assert!(parts < 100, "compactions do not come to an end");
+    }
+    assert!(parts > 2, "{parts} parts");
+    check_runs(&tablet, 1);
+    let found = read(&tablet).await;
+    assert_eq!((found.matches('=').count(), found.matches("=new").count()), (1000, 80));
 }
 
 #[tokio::test]

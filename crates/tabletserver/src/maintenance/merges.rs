@@ -90,13 +90,11 @@ impl TabletServer {
             Ok(false) => {}
             Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
         }
-        // Its output may be as large as its input, and must not take what flushes need. The slow round comes back to it.
-        if !self.admission.has_room_for(tablet.state().file_bytes()) {
-            return;
-        }
-        match tablet.compact_if_due().await {
-            Ok(true) => self.merges.announce(tablet.id()),
-            Ok(false) => {}
+        // What there is no room for now, the slow round comes back to.
+        let room = self.admission.room(self.options.compactions_max);
+        match tablet.compact_within(room).await {
+            Ok(Some(_)) => self.merges.announce(tablet.id()),
+            Ok(None) => {}
             Err(error) => {
                 self.note_failure("compaction", &error);
                 self.env.sleep(AFTER_FAILURE).await;
