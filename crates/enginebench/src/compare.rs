@@ -41,8 +41,7 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
             let folder = fresh(setup, side)?;
             let engine = open(side, &folder, &workload, setup)?;
             workload.load(&*engine, setup)?;
-            // Once uncounted: caches fill.
-            workload.run(&*engine, setup, &folder, 0)?;
+            workload.warm_up(&*engine, setup, &folder)?;
             loaded.push((side, engine, folder));
         }
         for round in 1..=repeats as u64 {
