@@ -577,21 +577,29 @@ fn escaped_len(input: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the first zero byte is; eight bytes at a time. A borrow makes only bytes above a zero one look like zero, so the
-/// lowest is the first (Warren, "Hacker's Delight", 6-1).
+/// Where the first zero byte is; eight bytes at a time, of which the last overlap with those before.
 #[inline]
 fn first_zero(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let (words, rest) = bytes.as_chunks::<8>();
     for (n, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
-        if zeros != 0 {
-            return Some(8 * n + zeros.trailing_zeros() as usize / 8);
+        if let Some(at) = first_zero_of(*word) {
+            return Some(8 * n + at);
         }
     }
-    let at = rest.iter().position(|&b| b == 0)?;
-    Some(8 * words.len() + at)
+    match bytes.last_chunk() {
+        Some(_) if rest.is_empty() => None,
+        Some(last) => Some(bytes.len() - 8 + first_zero_of(*last)?),
+        None => rest.iter().position(|&b| b == 0),
+    }
+}
+
+/// A borrow makes only bytes above a zero one look like zero, so the lowest is the first (Warren, "Hacker's Delight", 6-1).
+#[inline]
+fn first_zero_of(word: [u8; 8]) -> Option<usize> {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let word = u64::from_le_bytes(word);
+    let zeros = word.wrapping_sub(ONES) & !word & (ONES << 7);
+    (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
 }
 
 /// `escaped` without its terminator.
