@@ -80,7 +80,13 @@ pub fn table_bytes(folder: &Path) -> u64 {
         let path = entry.path();
         match entry.metadata() {
             Ok(kind) if kind.is_dir() => table_bytes(&path),
-            Ok(kind) if path.extension().is_some_and(|e| e == "sst" || e == "val" || e == "blob") => kind.len(),
+            Ok(kind)
+                if path
+                    .extension()
+                    .is_some_and(|e| e == "sst" || e == "val" || e == "blob") =>
+            {
+                kind.len()
+            }
             _ => 0,
         }
     });

@@ -25,6 +25,9 @@ use tokio::sync::Notify;
 /// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
 /// server may take above its budget.
 const MEMORY_OVER_MAX: u64 = 64 << 20;
+/// Free bytes above the reserve from which on nobody counts what is written between two looks at the medium: far more than
+/// a fifth of a second's writes.
+const AMPLE_SPACE: u64 = 1 << 30;
 /// How often a stopped writer looks by itself.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -40,7 +43,7 @@ pub struct Admission {
     /// Woken when memory was freed.
     freed: Notify,
     disk_full: AtomicBool,
-    /// As last seen; everything where the medium has no limit.
+    /// As last seen, less what was logged since where it is scarce; everything where the medium has no limit.
     free_bytes: AtomicU64,
     metrics: ServerMetrics,
 }
@@ -72,14 +75,44 @@ impl Admission {
         Ok(())
     }
 
-    /// Waits until a write of about so many bytes may proceed, to a tablet with so many sorted runs. Two loads where there
+    /// Waits until a write of about so many bytes may proceed, to a tablet with so many sorted runs. A few loads where there
     /// is no pressure.
     pub async fn pace(&self, bytes: usize, runs: usize) -> ServiceResult<()> {
+        self.spend(bytes);
         let (pressure, cause) = self.pressure(runs);
         if pressure > PRESSURE_EASY {
             self.wait_for_turn(bytes, pressure, cause).await?;
         }
         Ok(())
+    }
+
+    /// Counts what is about to be logged, lest writes use up the reserve between two looks at the medium.
+    fn spend(&self, bytes: usize) {
+        let free = self.free_bytes.load(Ordering::Relaxed);
+        let reserve = self.reserve();
+        if free == u64::MAX || free > reserve.saturating_add(AMPLE_SPACE) {
+            return;
+        }
+        let less = |free: u64| Some(free.saturating_sub(bytes as u64));
+        let before = self.free_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if before.is_ok_and(|free| free.saturating_sub(bytes as u64) < reserve) {
+            self.set_disk_full(true, reserve);
+        }
+    }
+
+    /// Free bytes below which writes are refused: what was accepted must still fit when it is flushed.
+    fn reserve(&self) -> u64 {
+        self.free_bytes_min.saturating_add(self.memory.bytes())
+    }
+
+    fn set_disk_full(&self, full: bool, reserve: u64) {
+        if self.disk_full.swap(full, Ordering::Relaxed) != full {
+            if full {
+                tracing::error!(reserve, "disk full: writes are refused");
+            } else {
+                tracing::info!("there is disk space again: writes are accepted");
+            }
+        }
     }
 
     fn pressure(&self, runs: usize) -> (f64, Cause) {
@@ -150,26 +183,18 @@ impl Admission {
         self.freed.notify_waiters();
     }
 
-    /// Looks at the medium's free space; called every now and then. What was accepted must still fit when it is
-    /// flushed, so the reserve grows with what is in memory.
+    /// Looks at the medium's free space; called every now and then.
     pub async fn check_disk(&self, storage: &Arc<dyn Storage>) {
-        let reserve = self.free_bytes_min.saturating_add(self.memory.bytes());
         let full = match storage.free_bytes().await {
             Ok(Some(free)) => {
                 self.free_bytes.store(free, Ordering::Relaxed);
                 self.metrics.free_bytes.set(i64::try_from(free).unwrap_or(i64::MAX));
-                free < reserve
+                free < self.reserve()
             }
             // Unlimited, or unknown: then the writes themselves find out.
             Ok(None) | Err(_) => false,
         };
-        if self.disk_full.swap(full, Ordering::Relaxed) != full {
-            if full {
-                tracing::error!(reserve, "disk full: writes are refused");
-            } else {
-                tracing::info!("there is disk space again: writes are accepted");
-            }
-        }
+        self.set_disk_full(full, self.reserve());
     }
 
     /// What each of so many compactions at once may write without taking what flushes need for what was accepted.

@@ -109,9 +109,9 @@ impl TabletServer {
             tablet_bytes: self.options.memtables.tablet_bytes(),
             log_bytes,
             log_bytes_max: self.options.log_bytes_max,
+            is_disk_full: self.admission.is_disk_full(),
         };
-        let is_log_long = log_bytes > pressure.log_bytes_max;
-        let holders: BTreeSet<TabletId> = if is_log_long {
+        let holders: BTreeSet<TabletId> = if pressure.is_log_long() {
             let flushed = |tablet, seq| self.is_flushed(tablet, seq);
             // Of the stream that keeps most: a large tablet that holds a short one would be flushed again and again, and
             // the small one that holds this would never be.
@@ -121,7 +121,7 @@ impl TabletServer {
             BTreeSet::new()
         };
         let ripe = self.ripe.lock().clone();
-        let served = if pressure.is_memory_short() || now >= board.round_at {
+        let served = if pressure.is_memory_short() || pressure.is_disk_full || now >= board.round_at {
             self.all_served()
         } else {
             let some = ripe.union(&holders);
