@@ -136,16 +136,32 @@ fn noise(seed: u64, len: usize) -> Bytes {
     words.take(len).collect::<Vec<u8>>().into()
 }
 
-/// Key, bytes of the value and their checksum of every row.
+/// Key, bytes of the value and their checksum of every row. Who is told that others take all the room tries again, as
+/// clients do.
 async fn read(client: &mut BigtableClient<Channel>, filter: Option<Filter>) -> Vec<(Bytes, usize, u32)> {
+    let begun = Instant::now();
+    loop {
+        match try_read(client, filter.clone()).await {
+            Err(status) if status.code() == Code::Unavailable && begun.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            outcome => return outcome.unwrap(),
+        }
+    }
+}
+
+async fn try_read(
+    client: &mut BigtableClient<Channel>,
+    filter: Option<Filter>,
+) -> Result<Vec<(Bytes, usize, u32)>, tonic::Status> {
     let request = v2::ReadRowsRequest {
         table_name: TABLE.to_owned(),
         filter: filter.map(|filter| v2::RowFilter { filter: Some(filter) }),
         ..v2::ReadRowsRequest::default()
     };
-    let mut answers = client.read_rows(request).await.unwrap().into_inner();
+    let mut answers = client.read_rows(request).await?.into_inner();
     let mut rows: Vec<(Bytes, usize, u32)> = Vec::new();
-    while let Some(answer) = answers.message().await.unwrap() {
+    while let Some(answer) = answers.message().await? {
         for chunk in answer.chunks {
             if !chunk.row_key.is_empty() {
                 rows.push((chunk.row_key, 0, 0));
@@ -157,7 +173,7 @@ async fn read(client: &mut BigtableClient<Channel>, filter: Option<Filter>) -> V
             *sum = hasher.finalize();
         }
     }
-    rows
+    Ok(rows)
 }
 
 /// Bytes of the value files.
@@ -219,14 +235,14 @@ async fn the_largest_values_are_as_good_as_any() {
     let mut server = Server::start(&data).await;
     assert_eq!(read(&mut server.client, None).await, expected);
     server.check_peak("recovered and read");
-    let readers = (0..4).map(|_| {
+    let readers = (0..2).map(|_| {
         let address = server.address.clone();
         tokio::spawn(async move { read(&mut connect(&address).await, None).await })
     });
     for reader in readers.collect::<Vec<_>>() {
         assert_eq!(reader.await.unwrap(), expected);
     }
-    server.check_peak("four readers at once");
+    server.check_peak("two readers at once");
     for version in 2..4 {
         let value = noise(version, LARGEST);
         for row in ["a", "b", "c"] {
