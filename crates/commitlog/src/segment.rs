@@ -257,7 +257,18 @@ impl Segments {
     }
 
     /// Syncs the earlier segments that are not.
+    ///
+    /// A failure is kept in mind until a segment begins that rests on nothing: the file that failed is given up here, so the
+    /// next call would find all in order.
     async fn sync_unsynced(&mut self) -> Result<(), LogError> {
+        let outcome = self.try_sync_unsynced().await;
+        if outcome.is_err() {
+            self.previous.refused = true;
+        }
+        outcome
+    }
+
+    async fn try_sync_unsynced(&mut self) -> Result<(), LogError> {
         settled(&mut self.tail).await?;
         while let Some(mut file) = self.shared.next_unsynced() {
             file.sync().await?;
@@ -454,6 +465,8 @@ impl Segments {
             self.previous = Previous::of(&open, true);
             self.retire(open);
         }
+        // Also when none is open: what failed may be an earlier one, on which the next would rest.
+        self.previous.refused = true;
     }
 
     /// Ends a healthy segment. Its tail is synced, so that the order in which segments became durable is the order in
@@ -680,12 +693,7 @@ mod tests {
     impl<I: Clone> Clone for Untimely<I> {
         fn clone(&self) -> Self {
             if let Some(fail) = self.fail.lock().take() {
-                let error = StorageError::Io {
-                    path: String::new(),
-                    operation: "sync",
-                    message: "planted".to_owned(),
-                };
-                let _ = fail.send(Err(error));
+                let _ = fail.send(Err(sync_error()));
             }
             Untimely {
                 records: self.records.clone(),
@@ -710,10 +718,7 @@ mod tests {
         segments.acknowledge(std::iter::once(record));
     }
 
-    /// The group is not refused because something else failed just then.
-    #[tokio::test]
-    async fn a_sync_that_fails_while_a_group_is_appended_costs_the_group_nothing() {
-        let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fn segments_in(storage: &Arc<dyn Storage>) -> Segments {
         let shared = Arc::new(Shared {
             storage: storage.clone(),
             metrics: LogMetrics::new(&Metrics::new()),
@@ -722,7 +727,7 @@ mod tests {
             open_bytes: AtomicU64::new(0),
         });
         let numbers = AtomicU64::new(1);
-        let mut segments = Segments {
+        Segments {
             env: env(1),
             stream: 0,
             segment_bytes: 1 << 20,
@@ -734,7 +739,44 @@ mod tests {
             since_demand: 0,
             next: Next::None,
             frame: Vec::new(),
-        };
+        }
+    }
+
+    fn sync_error() -> StorageError {
+        StorageError::Io {
+            path: String::new(),
+            operation: "sync",
+            message: "planted".to_owned(),
+        }
+    }
+
+    /// A full segment was relieved, but the next one could not be begun; then the sync of the full one fails, as an order
+    /// or a look tells while none is open. What comes then must not rest on it.
+    #[tokio::test]
+    async fn a_sync_that_fails_while_no_segment_is_open_is_not_forgotten() {
+        for seen_by_settling in [true, false] {
+            let storage: Arc<dyn Storage> = MemoryStorage::new();
+            let mut segments = segments_in(&storage);
+            let (done, tail) = oneshot::channel();
+            done.send(Err(sync_error())).unwrap();
+            segments.tail = Some(tail);
+            if seen_by_settling {
+                segments.settle().await.unwrap_err();
+            } else {
+                segments.look_ahead();
+            }
+            segments.settle().await.unwrap();
+            append(&mut segments, record(1, 0).borrowed()).await;
+            let open = segments.open.as_ref().expect("a segment was begun");
+            assert!(open.synced > 0, "its beginning rests on what was lost");
+        }
+    }
+
+    /// The group is not refused because something else failed just then.
+    #[tokio::test]
+    async fn a_sync_that_fails_while_a_group_is_appended_costs_the_group_nothing() {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let mut segments = segments_in(&storage);
         let all = [record(1, 0), record(1, 1), record(1, 2)];
         append(&mut segments, all[0].borrowed()).await;
         let (fail, ahead) = oneshot::channel();
