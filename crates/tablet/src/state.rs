@@ -242,6 +242,18 @@ impl State {
         files: &FileRegistry,
         account: &MemoryAccount,
     ) -> Result<State> {
+        let is_known = |id: u32| schema.groups.iter().any(|group| group.id.0 == id);
+        if let Some(unknown) = manifest
+            .groups
+            .iter()
+            .find(|g| !g.files.is_empty() && !is_known(g.group))
+        {
+            // Serving the rest would count these files as nobody's, and delete them.
+            return Err(TabletError::Corruption {
+                path: format!("manifest of tablet {}", manifest.tablet).into(),
+                detail: format!("files of locality group {}, which the table lacks", unknown.group),
+            });
+        }
         let mut loaded: Vec<GroupState> = Vec::new();
         for id in schema.groups.iter().map(|group| group.id) {
             let held = match hold(manifest.files(id), files, &[]).await {

@@ -225,7 +225,10 @@ impl Root {
     pub(super) fn delete(&self, path: &str) -> Result<()> {
         let delete = || match fs::remove_file(self.directory.join(path)) {
             Ok(()) => self.sync_parent(path),
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            // Perhaps it was this process that unlinked it, and could not make that durable.
+            Err(e) if is_absent(&e) => self
+                .sync_parent(path)
+                .or_else(|e| if is_absent(&e) { Ok(()) } else { Err(e) }),
             Err(e) => Err(e),
         };
         delete().map_err(|e| fail(path, "delete", &e))
@@ -319,6 +322,11 @@ fn make_durable_directories(directory: &Path) -> io::Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Whether there is no such file, nor perhaps the directory it would be in.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn sync_directory(directory: &Path) -> io::Result<()> {
