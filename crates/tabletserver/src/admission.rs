@@ -216,6 +216,11 @@ impl Admission {
         self.disk_full.store(true, Ordering::Relaxed);
     }
 
+    /// Whether so much is free that writes would be accepted if nothing were in memory.
+    pub fn has_reserve(&self) -> bool {
+        self.free_bytes.load(Ordering::Relaxed) >= self.free_bytes_min
+    }
+
     /// Whether writes are refused for want of space.
     pub fn is_disk_full(&self) -> bool {
         self.disk_full.load(Ordering::Relaxed)

@@ -50,40 +50,38 @@ pub struct FlushPressure {
     pub log_bytes_max: u64,
     /// Whether writes are refused for want of disk space.
     pub is_disk_full: bool,
+    /// Whether there is disk space for small files nevertheless: what is short is room for what is in memory.
+    pub has_reserve: bool,
 }
 
-/// Of a full disk's memtables, the part of all their bytes below which one is not flushed: its files would take more than
-/// it gives back.
+/// Where a disk is all but full, the part of all memtables' bytes below which one is not flushed: its files would take more
+/// than it gives back.
 const FULL_DISK_PART: u64 = 64;
 
 impl FlushPressure {
-    /// Whether memtables take so much that some must go, however small.
+    /// Whether memtables take so much that some must go, however small: of memory, or of the disk space that is kept free
+    /// for them. Flushed, they take less of it, and the log gives back the rest.
     fn is_memory_short(&self) -> bool {
-        self.memory_bytes > self.memory_bytes_max / 2
-    }
-
-    /// Whether the log takes so much that its oldest part must go. On a full disk it does: what is accepted is in memtables
-    /// and in the log, and only flushes give the log's space back.
-    fn is_log_long(&self) -> bool {
-        self.is_disk_full || self.log_bytes > self.log_bytes_max
+        self.memory_bytes > self.memory_bytes_max / 2 || (self.is_disk_full && self.has_reserve)
     }
 
     /// Whether a memtable of so many bytes is to be flushed whatever the log says.
     fn asks_for(&self, active_bytes: u64) -> bool {
+        let worth = self.tablet_bytes.saturating_add(1);
         let least = if self.is_memory_short() {
             1
         } else if self.is_disk_full {
-            (self.memory_bytes / FULL_DISK_PART).max(1)
+            (self.memory_bytes / FULL_DISK_PART).clamp(1, worth)
         } else {
-            self.tablet_bytes.saturating_add(1)
+            worth
         };
-        active_bytes >= least.min(self.tablet_bytes.saturating_add(1))
+        active_bytes >= least
     }
 }
 
 /// The tablet to flush next. Frozen memtables first (a flush failed); then, under memory pressure or past its own size,
 /// the largest; then, when the log is too long, the largest of those that hold its oldest part. A full disk presses like
-/// full memory and a long log.
+/// full memory.
 pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
     let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
         let found = candidates.iter().filter(|c| wanted(c));
@@ -93,7 +91,9 @@ pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Opt
     };
     pick(&|c| c.frozen_bytes > 0)
         .or_else(|| pick(&|c| pressure.asks_for(c.active_bytes)))
-        .or_else(|| pick(&|c| c.holds_log && c.active_bytes > 0).filter(|_| pressure.is_log_long()))
+        .or_else(|| {
+            pick(&|c| c.holds_log && c.active_bytes > 0).filter(|_| pressure.log_bytes > pressure.log_bytes_max)
+        })
 }
 
 impl TabletServer {
@@ -188,7 +188,7 @@ impl TabletServer {
 mod tests {
     use super::*;
 
-    fn pick(candidates: &[(u64, u64, bool)], memory: u64, log: u64, is_disk_full: bool) -> Option<u64> {
+    fn pick(candidates: &[(u64, u64, bool)], memory: u64, log: u64, disk: (bool, bool)) -> Option<u64> {
         let candidates: Vec<FlushCandidate> = candidates
             .iter()
             .enumerate()
@@ -205,13 +205,14 @@ mod tests {
             tablet_bytes: 250,
             log_bytes: log,
             log_bytes_max: 2000,
-            is_disk_full,
+            is_disk_full: disk.0,
+            has_reserve: disk.1,
         };
         pick_flush(&candidates, pressure).map(|t| t.0)
     }
 
     fn check(candidates: &[(u64, u64, bool)], memory: u64, log: u64) -> Option<u64> {
-        pick(candidates, memory, log, false)
+        pick(candidates, memory, log, (false, true))
     }
 
     #[test]
@@ -226,11 +227,11 @@ mod tests {
 
     #[test]
     fn a_full_disk_presses() {
-        let on_full_disk = |candidates: &[_], memory| pick(candidates, memory, 0, true);
-        assert_eq!(on_full_disk(&[(100, 0, false), (200, 0, false)], 300), Some(1));
-        // Too small to be worth a file of its own, unless it holds the log.
-        assert_eq!(on_full_disk(&[(4, 0, false), (4, 0, false)], 400), None);
-        assert_eq!(on_full_disk(&[(4, 0, true), (4, 0, false)], 400), Some(0));
-        assert_eq!(on_full_disk(&[(0, 0, true)], 0), None);
+        let on_full_disk = |candidates: &[_], memory, has_reserve| pick(candidates, memory, 0, (true, has_reserve));
+        assert_eq!(on_full_disk(&[(100, 0, false), (200, 0, false)], 300, false), Some(1));
+        // Too small to be worth a file of its own, unless memory is what is in the way.
+        assert_eq!(on_full_disk(&[(4, 0, true), (4, 0, false)], 400, false), None);
+        assert_eq!(on_full_disk(&[(4, 0, true), (5, 0, false)], 400, true), Some(1));
+        assert_eq!(on_full_disk(&[(0, 0, true)], 0, true), None);
     }
 }

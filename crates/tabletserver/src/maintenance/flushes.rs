@@ -110,8 +110,9 @@ impl TabletServer {
             log_bytes,
             log_bytes_max: self.options.log_bytes_max,
             is_disk_full: self.admission.is_disk_full(),
+            has_reserve: self.admission.has_reserve(),
         };
-        let holders: BTreeSet<TabletId> = if pressure.is_log_long() {
+        let holders: BTreeSet<TabletId> = if log_bytes > pressure.log_bytes_max {
             let flushed = |tablet, seq| self.is_flushed(tablet, seq);
             // Of the stream that keeps most: a large tablet that holds a short one would be flushed again and again, and
             // the small one that holds this would never be.
