@@ -473,7 +473,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
         if bytes > 0 {
             let piece = Located::open(&shared.cluster, &piece_key(path, number), bytes).await;
             len += bytes;
-            located.push((len, piece.map_err(|error| named(path, error))?));
+            located.push((len, piece.map_err(|error| error.of_whole(path))?));
         }
     }
     Ok(GrowingRead {
@@ -481,14 +481,6 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
         path: path.to_owned(),
         pieces: located,
     })
-}
-
-/// What is missing is the file: its pieces go at once.
-fn named(path: &str, error: StorageError) -> StorageError {
-    match error {
-        StorageError::NotFound { .. } => StorageError::NotFound { path: path.to_owned() },
-        other => other,
-    }
 }
 
 pub(crate) struct GrowingRead {
@@ -518,7 +510,7 @@ impl ReadFile for GrowingRead {
             .buffered(PIECES_AT_ONCE)
             .try_collect()
             .await
-            .map_err(|error| named(&self.path, error))?;
+            .map_err(|error| error.of_whole(&self.path))?;
         if parts.len() == 1 {
             return Ok(parts.pop().unwrap_or_default());
         }

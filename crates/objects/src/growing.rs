@@ -256,7 +256,7 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
             .store
             .head(&part_key(path, 0))
             .await
-            .map_err(|error| named(path, error))?;
+            .map_err(|error| error.of_whole(path))?;
         return Err(StorageError::Io {
             path: part_key(path, number),
             operation: "open",
@@ -274,14 +274,6 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
         path: path.to_owned(),
         ends,
     })
-}
-
-/// What is missing is the file, not a part of it.
-fn named(path: &str, error: StorageError) -> StorageError {
-    match error {
-        StorageError::NotFound { .. } => StorageError::NotFound { path: path.to_owned() },
-        other => other,
-    }
 }
 
 pub(crate) struct GrowingRead {
@@ -317,7 +309,7 @@ impl ReadFile for GrowingRead {
                         .store
                         .head(&first)
                         .await
-                        .map_err(|error| named(&self.path, error))?;
+                        .map_err(|error| error.of_whole(&self.path))?;
                     Err(StorageError::Io {
                         path: key,
                         operation: "read",

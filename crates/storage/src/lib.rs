@@ -106,6 +106,15 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// The same, of the file at `path` where it was about a part of it: when a part is missing, the file is.
+    #[must_use]
+    pub fn of_whole(self, path: &str) -> StorageError {
+        match self {
+            StorageError::NotFound { .. } => StorageError::NotFound { path: path.to_owned() },
+            other => other,
+        }
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
