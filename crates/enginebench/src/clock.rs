@@ -27,6 +27,11 @@ impl Clock {
         }
     }
 
+    /// When it began.
+    pub fn started(&self) -> Instant {
+        self.wall
+    }
+
     /// Since the start.
     pub fn took(&self) -> Took {
         Took {

@@ -12,6 +12,7 @@
     reason = "measures real time on a real disk; nothing here is simulated"
 )]
 
+mod beside;
 mod clock;
 mod compare;
 mod count;
@@ -49,7 +50,7 @@ struct Arguments {
     /// Multiplies the number of rows.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// How long sustained writes go on, instead of the workload's own time.
+    /// How long sustained writes and reads beside writes go on, instead of the workload's own time.
     #[arg(long)]
     seconds: Option<u64>,
     /// Memory budget of each engine, MiB.

@@ -1,5 +1,6 @@
 //! The workloads, and one run of each against one engine.
 
+use crate::beside;
 use crate::clock::{Clock, Took};
 use crate::data::{self, Values, Zipf};
 use crate::engine::Engine;
@@ -31,6 +32,8 @@ pub enum Unit {
     BytesPerRow,
     /// Bytes written to the medium for each byte of keys and values; less is better.
     WriteAmplification,
+    /// What 99 of 100 operations took at most, microseconds; less is better.
+    Micros99,
 }
 
 impl Unit {
@@ -41,6 +44,7 @@ impl Unit {
             Unit::RowsPerCpuSecond => "rows/CPU-s",
             Unit::BytesPerRow => "bytes/row (less is better)",
             Unit::WriteAmplification => "bytes written/byte (less is better)",
+            Unit::Micros99 => "µs, 99th percentile (less is better)",
         }
     }
 }
@@ -66,6 +70,8 @@ pub enum Kind {
     Scan { reversed: bool },
     /// What the files weigh.
     DiskBytes,
+    /// Point reads by one thread while another overwrites this many rows a second.
+    GetBesideWrites { rows_per_second: u64, seconds: u64 },
 }
 
 /// Whom the engine is compared with.
@@ -138,7 +144,7 @@ const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> W
 }
 
 /// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
-pub const ALL: [Workload; 27] = [
+pub const ALL: [Workload; 28] = [
     put("random-write-1000", 1000, 1_000_000),
     put("random-write-100", 100, 2_500_000),
     put("random-write-10", 10, 4_000_000),
@@ -215,6 +221,19 @@ pub const ALL: [Workload; 27] = [
             64 << 10,
             20_000,
             Unit::WriteAmplification,
+        )
+    },
+    Workload {
+        quick: false,
+        ..w(
+            "read-beside-writes",
+            Kind::GetBesideWrites {
+                rows_per_second: 100_000,
+                seconds: 20,
+            },
+            1000,
+            1_000_000,
+            Unit::Micros99,
         )
     },
 ];
@@ -360,6 +379,19 @@ impl Workload {
                 );
                 Ok(Measured::of_wall(rows, clock.took()))
             }
+            Kind::GetBesideWrites {
+                rows_per_second,
+                seconds,
+            } => {
+                let load = beside::Load {
+                    rows,
+                    value_bytes,
+                    rows_per_second,
+                    time: Duration::from_secs(setup.seconds.unwrap_or(seconds).max(1)),
+                };
+                self.load(engine, setup)?;
+                beside::run(engine, &load)
+            }
             Kind::DiskBytes => Ok(Measured {
                 figure: table_bytes(folder) as f64 / rows as f64,
                 ..Measured::default()
@@ -489,7 +521,8 @@ impl Workload {
 }
 
 impl Measured {
-    fn of_wall(rows: u64, took: Took) -> Self {
+    /// Rows of wall time, and what each cost.
+    pub fn of_wall(rows: u64, took: Took) -> Self {
         Measured {
             figure: rows as f64 / took.wall.as_secs_f64(),
             cpu_micros: took.cpu.as_secs_f64() * 1e6 / rows as f64,

@@ -1,0 +1,111 @@
+//! How long point reads take while rows are overwritten: what flushes and compactions cost those who only read.
+//!
+//! One thread overwrites rows in small batches at a fixed rate, the same for every engine, which keeps flushes and
+//! compactions going; another reads rows one after the other, each timed. The rate is one that both engines keep up with,
+//! and whether they did is part of the result: an engine that writes less than it was asked to has an easier time reading.
+//! The reader waits for each answer before it asks again, so a stall counts once however long it is; the longest read
+//! is told beside the percentiles for that reason.
+
+use crate::clock::Clock;
+use crate::data::{self, Values};
+use crate::engine::Engine;
+use crate::watch::Stalls;
+use crate::workload::Measured;
+use anyhow::{Context, bail, ensure};
+use hdrhistogram::Histogram;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Rows of a writer's batch: at 100,000 rows a second one each millisecond.
+const BATCH_ROWS: u64 = 100;
+/// A longer read than this is counted as this, nanoseconds.
+const READ_NANOS_MAX: u64 = 60_000_000_000;
+
+/// What is done.
+pub struct Load {
+    /// Rows of the data, which are there already.
+    pub rows: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// How many are overwritten a second.
+    pub rows_per_second: u64,
+    /// How long.
+    pub time: Duration,
+}
+
+/// Reads and writes for the time asked for. The figure is the 99th percentile of reads in microseconds.
+pub fn run(engine: &dyn Engine, load: &Load) -> anyhow::Result<Measured> {
+    let stop = AtomicBool::new(false);
+    let clock = Clock::start();
+    let (reads, writes) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| overwrite(engine, load, &stop));
+        let reads = read(engine, load, clock.started());
+        stop.store(true, Ordering::Relaxed);
+        match writer.join() {
+            Ok(writes) => anyhow::Ok((reads?, writes?)),
+            Err(_) => bail!("the writer panicked"),
+        }
+    })?;
+    let took = clock.took();
+    let micros = |quantile: f64| reads.value_at_quantile(quantile) as f64 / 1e3;
+    let (written, stalls) = writes;
+    let mut measured = Measured::of_wall(reads.len(), took);
+    measured.extra = vec![
+        ("reads/s", measured.figure),
+        ("50 %", micros(0.5)),
+        ("99.9 %", micros(0.999)),
+        ("99.99 %", micros(0.9999)),
+        ("rows written/s", written as f64 / took.wall.as_secs_f64()),
+        ("longest batch ms", stalls.longest.as_secs_f64() * 1e3),
+    ];
+    measured.figure = micros(0.99);
+    measured.longest = Some(Duration::from_nanos(reads.max()));
+    Ok(measured)
+}
+
+/// How long reads took, nanoseconds.
+fn read(engine: &dyn Engine, load: &Load, start: Instant) -> anyhow::Result<Histogram<u64>> {
+    let mut times = Histogram::new_with_max(READ_NANOS_MAX, 3).context("a histogram of reads")?;
+    let mut random = data::generator(41);
+    engine.on_this_thread(&mut || {
+        let mut before = start;
+        while before - start < load.time {
+            let found = engine.get(&data::key(data::below(&mut random, load.rows)))?;
+            ensure!(found == Some(load.value_bytes), "a row of {found:?} bytes");
+            let after = Instant::now();
+            times.saturating_record((after - before).as_nanos().try_into().unwrap_or(READ_NANOS_MAX));
+            before = after;
+        }
+        Ok(())
+    })?;
+    Ok(times)
+}
+
+/// Rows written until it is time to stop, and how long batches took. A writer that fell behind catches up as fast as it can.
+fn overwrite(engine: &dyn Engine, load: &Load, stop: &AtomicBool) -> anyhow::Result<(u64, Stalls)> {
+    let mut written = 0;
+    let mut stalls = Stalls::default();
+    let mut random = data::generator(43);
+    let mut values = Values::new(load.value_bytes);
+    let mut bytes = vec![0; load.value_bytes * BATCH_ROWS as usize];
+    engine.on_this_thread(&mut || {
+        let start = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let due = start + Duration::from_secs_f64(written as f64 / load.rows_per_second as f64);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            for piece in bytes.chunks_mut(load.value_bytes) {
+                piece.copy_from_slice(values.next());
+            }
+            let pieces = bytes.chunks(load.value_bytes);
+            let rows: Vec<_> = pieces
+                .map(|value| (data::key(data::below(&mut random, load.rows)), value))
+                .collect();
+            let before = Instant::now();
+            engine.put_batch(&rows)?;
+            stalls.note(before.elapsed());
+            written += BATCH_ROWS;
+        }
+        Ok(())
+    })?;
+    Ok((written, stalls))
+}
