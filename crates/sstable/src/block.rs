@@ -23,9 +23,10 @@
 
 mod builder;
 mod cursor;
+mod window;
 
 pub use builder::BlockBuilder;
-pub use cursor::BlockCursor;
+pub use cursor::{AtHand, BlockCursor, ValueAtHand};
 
 use crate::error::DecodeError;
 use crate::index::{common_prefix, leading_number};

@@ -12,7 +12,7 @@
 mod place;
 mod readahead;
 
-use crate::block::BlockCursor;
+use crate::block::{AtHand, BlockCursor};
 use crate::error::{DecodeError, Result};
 use crate::frame::Handle;
 use crate::reader::Sstable;
@@ -191,6 +191,23 @@ impl Cursor {
             Ok(false) => self.start(Goal::PreviousBlock, &[]),
             Err(e) => Err(self.broken(&e)),
         }
+    }
+
+    /// The cells up to the current one that `belongs` accepts, in order, if they and the one before them, which it does not
+    /// accept, are at hand: in memory, and put together already. Never so on the way forward.
+    #[inline]
+    pub fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+        match self.status {
+            Step::Ready => self.cells.at_hand(belongs),
+            _ => None,
+        }
+    }
+
+    /// To the cell before as many as [`Cursor::at_hand`] has given, which is at hand, too.
+    #[inline]
+    pub fn leave(&mut self, at_hand: usize) {
+        let left = self.cells.leave(at_hand);
+        debug_assert!(left, "what is before the cells at hand is at hand");
     }
 
     /// Completes an operation that said `Pending`: fetches what is missing until the cursor is `Ready` or at the `End`.

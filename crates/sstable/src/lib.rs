@@ -32,6 +32,7 @@ mod reader;
 mod warm;
 mod writer;
 
+pub use block::{AtHand, ValueAtHand};
 pub use cursor::{Cursor, CursorOptions, Step};
 pub use damage::Damage;
 pub use error::{DecodeError, Result, SstableError};

@@ -1,21 +1,20 @@
 //! Moves over the entries of one data block, in both directions.
 //!
-//! Forward, the current key is rebuilt in place from the previous one. Backward, too: the first step back into a restart
-//! interval decodes it once and stacks its entries (`behind`), and each step back changes in the key what the entry that is
-//! left did not share with the one before it. A seek puts no keys together on its way: what an entry shares with the one
-//! before it tells how it compares with the target, and only what it does not share is looked at.
+//! Forward, the current key is rebuilt in place from the previous one. Backward, whole intervals are put together at once
+//! (`window`), and each step back is one in an array. A seek forward puts no keys together on its way: what an entry shares
+//! with the one before it tells how it compares with the target, and only what it does not share is looked at.
 //!
 //! Invariants, while `is_valid`:
-//! * `key` is the full key of `entry`.
-//! * `interval` holds `entry` and ends at `interval_end`.
-//! * `behind`, unless empty, holds exactly the entries of `interval` before `entry`.
+//! * The current entry is that of `window`, unless it is empty.
+//! * Else it is `entry`, `key` is its full key, and `interval` holds it and ends at `interval_end`.
 
+use super::window::Window;
 use super::{Block, Entry};
 use crate::error::DecodeError;
 use crate::index::common_prefix;
-use crate::limits::RESTART_INTERVAL;
 use bytes::Bytes;
 use std::cmp::Ordering;
+use std::ops::Range;
 use stele_types::key::TRAILER_BYTES;
 
 /// What a search says that finds an interval not where the words of others led to.
@@ -30,7 +29,55 @@ pub struct BlockCursor {
     interval: usize,
     interval_end: usize,
     is_valid: bool,
-    behind: Vec<Entry>,
+    window: Window,
+}
+
+/// Entries before the current one of a cursor, up to it, in order: see [`BlockCursor::at_hand`].
+#[derive(Debug)]
+pub struct AtHand<'a> {
+    cells: &'a BlockCursor,
+    left: usize,
+}
+
+impl<'a> Iterator for AtHand<'a> {
+    /// A key with its value.
+    type Item = (&'a [u8], ValueAtHand<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let before = self.left.checked_sub(1)?;
+        self.left = before;
+        let (key, range) = self.cells.window.before(before)?;
+        let block = &self.cells.block;
+        Some((key, ValueAtHand { block, range }))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for AtHand<'_> {}
+
+/// The value of an entry at hand.
+#[derive(Debug)]
+pub struct ValueAtHand<'a> {
+    block: &'a Block,
+    range: Range<usize>,
+}
+
+impl<'a> ValueAtHand<'a> {
+    /// To look at.
+    #[inline]
+    pub fn as_slice(&self) -> &'a [u8] {
+        self.block.content.get(self.range.clone()).unwrap_or(&[])
+    }
+
+    /// To keep: shares the block's memory.
+    #[inline]
+    pub fn to_bytes(&self) -> Bytes {
+        self.block.slice(self.range.clone())
+    }
 }
 
 impl BlockCursor {
@@ -40,7 +87,7 @@ impl BlockCursor {
         self.is_valid = false;
         self.entry = Entry::default();
         self.interval_end = 0;
-        self.behind.clear();
+        self.window.leave_block();
     }
 
     /// The block under the cursor.
@@ -56,16 +103,18 @@ impl BlockCursor {
     /// The current key; meaningful while `is_valid`.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        &self.key
+        self.window.key().unwrap_or(&self.key)
     }
 
     /// The current value; meaningful while `is_valid`.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.block
-            .content
-            .get(self.entry.value_at..self.entry.end)
-            .unwrap_or(&[])
+        self.block.content.get(self.value_range()).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn value_range(&self) -> Range<usize> {
+        self.window.value().unwrap_or(self.entry.value_at..self.entry.end)
     }
 
     /// The current value, sharing the block's memory; empty unless `is_valid`.
@@ -74,7 +123,7 @@ impl BlockCursor {
         if !self.is_valid {
             return Bytes::new();
         }
-        self.block.slice(self.entry.value_at..self.entry.end)
+        self.block.slice(self.value_range())
     }
 
     /// To the first entry.
@@ -85,8 +134,7 @@ impl BlockCursor {
 
     /// To the last entry.
     pub fn seek_last(&mut self) -> Result<bool, DecodeError> {
-        self.stack_interval(self.block.restarts.saturating_sub(1), self.block.entries_end)?;
-        self.unstack(0);
+        self.take_before(self.block.restarts)?;
         Ok(true)
     }
 
@@ -99,7 +147,6 @@ impl BlockCursor {
             }
             let body = self.key.get(..self.entry.body_len).unwrap_or(&[]);
             matched = common_prefix(body, target);
-            self.behind.clear();
             self.is_valid = false;
         } else {
             let below = self.block.intervals_below(target)?;
@@ -141,31 +188,24 @@ impl BlockCursor {
     pub fn seek_before(&mut self, target: &[u8]) -> Result<bool, DecodeError> {
         let below = self.block.intervals_below(target)?;
         self.is_valid = false;
+        self.window.clear();
         let Some(interval) = below.checked_sub(1) else {
             return Ok(false);
         };
-        let mut matched = self.enter_below(interval, target)?;
-        self.stack(self.entry)?;
-        while self.entry.end < self.interval_end {
-            let entry = self.next_entry()?;
-            if entry.shared <= matched {
-                let (order, common) = self.block.compare(&entry, target);
-                if order != Ordering::Less {
-                    break;
-                }
-                matched = common;
-            }
-            self.stack(entry)?;
+        self.window.begin_walk();
+        self.take_before(interval + 1)?;
+        // That its first key is below, others have said of it.
+        if !self.window.find_before(|key| key < target) {
+            return Err(self.refuse(OUT_OF_ORDER));
         }
-        self.unstack(0);
-        Ok(self.is_valid)
+        Ok(true)
     }
 
     /// To the following entry. Requires `is_valid`.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, DecodeError> {
-        if !self.behind.is_empty() {
-            self.behind.clear();
+        if !self.window.is_empty() {
+            return self.advance_from_window();
         }
         if self.entry.end >= self.interval_end {
             if self.entry.end >= self.block.entries_end {
@@ -190,28 +230,102 @@ impl BlockCursor {
     /// To the preceding entry. Requires `is_valid`.
     #[inline]
     pub fn retreat(&mut self) -> Result<bool, DecodeError> {
-        let mut kept = self.entry.shared;
-        if self.behind.is_empty() {
-            let stop = self.entry.at;
-            if stop == 0 {
+        if self.window.step_back(1) {
+            return Ok(true);
+        }
+        self.retreat_into_window()
+    }
+
+    /// The entries up to the current one that `belongs` accepts, in order, if they and the one before them, which it does not
+    /// accept, are at hand.
+    #[inline]
+    pub fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+        let mut left = 1;
+        while belongs(self.window.before(left)?.0) {
+            left += 1;
+        }
+        Some(AtHand { cells: self, left })
+    }
+
+    /// To the entry before the first of so many at hand ([`BlockCursor::at_hand`]); false, without moving, when it is not at
+    /// hand itself.
+    #[inline]
+    pub fn leave(&mut self, at_hand: usize) -> bool {
+        self.window.step_back(at_hand)
+    }
+
+    /// Memory of what is at hand.
+    #[cfg(test)]
+    pub(super) fn window_bytes(&self) -> usize {
+        self.window.bytes()
+    }
+
+    /// Takes the intervals before the current entry's, or this one when the walk back begins within it.
+    #[inline(never)]
+    fn retreat_into_window(&mut self) -> Result<bool, DecodeError> {
+        if !self.window.is_empty() {
+            let end = self.window.intervals().start;
+            if end == 0 {
                 self.is_valid = false;
+                self.window.clear();
                 return Ok(false);
             }
-            let mut interval = self.interval;
-            if self.block.restart(interval) == Some(stop) {
-                kept = 0;
-                interval = interval.saturating_sub(1);
-            }
-            self.stack_interval(interval, stop)?;
+            self.take_before(end)?;
+            return Ok(true);
         }
-        self.unstack(kept);
+        let stop = self.entry.at;
+        if stop == 0 {
+            self.is_valid = false;
+            return Ok(false);
+        }
+        self.window.begin_walk();
+        if self.block.restart(self.interval) == Some(stop) {
+            self.take_before(self.interval)?;
+            return Ok(true);
+        }
+        self.take_before(self.interval + 1)?;
+        if !self.window.find_end(stop) {
+            return Err(self.refuse("entries do not meet"));
+        }
         Ok(true)
+    }
+
+    #[inline(never)]
+    fn advance_from_window(&mut self) -> Result<bool, DecodeError> {
+        if self.window.step_on() {
+            return Ok(true);
+        }
+        let next = self.window.intervals().end;
+        self.window.clear();
+        self.is_valid = false;
+        if next >= self.block.restarts {
+            return Ok(false);
+        }
+        self.begin_interval(next)?;
+        Ok(true)
+    }
+
+    /// To the last entry before the n-th interval, in the window.
+    fn take_before(&mut self, n: usize) -> Result<(), DecodeError> {
+        self.is_valid = false;
+        self.window.take_before(&self.block, n)?;
+        self.is_valid = true;
+        Ok(())
+    }
+
+    /// What is in the window is not as it should be.
+    #[cold]
+    fn refuse(&mut self, detail: &'static str) -> DecodeError {
+        let first = self.window.intervals().start;
+        self.is_valid = false;
+        self.window.clear();
+        DecodeError::new(self.block.restart(first).unwrap_or(0), detail)
     }
 
     /// Enters the n-th interval; its first entry is `entry`, but not in `key`.
     #[inline]
     fn enter(&mut self, n: usize) -> Result<(), DecodeError> {
-        self.behind.clear();
+        self.window.clear();
         self.is_valid = false;
         (self.entry, self.interval_end) = self.block.first_entry(n)?;
         self.interval = n;
@@ -280,77 +394,18 @@ impl BlockCursor {
     /// Whether the answer of `seek(target)` is in the current interval after the current entry, or begins the next
     /// interval: then no search is needed.
     fn seek_is_ahead_in_interval(&self, target: &[u8]) -> Result<bool, DecodeError> {
-        if !self.is_valid || self.key.as_slice() > target {
+        if !self.is_valid || !self.window.is_empty() || self.key.as_slice() > target {
             return Ok(false);
         }
         let next = self.interval + 1;
         Ok(next >= self.block.restarts || self.block.compare_restart(next, target)? != Ordering::Less)
-    }
-
-    /// Stacks the entries of the n-th interval that end at `stop` or before.
-    fn stack_interval(&mut self, n: usize, stop: usize) -> Result<(), DecodeError> {
-        self.enter(n)?;
-        self.stack(self.entry)?;
-        while self.entry.end < stop {
-            let entry = self.next_entry()?;
-            self.stack(entry)?;
-        }
-        if self.entry.end != stop {
-            return Err(DecodeError::new(stop, "entries do not meet"));
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn stack(&mut self, entry: Entry) -> Result<(), DecodeError> {
-        // The current one is one of them, until it is unstacked.
-        if self.behind.len() >= RESTART_INTERVAL {
-            return Err(DecodeError::new(entry.at, "more entries than an interval may hold"));
-        }
-        self.behind.push(entry);
-        self.entry = entry;
-        Ok(())
-    }
-
-    /// Makes the top of the stack the current entry; the first `kept` bytes of `key` are its body's already.
-    #[inline]
-    fn unstack(&mut self, kept: usize) {
-        let Some(entry) = self.behind.pop() else {
-            return;
-        };
-        let key_len = entry.body_len + TRAILER_BYTES;
-        if self.key.len() != key_len {
-            self.key.resize(key_len, 0);
-        }
-        let block = &self.block;
-        put(&mut self.key, entry.body_len, &block.trailer(&entry).encode());
-        put_from(&mut self.key, kept, entry.tail_at, block.tail_of(&entry));
-        put_from(&mut self.key, kept, entry.shared, block.middle(&entry));
-        // What it shares beyond `kept` comes from entries before it, from each what the next one shares with it, and from
-        // the interval's head.
-        let mut end = entry.shared;
-        for before in self.behind.iter().rev() {
-            if end <= kept {
-                break;
-            }
-            put_upto(&mut self.key, kept, end, before.tail_at, block.tail_of(before));
-            put_upto(&mut self.key, kept, end, before.shared, block.middle(before));
-            end = end.min(before.shared);
-        }
-        if end > kept {
-            let common = block.common();
-            put_upto(&mut self.key, kept, end, 0, common);
-            put_upto(&mut self.key, kept, end, common.len(), block.word(self.interval));
-        }
-        self.entry = entry;
-        self.is_valid = true;
     }
 }
 
 /// Writes `piece` to its place in the key, which begins at `at`. Pieces are mostly too short for a call to be worth it: up to
 /// 16 bytes are written as two words that overlap.
 #[inline]
-fn put(key: &mut [u8], at: usize, piece: &[u8]) {
+pub(super) fn put(key: &mut [u8], at: usize, piece: &[u8]) {
     let Some(place) = key.get_mut(at..at + piece.len()) else {
         return;
     };
@@ -364,18 +419,4 @@ fn put(key: &mut [u8], at: usize, piece: &[u8]) {
         return;
     }
     place.copy_from_slice(piece);
-}
-
-/// Writes what of `piece` lies at `kept` or behind.
-#[inline]
-fn put_from(key: &mut [u8], kept: usize, at: usize, piece: &[u8]) {
-    let skipped = kept.saturating_sub(at);
-    put(key, at + skipped, piece.get(skipped..).unwrap_or(&[]));
-}
-
-/// Writes what of `piece` lies at `kept` or behind, and before `end`.
-#[inline]
-fn put_upto(key: &mut [u8], kept: usize, end: usize, at: usize, piece: &[u8]) {
-    let len = end.saturating_sub(at).min(piece.len());
-    put_from(key, kept, at, piece.get(..len).unwrap_or(&[]));
 }

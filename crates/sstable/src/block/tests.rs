@@ -64,7 +64,7 @@ fn build(cells: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
 
 proptest! {
     #[test]
-    fn moves_like_a_sorted_vector(cells in cells(), moves in prop::collection::vec((0u8..5, any::<prop::sample::Index>()), 0..60)) {
+    fn moves_like_a_sorted_vector(cells in cells(), moves in prop::collection::vec((0u8..6, any::<prop::sample::Index>()), 0..60)) {
         let list: Vec<_> = cells.iter().collect();
         let mut cursor = BlockCursor::default();
         cursor.set_block(build(&cells));
@@ -80,6 +80,14 @@ proptest! {
                 (1, Some(i)) => (cursor.retreat(), i.checked_sub(1)),
                 (2, _) => (cursor.seek(&target), Some(below)),
                 (3, _) => (cursor.seek_before(&target), below.checked_sub(1)),
+                (5, Some(i)) => {
+                    // As many as begin alike, more or less; and away from them.
+                    let prefix = &list[i].0[..index.index(list[i].0.len())];
+                    match check_at_hand(&cursor, prefix, &list[..=i])? {
+                        Some(count) => (Ok(cursor.leave(count)), Some(i - count)),
+                        None => continue,
+                    }
+                }
                 (_, _) if index.index(2) == 0 => (cursor.seek_first(), Some(0)),
                 (_, _) => (cursor.seek_last(), Some(list.len() - 1)),
             };
@@ -92,6 +100,28 @@ proptest! {
                 prop_assert_eq!(&cursor.value_bytes()[..], list[i].1.as_slice());
             }
         }
+    }
+
+    #[test]
+    fn walks_back_with_what_begins_alike_at_hand(cells in cells(), len in 0usize..12) {
+        let list: Vec<_> = cells.iter().collect();
+        let mut cursor = BlockCursor::default();
+        cursor.set_block(build(&cells));
+        let mut left = list.len();
+        let mut more = cursor.seek_last();
+        while more == Ok(true) {
+            let current = list[left - 1].0;
+            prop_assert_eq!(cursor.key(), current.as_slice());
+            let prefix = current.get(..len).unwrap_or(current);
+            if let Some(count) = check_at_hand(&cursor, prefix, &list[..left])? {
+                prop_assert!(cursor.leave(count));
+                left -= count;
+            } else {
+                more = cursor.retreat();
+                left -= 1;
+            }
+        }
+        prop_assert_eq!((more, left), (Ok(false), 0));
     }
 
     #[test]
@@ -157,6 +187,27 @@ proptest! {
         content[at] ^= 1 << bit;
         exercise(Bytes::from(content), cells.keys().next_back().expect("not empty"))?;
     }
+}
+
+/// What is at hand is right, and how much it is; `list` ends with the current entry.
+fn check_at_hand(
+    cursor: &BlockCursor,
+    prefix: &[u8],
+    list: &[(&Vec<u8>, &Vec<u8>)],
+) -> Result<Option<usize>, TestCaseError> {
+    let belongs = |key: &[u8]| key.starts_with(prefix);
+    let Some(entries) = cursor.at_hand(belongs) else {
+        return Ok(None);
+    };
+    let count = list.iter().rev().take_while(|(key, _)| belongs(key)).count();
+    prop_assert_eq!(entries.len(), count);
+    prop_assert!(count < list.len(), "the one before is known");
+    for ((key, value), (expected, content)) in entries.zip(&list[list.len() - count..]) {
+        prop_assert_eq!(key, expected.as_slice());
+        prop_assert_eq!(value.as_slice(), content.as_slice());
+        prop_assert_eq!(&value.to_bytes()[..], content.as_slice());
+    }
+    Ok(Some(count))
 }
 
 /// Walks and seeks until an error or the end; every step must make progress.
@@ -227,4 +278,36 @@ fn small_cells_have_small_headers() {
         per_cell < 33.0,
         "{per_cell:.1} bytes for a cell of 21 key, 17 trailer and 10 value bytes"
     );
+}
+
+/// The longer a walk, the more is at hand; and long keys do not make that much memory.
+#[test]
+fn a_walk_back_takes_ever_more_intervals_of_short_keys() {
+    for (key_bytes, keys) in [(20, 3_000u32), (5_000, 300)] {
+        let cells: BTreeMap<Vec<u8>, Vec<u8>> = (0..keys)
+            .map(|n| {
+                let trailer = Trailer {
+                    timestamp: Timestamp(0),
+                    seq: 1,
+                    kind: CellKind::Put,
+                };
+                let body = [&vec![7; key_bytes][..], &n.to_be_bytes()].concat();
+                ([&body[..], &trailer.encode()].concat(), vec![1])
+            })
+            .collect();
+        let mut cursor = BlockCursor::default();
+        cursor.set_block(build(&cells));
+        let mut more = cursor.seek_last();
+        // Unknown only where the first at hand is reached.
+        let (mut unknown, mut seen) = (0, 0);
+        while more == Ok(true) {
+            seen += 1;
+            unknown += usize::from(cursor.at_hand(|key| key == cursor.key()).is_none());
+            assert!(cursor.window_bytes() < 2 * (64 << 10) + 16 * 2 * key_bytes);
+            more = cursor.retreat();
+        }
+        assert_eq!((more, seen), (Ok(false), cells.len()));
+        let intervals = cursor.block().intervals();
+        assert!(unknown * 3 < intervals, "{unknown} of {intervals}");
+    }
 }
