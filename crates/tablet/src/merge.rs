@@ -12,6 +12,7 @@ use crate::memtable::MemtableCursor;
 use crate::resolve::StoredValue;
 use crate::run::RunCursor;
 use bytes::Bytes;
+use stele_sstable::AtHand;
 pub use stele_sstable::Step;
 
 /// The value a merge is on.
@@ -123,6 +124,29 @@ impl Source {
             Cursor::Memtable(c) => found(c.retreat()),
             Cursor::Sstable(c) => c.retreat()?,
             Cursor::Run(c) => c.retreat()?,
+        };
+        Ok(self.arrive(step))
+    }
+
+    #[inline]
+    fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+        match &self.cursor {
+            Cursor::Memtable(_) => None,
+            Cursor::Sstable(c) => c.at_hand(belongs),
+            Cursor::Run(c) => c.at_hand(belongs),
+        }
+    }
+
+    #[inline]
+    fn leave(&mut self, at_hand: usize) -> Result<Step> {
+        let step = match &mut self.cursor {
+            // Has nothing at hand.
+            Cursor::Memtable(c) => found(c.is_valid()),
+            Cursor::Sstable(c) => {
+                c.leave(at_hand);
+                Step::Ready
+            }
+            Cursor::Run(c) => c.leave(at_hand)?,
         };
         Ok(self.arrive(step))
     }
@@ -256,6 +280,29 @@ impl Merge {
             return Ok(Step::End);
         };
         let step = self.sources[top].retreat()?;
+        Ok(self.moved(step))
+    }
+
+    /// The entries of the row the merge is on, in order, on the way backward, if they are at hand: one source has all of
+    /// them and knows where they begin. `belongs` says whether a key is of the row.
+    #[inline]
+    pub(crate) fn row_at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+        let (&top, others) = self.heap.split_first()?;
+        // The greatest key of all others is next to the top, and a row's keys stand together.
+        if others.iter().take(2).any(|&other| belongs(self.sources[other].key())) {
+            return None;
+        }
+        self.sources[top].at_hand(belongs)
+    }
+
+    /// Moves to the key before as many as [`Merge::row_at_hand`] has given.
+    #[inline]
+    pub(crate) fn leave(&mut self, at_hand: usize) -> Result<Step> {
+        debug_assert!(self.backward, "retreated on the way forward");
+        let Some(&top) = self.heap.first() else {
+            return Ok(Step::End);
+        };
+        let step = self.sources[top].leave(at_hand)?;
         Ok(self.moved(step))
     }
 

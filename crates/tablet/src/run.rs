@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::merge::{Source, Step};
 use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
-use stele_sstable::Cursor;
+use stele_sstable::{AtHand, Cursor};
 
 /// A position in a run.
 pub struct RunCursor {
@@ -117,6 +117,22 @@ impl RunCursor {
             None => Step::End,
         };
         self.arrive(step)
+    }
+
+    /// As [`Cursor::at_hand`]: the neighbouring files have nothing of a row whose first key this one has, and one before it.
+    #[inline]
+    pub fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+        self.cursor.as_ref()?.at_hand(belongs)
+    }
+
+    /// To the key before as many as are at hand.
+    pub fn leave(&mut self, at_hand: usize) -> Result<Step> {
+        self.backward = true;
+        match &mut self.cursor {
+            Some(cursor) => cursor.leave(at_hand),
+            None => return Ok(Step::End),
+        }
+        self.arrive(Step::Ready)
     }
 
     /// Completes a move that said `Pending`.

@@ -3,6 +3,7 @@
 
 mod compaction;
 mod damage;
+mod directions;
 mod golden;
 mod groups;
 mod reads;

@@ -1,8 +1,9 @@
 //! Rows in descending order.
 //!
-//! The merge goes backward. What it passes of one row is gathered and then resolved from its first entry, because markers
-//! come before what they hide. A row of very many entries is not gathered: the merge seeks its first entry, the row is
-//! read forward like any other, and the merge seeks back to where it came from.
+//! The merge goes backward, and each row is resolved from its first entry, because markers come before what they hide. Most
+//! rows are at hand: one source has them as a whole and has put their entries together on its way back. Of others, what
+//! the merge passes is gathered first. A row of very many entries is not gathered: the merge seeks its first entry, the row
+//! is read forward like any other, and the merge seeks back to where it came from.
 
 use super::output::Output;
 use super::row::RowReader;
@@ -13,6 +14,7 @@ use crate::resolve::StoredValue;
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use std::ops::Range;
+use stele_sstable::ValueAtHand;
 
 /// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice is by far not
 /// what reading so many costs.
@@ -38,6 +40,21 @@ struct Entry {
     end: usize,
     /// The value, unless it is copied.
     shared: Option<Bytes>,
+}
+
+/// A value of a row at hand.
+struct HeldValue<'a>(ValueAtHand<'a>);
+
+impl StoredValue for HeldValue<'_> {
+    #[inline]
+    fn into_bytes(self) -> Bytes {
+        self.0.to_bytes()
+    }
+
+    #[inline]
+    fn look<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(self.0.as_slice())
+    }
 }
 
 /// A value that was gathered.
@@ -101,15 +118,36 @@ impl Gathered {
 impl Position {
     /// Begins the row whose last entry the merge is on, or leaves it behind when the filter wants nothing of it.
     pub(super) fn begin_row_backward<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
-        if reader
-            .begin(self.merge.key(), tablet.env())
-            .ok_or_else(|| malformed(tablet))?
-        {
+        let wanted = reader.begin(self.merge.key(), tablet.env());
+        let wanted = wanted.ok_or_else(|| malformed(tablet))?;
+        if let Some(entries) = self.merge.row_at_hand(|key| reader.holds(key)) {
+            let at_hand = entries.len();
+            if wanted {
+                for (key, value) in entries {
+                    reader.take(key, HeldValue(value)).ok_or_else(|| malformed(tablet))?;
+                    reader.check_size()?;
+                }
+                self.end_row(reader, tablet)?;
+            }
+            self.merge.leave(at_hand)?;
+            return Ok(());
+        }
+        if wanted {
             self.at = At::Gathering;
             self.gathered.clear();
             return self.gather_row(reader, tablet);
         }
         self.merge.seek_before(reader.row())?;
+        Ok(())
+    }
+
+    /// The reader has all entries of its row.
+    #[inline]
+    fn end_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
+        self.at = match reader.finish(tablet.env())? {
+            true => At::Boundary,
+            false => At::Values,
+        };
         Ok(())
     }
 
@@ -130,11 +168,7 @@ impl Position {
             reader.take(key, value).ok_or_else(|| malformed(tablet))?;
             reader.check_size()?;
         }
-        self.at = match reader.finish(tablet.env())? {
-            true => At::Boundary,
-            false => At::Values,
-        };
-        Ok(())
+        self.end_row(reader, tablet)
     }
 }
 
