@@ -37,6 +37,8 @@ pub enum HotPath {
     GetAbsent,
     /// A row of a scan over cached blocks.
     Scan,
+    /// The same backward.
+    ScanReverse,
 }
 
 impl FromStr for HotPath {
@@ -49,7 +51,8 @@ impl FromStr for HotPath {
             "get" => HotPath::Get,
             "get-absent" => HotPath::GetAbsent,
             "scan" => HotPath::Scan,
-            _ => bail!("{name:?} is none of put, put-batch, get, get-absent, scan"),
+            "scan-reverse" => HotPath::ScanReverse,
+            _ => bail!("{name:?} is none of put, put-batch, get, get-absent, scan, scan-reverse"),
         })
     }
 }
@@ -69,13 +72,13 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
         match path {
             HotPath::Put => write(&server, operations, 1).await,
             HotPath::PutBatch => write(&server, operations, BATCH).await,
-            HotPath::Get | HotPath::GetAbsent | HotPath::Scan => {
+            HotPath::Get | HotPath::GetAbsent | HotPath::Scan | HotPath::ScanReverse => {
                 write(&server, ROWS, BATCH).await?;
                 for served in server.all_served() {
                     served.tablet.compact_all().await?;
                 }
                 // Once before, so that blocks are cached whatever is counted.
-                scan(&server).await?;
+                scan(&server, false).await?;
                 read(&server, path, operations).await
             }
         }
@@ -99,10 +102,10 @@ async fn write(server: &Arc<TabletServer>, rows: u64, batch: u64) -> anyhow::Res
 }
 
 async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> anyhow::Result<()> {
-    if path == HotPath::Scan {
+    if matches!(path, HotPath::Scan | HotPath::ScanReverse) {
         let mut done = 0;
         while done < operations {
-            done += scan(server).await?;
+            done += scan(server, path == HotPath::ScanReverse).await?;
         }
         return Ok(());
     }
@@ -116,9 +119,9 @@ async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> any
     Ok(())
 }
 
-async fn scan(server: &Arc<TabletServer>) -> anyhow::Result<u64> {
+async fn scan(server: &Arc<TabletServer>, reversed: bool) -> anyhow::Result<u64> {
     let mut sum = stele::Sum::default();
-    let seen = server.visit_cells(TABLET, stele::all_rows(), false, &mut sum).await;
+    let seen = server.visit_cells(TABLET, stele::all_rows(), reversed, &mut sum).await;
     seen.map_err(|e| anyhow!("{e}"))?;
     Ok(sum.rows)
 }
