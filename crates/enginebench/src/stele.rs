@@ -113,6 +113,13 @@ impl SteleEngine {
         })
     }
 
+    /// Obsolete files are deleted in the background, moments later.
+    fn wait_for_deletions(&self) {
+        while self.server.obsolete_bytes() > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn write(&self, rows: RowWrites, durability: Durability) -> anyhow::Result<()> {
         let written = self.server.mutate(TABLET, rows, Some(durability));
         block_on(written).map_err(|e| anyhow!("{e}"))
@@ -153,6 +160,7 @@ impl Engine for SteleEngine {
             // One that was begun before ends first.
             drop(self.foreground.block_on(served.tablet.stop_compactions()));
         }
+        self.wait_for_deletions();
         Ok(())
     }
 
@@ -160,8 +168,7 @@ impl Engine for SteleEngine {
         for served in self.server.all_served() {
             self.foreground.block_on(served.tablet.compact_all())?;
         }
-        // Obsolete files are deleted in the background, a moment later.
-        std::thread::sleep(Duration::from_secs(1));
+        self.wait_for_deletions();
         Ok(())
     }
 

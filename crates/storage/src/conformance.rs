@@ -11,6 +11,7 @@ use stele_types::ErrorKind;
 pub async fn run_all(make: impl Fn() -> Arc<dyn Storage>) {
     run_remote(&make).await;
     deleting_keeps_open_readers(&make()).await;
+    several_are_deleted_at_once(&make()).await;
 }
 
 /// The same for media where a reader has nothing of a file that was deleted.
@@ -213,6 +214,22 @@ async fn lists_by_byte_prefix(storage: &Arc<dyn Storage>) {
         let expected: Vec<FileInfo> = expected.iter().map(info).collect();
         assert_eq!(storage.list(prefix).await.expect("list"), expected, "prefix {prefix:?}");
     }
+}
+
+async fn several_are_deleted_at_once(storage: &Arc<dyn Storage>) {
+    let several = ["several/1", "several/2", "several3"].map(str::to_owned);
+    for path in several.iter().skip(1) {
+        write(storage, path, b"x").await;
+    }
+    storage
+        .delete_all(&several)
+        .await
+        .expect("delete of several, one of them absent");
+    assert!(
+        storage.list("several").await.expect("list").is_empty(),
+        "deleted together"
+    );
+    storage.delete_all(&[]).await.expect("delete of none");
 }
 
 async fn deleting_keeps_open_readers(storage: &Arc<dyn Storage>) {

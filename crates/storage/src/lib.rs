@@ -158,6 +158,15 @@ pub trait Storage: Send + Sync + 'static {
     /// Deletes a file durably; `Ok` when it is gone already. Open readers keep working.
     async fn delete(&self, path: &str) -> Result<()>;
 
+    /// Deletes several files as [`Storage::delete`] does each. After an error any of them may be gone, durably or not; to
+    /// repeat it with all of them is right.
+    async fn delete_all(&self, paths: &[String]) -> Result<()> {
+        for path in paths {
+            self.delete(path).await?;
+        }
+        Ok(())
+    }
+
     /// Makes everything an existing file holds survive power loss. Recovery needs it: after the process was killed a file
     /// shows bytes that were written but never synced.
     async fn sync_file(&self, path: &str) -> Result<()>;

@@ -8,7 +8,7 @@
 //!   by one before a file is made in them;
 //! * *put*: written and synced under a name in `tmp`, moved into place by `renameat2(RENAME_NOREPLACE)` (or a hard link
 //!   where the file system lacks that), then `fsync` of the directory;
-//! * *delete*: `unlink`, then `fsync` of the directory.
+//! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once.
 //!
 //! Small appends write inline: they copy into the page cache. Everything that waits for the device goes through
 //! [`Env::blocking`]. Reads first ask the page cache without waiting (`preadv2(RWF_NOWAIT)`).
@@ -133,6 +133,14 @@ impl Storage for LocalStorage {
         check_path(path)?;
         let name = path.to_owned();
         self.blocking(path, "delete", move |root| root.delete(&name)).await
+    }
+
+    async fn delete_all(&self, paths: &[String]) -> Result<()> {
+        paths.iter().try_for_each(|path| check_path(path))?;
+        let Some(first) = paths.first() else { return Ok(()) };
+        let names = paths.to_vec();
+        self.blocking(first, "delete", move |root| root.delete_all(&names))
+            .await
     }
 
     async fn sync_file(&self, path: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! A split leaves both children referring to the parent's files, so files are counted by references from *committed
 //! manifests* over all tablets of the server. A file without any is obsolete; it is deleted when no reader holds it any
-//! more. A crash in between leaves an orphan, which the sweep at start finds.
+//! more, a few at a time. A crash in between leaves an orphan, which the sweep at start finds.
 //!
 //! A file that was intact once and cannot be read any more is *damaged*, and held nevertheless ([`Opening::EvenDamaged`]):
 //! the rest of the tablet goes on, and whoever needs the file gets an error that names it. While a manifest cannot be
@@ -17,14 +17,19 @@ use crate::values::load::ValueRoom;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use stele_sstable::{Cache, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
+use tokio::sync::Notify;
 
 /// Bytes of a new file unless said otherwise. Smaller ones would make more files to keep open; larger ones more to rewrite
 /// where little has changed, and more space for that.
 const FILE_BYTES: u64 = 64 << 20;
+
+/// Files deleted at once: a directory is made durable once for all of them, and the space of the first is not to wait for
+/// the last of hundreds.
+const DELETED_AT_ONCE: usize = 16;
 
 /// Memory for values on their way to readers unless said otherwise.
 const VALUE_ROOM_BYTES: usize = 64 << 20;
@@ -43,14 +48,32 @@ pub struct FileRegistry {
     value_room: ValueRoom,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
+    /// Woken when a file becomes obsolete.
+    noted: Notify,
+    /// Bytes of those that are not deleted yet.
+    obsolete_bytes: AtomicU64,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
     files: BTreeMap<FileId, Entry>,
-    /// With what readers may hold of them.
-    obsolete: Vec<(StoredFile, Option<OpenFile>)>,
+    obsolete: Vec<Obsolete>,
+}
+
+/// A file that nothing refers to.
+struct Obsolete {
+    file: StoredFile,
+    /// What readers may hold of it.
+    open: Option<OpenFile>,
+    /// Of the file, as far as that is known.
+    bytes: u64,
+}
+
+impl Obsolete {
+    fn is_held(&self) -> bool {
+        self.open.as_ref().is_some_and(OpenFile::is_shared)
+    }
 }
 
 struct Entry {
@@ -69,6 +92,13 @@ impl OpenFile {
         match self {
             OpenFile::Sstable(sstable) => StoredFile::Sstable(sstable.file_id()),
             OpenFile::Values(values) => StoredFile::Values(values.id()),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            OpenFile::Sstable(sstable) => sstable.file_bytes(),
+            OpenFile::Values(values) => values.bytes(),
         }
     }
 
@@ -124,6 +154,8 @@ impl FileRegistry {
             separate_bytes: SEPARATE_BYTES_MIN,
             value_room: ValueRoom::new(VALUE_ROOM_BYTES),
             keeps_former: AtomicBool::new(false),
+            noted: Notify::new(),
+            obsolete_bytes: AtomicU64::new(0),
             inner: Mutex::default(),
         }
     }
@@ -257,43 +289,80 @@ impl FileRegistry {
         if entry.references == 0
             && let Some(entry) = inner.files.remove(&file.id())
         {
-            inner.obsolete.push((file, Some(entry.open)));
+            self.note(&mut inner, file, Some(entry.open));
         }
     }
 
     /// Notes a file that was written but never referred to.
     pub fn discard(&self, file: StoredFile) {
-        self.inner.lock().obsolete.push((file, None));
+        self.note(&mut self.inner.lock(), file, None);
+    }
+
+    fn note(&self, inner: &mut Inner, file: StoredFile, open: Option<OpenFile>) {
+        let bytes = open.as_ref().map_or(0, OpenFile::bytes);
+        self.obsolete_bytes.fetch_add(bytes, Ordering::Relaxed);
+        inner.obsolete.push(Obsolete { file, open, bytes });
+        self.noted.notify_one();
+    }
+
+    /// Waits until a file becomes obsolete, if none has since the last time.
+    pub async fn obsolete_noted(&self) {
+        self.noted.notified().await;
+    }
+
+    /// Bytes of obsolete files that are not deleted yet, because readers hold them or there was no time.
+    pub fn obsolete_bytes(&self) -> u64 {
+        self.obsolete_bytes.load(Ordering::Relaxed)
     }
 
     /// Deletes obsolete files that no reader holds; how many.
     pub async fn delete_obsolete(&self) -> Result<usize> {
-        let unheld: Vec<(StoredFile, Option<OpenFile>)> = {
-            let mut inner = self.inner.lock();
-            let (held, unheld) = std::mem::take(&mut inner.obsolete)
-                .into_iter()
-                .partition(|(_, open)| open.as_ref().is_some_and(OpenFile::is_shared));
-            inner.obsolete = held;
-            unheld
-        };
         let mut deleted = 0;
         let mut failure = None;
-        for (file, open) in unheld.into_iter().filter(|(file, _)| !self.is_kept(file.id())) {
-            // Closed before it is deleted: a file system gives back the space when the last of both happens, which may take
-            // long (100 ms for 64 MB that are discarded on the device). The storage deletes where that harms nobody.
-            drop(open);
-            match self.storage.delete(&file.path()).await {
-                Ok(()) => {
-                    self.cache.remove_file(file.id().0);
-                    deleted += 1;
-                }
-                Err(error) => {
-                    self.inner.lock().obsolete.push((file, None));
-                    failure = Some(error);
+        let mut unheld = self.take_unheld();
+        while !unheld.is_empty() {
+            let batch = unheld.drain(..unheld.len().min(DELETED_AT_ONCE));
+            // Closed before they are deleted: a file system gives back the space when the last of both happens, which may
+            // take long (100 ms for 64 MB that are discarded on the device). The storage deletes where that harms nobody.
+            let batch: Vec<(StoredFile, u64)> = batch.map(|it| (it.file, it.bytes)).collect();
+            let paths: Vec<String> = batch.iter().map(|(file, _)| file.path()).collect();
+            let together = self.storage.delete_all(&paths).await.is_ok();
+            for ((file, bytes), path) in batch.into_iter().zip(&paths) {
+                // Where one cannot be deleted, the others shall be.
+                let outcome = if together {
+                    Ok(())
+                } else {
+                    self.storage.delete(path).await
+                };
+                match outcome {
+                    Ok(()) => {
+                        self.cache.remove_file(file.id().0);
+                        self.obsolete_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        deleted += 1;
+                    }
+                    Err(error) => {
+                        let open = None;
+                        self.inner.lock().obsolete.push(Obsolete { file, open, bytes });
+                        failure = Some(error);
+                    }
                 }
             }
         }
         failure.map_or(Ok(deleted), |e| Err(e.into()))
+    }
+
+    /// The obsolete files that nobody holds, without those that are left to a later start.
+    fn take_unheld(&self) -> Vec<Obsolete> {
+        let mut inner = self.inner.lock();
+        let (held, unheld): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.obsolete)
+            .into_iter()
+            .partition(Obsolete::is_held);
+        inner.obsolete = held;
+        drop(inner);
+        let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| self.is_kept(it.file.id()));
+        let kept = kept.iter().map(|it| it.bytes).sum();
+        self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
+        unheld
     }
 
     /// At start: deletes every sstable and value file that no manifest names; how many. Files whose names we would not give

@@ -1,6 +1,6 @@
 //! When tablets are flushed and compacted, and files deleted.
 //!
-//! One loop starts flushes, a few compact, one looks after disk space, obsolete files, log segments and gauges. Each does
+//! One loop starts flushes, a few compact, one deletes obsolete files, one looks after disk space, log segments and gauges. Each does
 //! the most urgent thing, and sleeps when there is none; none looks at every tablet unless something presses. What to flush is decided by a plain function over a snapshot of
 //! sizes ([`pick_flush`]); what to compact by `stele_tablet::picker`.
 
@@ -109,7 +109,28 @@ impl TabletServer {
         }
         let server = self.clone();
         self.env
+            .spawn_background("delete", async move { server.delete_loop().await });
+        let server = self.clone();
+        self.env
             .spawn_background("housekeeping", async move { server.housekeeping_loop().await });
+    }
+
+    /// Deletes obsolete files as they become obsolete, or as their last readers let go. Beside everything else: a device may
+    /// take a tenth of a second for a file, and compactions make many at once.
+    async fn delete_loop(self: Arc<Self>) {
+        let files = &self.context.files;
+        while !self.is_stopping() {
+            match files.delete_obsolete().await {
+                // Writers may be waiting for the space.
+                Ok(1..) if self.admission.is_disk_full() => self.tidy.notify_one(),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "obsolete sstables left over");
+                    self.env.sleep(AFTER_FAILURE).await;
+                }
+            }
+            let _ = self.env.timeout(IDLE, files.obsolete_noted()).await;
+        }
     }
 
     async fn housekeeping_loop(self: Arc<Self>) {
@@ -118,9 +139,6 @@ impl TabletServer {
             self.admission.check_disk(&self.context.storage).await;
             if let Err(error) = self.delete_unneeded_log().await {
                 tracing::warn!(%error, "log segment left over");
-            }
-            if let Err(error) = self.context.files.delete_obsolete().await {
-                tracing::warn!(%error, "obsolete sstable left over");
             }
             self.look_at_some();
             // What takes a look at every file or tablet, less often.
@@ -167,6 +185,9 @@ impl TabletServer {
         self.metrics.row_cache_bytes.set(gauge(rows.used_bytes));
         self.metrics.row_cache_hits.set(gauge(rows.hits));
         self.metrics.row_cache_misses.set(gauge(rows.misses));
+        self.metrics
+            .obsolete_bytes
+            .set(gauge(self.context.files.obsolete_bytes()));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
         self.metrics.open_files.set(gauge(open_files as u64));
         let debt = self

@@ -28,6 +28,8 @@ pub struct ServerMetrics {
     pub open_files: IntGauge,
     /// Free bytes of the medium.
     pub free_bytes: IntGauge,
+    /// Bytes of obsolete files.
+    pub obsolete_bytes: IntGauge,
     /// Duration of the last recovery.
     pub recovery_millis: IntGauge,
     /// Writes refused because the disk is full.
@@ -88,6 +90,10 @@ impl ServerMetrics {
             free_bytes: m.gauge(
                 "stele_storage_free_bytes",
                 "Bytes that can still be written to the data root.",
+            ),
+            obsolete_bytes: m.gauge(
+                "stele_obsolete_bytes",
+                "Bytes of sstables and value files that nothing refers to, and that are not deleted yet.",
             ),
             recovery_millis: m.gauge("stele_recovery_milliseconds", "Duration of the recovery at start."),
             refused_disk: m.counter(

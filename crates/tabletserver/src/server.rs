@@ -271,6 +271,11 @@ impl TabletServer {
         self.admission.is_disk_full()
     }
 
+    /// Bytes of files that nothing refers to any more, and that are not deleted yet.
+    pub fn obsolete_bytes(&self) -> u64 {
+        self.context.files.obsolete_bytes()
+    }
+
     /// Whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)

@@ -88,6 +88,11 @@ impl ValueFile {
         &self.path
     }
 
+    /// Its bytes; none when it cannot be opened.
+    pub fn bytes(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.len())
+    }
+
     /// The first damage met, and how often damage was.
     pub fn damage(&self) -> Option<(&SstableError, u64)> {
         Some((self.damage.get()?, self.times_met.load(Ordering::Relaxed)))
