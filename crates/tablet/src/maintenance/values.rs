@@ -12,22 +12,22 @@ use std::ops::Range;
 use stele_types::FileId;
 
 impl Tablet {
-    /// The next step of collecting value files, if that is worth it: a file of the bottom, or another run, by itself. Only
-    /// asked when no merge is due, so that none is in the middle of the runs.
-    pub(super) fn collection_due(&self, state: &State, group: &GroupState) -> Option<Plan> {
-        if state.is_above_residue(group.id) {
-            // Then nothing is the bottom; soon it will be.
-            return None;
-        }
-        let (first, collected) = collect::pick(&value_units(group), &value_shares(group))?;
-        let inputs = unit_places(group).into_iter().nth(first)?;
+    /// The next step of collecting value files, if that is worth it, and in which group: a file of the bottom, or another
+    /// run, by itself. Only asked when no merge is due in the group, so that none is in the middle of the runs.
+    pub(super) fn collection_due<'a>(&self, state: &'a State) -> Option<(&'a GroupState, Plan)> {
+        let (first, collected) = collect::pick(&value_units(state), &value_shares(state))?;
+        let places = state.groups.iter().flat_map(|group| {
+            let places = unit_places(group).into_iter();
+            places.map(move |place| (group, place))
+        });
+        let (group, inputs) = places.into_iter().nth(first)?;
         let bottom = group.runs().next().is_some_and(|oldest| inputs.end <= oldest.len());
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let bottom_end = match bottom {
             true => group.runs().next().map_or(0, <[HeldFile]>::len),
             false => inputs.end,
         };
-        Some(Plan {
+        let plan = Plan {
             sources: run::source(files, &[], None, None, READ).into_iter().collect(),
             inputs,
             cut: bottom_end..bottom_end,
@@ -36,7 +36,8 @@ impl Tablet {
             bottom,
             major: false,
             collected,
-        })
+        };
+        Some((group, plan))
     }
 }
 
@@ -54,9 +55,10 @@ fn unit_places(group: &GroupState) -> Vec<Range<usize>> {
     places
 }
 
-/// The units of a group.
-pub(super) fn value_units(group: &GroupState) -> Vec<Unit> {
-    let unit = |place: Range<usize>| {
+/// The units of all groups, group by group: a family that has moved to another leaves its values where they are, so groups
+/// share value files.
+pub(super) fn value_units(state: &State) -> Vec<Unit> {
+    let unit = |group: &GroupState, place: Range<usize>| {
         let mut unit = Unit::default();
         for file in group.files.get(place).unwrap_or_default() {
             unit.bytes += file.bytes();
@@ -66,22 +68,28 @@ pub(super) fn value_units(group: &GroupState) -> Vec<Unit> {
         }
         unit
     };
-    unit_places(group).into_iter().map(unit).collect()
+    let units = |group| unit_places(group).into_iter().map(move |place| unit(group, place));
+    state.groups.iter().flat_map(units).collect()
 }
 
-/// The value files of a group. One that cannot be read is not sound, nor is any of a group with a damaged sstable: what
-/// compactions leave alone may refer to it, and it could not be emptied.
-pub(super) fn value_shares(group: &GroupState) -> BTreeMap<FileId, Shared> {
+/// The value files of the tablet. One that cannot be read is not sound, nor is any of a group with a damaged sstable: what
+/// compactions leave alone may refer to it, and it could not be emptied. Nor is one of a group above a residue: nothing
+/// there is the bottom. Soon it will be.
+pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
     let mut shares: BTreeMap<FileId, Shared> = BTreeMap::new();
-    let is_whole = !group.files.iter().any(HeldFile::is_damaged);
-    for held in &group.files {
-        for (link, file) in held.reference.values.iter().zip(held.values.iter()) {
+    for group in &state.groups {
+        let is_sound = !group.files.iter().any(HeldFile::is_damaged) && !state.is_above_residue(group.id);
+        let links = group
+            .files
+            .iter()
+            .flat_map(|held| held.reference.values.iter().zip(held.values.iter()));
+        for (link, file) in links {
             let shared = shares.entry(link.id()).or_insert(Shared {
                 bytes: link.share,
                 sound: true,
             });
             shared.bytes = shared.bytes.max(link.share);
-            shared.sound &= is_whole && file.damage().is_none();
+            shared.sound &= is_sound && file.damage().is_none();
         }
     }
     shares

@@ -324,3 +324,62 @@ async fn families_may_change_places() {
     assert_eq!(read(&tablet).await, "2=c 1=b");
     assert_eq!((families(&tablet, 0), families(&tablet, 1)), (vec![vec![2, 2]], vec![]));
 }
+
+/// Values stay where they are when families part: what one group does not refer to, the other does, and none of it is
+/// garbage.
+#[tokio::test]
+async fn what_groups_share_of_value_files_is_not_garbage() {
+    const LARGE: usize = 10_000;
+    let mut together = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    together.families.get_mut(&FamilyId(2)).unwrap().group = GroupId(0);
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let mut context = context(&storage, &Arc::new(Cache::new(0)), 1);
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_values(LARGE, 1 << 20);
+    context.files = Arc::new(files);
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let tablet = Tablet::create(context, Arc::new(together.clone()), manifest)
+        .await
+        .unwrap();
+    for row in 0..20u64 {
+        let noise =
+            |seed: u64| (0..LARGE as u64).map(move |n| ((n + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8);
+        let both = vec![
+            put_in(1, 1, noise(row * 7919).collect()),
+            put_in(2, 1, noise(row * 104_729).collect()),
+        ];
+        write_row(&tablet, Bytes::from(format!("{row:04}")), both);
+    }
+    tablet.flush().await.unwrap();
+    tablet.set_schema(moved(&together, FamilyId(2), GroupId(1)));
+    assert!(tablet.compact_if_due().await.unwrap());
+    assert_eq!(
+        (families(&tablet, 0), families(&tablet, 1)),
+        (vec![vec![1, 1]], vec![vec![2, 2]])
+    );
+    let metrics = &tablet.context.metrics;
+    let written = metrics.compaction_written_bytes.get();
+    assert!(written < LARGE as u64, "{written} bytes to part the families");
+    while tablet.compact_if_due().await.unwrap() {}
+    assert_eq!(metrics.compaction_written_bytes.get(), written, "moved without need");
+    // What becomes garbage is found out nevertheless, whichever group it was of.
+    let value_bytes = async || {
+        let files = storage.list("sst/").await.unwrap();
+        let values = files.iter().filter(|file| file.path.ends_with(".val"));
+        values.map(|file| file.len).sum::<u64>()
+    };
+    let before = value_bytes().await;
+    for row in (0..20).filter(|row| row % 4 > 0) {
+        let deletes = vec![delete_family(1), delete_family(2)];
+        write_row(&tablet, Bytes::from(format!("{row:04}")), deletes);
+    }
+    tablet.flush().await.unwrap();
+    while tablet.compact_if_due().await.unwrap() {}
+    tablet.context.files.delete_obsolete().await.unwrap();
+    let left = value_bytes().await;
+    assert!(left < before / 2, "{left} bytes of a quarter of {before}");
+}

@@ -274,24 +274,22 @@ async fn values_in_older_files_move_with_a_compaction() {
 async fn garbage_is_collected() {
     let storage = memory();
     let tablet = create(&storage, APART).await;
-    let rows = 200u64;
+    let (rows, rounds) = (200u64, 60u64);
     write_all(&tablet, 0..rows, 0).await;
-    let live = value_bytes(&storage).await;
     let mut most = 0;
     let mut written = 0;
-    for round in 1..=40u64 {
-        // An eighth of the rows, spread over all of them.
-        write_all(
-            &tablet,
-            (0..rows).filter(|row| row * 7 % 8 == round % 8),
-            round as u8 / 8,
-        )
-        .await;
-        written += live / 8;
+    for round in 1..=rounds {
+        // An eighth of the rows, spread over all of them, and two that stay: each file keeps these for good.
+        let some = (0..rows).filter(|row| row * 7 % 8 == round % 8);
+        let lasting = [2 * round, 2 * round + 1].map(|n| rows + n);
+        let before = value_bytes(&storage).await;
+        write_all(&tablet, some.chain(lasting), round as u8 / 8).await;
+        written += value_bytes(&storage).await - before;
         while tablet.compact_if_due().await.unwrap() {}
         tablet.context.files.delete_obsolete().await.unwrap();
         most = most.max(value_bytes(&storage).await);
     }
+    let live = written / (rows / 8 + 2) / rounds * (rows + 2 * rounds);
     assert!(most < live * 5 / 2, "{most} bytes of values of which {live} are live");
     let moved = tablet.context.metrics.compaction_written_bytes.get();
     assert!(
@@ -300,7 +298,7 @@ async fn garbage_is_collected() {
     );
     let found = cells(&tablet, None, false).await.unwrap();
     for (row, (key, cells)) in (0..rows).zip(found) {
-        let last = (1..=40)
+        let last = (1..=rounds)
             .rev()
             .find(|round| row * 7 % 8 == round % 8)
             .unwrap_or_default();
@@ -313,8 +311,9 @@ async fn garbage_is_collected() {
         left < live * 5 / 4,
         "{left} bytes left of values of which {live} are live"
     );
-    write_row(&tablet, name(rows), vec![put(1, "small")]);
-    for row in 0..rows {
+    let all = rows + 2 * rounds + 2;
+    write_row(&tablet, name(all), vec![put(1, "small")]);
+    for row in 0..all {
         write_row(&tablet, name(row), vec![Mutation::DeleteRow { up_to: Timestamp::MAX }]);
     }
     tablet.compact_all().await.unwrap();
