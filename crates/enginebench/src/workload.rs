@@ -346,6 +346,7 @@ impl Workload {
         match self.kind {
             Kind::Put { threads, sync } => self.puts(engine, rows, threads, sync),
             Kind::Batch { rows: batch } => {
+                let written_before = written_by_process()?;
                 let clock = Clock::start();
                 let mut random = data::generator(17);
                 engine.on_this_thread(&mut || {
@@ -354,10 +355,12 @@ impl Workload {
                 let written = clock.took();
                 engine.settle()?;
                 let all = clock.took();
+                let bytes = (written_by_process()? - written_before) as f64;
                 let mut measured = Measured::of_cpu(rows, all);
-                measured
-                    .extra
-                    .push(("rows/s", rows as f64 / written.wall.as_secs_f64()));
+                measured.extra.extend([
+                    ("rows/s", rows as f64 / written.wall.as_secs_f64()),
+                    ("written per byte", bytes / (rows * self.row_bytes()) as f64),
+                ]);
                 Ok(measured)
             }
             Kind::Sustained { seconds } => {
@@ -566,6 +569,10 @@ pub fn write_batches(
     Ok(stalls)
 }
 
+/// Time without writes after a long run: some merges are made then that would not be worth it while writes go on. What
+/// they write counts.
+const QUIET_TIME: Duration = Duration::from_secs(60);
+
 /// Bytes of values in a batch of large ones.
 const BATCH_BYTES_MAX: usize = 4 << 20;
 
@@ -594,15 +601,19 @@ impl<'a> LongRun<'a> {
         let before = Instant::now();
         engine.settle()?;
         let settling = before.elapsed();
+        let settled = table_bytes(self.folder);
+        std::thread::sleep(QUIET_TIME);
+        engine.settle()?;
         let written = written_by_process()? - self.written_before;
         let peak = self.space.peak();
-        let settled = table_bytes(self.folder);
+        let quiet = table_bytes(self.folder);
         engine.compact()?;
         let live = table_bytes(self.folder).max(1) as f64;
         measured.extra.extend([
             ("seconds to settle", settling.as_secs_f64()),
             ("GB in the end", live / 1e9),
             ("space amplification, settled", settled as f64 / live),
+            ("space amplification, a minute later", quiet as f64 / live),
             ("space amplification, peak", peak as f64 / live),
         ]);
         Ok(written as f64 / user_bytes as f64)

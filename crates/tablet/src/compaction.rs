@@ -25,7 +25,7 @@ mod stream;
 
 use crate::error::Result;
 use crate::files::FileRegistry;
-use crate::maintenance::Progress;
+use crate::maintenance::{Progress, RowSample};
 use crate::manifest::{FileRef, StoredFile};
 use crate::merge::{Merge, Source, Step};
 use bytes::Bytes;
@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
 use stele_sstable::WriteOptions;
+use stele_types::key::row_prefix_len;
 use stele_types::{DeleteRule, FileId, TableSchema};
 use stream::Stream;
 
@@ -75,6 +76,8 @@ pub struct JobReport {
     pub entries_in: u64,
     /// Entries written.
     pub entries_out: u64,
+    /// Some of the rows read.
+    pub sample: RowSample,
 }
 
 impl JobReport {
@@ -140,6 +143,11 @@ async fn pump(job: Job, stream: &mut Stream<'_>, env: &Env, report: &mut JobRepo
         let common = stream.common(key);
         if stream.is_new_row(common) {
             stream.end_row()?;
+            if report.sample.wants_row() {
+                report
+                    .sample
+                    .keep(key.get(..row_prefix_len(key).unwrap_or(0)).unwrap_or_default());
+            }
             stream.output().ready_for_row().await?;
         }
         stream.push(&merge, common)?;

@@ -4,11 +4,13 @@
 //! the state. Two commits never overlap ([`Committer`]), so a flush that ends while a compaction runs is not undone by it.
 
 mod compact;
+mod learnt;
 mod progress;
 mod relocate;
 mod values;
 
 pub use compact::{Compacted, Room};
+pub use learnt::{Learnt, RowSample};
 pub use progress::Progress;
 
 use crate::compaction::{Carried, JobReport};
@@ -19,12 +21,13 @@ use crate::merge::Source;
 use crate::state::{self, HeldFile, ReadOptions, State, Times, share};
 use crate::tablet::Tablet;
 use bytes::Bytes;
+use learnt::overlap_with;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_storage::StorageError;
 use stele_types::key;
-use stele_types::{GroupId, RowRange, TabletId};
+use stele_types::{FileId, GroupId, RowRange, TabletId};
 
 /// Writes the tablet's manifests.
 pub struct Committer {
@@ -71,11 +74,15 @@ impl Tablet {
         let memtables = state.frozen.iter().flat_map(|f| &f.memtables);
         let progress = Progress::begin(&self.context.memory, memtables.map(|(_, table)| table));
         let (mut made, mut added, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut samples = Vec::new();
         for group in &state.groups {
             match self.flush_group(&state, group.id, &progress).await {
                 Ok(report) => {
                     made.extend(report.made());
                     bytes += report.bytes();
+                    if let Some(first) = report.files.first() {
+                        samples.push((group.id, first.id(), report.sample));
+                    }
                     added.extend(report.files.into_iter().map(|file| (group.id, file)));
                 }
                 Err(error) => {
@@ -98,10 +105,26 @@ impl Tablet {
         self.commit(&made, change, |state| drop(state.frozen.drain(..flushed)))
             .await?;
         self.set_flushed(newest);
+        self.learn_of_flush(&samples);
         self.note_debt();
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
         Ok(true)
+    }
+
+    /// Takes what the rows of a flush say to the experience with their groups. The first file of each group is given.
+    fn learn_of_flush(&self, flushed: &[(GroupId, FileId, RowSample)]) {
+        let (state, now) = (self.state(), self.env().now());
+        for (id, first, sample) in flushed {
+            let Some(group) = state.group(*id) else { continue };
+            group.learnt.flushed(now);
+            // If it is not there any more, it is merged already.
+            if let Some(at) = group.files.iter().position(|file| file.reference.id() == *first) {
+                let made = group.files.iter().skip(at).map(|file| file.reference.id());
+                let percent = overlap_with(group, at, sample.rows());
+                group.learnt.note_overlap(group, made, percent);
+            }
+        }
     }
 
     /// Whether files of a group that is to be in memory wait to be read.

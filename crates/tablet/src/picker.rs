@@ -5,10 +5,11 @@
 //!
 //! * Tiers of about equal size, adjacent in age, are merged with each other, so an entry is rewritten once per tier
 //!   (Bigtable §5.4 bounds the number of files this way).
-//! * All tiers are merged into the bottom when what that would free is worth it. Of the tiers' bytes the share that the
-//!   last such merge turned out to free is expected to be garbage (all of it before there was one); markers and expired
-//!   cells are garbage, too. Past a fifth of the whole, Hypertable's threshold, the merge is due. A table that is
-//!   overwritten thus merges at a quarter of its size; one that only grows waits until the bottom is a tier among others.
+//! * All tiers are merged into the bottom when what that would free is worth it. Of the tiers' bytes those of rows that
+//!   older runs have are expected to be garbage, as far as merges have found that to be true; past a quarter of the whole
+//!   the merge is due. Markers and expired cells are garbage that is known of: of these a fifth is enough, Hypertable's
+//!   threshold. A table that is overwritten thus merges at a third of its size; one that only grows waits until the bottom
+//!   is a tier among others. Where nobody writes any more, a tenth is enough, once.
 //! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier of which the front has gone
 //!   into the bottom already is *advanced*; the merge goes on with the tiers it began with.
 //! * Reads that had to look into more than one run have paid for it. When they have paid as much as merging the runs
@@ -31,6 +32,8 @@ pub struct RunSummary {
     pub cells: u64,
     /// About how many of these are markers or expired.
     pub garbage: u64,
+    /// About how many bytes are of rows that older runs have, too.
+    pub overlapping: u64,
     /// Bytes of the whole files.
     pub file_bytes: u64,
     /// A merge into the bottom has taken its front already.
@@ -40,10 +43,12 @@ pub struct RunSummary {
 /// What has been learnt of a group while it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experience {
-    /// Of the entries that the last merge took to the bottom, how many in a hundred made room for themselves.
+    /// Of the entries of overlapping rows that merges took to the bottom, how many in a hundred made room for themselves.
     pub replaced_percent: u64,
     /// Runs beyond the first that reads have opened since the last merge.
     pub extra_runs_read: u64,
+    /// Nobody writes any more, as it seems.
+    pub is_quiet: bool,
 }
 
 impl Default for Experience {
@@ -51,6 +56,7 @@ impl Default for Experience {
         Experience {
             replaced_percent: 100,
             extra_runs_read: 0,
+            is_quiet: false,
         }
     }
 }
@@ -73,8 +79,21 @@ const TIER_RUNS_BEHIND_MERGE: usize = 2 * TIER_RUNS;
 const RUNS_MAX: usize = 32;
 /// A run joins a tier when it is at most this much larger than all newer ones of the tier together.
 const TIER_RATIO: u64 = 2;
-/// Garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's garbage threshold.
+/// Known garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's threshold.
 const GARBAGE_PERCENT: u64 = 20;
+/// The same of garbage that is expected, while the group is written: each percent less is bought with more bytes written
+/// than the last, and what is merged now has to be merged again.
+const EXPECTED_PERCENT: u64 = 25;
+/// The same when nobody writes any more: RocksDB's leveled trees keep as much when settled.
+const EXPECTED_PERCENT_QUIET: u64 = 10;
+/// Space as a multiple of what is expected to be live, in percent, from which on writers are slowed, and at which they
+/// come to a halt. Merges that keep up stay below the first; half way is where they settle when they do not.
+const CROWDED_PERCENT: Range<u64> = 150..250;
+/// Garbage that slows nobody, however little is live: there are disks for that.
+const CROWDED_BYTES_MIN: u64 = 256 << 20;
+/// Sorted runs of a group up to which writers are not slowed: merges leave as many alone in a full tree, seven tiers of
+/// four, with some to spare. At twice as many they come to a halt.
+pub const RUNS_EASY: usize = 32;
 /// Files that are this many times larger than what is referenced of them are worth rewriting: two splits, say, or most
 /// rows dropped.
 const FOREIGN_RATIO: u64 = 4;
@@ -132,6 +151,30 @@ pub fn debt(runs: &[RunSummary], experience: Experience) -> u64 {
     })
 }
 
+/// Bytes of runs above the bottom that merges into it are expected to free.
+pub fn expected_garbage(runs: &[RunSummary], experience: Experience) -> u64 {
+    let overlapping: u64 = runs.iter().skip(1).map(|run| run.overlapping).sum();
+    overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100
+}
+
+/// The space that a group takes, beyond what is expected to be live of it, as so many sorted runs: more than [`RUNS_EASY`]
+/// when writers have to be slowed for it.
+pub fn crowding(runs: &[RunSummary], experience: Experience) -> usize {
+    let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
+    let space: u64 = runs.iter().map(|run| run.file_bytes.max(run.bytes)).sum();
+    let live = bytes.saturating_sub(expected_garbage(runs, experience)).max(1);
+    if space.saturating_sub(live) < CROWDED_BYTES_MIN {
+        return 0;
+    }
+    let percent = space.saturating_mul(100) / live;
+    if percent <= CROWDED_PERCENT.start {
+        return 0;
+    }
+    let width = CROWDED_PERCENT.end - CROWDED_PERCENT.start;
+    let over = (percent - CROWDED_PERCENT.start).min(width);
+    RUNS_EASY + RUNS_EASY * over as usize / width as usize
+}
+
 fn shifted(tier: Range<usize>, by: usize) -> Pick {
     Pick {
         runs: tier.start + by..tier.end + by,
@@ -165,8 +208,14 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
     if is_worth_rewriting(&all) {
         return true;
     }
-    let replaced = (all.bytes - bottom.bytes).saturating_mul(experience.replaced_percent.min(100));
-    replaced > all.bytes.saturating_mul(GARBAGE_PERCENT) || is_paid_for(&all, runs.len(), runs.len(), experience)
+    let percent = if experience.is_quiet {
+        EXPECTED_PERCENT_QUIET
+    } else {
+        EXPECTED_PERCENT
+    };
+    let expected = expected_garbage(runs, experience);
+    expected.saturating_mul(100) > all.bytes.saturating_mul(percent)
+        || is_paid_for(&all, runs.len(), runs.len(), experience)
 }
 
 /// Whether reads have paid for merging `merged` of `runs` runs, which together are `all`.

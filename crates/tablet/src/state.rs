@@ -5,10 +5,10 @@
 
 use crate::error::{Result, TabletError};
 use crate::files::{FileRegistry, Opening};
+use crate::maintenance::Learnt;
 use crate::manifest::{FileRef, Manifest, StoredFile};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
-use crate::picker::Experience;
 use crate::run::fences::{Fences, Sought};
 use crate::run::{self, RunCursor};
 use crate::values::file::ValueFile;
@@ -16,7 +16,6 @@ use crate::values::load::ValueFiles;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use stele_filter::{CompiledFilter, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
 use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema};
@@ -55,57 +54,6 @@ struct Run {
     fences: Fences,
 }
 
-/// What a group's reads and merges have taught; shared by all states of the tablet.
-#[derive(Debug)]
-pub struct Learnt {
-    replaced_percent: AtomicU64,
-    extra_runs_read: AtomicU64,
-}
-
-impl Default for Learnt {
-    fn default() -> Self {
-        let Experience {
-            replaced_percent,
-            extra_runs_read,
-        } = Experience::default();
-        Learnt {
-            replaced_percent: AtomicU64::new(replaced_percent),
-            extra_runs_read: AtomicU64::new(extra_runs_read),
-        }
-    }
-}
-
-impl Learnt {
-    /// As the picker takes it.
-    pub fn experience(&self) -> Experience {
-        Experience {
-            replaced_percent: self.replaced_percent.load(Ordering::Relaxed),
-            extra_runs_read: self.extra_runs_read.load(Ordering::Relaxed),
-        }
-    }
-
-    /// A reader opened this many runs of files.
-    pub fn read(&self, runs: usize) {
-        if runs > 1 {
-            self.extra_runs_read.fetch_add(runs as u64 - 1, Ordering::Relaxed);
-        }
-    }
-
-    /// The runs that reads paid for are merged.
-    pub fn forget_reads(&self) {
-        self.extra_runs_read.store(0, Ordering::Relaxed);
-    }
-
-    /// A merge took `moved` entries to the bottom and made `dropped` go. Half of what was known before stays.
-    pub fn merged(&self, moved: u64, dropped: u64) {
-        if let Some(percent) = dropped.saturating_mul(100).checked_div(moved) {
-            let before = self.replaced_percent.load(Ordering::Relaxed);
-            self.replaced_percent
-                .store((before + percent.min(100)) / 2, Ordering::Relaxed);
-        }
-    }
-}
-
 impl GroupState {
     fn empty(id: GroupId, account: &MemoryAccount) -> Self {
         GroupState {
@@ -120,6 +68,14 @@ impl GroupState {
     /// The sorted runs, oldest first: within one, keys ascend from file to file without overlap.
     pub fn runs(&self) -> impl Iterator<Item = &[HeldFile]> {
         self.fenced_runs().map(|(run, _)| run)
+    }
+
+    /// Whether one of the runs that end among the first `files` files may have the row, as far as filters tell.
+    pub(crate) fn may_have(&self, row: &Sought<'_>, files: usize) -> bool {
+        let older = self.runs.iter().take_while(|run| run.end <= files).count();
+        let holders = |(run, fences): (_, &Fences)| fences.holders(run, row);
+        let mut holders = self.fenced_runs().take(older).flat_map(holders);
+        holders.any(|file| file.sstable.may_contain_hash(row.hash()))
     }
 
     /// The same with their fences.

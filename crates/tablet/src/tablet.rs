@@ -52,7 +52,8 @@ pub struct TabletContext {
 pub struct WriteLoad {
     /// Bytes in active memtables.
     pub active_bytes: u64,
-    /// Sorted runs of files of the locality group that has most, as of the last flush or compaction.
+    /// Sorted runs of files of the locality group that has most, as of the last flush or compaction; or as many as its space
+    /// is worth, if that is more ([`crate::picker::crowding`]).
     pub runs_max: usize,
 }
 

@@ -10,6 +10,7 @@
 //!   they have before its first bottom file went down with earlier jobs.
 //! * No row is in two files of the bottom.
 
+use super::learnt::{Learnt, overlap_with};
 use super::values::{carried, value_shares, value_units};
 use super::{Progress, READ};
 use crate::compaction::{self, Carried, Job, JobReport};
@@ -142,12 +143,9 @@ impl Tablet {
                 return self.carry_out(group, weighed).await.map(Some);
             }
         }
-        for group in &state.groups {
-            // Where a merge is due for which there is no room, one may be in the middle of the runs.
-            let plan = self.collection_due(&state, group);
-            let Some(plan) = plan.filter(|_| self.due(&state, group).is_none()) else {
-                continue;
-            };
+        // Where a merge is due for which there is no room, one may be in the middle of the runs.
+        let collection = self.collection_due(&state);
+        if let Some((group, plan)) = collection.filter(|(group, _)| self.due(&state, group).is_none()) {
             let weighed = self.weigh(group, plan).await?;
             if weighed.needs <= room.into_bottom {
                 return self.carry_out(group, weighed).await.map(Some);
@@ -185,13 +183,14 @@ impl Tablet {
         while self.relocate_next(&self.state()).await?.is_some() {}
         for collects in [false, true] {
             let state = self.state();
+            let collected = match collects {
+                true => collect::when_asked(&value_units(&state), &value_shares(&state)),
+                false => BTreeSet::new(),
+            };
             for group in state.groups.iter().filter(|group| !group.files.is_empty()) {
-                let collected = match collects {
-                    true => collect::when_asked(&value_units(group), &value_shares(group)),
-                    false => BTreeSet::new(),
-                };
-                if !collects || !collected.is_empty() {
-                    let plan = self.plan_all(&state, group, collected);
+                let links = || group.files.iter().flat_map(|file| &file.reference.values);
+                if !collects || links().any(|link| collected.contains(&link.id())) {
+                    let plan = self.plan_all(&state, group, collected.clone());
                     let weighed = self.weigh(group, plan).await?;
                     self.carry_out(group, weighed).await?;
                 }
@@ -218,9 +217,8 @@ impl Tablet {
     /// Whether a compaction is due.
     pub fn compaction_due(&self) -> bool {
         let state = self.state();
-        let due =
-            |group: &GroupState| self.due(&state, group).is_some() || self.collection_due(&state, group).is_some();
-        state.movable().is_some() || state.groups.iter().any(due)
+        let due = |group: &GroupState| self.due(&state, group).is_some();
+        state.movable().is_some() || state.groups.iter().any(due) || self.collection_due(&state).is_some()
     }
 
     /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
@@ -235,8 +233,10 @@ impl Tablet {
         let (mut debt, mut runs_max) = (0, 0);
         for group in &state.groups {
             let (runs, _) = self.summaries(group);
-            debt += picker::debt(&runs, group.learnt.experience());
-            runs_max = runs_max.max(runs.len());
+            let experience = group.learnt.experience(self.env().now());
+            debt += picker::debt(&runs, experience);
+            let crowding = picker::crowding(&runs, experience);
+            runs_max = runs_max.max(runs.len()).max(crowding);
         }
         self.debt.store(debt, Ordering::Relaxed);
         self.runs.store(runs_max, Ordering::Relaxed);
@@ -259,7 +259,7 @@ impl Tablet {
                 places.clear();
                 continue;
             }
-            summaries.push(summarize(run, &expiry, &start));
+            summaries.push(summarize(run, &expiry, &start, &group.learnt));
             places.push(place);
         }
         (summaries, places)
@@ -270,7 +270,7 @@ impl Tablet {
         // What a family has left in another group is below all that is here.
         let has_bottom = runs.first().is_some_and(|first| first.start == 0) && !state.is_above_residue(group.id);
         let pick = if has_bottom {
-            picker::pick(&summaries, group.learnt.experience())
+            picker::pick(&summaries, group.learnt.experience(self.env().now()))
         } else {
             picker::pick_above(&summaries)
         };
@@ -382,7 +382,7 @@ impl Tablet {
         let schema = self.schema();
         let expiry = Expiry::new(&schema, group.id, self.wall_micros());
         let share = |file: &HeldFile| {
-            let run = summarize(std::slice::from_ref(file), &expiry, &[]);
+            let run = summarize(std::slice::from_ref(file), &expiry, &[], &group.learnt);
             let garbage = run.garbage * 1000 / run.cells.max(1);
             let is_worth_it = picker::is_worth_rewriting(&run);
             is_worth_it.then(|| garbage + run.file_bytes / run.bytes.max(1))
@@ -421,17 +421,21 @@ impl Tablet {
 
     async fn carry_out(&self, group: &GroupState, weighed: Weighed) -> Result<Compacted> {
         let Weighed {
-            plan, left, bytes_in, ..
+            mut plan,
+            left,
+            bytes_in,
+            ..
         } = weighed;
         self.settle().await?;
         let start = self.env().now();
         let files = &group.files;
-        let carried = carried(group, plan.collected);
+        let carried = carried(group, std::mem::take(&mut plan.collected));
+        let sources = std::mem::take(&mut plan.sources);
         let report = self
             .run_job(
                 group.id,
                 self.schema(),
-                plan.sources,
+                sources,
                 plan.upper.clone(),
                 (plan.bottom, plan.major),
                 (carried, None),
@@ -440,15 +444,7 @@ impl Tablet {
         let metrics = &self.context.metrics;
         metrics.compaction_read_bytes.inc_by(bytes_in);
         metrics.compaction_written_bytes.inc_by(report.bytes());
-        if plan.bottom && !plan.cut.is_empty() {
-            let tiers = files.get(plan.cut.clone()).unwrap_or_default();
-            let before: u64 = tiers.iter().map(|file| cells_of(&file.reference)).sum();
-            let moved = before.saturating_sub(left.iter().map(cells_of).sum());
-            group
-                .learnt
-                .merged(moved, report.entries_in - report.entries_out.min(report.entries_in));
-        }
-        group.learnt.forget_reads();
+        learn(group, &plan, &left, &report);
         let made = report.made();
         let change = replacement(
             group.id,
@@ -506,6 +502,29 @@ impl Tablet {
         let mut report = compaction::run(job, self.env(), &self.context.files).await?;
         number_run(&mut report.files, 0);
         Ok(report)
+    }
+}
+
+/// Takes what a job has shown to the experience with the group.
+fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
+    let learnt = &group.learnt;
+    learnt.forget_reads();
+    if plan.bottom && !plan.cut.is_empty() {
+        let tiers = group.files.get(plan.cut.clone()).unwrap_or_default();
+        let overlapping = |file: &FileRef| cells_of(file) * learnt.overlap(file.id()) / 100;
+        let moved = |cells: &dyn Fn(&FileRef) -> u64| {
+            let before: u64 = tiers.iter().map(|file| cells(&file.reference)).sum();
+            before.saturating_sub(left.iter().map(cells).sum())
+        };
+        let dropped = report.entries_in.saturating_sub(report.entries_out);
+        learnt.merged(moved(&overlapping), moved(&cells_of), dropped);
+    }
+    if plan.bottom && left.is_empty() && plan.major {
+        learnt.gathered();
+    }
+    if !plan.bottom {
+        let percent = overlap_with(group, plan.inputs.start, report.sample.rows());
+        learnt.note_overlap(group, report.files.iter().map(FileRef::id), percent);
     }
 }
 
@@ -599,7 +618,7 @@ fn scaled(number: u64, file: &FileRef) -> u64 {
     u64::try_from(part).unwrap_or(number).min(number)
 }
 
-fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8]) -> RunSummary {
+fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], learnt: &Learnt) -> RunSummary {
     let mut all = RunSummary::default();
     for file in run {
         let reference = &file.reference;
@@ -612,6 +631,7 @@ fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8]) -> RunSumma
         all.bytes += reference.referenced;
         all.cells += cells;
         all.garbage += (scaled(reference.deletes, reference) + cells * expired / 100).min(cells);
+        all.overlapping += reference.referenced * learnt.overlap(reference.id()) / 100;
         all.file_bytes += reference.len;
         all.advanced |= reference.lower.as_deref().is_some_and(|lower| lower > tablet_start);
     }

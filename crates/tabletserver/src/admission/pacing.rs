@@ -12,16 +12,16 @@
 //!   under way have still to write. This *foreseen* memory does not jump when a flush ends, so the rate does not either, and
 //!   writes come as fast as they are flushed. Going by the memory of the moment, a writer met the limit just before
 //!   the end of every flush.
-//! * Compactions settle the number of runs in the same way, without anybody knowing how fast they are.
+//! * Compactions settle the number of runs in the same way, without anybody knowing how fast they are; and the space that a
+//!   tablet takes beyond what is live, which counts as runs.
 //!
 //! Pure: [`Pacer`] is told the time.
 
 use std::time::Duration;
+use stele_tablet::picker::RUNS_EASY;
 
 /// Pressure up to which writes are not slowed. Flushes for the sake of memory begin at a half.
 pub const PRESSURE_EASY: f64 = 0.6;
-/// Runs of a group that merging compactions leave alone in a full tree: seven tiers of four, with some to spare.
-const RUNS_EASY: usize = 32;
 /// Drain before any flush was measured: what a slow disk can do.
 const DRAIN_INITIAL: f64 = 64e6;
 /// Slowest rate. Nobody is held up for good by a measurement gone wrong; the limit of memory itself stops all.

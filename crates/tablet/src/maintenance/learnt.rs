@@ -1,0 +1,240 @@
+//! What has been learnt of a locality group while it was served: compactions go by it.
+//!
+//! The *overlap* of a run is how many in a hundred of its rows older runs have, too, as the row filters of these say of a
+//! sample. It bounds what a merge of the run makes go: rows that are new replace nothing. How much of the rest is replaced
+//! is learnt from merges: all of it in a table of single values, nothing where rows get ever more columns.
+//!
+//! Nothing of this is stored: after a start it is learnt again.
+
+use crate::picker::Experience;
+use crate::run::fences::Sought;
+use crate::state::GroupState;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stele_types::FileId;
+
+/// Time without a flush after which a group may be quiet: longer than a pause between two batches of a load.
+const QUIET: Duration = Duration::from_secs(10);
+/// Rows that are kept of a job at least, if there are so many; twice as many at most. Their share is off by 6 in a hundred
+/// as a rule.
+const SAMPLES: usize = 64;
+/// Of what a merge moves, the part in a hundred that must be of rows older runs have, or nothing is learnt from it: filters
+/// take one row in a hundred for one they know.
+const OVERLAP_MIN: u64 = 5;
+
+/// Shared by all states of the tablet.
+#[derive(Debug)]
+pub struct Learnt {
+    replaced_percent: AtomicU64,
+    extra_runs_read: AtomicU64,
+    /// By file of the runs above the bottom. One that is not there is taken to overlap entirely.
+    overlaps: Mutex<BTreeMap<FileId, u64>>,
+    flushes: Mutex<Flushes>,
+}
+
+/// When the tiers came to be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flushes {
+    /// The first of those since everything was merged, or the last before that.
+    first: Option<Duration>,
+    last: Option<Duration>,
+}
+
+impl Default for Learnt {
+    fn default() -> Self {
+        let Experience {
+            replaced_percent,
+            extra_runs_read,
+            ..
+        } = Experience::default();
+        Learnt {
+            replaced_percent: AtomicU64::new(replaced_percent),
+            extra_runs_read: AtomicU64::new(extra_runs_read),
+            overlaps: Mutex::default(),
+            flushes: Mutex::default(),
+        }
+    }
+}
+
+impl Learnt {
+    /// As the picker takes it.
+    pub fn experience(&self, now: Duration) -> Experience {
+        Experience {
+            replaced_percent: self.replaced_percent.load(Ordering::Relaxed),
+            extra_runs_read: self.extra_runs_read.load(Ordering::Relaxed),
+            is_quiet: self.is_quiet(now),
+        }
+    }
+
+    /// Whether nothing was flushed for twice as long as it took the tiers to gather. Who writes steadily is never quiet; nor is
+    /// what was not written since the start, or all tablets would be merged after it.
+    fn is_quiet(&self, now: Duration) -> bool {
+        let Flushes { first, last } = *self.flushes.lock();
+        let (Some(first), Some(last)) = (first, last) else {
+            return false;
+        };
+        now.saturating_sub(last) >= QUIET.max(2 * last.saturating_sub(first))
+    }
+
+    /// A reader opened this many runs of files.
+    pub fn read(&self, runs: usize) {
+        if runs > 1 {
+            self.extra_runs_read.fetch_add(runs as u64 - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The runs that reads paid for are merged.
+    pub fn forget_reads(&self) {
+        self.extra_runs_read.store(0, Ordering::Relaxed);
+    }
+
+    /// A flush of the group has ended.
+    pub(super) fn flushed(&self, now: Duration) {
+        let mut flushes = self.flushes.lock();
+        flushes.first.get_or_insert(now);
+        flushes.last = Some(now);
+    }
+
+    /// Everything there was has been merged.
+    pub(super) fn gathered(&self) {
+        let mut flushes = self.flushes.lock();
+        // One may have ended while the merge went on.
+        flushes.first = flushes.last;
+    }
+
+    /// A merge took to the bottom so many entries of rows that older runs had, of `moved` in all, and made `dropped` go.
+    /// Half of what was known before stays.
+    pub(super) fn merged(&self, overlapping: u64, moved: u64, dropped: u64) {
+        if overlapping.saturating_mul(100) < moved.saturating_mul(OVERLAP_MIN) {
+            return;
+        }
+        if let Some(percent) = dropped.saturating_mul(100).checked_div(overlapping) {
+            let before = self.replaced_percent.load(Ordering::Relaxed);
+            self.replaced_percent
+                .store((before + percent.min(100)) / 2, Ordering::Relaxed);
+        }
+    }
+
+    /// The overlap of a file, in percent.
+    pub(super) fn overlap(&self, file: FileId) -> u64 {
+        self.overlaps.lock().get(&file).copied().unwrap_or(100)
+    }
+
+    /// Notes the overlap of a new run.
+    pub(super) fn note_overlap(&self, group: &GroupState, made: impl Iterator<Item = FileId>, percent: u64) {
+        let held: BTreeSet<FileId> = group.files.iter().map(|file| file.reference.id()).collect();
+        let mut overlaps = self.overlaps.lock();
+        overlaps.retain(|file, _| held.contains(file));
+        overlaps.extend(made.map(|file| (file, percent)));
+    }
+}
+
+/// How many in a hundred of the sampled rows are in the runs among the first `files` files of a group.
+pub(super) fn overlap_with(group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
+    let known = rows.iter().filter(|row| group.may_have(&Sought::new(row), files));
+    (known.count() as u64 * 100)
+        .checked_div(rows.len() as u64)
+        .unwrap_or(100)
+}
+
+/// Some of the rows that a job reads, evenly spread.
+#[derive(Clone, Debug)]
+pub struct RowSample {
+    rows: Vec<Bytes>,
+    /// Rows from one that is kept to the next.
+    every: u64,
+    /// Rows until the next.
+    skipped: u64,
+}
+
+impl Default for RowSample {
+    fn default() -> Self {
+        RowSample {
+            rows: Vec::new(),
+            every: 1,
+            skipped: 0,
+        }
+    }
+}
+
+impl RowSample {
+    /// Whether the next row is to be [`kept`](RowSample::keep); asked once for each.
+    #[inline]
+    pub fn wants_row(&mut self) -> bool {
+        let wants = self.skipped == 0;
+        self.skipped = if wants { self.every - 1 } else { self.skipped - 1 };
+        wants
+    }
+
+    /// Keeps a row, given as an encoded prefix.
+    #[cold]
+    pub fn keep(&mut self, row: &[u8]) {
+        self.rows.push(Bytes::copy_from_slice(row));
+        if self.rows.len() >= 2 * SAMPLES {
+            let mut at = 0;
+            self.rows.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+            self.every *= 2;
+        }
+    }
+
+    /// The encoded prefixes of those that were kept.
+    pub fn rows(&self) -> &[Bytes] {
+        &self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_bounded_and_evenly_spread() {
+        let mut sample = RowSample::default();
+        for n in 0..100_000u32 {
+            if sample.wants_row() {
+                sample.keep(&n.to_be_bytes());
+            }
+        }
+        let kept: Vec<u32> = sample
+            .rows()
+            .iter()
+            .map(|row| u32::from_be_bytes(row[..].try_into().unwrap()))
+            .collect();
+        assert!((SAMPLES..2 * SAMPLES).contains(&kept.len()), "{}", kept.len());
+        assert!(kept.windows(2).all(|pair| pair[1] - pair[0] == kept[1]), "{kept:?}");
+    }
+
+    #[test]
+    fn quiet_is_what_was_written_and_is_not_any_more() {
+        let learnt = Learnt::default();
+        let at = |seconds| learnt.experience(Duration::from_secs(seconds)).is_quiet;
+        assert!(!at(1000));
+        learnt.flushed(Duration::from_secs(100));
+        assert_eq!((at(109), at(110)), (false, true));
+        learnt.flushed(Duration::from_secs(150));
+        assert_eq!((at(249), at(250)), (false, true));
+        learnt.gathered();
+        assert_eq!((at(159), at(160)), (false, true));
+    }
+
+    #[test]
+    fn merges_teach_what_is_replaced_of_known_rows() {
+        let learnt = Learnt::default();
+        let percent = || learnt.experience(Duration::ZERO).replaced_percent;
+        learnt.merged(4, 100, 0);
+        assert_eq!(percent(), 100);
+        learnt.merged(50, 100, 50);
+        assert_eq!(percent(), 100);
+        learnt.merged(50, 100, 0);
+        assert_eq!(percent(), 50);
+        // Filters were wrong about some.
+        learnt.merged(50, 100, 70);
+        assert_eq!(percent(), 75);
+    }
+}
