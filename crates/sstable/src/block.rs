@@ -23,6 +23,7 @@
 
 mod builder;
 mod cursor;
+mod directory;
 mod window;
 
 pub use builder::BlockBuilder;
@@ -31,6 +32,7 @@ pub use cursor::{AtHand, BlockCursor, ValueAtHand};
 use crate::error::DecodeError;
 use crate::index::{common_prefix, leading_number};
 use bytes::Bytes;
+use directory::Directory;
 use std::cmp::Ordering;
 use std::ops::Range;
 use stele_types::key::TRAILER_BYTES;
@@ -113,6 +115,8 @@ pub struct Block {
     seq_base: u64,
     /// Flags an entry may have.
     flags: u8,
+    /// Leads searches to large entries; in cached blocks that have such.
+    directory: Option<Directory>,
 }
 
 impl Block {
@@ -164,14 +168,26 @@ impl Block {
         words_at.checked_sub(self.restarts * self.restart_bytes)
     }
 
+    /// The block as it should be kept for searches to come: with a directory if its entries are large.
+    #[must_use]
+    pub fn with_directory(mut self) -> Block {
+        self.directory = Directory::of(&self);
+        self
+    }
+
     /// A slice of the content that shares its memory; the range must have been checked.
     fn slice(&self, range: Range<usize>) -> Bytes {
         self.content.slice(range)
     }
 
-    /// Memory held.
+    /// Bytes of the content.
     pub fn bytes(&self) -> usize {
         self.content.len()
+    }
+
+    /// Memory held: the content, and the directory if there is one.
+    pub fn memory_bytes(&self) -> usize {
+        self.content.len() + self.directory.as_ref().map_or(0, Directory::bytes)
     }
 
     /// Number of restart intervals, at least 1.

@@ -188,7 +188,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
             return Ok(());
         };
         let mut cells = BlockCursor::default();
-        cells.set_block(self.table.parse_data(handle, content)?);
+        cells.set_block(self.table.parse(handle, content)?);
         let mut more = cells.seek_first();
         while more.map_err(|e| self.table.corruption_at(handle, &e))? {
             writer.add(cells.key(), cells.value())?;
@@ -204,7 +204,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
         let table = self.table;
         let wrong = |detail: &str| SstableError::corruption(table.path(), handle.offset, detail);
         let mut cells = BlockCursor::default();
-        cells.set_block(table.parse_data(handle, content)?);
+        cells.set_block(table.parse(handle, content)?);
         let mut more = cells.seek_first();
         while more.map_err(|e| table.corruption_at(handle, &e))? {
             let key = cells.key();
@@ -319,6 +319,6 @@ impl Window {
                 self.bytes.slice(..len.min(self.bytes.len()))
             }
         };
-        table.open_block(handle, &framed, false)
+        table.open_content(handle, &framed)
     }
 }

@@ -15,7 +15,8 @@ mod readahead;
 use crate::block::{AtHand, BlockCursor};
 use crate::error::{DecodeError, Result};
 use crate::frame::Handle;
-use crate::reader::Sstable;
+use crate::index::IndexBlock;
+use crate::reader::{BlockKind, Sstable};
 use bytes::Bytes;
 use place::{IndexPlace, neighbour};
 use readahead::Readahead;
@@ -172,6 +173,10 @@ impl Cursor {
     pub fn advance(&mut self) -> Result<Step> {
         if self.status != Step::Ready {
             return Ok(self.status);
+        }
+        if self.options.single_row && self.cells.is_last_of_row() {
+            self.status = Step::End;
+            return Ok(Step::End);
         }
         match self.cells.advance() {
             Ok(true) => Ok(Step::Ready),
@@ -353,10 +358,9 @@ impl Cursor {
             .child(top_at)
             .ok_or_else(|| self.table.corruption_at(Handle::default(), &top.malformed(top_at)))?;
         // Index blocks are worth caching even for a scan that is not: every later reader needs them.
-        let Some(content) = self.fetch(handle, true)? else {
+        let Some(block) = self.fetch::<IndexBlock>(handle, true)? else {
             return Ok(false);
         };
-        let block = self.table.parse_index(handle, content)?;
         self.index = Some(IndexPlace {
             top_at,
             at: at.min(block.len() - 1),
@@ -415,10 +419,9 @@ impl Cursor {
         if self.loaded == Some(handle.offset) {
             return Ok(true);
         }
-        let Some(content) = self.fetch(handle, self.options.fill_cache)? else {
+        let Some(block) = self.fetch(handle, self.options.fill_cache)? else {
             return Ok(false);
         };
-        let block = self.table.parse_data(handle, content)?;
         self.cells.set_block(block);
         self.loaded = Some(handle.offset);
         Ok(true)
@@ -434,17 +437,17 @@ impl Cursor {
         })
     }
 
-    /// A block's content from read-ahead, cache, or a read that does not block; else notes what is missing.
-    fn fetch(&mut self, handle: Handle, fill_cache: bool) -> Result<Option<Bytes>> {
+    /// A block from read-ahead, cache, or a read that does not block; else notes what is missing.
+    fn fetch<B: BlockKind>(&mut self, handle: Handle, fill_cache: bool) -> Result<Option<B>> {
         self.table.check_handle(handle)?;
         if let Some(framed) = self.ahead.take(handle) {
             return self.table.open_block(handle, &framed, fill_cache).map(Some);
         }
-        let content = self.table.try_block(handle, fill_cache)?;
-        if content.is_none() {
+        let block = self.table.try_block(handle, fill_cache)?;
+        if block.is_none() {
             self.missing = handle;
         }
-        Ok(content)
+        Ok(block)
     }
 
     /// What to read for the missing block: it alone, or with the neighbours that read-ahead allows.

@@ -1,5 +1,6 @@
 //! Prints an sstable for people.
 
+use crate::block::Block;
 use crate::cursor::{Cursor, CursorOptions, Step};
 use crate::error::Result;
 use crate::index::IndexBlock;
@@ -75,7 +76,7 @@ pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
 async fn describe_blocks(table: &Sstable, top_at: usize, index: &IndexBlock, out: &mut String) -> Result<()> {
     for at in 0..index.len().min(BLOCKS_SHOWN_MAX) {
         let handle = table.child(top_at, index, at)?;
-        let block = table.parse_data(handle, table.block(handle, false).await?)?;
+        let block: Block = table.block(handle, false).await?;
         let _ = writeln!(
             out,
             "data block at {}: {} bytes, {} intervals, common \"{}\", column tail \"{}\"",

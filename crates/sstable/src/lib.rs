@@ -38,7 +38,7 @@ pub use damage::Damage;
 pub use error::{DecodeError, Result, SstableError};
 pub use inspect::inspect;
 pub use properties::Properties;
-pub use reader::{Cache, Sstable};
+pub use reader::{Cache, CachedBlock, Sstable};
 pub use writer::{SstableMeta, SstableWriter, WriteOptions};
 
 #[cfg(test)]

@@ -135,9 +135,9 @@ impl Sstable {
     async fn middle_row_of_block(&self, (top_at, at): Place, bounds: &Bounds) -> Result<Option<Vec<u8>>> {
         let index = self.index_block(top_at).await?;
         let handle = self.child(top_at, &index, at)?;
-        let content = self.block(handle, true).await?;
+        let block = self.block(handle, true).await?;
         let mut cells = BlockCursor::default();
-        cells.set_block(self.parse_data(handle, content)?);
+        cells.set_block(block);
         let mut rows: Vec<Vec<u8>> = Vec::new();
         let mut more = cells.seek_first();
         while more.map_err(|e| self.corruption_at(handle, &e))? {
@@ -212,8 +212,7 @@ impl Sstable {
 
     pub(crate) async fn index_block(&self, top_at: usize) -> Result<IndexBlock> {
         let handle = self.child(top_at, self.top(), top_at)?;
-        let content = self.block(handle, true).await?;
-        self.parse_index(handle, content)
+        self.block(handle, true).await
     }
 
     /// The `at`-th child; `top_at` is for the error.

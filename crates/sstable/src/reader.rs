@@ -1,7 +1,8 @@
 //! An open sstable.
 //!
 //! Footer, properties, row filter and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]);
-//! data blocks and first-level index blocks are fetched through the cache, as checked, decompressed bytes.
+//! data blocks and first-level index blocks are fetched through the cache, where they are checked, decompressed, and with
+//! their ends decoded ([`CachedBlock`]).
 //!
 //! What is found damaged is remembered ([`Sstable::damage`]), so that compactions can leave the file alone and somebody
 //! gets to know. A file that cannot be opened at all can still be held, by [`Sstable::open_or_damaged`]: it claims to
@@ -25,8 +26,72 @@ use stele_storage::{ReadFile, StorageError};
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
-/// The block cache all sstables of a process share: checked, decompressed block content.
-pub type Cache = BlockCache<Bytes>;
+/// The block cache all sstables of a process share.
+pub type Cache = BlockCache<CachedBlock>;
+
+/// A block as the cache keeps it, checked and decompressed. What stands at its end is decoded: that is memory of its own,
+/// which a read would wait for before it knows where to look.
+#[derive(Clone, Debug)]
+pub enum CachedBlock {
+    /// With cells.
+    Data(Block),
+    /// Of the first level.
+    Index(IndexBlock),
+}
+
+/// A block of one kind or the other.
+pub(crate) trait BlockKind: Sized {
+    fn parse(content: Bytes) -> std::result::Result<Self, DecodeError>;
+    /// The block as it is kept for others.
+    fn cached(self) -> CachedBlock;
+    /// `None` for one of the other kind.
+    fn of(cached: CachedBlock) -> Option<Self>;
+}
+
+impl BlockKind for Block {
+    fn parse(content: Bytes) -> std::result::Result<Self, DecodeError> {
+        Block::parse(content)
+    }
+
+    fn cached(self) -> CachedBlock {
+        CachedBlock::Data(self.with_directory())
+    }
+
+    fn of(cached: CachedBlock) -> Option<Self> {
+        match cached {
+            CachedBlock::Data(block) => Some(block),
+            CachedBlock::Index(_) => None,
+        }
+    }
+}
+
+impl BlockKind for IndexBlock {
+    fn parse(content: Bytes) -> std::result::Result<Self, DecodeError> {
+        IndexBlock::parse(content)
+    }
+
+    fn cached(self) -> CachedBlock {
+        CachedBlock::Index(self)
+    }
+
+    fn of(cached: CachedBlock) -> Option<Self> {
+        match cached {
+            CachedBlock::Index(block) => Some(block),
+            CachedBlock::Data(_) => None,
+        }
+    }
+}
+
+impl CachedBlock {
+    /// Memory it holds on to beyond what the cache charges for any entry.
+    fn bytes(&self) -> usize {
+        let content = match self {
+            CachedBlock::Data(block) => block.memory_bytes(),
+            CachedBlock::Index(block) => block.bytes(),
+        };
+        content + size_of::<CachedBlock>()
+    }
+}
 
 /// Read at open in one go: footer, properties, and for most files top index and filter too.
 const TAIL_BYTES: usize = 64 << 10;
@@ -225,25 +290,32 @@ impl Sstable {
     }
 
     /// Checks and decompresses a framed block that was read.
-    pub(crate) fn open_block(&self, handle: Handle, framed: &Bytes, fill_cache: bool) -> Result<Bytes> {
-        let mut content = frame::open_with(self.file_id, handle.offset, framed, self.dictionary.as_ref())
-            .map_err(|e| self.corruption_at(handle, &e))?;
-        if fill_cache {
-            if content.as_ptr() == framed.as_ptr() {
-                // A slice of what was read, perhaps of a whole read-ahead: it would hold all of that in memory.
-                content = Bytes::copy_from_slice(&content);
-            }
-            self.cache_block(handle, &content);
-        }
-        Ok(content)
+    pub(crate) fn open_content(&self, handle: Handle, framed: &Bytes) -> Result<Bytes> {
+        frame::open_with(self.file_id, handle.offset, framed, self.dictionary.as_ref())
+            .map_err(|e| self.corruption_at(handle, &e))
     }
 
-    pub(crate) fn cache_block(&self, handle: Handle, content: &Bytes) {
-        let key = self.cache_key(handle);
+    /// The block that a framed one is, which is left in the cache if `fill_cache` says so.
+    pub(crate) fn open_block<B: BlockKind>(&self, handle: Handle, framed: &Bytes, fill_cache: bool) -> Result<B> {
+        let mut content = self.open_content(handle, framed)?;
+        if !fill_cache {
+            return self.parse(handle, content);
+        }
+        if content.as_ptr() == framed.as_ptr() {
+            // A slice of what was read, perhaps of a whole read-ahead: it would hold all of that in memory.
+            content = Bytes::copy_from_slice(&content);
+        }
+        let cached = self.parse::<B>(handle, content)?.cached();
+        self.cache_block(handle, cached.clone());
+        self.of_kind(handle, cached)
+    }
+
+    pub(crate) fn cache_block(&self, handle: Handle, block: CachedBlock) {
+        let (key, bytes) = (self.cache_key(handle), block.bytes());
         if self.residence.is_kept() {
-            self.cache.insert_kept(key, content.clone(), content.len());
+            self.cache.insert_kept(key, block, bytes);
         } else {
-            self.cache.insert(key, content.clone(), content.len());
+            self.cache.insert(key, block, bytes);
         }
     }
 
@@ -256,7 +328,7 @@ impl Sstable {
     }
 
     /// A block, from the cache or without blocking; `None` when that is impossible.
-    pub(crate) fn try_block(&self, handle: Handle, fill_cache: bool) -> Result<Option<Bytes>> {
+    pub(crate) fn try_block<B: BlockKind>(&self, handle: Handle, fill_cache: bool) -> Result<Option<B>> {
         let key = self.cache_key(handle);
         // Who does not fill the cache should not reorder it either.
         let cached = if fill_cache {
@@ -264,8 +336,8 @@ impl Sstable {
         } else {
             self.cache.peek(&key)
         };
-        if cached.is_some() {
-            return Ok(cached);
+        if let Some(cached) = cached {
+            return self.of_kind(handle, cached).map(Some);
         }
         self.check_handle(handle)?;
         match self.file.try_read_at(handle.offset, handle.framed_len()) {
@@ -275,25 +347,27 @@ impl Sstable {
     }
 
     /// A block, from wherever it is.
-    pub(crate) async fn block(&self, handle: Handle, fill_cache: bool) -> Result<Bytes> {
-        if let Some(content) = self.try_block(handle, fill_cache)? {
-            return Ok(content);
+    pub(crate) async fn block<B: BlockKind>(&self, handle: Handle, fill_cache: bool) -> Result<B> {
+        if let Some(block) = self.try_block(handle, fill_cache)? {
+            return Ok(block);
         }
         let framed = self.file.read_at(handle.offset, handle.framed_len()).await?;
         self.open_block(handle, &framed, fill_cache)
     }
 
+    pub(crate) fn parse<B: BlockKind>(&self, handle: Handle, content: Bytes) -> Result<B> {
+        B::parse(content).map_err(|e| self.corruption_at(handle, &e))
+    }
+
+    fn of_kind<B: BlockKind>(&self, handle: Handle, cached: CachedBlock) -> Result<B> {
+        // Only in a damaged file two blocks of different kinds begin at the same place.
+        let other_kind = || self.corruption_at(handle, &DecodeError::new(0, "a block of the other kind"));
+        B::of(cached).ok_or_else(other_kind)
+    }
+
     /// Refuses a handle that leaves the file or exceeds the limit, before anything is read or allocated for it.
     pub(crate) fn check_handle(&self, handle: Handle) -> Result<()> {
         check_handle(&*self.file, handle, "block").map_err(|error| self.damage.note(error))
-    }
-
-    pub(crate) fn parse_index(&self, handle: Handle, content: Bytes) -> Result<IndexBlock> {
-        IndexBlock::parse(content).map_err(|e| self.corruption_at(handle, &e))
-    }
-
-    pub(crate) fn parse_data(&self, handle: Handle, content: Bytes) -> Result<Block> {
-        Block::parse(content).map_err(|e| self.corruption_at(handle, &e))
     }
 
     #[cold]

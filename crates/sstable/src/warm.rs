@@ -4,10 +4,11 @@
 //! such blocks, and somebody reads all of it once, ahead of its readers ([`Sstable::warm`]). What the cache has no room for
 //! is read when it is asked for, and cached like blocks of other files.
 
+use crate::block::Block;
 use crate::check::Window;
 use crate::damage::is_damage;
 use crate::error::Result;
-use crate::reader::Sstable;
+use crate::reader::{BlockKind, Sstable};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +72,8 @@ impl Sstable {
                 } else {
                     content
                 };
-                self.cache_block(handle, &content);
+                let block: Block = self.parse(handle, content)?;
+                self.cache_block(handle, block.cached());
             }
         }
         Ok(true)

@@ -7,6 +7,7 @@
 //! Invariants, while `is_valid`:
 //! * The current entry is that of `window`, unless it is empty.
 //! * Else it is `entry`, `key` is its full key, and `interval` holds it and ends at `interval_end`.
+//! * `next_differs_within` is of `entry`.
 
 use super::window::Window;
 use super::{Block, Entry};
@@ -15,7 +16,7 @@ use crate::index::common_prefix;
 use bytes::Bytes;
 use std::cmp::Ordering;
 use std::ops::Range;
-use stele_types::key::TRAILER_BYTES;
+use stele_types::key::{TRAILER_BYTES, row_prefix_len};
 
 /// What a search says that finds an interval not where the words of others led to.
 const OUT_OF_ORDER: &str = "intervals out of order";
@@ -29,6 +30,8 @@ pub struct BlockCursor {
     interval: usize,
     interval_end: usize,
     is_valid: bool,
+    /// So many first bytes of the next entry's key are known not to be those of `key`; 0 when nothing is known.
+    next_differs_within: usize,
     window: Window,
 }
 
@@ -85,6 +88,7 @@ impl BlockCursor {
     pub fn set_block(&mut self, block: Block) {
         self.block = block;
         self.is_valid = false;
+        self.next_differs_within = 0;
         self.entry = Entry::default();
         self.interval_end = 0;
         self.window.leave_block();
@@ -140,6 +144,9 @@ impl BlockCursor {
 
     /// To the first entry not below `target`.
     pub fn seek(&mut self, target: &[u8]) -> Result<bool, DecodeError> {
+        if self.seek_in_directory(target)? {
+            return Ok(true);
+        }
         let matched;
         if self.seek_is_ahead_in_interval(target)? {
             if self.key.as_slice() >= target {
@@ -184,6 +191,52 @@ impl BlockCursor {
         self.begin_interval_above(self.interval + 1, target)
     }
 
+    /// To the first entry not below `target`, if the block's directory leads there.
+    #[inline]
+    fn seek_in_directory(&mut self, target: &[u8]) -> Result<bool, DecodeError> {
+        self.next_differs_within = 0;
+        let block = &self.block;
+        let Some(found) = block
+            .directory
+            .as_ref()
+            .and_then(|directory| directory.find(block, target))
+        else {
+            return Ok(false);
+        };
+        let head_len = block.head_len();
+        let entry = block.entry(found.at, found.interval_end, found.timestamp, head_len)?;
+        // The target begins with the head, so it has what the entry shares.
+        let shared = target.get(..entry.shared).unwrap_or(&[]);
+        self.window.clear();
+        self.is_valid = false;
+        self.key.resize(entry.body_len + TRAILER_BYTES, 0);
+        put(&mut self.key, 0, shared);
+        put(&mut self.key, entry.shared, block.middle(&entry));
+        if entry.body_len > entry.tail_at {
+            put(&mut self.key, entry.tail_at, found.tail);
+        }
+        put(&mut self.key, entry.body_len, &block.trailer(&entry).encode());
+        if self.key.as_slice() < target {
+            // An entry with the same word, perhaps far behind it, is the one.
+            return Ok(false);
+        }
+        if found.next_word_at == Some(entry.end) {
+            self.next_differs_within = head_len;
+        }
+        (self.interval, self.interval_end) = (found.interval, found.interval_end);
+        self.entry = entry;
+        self.is_valid = true;
+        Ok(true)
+    }
+
+    /// Whether the entry behind the current one is known to be of another row, without looking at it, which may be a wait for
+    /// memory.
+    #[inline]
+    pub fn is_last_of_row(&self) -> bool {
+        let differs_within = self.next_differs_within;
+        differs_within > 0 && row_prefix_len(&self.key).is_some_and(|row_len| differs_within <= row_len)
+    }
+
     /// To the last entry below `target`.
     pub fn seek_before(&mut self, target: &[u8]) -> Result<bool, DecodeError> {
         let below = self.block.intervals_below(target)?;
@@ -207,6 +260,7 @@ impl BlockCursor {
         if !self.window.is_empty() {
             return self.advance_from_window();
         }
+        self.next_differs_within = 0;
         if self.entry.end >= self.interval_end {
             if self.entry.end >= self.block.entries_end {
                 self.is_valid = false;
@@ -308,6 +362,7 @@ impl BlockCursor {
     /// To the last entry before the n-th interval, in the window.
     fn take_before(&mut self, n: usize) -> Result<(), DecodeError> {
         self.is_valid = false;
+        self.next_differs_within = 0;
         self.window.take_before(&self.block, n)?;
         self.is_valid = true;
         Ok(())
@@ -326,6 +381,7 @@ impl BlockCursor {
     #[inline]
     fn enter(&mut self, n: usize) -> Result<(), DecodeError> {
         self.window.clear();
+        self.next_differs_within = 0;
         self.is_valid = false;
         (self.entry, self.interval_end) = self.block.first_entry(n)?;
         self.interval = n;
