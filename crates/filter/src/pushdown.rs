@@ -74,12 +74,14 @@ impl Default for Pushdown {
 impl Pushdown {
     /// The families that matter; `None` is all. Empty when nothing matters.
     pub fn families(&self) -> Option<BTreeSet<FamilyId>> {
-        if self.no_cells {
-            return Some(BTreeSet::new());
-        }
+        Some(self.each_family()?.collect())
+    }
+
+    /// The same without a set of them, ascending.
+    pub fn each_family(&self) -> Option<impl Iterator<Item = FamilyId>> {
         match self.columns.others {
-            Some(_) => None,
-            None => Some(self.columns.named().collect()),
+            Some(_) if !self.no_cells => None,
+            _ => Some(self.columns.named().filter(|_| !self.no_cells)),
         }
     }
 

@@ -85,6 +85,28 @@ pub fn open_with(
     framed: &Bytes,
     dictionary: Option<&Dictionary>,
 ) -> Result<Bytes, DecodeError> {
+    Ok(match open_slice(file, offset, framed, dictionary)? {
+        Opened::Stored(content) => framed.slice_ref(content),
+        Opened::Expanded(content) => Bytes::from(content),
+    })
+}
+
+/// The content of a block.
+#[derive(Debug)]
+pub enum Opened<'a> {
+    /// It was not compressed: a slice of the framed block.
+    Stored(&'a [u8]),
+    /// In memory of its own.
+    Expanded(Vec<u8>),
+}
+
+/// The same from memory that is not to be shared.
+pub fn open_slice<'a>(
+    file: FileId,
+    offset: u64,
+    framed: &'a [u8],
+    dictionary: Option<&Dictionary>,
+) -> Result<Opened<'a>, DecodeError> {
     let kind_at = framed
         .len()
         .checked_sub(TAIL_BYTES)
@@ -103,18 +125,15 @@ pub fn open_with(
         return Err(DecodeError::new(kind_at + 1, detail));
     }
     let kind = covered.last().copied().unwrap_or_default();
+    let payload = framed.get(..kind_at).unwrap_or(&[]);
     if kind == ZSTD_WITH_DICTIONARY {
         let missing = || DecodeError::new(kind_at, "compressed with a dictionary, which the file does not have");
         let dictionary = dictionary.ok_or_else(missing)?;
-        let content = compress::decompress_with(dictionary, framed.get(..kind_at).unwrap_or(&[]))?;
-        return Ok(Bytes::from(content));
+        return Ok(Opened::Expanded(compress::decompress_with(dictionary, payload)?));
     }
     match Compression::from_byte(kind) {
-        Some(Compression::None) => Ok(framed.slice(..kind_at)),
-        Some(kind) => Ok(Bytes::from(compress::decompress(
-            kind,
-            framed.get(..kind_at).unwrap_or(&[]),
-        )?)),
+        Some(Compression::None) => Ok(Opened::Stored(payload)),
+        Some(kind) => Ok(Opened::Expanded(compress::decompress(kind, payload)?)),
         None => Err(DecodeError::new(kind_at, format!("unknown compression {kind}"))),
     }
 }

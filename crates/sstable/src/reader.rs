@@ -14,12 +14,13 @@ use crate::dictionary::Dictionary;
 use crate::error::{DecodeError, Result, SstableError};
 use crate::filter::{self, Filter};
 use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
-use crate::frame::{self, Handle};
+use crate::frame::{self, Handle, Opened};
 use crate::index::IndexBlock;
 use crate::limits;
 use crate::properties::Properties;
 use crate::warm::Residence;
 use bytes::Bytes;
+use std::cell::Cell;
 use std::sync::Arc;
 use stele_cache::{BlockCache, BlockKey};
 use stele_storage::{ReadFile, StorageError};
@@ -91,6 +92,14 @@ impl CachedBlock {
         };
         content + size_of::<CachedBlock>()
     }
+}
+
+/// Blocks up to this size are read by way of a buffer of their thread: with the default sizes all but those of a large value.
+const READ_BUFFER_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// At most [`READ_BUFFER_BYTES_MAX`].
+    static READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Read at open in one go: footer, properties, and for most files top index and filter too.
@@ -305,9 +314,50 @@ impl Sstable {
             // A slice of what was read, perhaps of a whole read-ahead: it would hold all of that in memory.
             content = Bytes::copy_from_slice(&content);
         }
+        self.keep_block(handle, content)
+    }
+
+    /// Leaves a block in the cache.
+    fn keep_block<B: BlockKind>(&self, handle: Handle, content: Bytes) -> Result<B> {
         let cached = self.parse::<B>(handle, content)?.cached();
         self.cache_block(handle, cached.clone());
         self.of_kind(handle, cached)
+    }
+
+    /// Reads a block without blocking, by way of memory of this thread: what was read is of no use once it is decompressed.
+    fn read_block<B: BlockKind>(&self, handle: Handle, fill_cache: bool) -> Result<Option<B>> {
+        let len = handle.framed_len();
+        if len > READ_BUFFER_BYTES_MAX {
+            return match self.file.try_read_at(handle.offset, len) {
+                None => Ok(None),
+                Some(framed) => self.open_block(handle, &framed?, fill_cache).map(Some),
+            };
+        }
+        let mut buffer = READ_BUFFER.take();
+        if buffer.len() < len {
+            // Never shrinks, so that its bytes are cleared once and not for each block.
+            buffer.resize(len, 0);
+        }
+        let block = self.read_block_into(buffer.get_mut(..len).unwrap_or_default(), handle, fill_cache);
+        READ_BUFFER.set(buffer);
+        block
+    }
+
+    fn read_block_into<B: BlockKind>(&self, framed: &mut [u8], handle: Handle, fill_cache: bool) -> Result<Option<B>> {
+        match self.file.try_read_into(handle.offset, framed) {
+            None => return Ok(None),
+            Some(read) => read?,
+        }
+        let opened = frame::open_slice(self.file_id, handle.offset, framed, self.dictionary.as_ref())
+            .map_err(|e| self.corruption_at(handle, &e))?;
+        let content = match opened {
+            Opened::Stored(content) => Bytes::copy_from_slice(content),
+            Opened::Expanded(content) => Bytes::from(content),
+        };
+        match fill_cache {
+            true => self.keep_block(handle, content).map(Some),
+            false => self.parse(handle, content).map(Some),
+        }
     }
 
     pub(crate) fn cache_block(&self, handle: Handle, block: CachedBlock) {
@@ -340,10 +390,7 @@ impl Sstable {
             return self.of_kind(handle, cached).map(Some);
         }
         self.check_handle(handle)?;
-        match self.file.try_read_at(handle.offset, handle.framed_len()) {
-            None => Ok(None),
-            Some(framed) => self.open_block(handle, &framed?, fill_cache).map(Some),
-        }
+        self.read_block(handle, fill_cache)
     }
 
     /// A block, from wherever it is.

@@ -111,11 +111,23 @@ async fn reads_are_exact(storage: &Arc<dyn Storage>) {
         if let Some(cached) = file.try_read_at(offset, len) {
             assert_eq!(cached.expect("cached read"), expected);
         }
+        let mut bytes = vec![b'?'; len];
+        if let Some(cached) = file.try_read_into(offset, &mut bytes) {
+            cached.expect("cached read");
+            assert_eq!(bytes, expected.as_bytes());
+        }
     }
     for (offset, len) in [(0, 11), (9, 2), (10, 1), (11, 0), (u64::MAX, 1), (1, usize::MAX)] {
         let error = file.read_at(offset, len).await.expect_err("read past the end");
         assert!(matches!(error, StorageError::OutOfBounds { len: 10, .. }), "{error}");
         if let Some(cached) = file.try_read_at(offset, len) {
+            assert!(matches!(cached, Err(StorageError::OutOfBounds { .. })), "{cached:?}");
+        }
+        // As much memory nobody has.
+        let Some(mut bytes) = (len < 100).then(|| vec![b'?'; len]) else {
+            continue;
+        };
+        if let Some(cached) = file.try_read_into(offset, &mut bytes) {
             assert!(matches!(cached, Err(StorageError::OutOfBounds { .. })), "{cached:?}");
         }
     }

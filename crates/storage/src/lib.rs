@@ -241,6 +241,13 @@ pub trait ReadFile: Send + Sync + 'static {
     /// The same bytes when they can be had without blocking (memory, page cache), else `None`.
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>>;
 
+    /// The same into memory of the caller, all of which is filled; for who keeps nothing of what it reads, and reads again.
+    /// What is in `bytes` afterwards matters only when this was `Some(Ok(()))`.
+    fn try_read_into(&self, offset: u64, bytes: &mut [u8]) -> Option<Result<()>> {
+        let read = self.try_read_at(offset, bytes.len())?;
+        Some(read.map(|read| bytes.copy_from_slice(&read)))
+    }
+
     /// Bytes in the file when it was opened.
     fn len(&self) -> u64;
 

@@ -14,9 +14,8 @@ use crate::run::{self, RunCursor};
 use crate::values::file::ValueFile;
 use crate::values::load::ValueFiles;
 use bytes::Bytes;
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use stele_filter::{CompiledFilter, TimestampBounds};
+use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
 use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema};
 
@@ -306,22 +305,11 @@ impl State {
         self.residues.iter().any(|residue| residue.group == group)
     }
 
-    fn wanted(&self, filter: Option<&CompiledFilter>) -> Wanted {
+    fn wanted<'a>(&'a self, filter: Option<&'a CompiledFilter>) -> Wanted<'a> {
         // Every read that is not of nothing wants the only group.
         let several = self.groups.len() > 1;
-        let families = filter
-            .filter(|_| several)
-            .and_then(|filter| filter.pushdown().families());
-        let Some(families) = families else {
-            return Wanted(None);
-        };
-        let mut groups: BTreeSet<GroupId> = families.iter().map(|family| self.schema.group_of(*family)).collect();
-        let left = self
-            .residues
-            .iter()
-            .filter(|residue| families.contains(&residue.family));
-        groups.extend(left.map(|residue| residue.left));
-        Wanted(Some((families, groups)))
+        let pushdown = filter.filter(|_| several).map(CompiledFilter::pushdown);
+        Wanted { state: self, pushdown }
     }
 
     /// The group, if the tablet has it.
@@ -440,19 +428,34 @@ impl ValueFiles for State {
     }
 }
 
-/// The families that a read wants, and the groups they may be in; `None` for all.
-struct Wanted(Option<(BTreeSet<FamilyId>, BTreeSet<GroupId>)>);
+/// What a read wants of a state. Takes no memory: most reads want one family, of which one group or two are asked.
+struct Wanted<'a> {
+    state: &'a State,
+    /// Absent when everything is wanted.
+    pushdown: Option<&'a Pushdown>,
+}
 
-impl Wanted {
+impl Wanted<'_> {
+    /// The families that are wanted; `None` for all.
+    fn families(&self) -> Option<impl Iterator<Item = FamilyId>> {
+        self.pushdown.and_then(Pushdown::each_family)
+    }
+
+    /// Whether a wanted family may be in the group: it is its own, or one that the family has left something in.
     fn has_group(&self, group: GroupId) -> bool {
-        self.0.as_ref().is_none_or(|(_, groups)| groups.contains(&group))
+        let State { schema, residues, .. } = self.state;
+        let may_have = |family| {
+            let is_left = |residue: &Residue| residue.left == group && residue.family == family;
+            schema.group_of(family) == group || residues.iter().any(is_left)
+        };
+        self.families().is_none_or(|mut families| families.any(may_have))
     }
 
     /// Whether a file may have something to say about one of the families: their entries, or markers of rows.
     fn has_file(&self, properties: &Properties) -> bool {
-        let Some((families, _)) = &self.0 else { return true };
-        let mut wanted = families.iter().copied().chain([FamilyId(0)]);
-        wanted.any(|family| properties.may_have_family(family))
+        let may_have = |family| properties.may_have_family(family);
+        self.families()
+            .is_none_or(|mut families| may_have(FamilyId(0)) || families.any(may_have))
     }
 }
 

@@ -190,6 +190,13 @@ impl ReadFile for LocalRead {
         read_cached(&self.file, offset, &mut bytes).then(|| Ok(Bytes::from(bytes)))
     }
 
+    fn try_read_into(&self, offset: u64, bytes: &mut [u8]) -> Option<Result<()>> {
+        if let Err(error) = check_range(&self.path, offset, bytes.len(), self.len) {
+            return Some(Err(error));
+        }
+        (bytes.len() <= INLINE_READ_BYTES_MAX && read_cached(&self.file, offset, bytes)).then_some(Ok(()))
+    }
+
     fn len(&self) -> u64 {
         self.len
     }
