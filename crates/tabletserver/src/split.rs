@@ -117,7 +117,10 @@ impl TabletServer {
         right: TabletId,
     ) -> ServiceResult<Option<Bytes>> {
         let served = self.served(tablet)?;
-        // Most of the memtable goes while writes still flow, so that they are stopped only for the rest.
+        // A compaction would replace the files that the halves are made of. One that runs takes seconds: it is waited for
+        // while writes still flow.
+        let _compacting = served.tablet.stop_compactions().await;
+        // Most of the memtable goes before writes are stopped for the rest.
         served.tablet.flush().await.map_err(from_tablet)?;
         let row = served.tablet.split_row().await;
         let Some(row) = row.map_err(|error| self.not_divided(&served, error))? else {
@@ -148,6 +151,7 @@ impl TabletServer {
         from_tablet(error)
     }
 
+    /// The caller keeps writes and compactions out.
     async fn make_halves(
         &self,
         served: &Served,
@@ -155,9 +159,7 @@ impl TabletServer {
         left: TabletId,
         right: TabletId,
     ) -> Result<[Arc<Tablet>; 2], TabletError> {
-        // A compaction would replace the files that the halves are made of.
         let tablet = &served.tablet;
-        let _compacting = tablet.stop_compactions().await;
         let (below, above) = tablet.divide(row, left, right).await?;
         let schema = tablet.schema();
         let below = Tablet::create(self.context.clone(), schema.clone(), below).await?;

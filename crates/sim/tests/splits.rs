@@ -1,0 +1,104 @@
+//! What a split keeps waiting.
+
+use bytes::Bytes;
+use std::time::Duration;
+use stele_client::{MutateRows, NewFamily, NewTable, ServiceError, TableAdmin, TableService, TabletControl};
+use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
+use stele_sim::runtime::Sim;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{
+    Compression, DeleteRule, FamilyId, Mutation, RowMutation, TableName, TabletId, TimeUnit, Timestamp, ValueType,
+};
+use tokio::sync::oneshot;
+
+/// Steps of the run; more is a livelock.
+const STEPS_MAX: u64 = 1_000_000;
+/// What a write takes at most, when nothing keeps it waiting.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+fn table() -> TableName {
+    TableName::new("split", "rows")
+}
+
+fn new_table() -> NewTable {
+    NewTable {
+        name: table(),
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: vec![NewFamily {
+            name: "f".to_owned(),
+            gc_rule: None,
+            value_type: ValueType::Bytes,
+            front_end_data: Vec::new(),
+        }],
+        initial_splits: Vec::new(),
+        compression: Compression::None,
+        front_end_data: Vec::new(),
+    }
+}
+
+async fn write(node: &Node, number: u32) -> Result<(), ServiceError> {
+    let put = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::new(),
+        timestamp: Timestamp(1),
+        value: Bytes::from_static(b"a value of some length"),
+    };
+    let request = MutateRows {
+        table: table(),
+        rows: vec![RowMutation {
+            row: Bytes::from(format!("row{number:03}")),
+            mutations: vec![put],
+        }]
+        .into(),
+        durability: None,
+    };
+    node.router.mutate_rows(request).await?.into_iter().collect()
+}
+
+async fn split_beside_a_compaction(sim: Sim) -> Result<(), String> {
+    let text = |e: ServiceError| e.to_string();
+    let process = sim.process();
+    let env = process.env();
+    let node = open_node(process, env.clone(), MemoryStorage::new(), options(), CACHE_BYTES).await?;
+    node.master.create_table(new_table()).await.map_err(text)?;
+    for number in 0..100 {
+        write(&node, number).await.map_err(text)?;
+    }
+    let server = node.server().clone();
+    let served = server.all_served().pop().ok_or("no tablet")?;
+    let tablet = served.tablet.id();
+    // As one that takes long does.
+    let compacting = served.tablet.stop_compactions().await;
+    let splitting = server.clone();
+    let (done, prepared) = oneshot::channel();
+    env.spawn("split", async move {
+        let _ = done.send(splitting.prepare_split(tablet, TabletId(1000), TabletId(1001)).await);
+    });
+    env.sleep(Duration::from_secs(5)).await;
+    let written = env.timeout(AT_ONCE, write(&node, 500)).await;
+    written
+        .map_err(|_| "a write waits for the compaction that the split waits for")?
+        .map_err(text)?;
+    drop(compacting);
+    let row = prepared.await.map_err(|_| "the split was dropped")?.map_err(text)?;
+    if row.is_none() {
+        return Err("a hundred rows are not divided".to_owned());
+    }
+    // Between its halves it takes no writes.
+    if let Ok(Ok(())) = env.timeout(AT_ONCE, write(&node, 501)).await {
+        return Err("a write got into a tablet that is divided".to_owned());
+    }
+    server.finish_split(tablet, false).await;
+    write(&node, 502).await.map_err(text)
+}
+
+#[test]
+fn a_running_compaction_keeps_the_split_waiting_and_not_the_writers() {
+    let sim = Sim::new(1, STEPS_MAX);
+    let outcome = sim.run(split_beside_a_compaction(sim.clone()));
+    outcome.expect("the run ends").unwrap();
+}
