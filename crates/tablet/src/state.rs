@@ -253,6 +253,16 @@ impl State {
         any
     }
 
+    /// The same without memtables.
+    pub(crate) fn of_files(&self, account: &MemoryAccount) -> State {
+        let mut files = self.clone();
+        files.frozen.clear();
+        for group in &mut files.groups {
+            group.active = Arc::new(Memtable::new(account.clone()));
+        }
+        files
+    }
+
     /// Follows a change of the schema: new groups begin empty. When a family has moved, what was written to its former
     /// group must have been set aside.
     pub(crate) fn adopt(&mut self, schema: Arc<TableSchema>, account: &MemoryAccount) {

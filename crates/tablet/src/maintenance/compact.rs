@@ -138,6 +138,8 @@ impl Tablet {
         {
             return Ok(Some(moved));
         }
+        drop(state);
+        let state = self.files_state();
         for group in &state.groups {
             if let Some(weighed) = self.plan_within(&state, group, room).await? {
                 return self.carry_out(group, weighed).await.map(Some);
@@ -152,6 +154,11 @@ impl Tablet {
             }
         }
         Ok(None)
+    }
+
+    /// What a job goes by. It takes seconds, and must not keep the memtables that are flushed meanwhile.
+    fn files_state(&self) -> State {
+        self.with_state(|state| state.of_files(&self.context.memory))
     }
 
     /// What is due in a group, if there is room for it.
@@ -182,7 +189,7 @@ impl Tablet {
         let _compacting = self.compacting.lock().await;
         while self.relocate_next(&self.state()).await?.is_some() {}
         for collects in [false, true] {
-            let state = self.state();
+            let state = self.files_state();
             let collected = match collects {
                 true => collect::when_asked(&value_units(&state), &value_shares(&state)),
                 false => BTreeSet::new(),

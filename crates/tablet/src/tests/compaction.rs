@@ -238,3 +238,23 @@ async fn a_row_may_begin_plain_and_go_on_with_markers() {
         assert_eq!(read(&tablet).await, expected, "{rule:?} after a compaction");
     }
 }
+
+/// A job takes seconds; what is flushed meanwhile is in files, and its memory counts against writers.
+#[tokio::test]
+async fn memtables_flushed_during_a_compaction_are_freed_at_once() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    for _ in 0..8 {
+        write_rows(&tablet, 0..2000, "a value");
+        tablet.flush().await.unwrap();
+    }
+    write_rows(&tablet, 0..2000, "a value");
+    assert!(tablet.context.memory.bytes() > 0);
+    let mut compacting = Box::pin(tablet.compact_next());
+    assert!(
+        futures::poll!(&mut compacting).is_pending(),
+        "sixteen thousand entries are merged without a pause"
+    );
+    tablet.flush().await.unwrap();
+    assert_eq!(tablet.context.memory.bytes(), 0);
+    assert!(compacting.await.unwrap().is_some());
+}
