@@ -3,7 +3,7 @@
 use super::blocking;
 use super::root::{Root, fail};
 use crate::writer::WriterLife;
-use crate::{AppendFile, ReadFile, Result, check_range};
+use crate::{AppendFile, ReadFile, Result, check_range, grows};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fs::File;
@@ -69,11 +69,14 @@ impl AppendFile for LocalAppend {
         } else {
             let (file, slices) = (Arc::clone(&self.file), slices.to_vec());
             let (path, root) = (self.path.clone(), Arc::clone(&self.root));
-            let offset = self.len;
+            let (offset, is_log) = (self.len, grows(&self.path));
             blocking(&self.env, &self.path, "append", move || {
                 let _locked = root;
                 write_all(&file, &slices).map_err(|e| fail(&path, "append", &e))?;
-                begin_writeback(&file, offset, total);
+                // Whoever writes a log says when it must be durable, and much of one is deleted before.
+                if !is_log {
+                    begin_writeback(&file, offset, total);
+                }
                 Ok(())
             })
             .await?;
