@@ -53,30 +53,59 @@ impl Compressor {
     /// The payload for `content`, compressed with the dictionary, when that saves at least an eighth; `None` also when
     /// there is no dictionary.
     pub fn compress_with_dictionary(&mut self, content: &[u8]) -> Option<Vec<u8>> {
-        let with = self.zstd_with.as_mut()?;
-        let start = begin(
-            &mut self.scratch,
-            content,
-            zstd::zstd_safe::compress_bound(content.len()),
-        );
-        let len = with.compress_to_buffer(content, self.scratch.get_mut(start..)?).ok()?;
-        payload(&self.scratch, start + len, content)
+        self.in_scratch(content, Compressor::compress_with_dictionary_into)
     }
 
     /// The payload for `content` when that saves at least an eighth, else `None`: store it as it is. A codec that
     /// fails is treated the same way, since storing raw is always right.
     pub fn compress(&mut self, content: &[u8]) -> Option<Vec<u8>> {
+        self.in_scratch(content, Compressor::compress_into)
+    }
+
+    fn in_scratch(
+        &mut self,
+        content: &[u8],
+        compress: impl FnOnce(&mut Self, &[u8], &mut [u8]) -> Option<usize>,
+    ) -> Option<Vec<u8>> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let room = self.room(content.len());
+        // Never shrinks, so that its bytes are cleared once and not each time.
+        if scratch.len() < room {
+            scratch.resize(room, 0);
+        }
+        let len = compress(self, content, &mut scratch);
+        let payload = len.and_then(|len| scratch.get(..len)).map(<[u8]>::to_vec);
+        self.scratch = scratch;
+        payload
+    }
+
+    /// Bytes that compressing so many takes room for, whatever comes of it.
+    pub fn room(&self, content_len: usize) -> usize {
+        let bound = match self.kind {
+            Compression::None => 0,
+            Compression::Lz4 => lz4_flex::block::get_maximum_output_size(content_len),
+            Compression::Snappy => snap::raw::max_compress_len(content_len),
+            Compression::Zstd => zstd::zstd_safe::compress_bound(content_len),
+        };
+        varint::LEN_MAX + bound
+    }
+
+    /// As [`Compressor::compress_with_dictionary`], into the front of `out`, which has the [room](Compressor::room); the
+    /// length of the payload. If there is none, `out` may be changed all the same.
+    pub fn compress_with_dictionary_into(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
+        let with = self.zstd_with.as_mut()?;
+        let start = begin(out, content)?;
+        let len = with.compress_to_buffer(content, out.get_mut(start..)?).ok()?;
+        worth_it(start + len, content)
+    }
+
+    /// As [`Compressor::compress`], likewise.
+    pub fn compress_into(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
         if self.kind == Compression::None {
             return None;
         }
-        let bound = match self.kind {
-            Compression::None => 0,
-            Compression::Lz4 => lz4_flex::block::get_maximum_output_size(content.len()),
-            Compression::Snappy => snap::raw::max_compress_len(content.len()),
-            Compression::Zstd => zstd::zstd_safe::compress_bound(content.len()),
-        };
-        let start = begin(&mut self.scratch, content, bound);
-        let out = self.scratch.get_mut(start..)?;
+        let start = begin(out, content)?;
+        let out = out.get_mut(start..)?;
         let len = match self.kind {
             Compression::None => return None,
             Compression::Lz4 => lz4_flex::block::compress_into(content, out).ok()?,
@@ -88,38 +117,28 @@ impl Compressor {
                 self.zstd.as_mut()?.compress_to_buffer(content, out).ok()?
             }
         };
-        payload(&self.scratch, start + len, content)
+        worth_it(start + len, content)
     }
 }
 
-/// Begins a payload with the content's length, and makes room for `bound` bytes of the codec; where they begin.
-fn begin(scratch: &mut Vec<u8>, content: &[u8], bound: usize) -> usize {
-    // Never shrinks, so that its bytes are cleared once and not for each block.
-    if scratch.len() < varint::LEN_MAX + bound {
-        scratch.resize(varint::LEN_MAX + bound, 0);
-    }
+/// Begins a payload with the content's length; where the codec's bytes begin.
+fn begin(out: &mut [u8], content: &[u8]) -> Option<usize> {
     let (mut rest, mut start) = (content.len() as u64, 0);
-    for place in scratch.iter_mut() {
+    for place in out.iter_mut() {
         start += 1;
         if rest < 0x80 {
             *place = rest as u8;
-            break;
+            return Some(start);
         }
         *place = rest as u8 | 0x80;
         rest >>= 7;
     }
-    start
+    None
 }
 
-/// The first `total` bytes, if that saves enough.
-fn payload(scratch: &[u8], total: usize, content: &[u8]) -> Option<Vec<u8>> {
-    if total > content.len() - content.len() / 8 {
-        return None;
-    }
-    // Room for the frame's tail, so that sealing does not reallocate.
-    let mut payload = Vec::with_capacity(total + crate::frame::TAIL_BYTES);
-    payload.extend_from_slice(scratch.get(..total)?);
-    Some(payload)
+/// The payload's length, if that saves enough.
+fn worth_it(len: usize, content: &[u8]) -> Option<usize> {
+    (len <= content.len() - content.len() / 8).then_some(len)
 }
 
 /// The content of a payload that was compressed with a dictionary.

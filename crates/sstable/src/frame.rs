@@ -61,15 +61,20 @@ impl Handle {
 
 /// Completes a payload to a framed block that will stand at `offset` of file `file`.
 pub fn seal(file: FileId, offset: u64, payload: Vec<u8>, kind: Compression) -> Bytes {
-    seal_as(file, offset, payload, kind as u8)
+    let mut framed = payload;
+    framed.extend_from_slice(&[0; TAIL_BYTES]);
+    seal_in_place(file, offset, &mut framed, kind as u8);
+    Bytes::from(framed)
 }
 
-/// The same for any number of a compression kind.
-pub(crate) fn seal_as(file: FileId, offset: u64, mut payload: Vec<u8>, kind: u8) -> Bytes {
-    payload.push(kind);
-    let crc = checksum(file, offset, &payload);
-    payload.extend_from_slice(&crc.to_le_bytes());
-    Bytes::from(payload)
+/// The same where the room for the tail is the end of `framed`, for any number of a compression kind.
+pub(crate) fn seal_in_place(file: FileId, offset: u64, framed: &mut [u8], kind: u8) {
+    if let Some((covered, crc)) = framed.split_last_chunk_mut()
+        && let Some(last) = covered.last_mut()
+    {
+        *last = kind;
+        *crc = checksum(file, offset, covered).to_le_bytes();
+    }
 }
 
 /// Checks a framed block that was read from `offset` of `file`, and returns its content: a slice of `framed` when it

@@ -1,8 +1,10 @@
 //! Writes an sstable front to back.
 //!
-//! `add` is synchronous and touches memory only: it fills a block, and seals it into `finished` when it is full. The
-//! caller writes finished blocks out with `flush` whenever [`SstableWriter::wants_flush`] says so, thus once per
+//! `add` is synchronous and touches memory only: it fills a block, and compresses and seals it when it is full. The
+//! caller writes sealed blocks out with `flush` whenever [`SstableWriter::wants_flush`] says so, thus once per
 //! [`FLUSH_BYTES`] and not once per cell. Index blocks are kept until the end (about a thousandth of the file).
+
+mod sealed;
 
 use crate::block::{BlockBuilder, Trailer};
 use crate::compress::Compressor;
@@ -16,14 +18,18 @@ use crate::limits;
 use crate::properties::{FamilySet, Properties};
 use bytes::Bytes;
 use prost::Message;
+use sealed::Sealed;
 use stele_storage::{AppendFile, StorageError};
 use stele_types::key::{KeyParts, row_prefix_len};
 use stele_types::limits::{CELL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use stele_types::schema::Compression;
 use stele_types::{FileId, KeyBuf};
 
-/// Finished bytes at which the caller should write: large enough to make the system call cheap.
+/// Sealed bytes at which the caller should write: large enough to make the system call cheap.
 pub const FLUSH_BYTES: usize = 1 << 20;
+
+/// Blocks that are stored as they are, from this size on, are not copied to stand beside others. There is one value in each.
+const COPIED_BYTES_MAX: usize = 64 << 10;
 
 /// Of so many blocks of a sample one is not for making the dictionary, but for trying it.
 const TRIED_EVERY: usize = 4;
@@ -100,6 +106,8 @@ pub struct SstableWriter {
     sample_bytes: usize,
     dictionary: Dictionary,
     block: BlockBuilder,
+    /// Content of the block closed last; kept for its memory.
+    content: Vec<u8>,
     /// The block holds one value that has it for itself.
     block_is_large: bool,
     index: IndexBuilder,
@@ -114,10 +122,9 @@ pub struct SstableWriter {
     last_key: Vec<u8>,
     /// Length of the row prefix at the front of `last_key`.
     row_len: usize,
-    /// Sealed blocks not yet written, and their bytes.
-    finished: Vec<Bytes>,
-    finished_bytes: usize,
-    /// Where the next block begins: bytes written and finished.
+    /// Sealed blocks not yet written.
+    sealed: Sealed,
+    /// Where the next block begins: bytes written and sealed.
     offset: u64,
     /// After a failed write nobody knows what the file holds: every later call fails the same way.
     failure: Option<StorageError>,
@@ -147,6 +154,7 @@ impl SstableWriter {
                 _ => Dictionary::None,
             },
             block: BlockBuilder::default(),
+            content: Vec::new(),
             block_is_large: false,
             index: IndexBuilder::default(),
             index_blocks: Vec::new(),
@@ -168,8 +176,7 @@ impl SstableWriter {
             },
             last_key: Vec::new(),
             row_len: 0,
-            finished: Vec::new(),
-            finished_bytes: 0,
+            sealed: Sealed::default(),
             offset: 0,
             failure: None,
             options,
@@ -229,17 +236,17 @@ impl SstableWriter {
         self.options.file_id
     }
 
-    /// Whether enough is finished that the caller should `flush`.
+    /// Whether enough is sealed that the caller should `flush`.
     pub fn wants_flush(&self) -> bool {
-        self.finished_bytes >= FLUSH_BYTES
+        self.sealed.len() >= FLUSH_BYTES
     }
 
-    /// Hands finished blocks to the file. They are durable only after `finish`.
+    /// Hands sealed blocks to the file. They are durable only after `finish`.
     pub async fn flush(&mut self) -> Result<()> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone().into());
         }
-        if self.finished.is_empty() {
+        if self.sealed.len() == 0 {
             return Ok(());
         }
         // Set before the write, so that a flush whose future is dropped half-way counts as failed too.
@@ -248,12 +255,9 @@ impl SstableWriter {
             operation: "append",
             message: "an earlier write was interrupted".to_owned(),
         });
-        let written = self.file.append(&self.finished).await;
+        let written = self.sealed.write(&mut *self.file).await;
         self.failure = written.as_ref().err().cloned();
-        written?;
-        self.finished.clear();
-        self.finished_bytes = 0;
-        Ok(())
+        Ok(written?)
     }
 
     /// Cells added so far. A writer without cells cannot be finished; delete its file instead.
@@ -280,18 +284,18 @@ impl SstableWriter {
         self.properties.index_blocks = self.index_blocks.len() as u64;
         self.properties.largest_key = std::mem::take(&mut self.last_key);
         let mut top = IndexBuilder::default();
-        for (separator, content) in std::mem::take(&mut self.index_blocks) {
-            let handle = self.push_block(content, true);
+        for (separator, mut content) in std::mem::take(&mut self.index_blocks) {
+            let handle = self.push_block(&mut content, true);
             top.add(&separator, handle);
         }
         let filter = std::mem::replace(&mut self.filter, FilterBuilder::new(0)).finish();
-        let filter = filter.map(|content| self.push_block(content, false));
-        let top_index = self.push_block(top.finish(), true);
-        if let Dictionary::Trained(dictionary) = std::mem::replace(&mut self.dictionary, Dictionary::None) {
-            let handle = self.push_block(dictionary, false);
+        let filter = filter.map(|mut content| self.push_block(&mut content, false));
+        let top_index = self.push_block(&mut top.finish(), true);
+        if let Dictionary::Trained(mut dictionary) = std::mem::replace(&mut self.dictionary, Dictionary::None) {
+            let handle = self.push_block(&mut dictionary, false);
             (self.properties.dictionary_offset, self.properties.dictionary_bytes) = (handle.offset, handle.len);
         }
-        let properties = self.push_block(self.properties.encode_to_vec(), false);
+        let properties = self.push_block(&mut self.properties.encode_to_vec(), false);
         let footer = Footer {
             file: self.options.file_id,
             version: footer::VERSION,
@@ -299,7 +303,9 @@ impl SstableWriter {
             filter,
             top_index,
         };
-        self.push(Bytes::from(footer.encode()));
+        let footer = Bytes::from(footer.encode());
+        self.offset += footer.len() as u64;
+        self.sealed.push(footer);
         self.flush().await?;
         self.file.sync().await?;
         assert_eq!(
@@ -333,7 +339,8 @@ impl SstableWriter {
 
     fn close_block(&mut self) {
         debug_assert!(!self.block.is_empty());
-        let content = self.block.finish();
+        let mut content = std::mem::take(&mut self.content);
+        self.block.finish_into(&mut content);
         if matches!(self.dictionary, Dictionary::Sampling) {
             self.sample_bytes += content.len();
             self.sample.push((self.separator.clone(), content));
@@ -343,8 +350,12 @@ impl SstableWriter {
             return;
         }
         let separator = std::mem::take(&mut self.separator);
-        self.push_data_block(&separator, content);
+        self.push_data_block(&separator, &mut content);
         self.separator = separator;
+        // One large value's memory is not kept.
+        if content.capacity() <= 2 * limits::BLOCK_TARGET_BYTES_MAX {
+            self.content = content;
+        }
     }
 
     /// Makes the dictionary of the sample, and goes on with it.
@@ -378,18 +389,23 @@ impl SstableWriter {
         }
         self.dictionary = dictionary;
         self.sample_bytes = 0;
-        for (separator, content) in std::mem::take(&mut self.sample) {
-            self.push_data_block(&separator, content);
+        for (separator, mut content) in std::mem::take(&mut self.sample) {
+            self.push_data_block(&separator, &mut content);
         }
     }
 
-    fn push_data_block(&mut self, separator: &[u8], content: Vec<u8>) {
+    fn push_data_block(&mut self, separator: &[u8], content: &mut Vec<u8>) {
         let compressed = match self.dictionary {
-            Dictionary::Trained(_) => self.compressor.compress_with_dictionary(&content),
+            Dictionary::Trained(_) => {
+                let room = self
+                    .sealed
+                    .room(self.compressor.room(content.len()) + frame::TAIL_BYTES);
+                self.compressor.compress_with_dictionary_into(content, room)
+            }
             _ => None,
         };
         let handle = match compressed {
-            Some(payload) => self.push_payload(payload, frame::ZSTD_WITH_DICTIONARY),
+            Some(len) => self.seal(len, frame::ZSTD_WITH_DICTIONARY),
             None => self.push_block(content, true),
         };
         if self.index.is_empty() {
@@ -410,35 +426,53 @@ impl SstableWriter {
         }
     }
 
-    fn push_block(&mut self, content: Vec<u8>, compress: bool) -> Handle {
-        let compressed = if compress {
-            self.compressor.compress(&content)
-        } else {
-            None
-        };
-        match compressed {
-            Some(payload) => self.push_payload(payload, self.options.compression as u8),
-            None => self.push_payload(content, Compression::None as u8),
+    /// Adds a block. What `content` holds afterwards means nothing.
+    fn push_block(&mut self, content: &mut Vec<u8>, compress: bool) -> Handle {
+        if compress && self.options.compression != Compression::None {
+            let room = self
+                .sealed
+                .room(self.compressor.room(content.len()) + frame::TAIL_BYTES);
+            if let Some(len) = self.compressor.compress_into(content, room) {
+                return self.seal(len, self.options.compression as u8);
+            }
         }
-    }
-
-    fn push_payload(&mut self, payload: Vec<u8>, kind: u8) -> Handle {
-        assert!(
-            payload.len() <= limits::BLOCK_BYTES_MAX,
-            "block above the format's limit"
+        let len = content.len();
+        if len <= COPIED_BYTES_MAX {
+            let room = self.sealed.room(len + frame::TAIL_BYTES);
+            if let Some(place) = room.get_mut(..len) {
+                place.copy_from_slice(content);
+            }
+            return self.seal(len, Compression::None as u8);
+        }
+        let handle = self.next_handle(len);
+        let framed = frame::seal(
+            self.options.file_id,
+            self.offset,
+            std::mem::take(content),
+            Compression::None,
         );
-        let handle = Handle {
-            offset: self.offset,
-            len: payload.len() as u32,
-        };
-        self.push(frame::seal_as(self.options.file_id, self.offset, payload, kind));
+        self.offset += framed.len() as u64;
+        self.sealed.push(framed);
         handle
     }
 
-    fn push(&mut self, bytes: Bytes) {
-        self.offset += bytes.len() as u64;
-        self.finished_bytes += bytes.len();
-        self.finished.push(bytes);
+    /// Seals a payload that is the first `len` bytes of the room.
+    fn seal(&mut self, len: usize, kind: u8) -> Handle {
+        let handle = self.next_handle(len);
+        let framed_len = handle.framed_len();
+        let framed = self.sealed.room(framed_len).get_mut(..framed_len).unwrap_or_default();
+        frame::seal_in_place(self.options.file_id, self.offset, framed, kind);
+        self.sealed.keep(framed_len);
+        self.offset += framed_len as u64;
+        handle
+    }
+
+    fn next_handle(&self, len: usize) -> Handle {
+        assert!(len <= limits::BLOCK_BYTES_MAX, "block above the format's limit");
+        Handle {
+            offset: self.offset,
+            len: len as u32,
+        }
     }
 }
 

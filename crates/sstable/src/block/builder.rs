@@ -177,8 +177,16 @@ impl BlockBuilder {
 
     /// The block's content; the builder is empty afterwards.
     pub fn finish(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.finish_into(&mut out);
+        out
+    }
+
+    /// The same in place of what `out` holds.
+    pub fn finish_into(&mut self, out: &mut Vec<u8>) {
+        out.clear();
         // Sealing appends the frame's tail.
-        let mut out = Vec::with_capacity(self.len() + 12 * self.restarts.len() + COMMON_BYTES_MAX + 256);
+        out.reserve(self.len() + 12 * self.restarts.len() + COMMON_BYTES_MAX + 256);
         let common = self.common().to_vec();
         let mut offsets = Vec::with_capacity(4 * self.restarts.len());
         let mut words = Vec::with_capacity(WORD_BYTES * self.restarts.len());
@@ -215,7 +223,6 @@ impl BlockBuilder {
         self.keys.clear();
         self.tail.clear();
         self.entries_in_interval = 0;
-        out
     }
 
     /// What the bodies of all restarts begin with: what those of the first and the last one do.

@@ -1,0 +1,126 @@
+//! What a writer has sealed and not yet written.
+//!
+//! Blocks are compressed straight into one buffer, which is handed to the file as it is and taken back when that is written:
+//! a block is copied nowhere on its way, and the buffer's bytes are cleared once and not for each block.
+
+use super::FLUSH_BYTES;
+use bytes::{Bytes, BytesMut};
+use stele_storage::{AppendFile, Result};
+
+/// A buffer that has grown larger is not kept: some blocks have a hundred megabytes.
+const BUFFER_BYTES_MAX: usize = 4 * FLUSH_BYTES;
+
+#[derive(Default)]
+pub(super) struct Sealed {
+    /// What comes first: blocks that were too large to be copied, and what stood before them.
+    pieces: Vec<Bytes>,
+    pieces_bytes: usize,
+    /// The rest, up to `filled`; what is behind that means nothing.
+    buffer: BytesMut,
+    filled: usize,
+}
+
+impl Sealed {
+    /// Bytes to be written.
+    pub(super) fn len(&self) -> usize {
+        self.pieces_bytes + self.filled
+    }
+
+    /// At least `len` bytes behind what there is, to be filled and then [kept](Self::keep). What they hold is what was put
+    /// there last.
+    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+        let needed = self.filled + len;
+        if self.buffer.len() < needed {
+            self.buffer.resize(needed.next_power_of_two(), 0);
+        }
+        self.buffer.get_mut(self.filled..).unwrap_or_default()
+    }
+
+    /// The first `len` bytes of the room are filled.
+    pub(super) fn keep(&mut self, len: usize) {
+        self.filled = (self.filled + len).min(self.buffer.len());
+    }
+
+    /// Adds bytes without copying them.
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        let before = self.buffer.split_to(std::mem::take(&mut self.filled)).freeze();
+        for piece in [before, bytes] {
+            if !piece.is_empty() {
+                self.pieces_bytes += piece.len();
+                self.pieces.push(piece);
+            }
+        }
+    }
+
+    /// Hands everything to a file.
+    pub(super) async fn write(&mut self, file: &mut dyn AppendFile) -> Result<()> {
+        let whole = std::mem::take(&mut self.buffer).freeze();
+        let mut slices = std::mem::take(&mut self.pieces);
+        self.pieces_bytes = 0;
+        slices.push(whole.slice(..std::mem::take(&mut self.filled)));
+        let written = file.append(&slices).await;
+        drop(slices);
+        // The medium may have kept its share: then there will be another buffer.
+        if whole.len() <= BUFFER_BYTES_MAX
+            && let Ok(buffer) = whole.try_into_mut()
+        {
+            self.buffer = buffer;
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::executor::block_on;
+    use stele_storage::Storage;
+    use stele_storage::memory::MemoryStorage;
+
+    fn fill(sealed: &mut Sealed, bytes: &[u8]) {
+        sealed.room(bytes.len() + 7)[..bytes.len()].copy_from_slice(bytes);
+        sealed.keep(bytes.len());
+    }
+
+    #[test]
+    fn everything_is_written_in_order_and_the_buffer_comes_back() {
+        block_on(write_in_order());
+    }
+
+    async fn write_in_order() {
+        let storage = MemoryStorage::new();
+        let mut file = storage.create("f").await.unwrap();
+        let mut sealed = Sealed::default();
+        sealed.write(&mut *file).await.unwrap();
+        fill(&mut sealed, b"one ");
+        fill(&mut sealed, b"two ");
+        assert_eq!(sealed.len(), 8);
+        let at = sealed.buffer.as_ptr();
+        sealed.write(&mut *file).await.unwrap();
+        assert_eq!((sealed.len(), sealed.buffer.as_ptr()), (0, at));
+        fill(&mut sealed, b"three ");
+        sealed.push(Bytes::from_static(b"four "));
+        sealed.push(Bytes::from_static(b"five "));
+        fill(&mut sealed, b"six");
+        assert_eq!(sealed.len(), 19);
+        sealed.write(&mut *file).await.unwrap();
+        file.sync().await.unwrap();
+        assert_eq!(storage.read_all("f").await.unwrap(), "one two three four five six");
+    }
+
+    #[test]
+    fn a_large_buffer_is_given_back() {
+        block_on(write_of_a_large_buffer());
+    }
+
+    async fn write_of_a_large_buffer() {
+        let storage = MemoryStorage::new();
+        let mut file = storage.create("f").await.unwrap();
+        let mut sealed = Sealed::default();
+        sealed.room(BUFFER_BYTES_MAX + 1);
+        fill(&mut sealed, b"a");
+        sealed.write(&mut *file).await.unwrap();
+        assert!(sealed.buffer.is_empty());
+        assert_eq!(file.len(), 1);
+    }
+}
