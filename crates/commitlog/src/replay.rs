@@ -80,6 +80,7 @@ pub async fn replay<E: From<LogError>>(
             path: file.path().to_owned(),
             len: file.len(),
             reading_cost: file.reading_cost(),
+            follows: header.map_or(0, |header| header.previous),
             ..SegmentInfo::default()
         };
         report.bytes += file.len();

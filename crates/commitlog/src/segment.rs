@@ -424,7 +424,7 @@ impl Segments {
         self.since_demand = self.since_demand.saturating_add(1);
         self.sync_oldest();
         match begun {
-            Ok(()) => self.open = Some(Open::new(next, true)),
+            Ok(()) => self.open = Some(Open::new(next, number, true)),
             Err(_) => {
                 // Whoever opens the next one sees what is wrong.
                 let (storage, path) = (self.shared.storage.clone(), next.path);
@@ -542,7 +542,7 @@ impl Segments {
             let _ = self.shared.storage.delete(&next.path).await;
             return Err(error.into());
         }
-        let mut open = Open::new(next, false);
+        let mut open = Open::new(next, self.previous.number, false);
         if durable {
             open.synced = open.file.len();
         }
@@ -580,13 +580,14 @@ impl Previous {
 }
 
 impl Open {
-    fn new(empty: Empty, relieves: bool) -> Open {
+    fn new(empty: Empty, follows: u64, relieves: bool) -> Open {
         Open {
             number: empty.number,
             named: empty.named,
             file: empty.file,
             info: SegmentInfo {
                 path: empty.path,
+                follows,
                 ..SegmentInfo::default()
             },
             latest: None,
@@ -652,11 +653,20 @@ impl Open {
 /// What came of a sync in the background.
 type SyncOutcome = Result<(), StorageError>;
 
+/// What came of a sync whose task is gone without a word, by a panic or because the runtime ends: nobody knows, so it has
+/// failed.
+fn vanished() -> StorageError {
+    StorageError::Io {
+        path: "log".to_owned(),
+        operation: "sync",
+        message: "the task that synced is gone, and its outcome with it".to_owned(),
+    }
+}
+
 /// Waits for a sync that was begun, if one was.
 async fn settled(begun: &mut Option<oneshot::Receiver<SyncOutcome>>) -> Result<(), LogError> {
     let Some(outcome) = begun else { return Ok(()) };
-    // Nobody there to tell: the runtime is ending.
-    let outcome = outcome.await.unwrap_or(Ok(()));
+    let outcome = outcome.await.unwrap_or_else(|_| Err(vanished()));
     *begun = None;
     Ok(outcome?)
 }
@@ -665,7 +675,7 @@ async fn settled(begun: &mut Option<oneshot::Receiver<SyncOutcome>>) -> Result<(
 fn seen(begun: &mut Option<oneshot::Receiver<SyncOutcome>>) -> Option<SyncOutcome> {
     let outcome = match begun.as_mut()?.try_recv() {
         Err(oneshot::error::TryRecvError::Empty) => return None,
-        Err(oneshot::error::TryRecvError::Closed) => Ok(()),
+        Err(oneshot::error::TryRecvError::Closed) => Err(vanished()),
         Ok(outcome) => outcome,
     };
     *begun = None;
@@ -769,6 +779,32 @@ mod tests {
             append(&mut segments, record(1, 0).borrowed()).await;
             let open = segments.open.as_ref().expect("a segment was begun");
             assert!(open.synced > 0, "its beginning rests on what was lost");
+        }
+    }
+
+    /// Nobody says that a sync is done whose task is gone: by an order to be durable, or by a look while appends go on.
+    #[tokio::test]
+    async fn a_sync_that_vanished_has_failed() {
+        for (of_tail, seen_by_settling) in [(true, true), (true, false), (false, true), (false, false)] {
+            let storage: Arc<dyn Storage> = MemoryStorage::new();
+            let mut segments = segments_in(&storage);
+            append(&mut segments, record(1, 0).borrowed()).await;
+            let (vanishing, outcome) = oneshot::channel();
+            drop(vanishing);
+            match (&mut segments.open, of_tail) {
+                (Some(open), false) => open.ahead = Some(outcome),
+                _ => segments.tail = Some(outcome),
+            }
+            if seen_by_settling {
+                let synced = async {
+                    segments.settle().await?;
+                    segments.sync().await
+                };
+                synced.await.unwrap_err();
+            } else {
+                segments.look_ahead();
+                assert!(segments.open.is_none(), "the segment is given up");
+            }
         }
     }
 

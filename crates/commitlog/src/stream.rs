@@ -208,7 +208,12 @@ impl<C: Completion> LogStream<C> {
         Ok(count)
     }
 
-    /// The tablets that keep the oldest closed segment.
+    /// Bytes that cannot be deleted as long as somebody `needs` a record of theirs.
+    pub fn bytes_kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> u64 {
+        self.inner.shared.retention.lock().bytes_kept_by(needs)
+    }
+
+    /// The tablets that keep the oldest closed segment, or the oldest that another process has left.
     pub fn oldest_holders(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<TabletId> {
         self.inner.shared.retention.lock().oldest_holders(is_flushed)
     }

@@ -10,6 +10,7 @@ mod merges;
 pub(crate) use merges::Merges;
 
 use crate::server::TabletServer;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_tablet::TabletError;
@@ -202,6 +203,9 @@ impl TabletServer {
         self.metrics
             .damaged_tablets
             .set(gauge(self.damaged.read().len() as u64));
+        self.metrics
+            .log_stuck_bytes
+            .set(gauge(self.stuck_log_bytes(&BTreeSet::new())));
     }
 }
 

@@ -62,6 +62,8 @@ pub struct ServerMetrics {
     pub corruption: IntCounterVec,
     /// Tablets whose manifest cannot be read.
     pub damaged_tablets: IntGauge,
+    /// Bytes of log kept for tablets that are damaged.
+    pub log_stuck_bytes: IntGauge,
 }
 
 impl ServerMetrics {
@@ -144,6 +146,10 @@ impl ServerMetrics {
             damaged_tablets: m.gauge(
                 "stele_damaged_tablets",
                 "Tablets that are not served because their manifest cannot be read.",
+            ),
+            log_stuck_bytes: m.gauge(
+                "stele_log_stuck_bytes",
+                "Bytes of commit log kept for tablets that are not served because they are damaged.",
             ),
         }
     }

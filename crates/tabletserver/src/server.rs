@@ -140,6 +140,11 @@ impl TabletServer {
         served.ok_or_else(|| self.not_served(tablet))
     }
 
+    /// Whether a tablet is served here.
+    pub(crate) fn is_served(&self, tablet: TabletId) -> bool {
+        self.routes.around(tablet).contains_key(&tablet)
+    }
+
     /// The error for a tablet that is not served here.
     pub(crate) fn not_served(&self, tablet: TabletId) -> ServiceError {
         match self.damaged.read().get(&tablet) {

@@ -101,7 +101,7 @@ impl TabletServer {
         if now >= board.retry_at {
             board.failed.clear();
         }
-        let log_bytes: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
+        let log_bytes = self.log_bytes(&board.failed);
         let going: u64 = board.busy.values().sum();
         let pressure = FlushPressure {
             memory_bytes: self.context.memory.bytes().saturating_sub(going),
@@ -112,12 +112,8 @@ impl TabletServer {
             is_disk_full: self.admission.is_disk_full(),
             has_reserve: self.admission.has_reserve(),
         };
-        let holders: BTreeSet<TabletId> = if log_bytes > pressure.log_bytes_max {
-            let flushed = |tablet, seq| self.is_flushed(tablet, seq);
-            // Of the stream that keeps most: a large tablet that holds a short one would be flushed again and again, and
-            // the small one that holds this would never be.
-            let longest = self.streams.iter().max_by_key(|s| s.retained_bytes());
-            longest.into_iter().flat_map(|s| s.oldest_holders(flushed)).collect()
+        let holders = if log_bytes > pressure.log_bytes_max {
+            self.log_holders(&board.failed)
         } else {
             BTreeSet::new()
         };
@@ -143,6 +139,41 @@ impl TabletServer {
             .into_iter()
             .find(|candidate| Some(candidate.tablet) == picked)?;
         Some((picked.tablet, picked.active_bytes + picked.frozen_bytes))
+    }
+
+    /// Bytes of log that flushes can make superfluous. What is kept for a tablet that cannot be flushed, now or ever, is not:
+    /// flushing others for its sake would make ever smaller files, and free nothing.
+    fn log_bytes(&self, failed: &BTreeSet<TabletId>) -> u64 {
+        let retained: u64 = self.streams.iter().map(|s| s.retained_bytes()).sum();
+        if retained <= self.options.log_bytes_max {
+            return retained;
+        }
+        retained.saturating_sub(self.stuck_log_bytes(failed))
+    }
+
+    /// Bytes of log kept for tablets that are not served, or of which the flush `failed`.
+    pub(super) fn stuck_log_bytes(&self, failed: &BTreeSet<TabletId>) -> u64 {
+        if failed.is_empty() && self.damaged.read().is_empty() {
+            return 0;
+        }
+        let is_stuck =
+            |tablet, seq| !self.is_flushed(tablet, seq) && (failed.contains(&tablet) || !self.is_served(tablet));
+        self.streams.iter().map(|stream| stream.bytes_kept_by(is_stuck)).sum()
+    }
+
+    /// The tablets that are to be flushed for the log. Of one stream: a large tablet that holds a short one would be flushed
+    /// again and again, and the small one that holds the longest would never be. It is the stream that keeps most, of
+    /// those for which something can be done.
+    fn log_holders(&self, failed: &BTreeSet<TabletId>) -> BTreeSet<TabletId> {
+        let mut streams: Vec<_> = self.streams.iter().collect();
+        streams.sort_by_key(|stream| std::cmp::Reverse(stream.retained_bytes()));
+        let can_be_flushed = |tablet: &TabletId| !failed.contains(tablet) && self.is_served(*tablet);
+        let holders = streams.into_iter().map(|stream| -> BTreeSet<TabletId> {
+            let holders = stream.oldest_holders(|tablet, seq| self.is_flushed(tablet, seq));
+            holders.into_iter().filter(can_be_flushed).collect()
+        });
+        let mut holders = holders.filter(|holders| !holders.is_empty());
+        holders.next().unwrap_or_default()
     }
 
     async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {
