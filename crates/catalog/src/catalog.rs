@@ -17,6 +17,16 @@ use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
 /// Result of a catalog operation.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
+/// The counter that identifiers of tables and tablets come from.
+pub const IDS: &str = "ids";
+/// Of its number come so many bits behind it: one call gives a million.
+const BLOCK_BITS: u32 = 20;
+
+/// The number of [`IDS`] that an identifier came from.
+pub fn block_of(id: u64) -> u64 {
+    id >> BLOCK_BITS
+}
+
 /// The catalog.
 pub struct Catalog {
     coord: Arc<dyn Coord>,
@@ -95,8 +105,8 @@ impl Catalog {
     /// `count` new identifiers, unique over tables and tablets and for ever.
     pub async fn allocate_ids(&self, count: usize) -> Result<Vec<u64>> {
         // One durable block of 2^20 per call: 2^44 calls.
-        let block = next_epoch(&*self.coord, "ids").await?;
-        Ok((0..count as u64).map(|n| (block << 20) + n).collect())
+        let block = next_epoch(&*self.coord, IDS).await?;
+        Ok((0..count as u64).map(|n| (block << BLOCK_BITS) + n).collect())
     }
 
     /// Makes a table with its tablets. Their manifests exist already.

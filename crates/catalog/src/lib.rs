@@ -14,6 +14,6 @@ pub mod error;
 pub mod record;
 pub mod view;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, IDS, block_of};
 pub use error::CatalogError;
 pub use view::{CatalogView, TableEntry, TabletEntry};

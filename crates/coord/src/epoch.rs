@@ -13,7 +13,7 @@ const ATTEMPTS_MAX: u32 = 100;
 /// The next number of a counter: 1 the first time, larger each time, never the same twice, whatever crashes.
 /// (After an ambiguous error a number may be left out.)
 pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
-    let key = format!("{EPOCH_PREFIX}{name}");
+    let key = key(name);
     for _ in 0..ATTEMPTS_MAX {
         let read = coord.get(&key).await?;
         let last = match &read {
@@ -39,8 +39,13 @@ pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
     })
 }
 
+/// Where a counter is.
+pub(crate) fn key(name: &str) -> String {
+    format!("{EPOCH_PREFIX}{name}")
+}
+
 /// The value is the decimal number, so that any tool can show it.
-fn parse(key: &str, value: &[u8]) -> Result<u64> {
+pub(crate) fn parse(key: &str, value: &[u8]) -> Result<u64> {
     let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| bad_value(key, value.escape_ascii().to_string()))
 }

@@ -113,6 +113,13 @@ impl Pieces {
         self.finished.values().chain(open.map(|(_, len)| len)).sum()
     }
 
+    /// The first piece below `end` that has bytes and neither its writer nor a new owner has finished.
+    fn unfinished(&self, end: u32) -> Option<u32> {
+        let unsealed =
+            |(number, len): &(&u32, &u64)| **number < end && **len > 0 && !self.finished.contains_key(number);
+        self.open.iter().find(unsealed).map(|(number, _)| *number)
+    }
+
     /// What a reader may read: everything below piece `end`, or everything that there is. Anything missing is an error.
     fn readable(&self, path: &str, end: Option<u32>) -> Result<Vec<(u32, u64)>> {
         let end = end.unwrap_or(u32::MAX);
@@ -121,13 +128,8 @@ impl Pieces {
             operation: "open",
             message: message.to_owned(),
         };
-        let unsealed =
-            |(number, len): &(&u32, &u64)| **number < end && **len > 0 && !self.finished.contains_key(number);
-        if let Some((number, _)) = self.open.iter().find(unsealed) {
-            return Err(refused(
-                open_key(path, *number),
-                "the piece was not finished and not sealed",
-            ));
+        if let Some(number) = self.unfinished(end) {
+            return Err(unfinished_piece(open_key(path, number)));
         }
         let found = self.finished.iter().take_while(|(number, _)| **number < end);
         let found: Vec<(u32, u64)> = found.map(|(number, len)| (*number, *len)).collect();
@@ -138,6 +140,32 @@ impl Pieces {
             }
         }
         Ok(found)
+    }
+}
+
+/// Fails where a growing file is being written, or was left by a writer that is no more.
+pub(crate) async fn check_finished(cluster: &Cluster) -> Result<()> {
+    let mut files: BTreeMap<String, Pieces> = BTreeMap::new();
+    for directory in DIRECTORIES {
+        for (key, len) in cluster.files(directory).await? {
+            if let Some((path, number, open)) = parse_piece(&key) {
+                files.entry(path.to_owned()).or_default().add(number, open, len);
+            }
+        }
+    }
+    // What else may be wrong with a file shows when it is read.
+    let unfinished = |(path, pieces): (&String, &Pieces)| Some(open_key(path, pieces.unfinished(u32::MAX)?));
+    match files.iter().filter(|(_, pieces)| pieces.is_file()).find_map(unfinished) {
+        None => Ok(()),
+        Some(key) => Err(unfinished_piece(key)),
+    }
+}
+
+fn unfinished_piece(key: String) -> StorageError {
+    StorageError::Io {
+        path: key,
+        operation: "open",
+        message: "the piece was not finished and not sealed".to_owned(),
     }
 }
 

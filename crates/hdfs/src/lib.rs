@@ -46,9 +46,26 @@ struct Shared {
     cache: ChunkCache,
     /// Growing files that this process writes.
     writing: Mutex<BTreeMap<String, Weak<growing::Writer>>>,
+    /// Only looked at: nothing is written, and nobody is kept from writing.
+    looking: bool,
 }
 
-/// A directory of HDFS, owned by this process until another one opens it.
+impl Shared {
+    /// Refuses what changes something, of a directory that is only looked at.
+    fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
+        self.fence.check(path)?;
+        match self.looking {
+            false => Ok(()),
+            true => Err(StorageError::Io {
+                path: path.to_owned(),
+                operation,
+                message: "the directory was opened to be looked at".to_owned(),
+            }),
+        }
+    }
+}
+
+/// A directory of HDFS, owned by this process until another one opens it, or only looked at.
 pub struct HdfsStorage {
     shared: Arc<Shared>,
 }
@@ -68,17 +85,32 @@ impl HdfsStorage {
         cluster.remove_unfinished().await?;
         cluster.remove_empty_directories().await?;
         let cache = ChunkCache::open(cache, env.clone()).await?;
+        Ok(Self::with(cluster, env, cache, Some(epoch)))
+    }
+
+    /// Opens the directory to be read, without becoming its owner: nothing that is there is touched. Only where every growing
+    /// file has been finished, as by a server that was stopped: the end of one that is being written is known to its
+    /// owner alone, and what one left that was killed has to be sealed by the next.
+    pub async fn look(address: &HdfsAddress, env: Env) -> Result<Arc<HdfsStorage>> {
+        let cluster = address.cluster(env.clone(), HdfsMetrics::default())?;
+        growing::check_finished(&cluster).await?;
+        let cache = ChunkCache::open(None, env.clone()).await?;
+        Ok(Self::with(cluster, env, cache, None))
+    }
+
+    fn with(cluster: Cluster, env: Env, cache: ChunkCache, epoch: Option<u64>) -> Arc<HdfsStorage> {
         let shared = Shared {
             cluster,
             env,
             fence: Fence::default(),
-            epoch,
+            epoch: epoch.unwrap_or_default(),
             cache,
             writing: Mutex::default(),
+            looking: epoch.is_none(),
         };
-        Ok(Arc::new(HdfsStorage {
+        Arc::new(HdfsStorage {
             shared: Arc::new(shared),
-        }))
+        })
     }
 
     /// The content of a file without becoming the owner; `None` when it is not there. For a look before [`Self::open`].
@@ -134,7 +166,7 @@ async fn probe(cluster: &Cluster) -> Result<()> {
 impl Storage for HdfsStorage {
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
         check_path(path)?;
-        self.shared.fence.check(path)?;
+        self.shared.check_owned(path, "create")?;
         if grows(path) {
             Ok(Box::new(growing::create(&self.shared, path).await?))
         } else {
@@ -154,7 +186,7 @@ impl Storage for HdfsStorage {
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
         check_path(path)?;
-        self.shared.fence.check(path)?;
+        self.shared.check_owned(path, "put")?;
         self.shared.cluster.put_new(path, &content).await
     }
 
@@ -179,7 +211,7 @@ impl Storage for HdfsStorage {
 
     async fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
-        self.shared.fence.check(path)?;
+        self.shared.check_owned(path, "delete")?;
         if grows(path) {
             growing::delete(&self.shared, path).await
         } else {
@@ -197,7 +229,7 @@ impl Storage for HdfsStorage {
     }
 
     async fn confirm_owner(&self) -> Result<()> {
-        self.shared.fence.check("")?;
+        self.shared.check_owned("", "confirm")?;
         self.shared.verify("").await
     }
 
@@ -206,6 +238,6 @@ impl Storage for HdfsStorage {
     }
 
     fn owner_epoch(&self) -> Option<u64> {
-        Some(self.shared.epoch)
+        (!self.shared.looking).then_some(self.shared.epoch)
     }
 }

@@ -221,6 +221,32 @@ async fn a_look_changes_nothing() {
     assert_eq!(peek().await.expect("peek").expect("there"), "x");
     assert_eq!(any().await.expect("any").expect("there"), "FORMAT");
     storage.confirm_owner().await.expect("still the owner");
+
+    // What is being written only its owner can read.
+    let log = "log/0000/1.log";
+    let mut file = storage.create(log).await.expect("create");
+    write(&mut file, "kept").await.expect("append");
+    let unfinished = HdfsStorage::look(&place, env.clone())
+        .await
+        .err()
+        .expect("a log is open");
+    assert!(unfinished.to_string().contains("not finished"), "{unfinished}");
+    drop(file);
+    storage.read_all(log).await.expect("which finishes it");
+    let look = HdfsStorage::look(&place, env.clone()).await.expect("nothing is open");
+    assert_eq!(look.read_all(log).await.expect("read"), "kept");
+    assert_eq!(
+        look.list("").await.expect("list"),
+        storage.list("").await.expect("list")
+    );
+    for error in [
+        look.create("log/0000/2.log").await.err(),
+        look.put_if_absent("x", Bytes::new()).await.err(),
+        look.delete("FORMAT").await.err(),
+    ] {
+        assert!(error.expect("refused").to_string().contains("to be looked at"));
+    }
+    storage.confirm_owner().await.expect("still the owner");
 }
 
 /// A DataNode dies while a log is written: what was acknowledged, before and after, is there. Writers do as the engine does,

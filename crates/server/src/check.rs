@@ -2,6 +2,7 @@
 //!
 //! Offline: takes the folder's lock, so no server runs meanwhile. An object store has none, and becoming the owner of a
 //! prefix would end its server; so a prefix is only looked at, and a check that finds it changed in the end says nothing else.
+//! So is a directory of HDFS, where that refuses while a log is being written. With `--take-over` both are owned instead.
 //! Changes nothing: what it opens in order to look, such as the coordinator, writes to memory ([`overlay`]).
 //!
 //! A *damage* is something that a server would fail on or give wrong answers for; a *note* is what is only odd, such as a
@@ -37,7 +38,7 @@ use tablets::Tablets;
 /// Which data a command for stopped servers is about.
 #[derive(clap::Args)]
 pub struct DataPlace {
-    /// Where the data is: a folder, or s3://, gs:// or az://BUCKET/PREFIX; no server may be running on it
+    /// Where the data is: a folder, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://NAMENODE/DIR; no server may be running on it
     #[arg(
         long,
         env = "STELE_DATA",
@@ -49,9 +50,22 @@ pub struct DataPlace {
     /// Setting of the object store, such as endpoint=http://127.0.0.1:7070; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     data_option: Vec<String>,
+    /// Becomes the owner of a prefix of an object store or a directory of HDFS in order to look at it, which ends a server on
+    /// it: needed for HDFS where a server was killed
+    #[arg(long)]
+    take_over: bool,
 }
 
 impl DataPlace {
+    /// Opens it to be looked at.
+    pub async fn look(&self, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
+        let place = self.place()?;
+        match self.take_over {
+            false => data_dir::look(&place, env).await,
+            true => data_dir::take(&place, env).await,
+        }
+    }
+
     /// The place, parsed.
     pub fn place(&self) -> anyhow::Result<Place> {
         parse_place(&self.data, &parse_options(&self.data_option.join(","))?)
@@ -70,7 +84,7 @@ pub struct CheckArgs {
 
 /// Runs the command: 0 when nothing is damaged, 1 when something is. The second value is what to print.
 pub async fn run(args: &CheckArgs, env: Env) -> anyhow::Result<(ExitCode, String)> {
-    let storage = data_dir::look(&args.data.place()?, env.clone()).await?;
+    let storage = args.data.look(env.clone()).await?;
     let progress = Progress::to_terminal(env.clone());
     let report = steady(&storage, check(storage.clone(), env, progress)).await?;
     let text = if args.json { report.to_json() } else { report.to_text() };
@@ -125,6 +139,12 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
     let values = values::check(&storage, &tablets, &progress, &mut report).await?;
     let logged = log::check(&*storage, &tablets, &progress, &mut report).await;
+    for tablet in &tablets.unreadable {
+        if let Some(Logged { records, .. }) = logged.get(tablet) {
+            let what = format!("{records} records are kept for tablet {tablet}, of which the manifest cannot be read");
+            report.note("log", what);
+        }
+    }
     let kept = files
         .iter()
         .filter(|file| file.path.starts_with(crate::repair::KEPT))

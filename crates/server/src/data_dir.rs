@@ -88,16 +88,20 @@ pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStora
 }
 
 /// Opens data that exists, for a command that only looks at it. A folder is locked; a server on a prefix of an object store
-/// goes on.
+/// goes on; a directory of HDFS must have been left in order.
 pub async fn look(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
     check_exists(place, &env).await?;
     match place {
         Place::Folder(root) => Ok(open_folder(root, env).await?),
         Place::Objects(address) => Ok(ObjectStorage::look(address, env).await?),
         Place::Hdfs(address) => {
-            bail!(
-                "{address} cannot be looked at without ending its server: get the directory into a folder and check that"
-            )
+            let look = HdfsStorage::look(address, env).await;
+            Ok(look.with_context(|| {
+                format!(
+                    "{address} cannot be looked at while a server is on it, nor after one was killed: stop it, or say \
+                     --take-over, which ends it"
+                )
+            })?)
         }
     }
 }

@@ -12,7 +12,8 @@
 //! and the report says what would be lost. Losing a marker can bring back what it hid: the rows of a lost part may show
 //! older values, not only fewer.
 //!
-//! A prefix of an object store is taken over for a repair, as a server that starts does; a dry run only looks at it.
+//! A prefix of an object store or a directory of HDFS is taken over for a repair, as a server that starts does; a dry run only
+//! looks at it.
 //!
 //! Order, so that an interruption does no harm: copies and new files first, then the manifests that refer to them, then
 //! the originals are deleted. After an interruption a repair begins anew.
@@ -70,17 +71,22 @@ pub async fn run(args: &RepairArgs, env: Env) -> anyhow::Result<(ExitCode, Strin
     if !args.dry_run && !args.yes {
         bail!("say --dry-run to see what would be lost, or --yes to repair");
     }
-    let place = args.data.place()?;
     let progress = Progress::to_terminal(env.clone());
     let mode = Mode {
         dry_run: args.dry_run,
         accept_loss: args.accept_loss,
     };
     let (text, in_order) = if args.dry_run {
-        let storage = data_dir::look(&place, env.clone()).await?;
+        let storage = args.data.look(env.clone()).await?;
         check::steady(&storage, repair(storage.clone(), env, progress, mode)).await?
     } else {
-        repair(data_dir::take(&place, env.clone()).await?, env, progress, mode).await?
+        repair(
+            data_dir::take(&args.data.place()?, env.clone()).await?,
+            env,
+            progress,
+            mode,
+        )
+        .await?
     };
     Ok((if in_order { ExitCode::SUCCESS } else { ExitCode::FAILURE }, text))
 }
@@ -227,8 +233,38 @@ impl Work {
                 .await
                 .with_context(|| format!("tablet {tablet}"))?;
         }
+        if !examined.tablets.unreadable.is_empty() {
+            // Such a tablet may have its part in any of them, as after a split.
+            return Ok(());
+        }
+        self.set_values_aside(examined, &replacements).await?;
         for file in &examined.sstables {
             self.storage.delete(&FileRef::path(*file)).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves value files to where originals are kept that only sstables named of which nothing is left: the next start
+    /// would sweep them. Before those sstables are deleted: a repair that begins anew finds them by what names them.
+    async fn set_values_aside(
+        &mut self,
+        examined: &Examined,
+        replacements: &BTreeMap<FileId, Option<FileRef>>,
+    ) -> anyhow::Result<()> {
+        let is_gone = |named: &FileRef| replacements.get(&named.id()).is_some_and(Option::is_none);
+        for (file, referrers) in &examined.tablets.values {
+            if !referrers.iter().all(|referrer| is_gone(&referrer.reference)) {
+                continue;
+            }
+            let path = StoredFile::Values(*file).path();
+            match self.keep(&path).await {
+                Ok(kept) => {
+                    self.storage.delete(&path).await?;
+                    let _ = writeln!(self.text, "  {path}: what referred to it is gone; kept as {kept}");
+                }
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -286,7 +322,11 @@ impl Work {
         replacements: &BTreeMap<FileId, Option<FileRef>>,
     ) -> anyhow::Result<()> {
         let now = self.env.wall_micros();
-        let (mut log, mut manifest) = ManifestLog::claim(self.storage.clone(), tablet, self.epoch, now).await?;
+        let (mut log, mut manifest) = match ManifestLog::open(self.storage.clone(), tablet).await? {
+            // This repair has made a version of it before.
+            (log, manifest) if manifest.epoch == self.epoch.0 => (log, manifest),
+            _ => ManifestLog::claim(self.storage.clone(), tablet, self.epoch, now).await?,
+        };
         for group in &mut manifest.groups {
             let replaced = std::mem::take(&mut group.files).into_iter().filter_map(|reference| {
                 match replacements.get(&reference.id()) {
@@ -323,6 +363,10 @@ impl Work {
     async fn keep(&self, path: &str) -> anyhow::Result<String> {
         keep(&*self.storage, path).await
     }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(StorageError::NotFound { .. }))
 }
 
 /// Copies a file to where originals are kept; its path there.

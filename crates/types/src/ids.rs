@@ -47,6 +47,11 @@ impl FileId {
     pub fn new(epoch: u32, n: u32) -> Self {
         FileId(u64::from(epoch) << 32 | u64::from(n))
     }
+
+    /// The server epoch that it was named in.
+    pub fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// Commit order of a mutation within its tablet: `epoch << 40 | counter`, so that it grows across owners.

@@ -10,8 +10,10 @@
 //! move away before the next opening deletes them.
 
 use super::recovery::{self, DIRECTORY, Kind, Recovered, corruption};
+use crate::epoch;
 use crate::error::{CoordError, Result};
-use crate::format::{FormatError, Log, decode_log, encode_snapshot};
+use crate::format::{FormatError, Log, SnapshotEntry, decode_log, encode_snapshot};
+use bytes::Bytes;
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
 
@@ -146,7 +148,40 @@ fn finish(mut recovered: Recovered, log: ReadLog, damaged: Vec<String>, generati
     })
 }
 
+/// More numbers than this nobody has taken since the last snapshot: a file whose name says so is none of ours.
+const TAKEN_MAX: u64 = 1 << 20;
+
 impl Salvaged {
+    /// Makes sure that a counter ([`crate::next_epoch`]) gives nothing that is `used`: what was lost may be that it was given.
+    ///
+    /// # Errors
+    /// When the counter is none.
+    pub fn raise_epoch(&mut self, name: &str, used: u64) -> Result<()> {
+        let key = epoch::key(name);
+        let entries = &mut self.recovered.entries;
+        let place = entries.binary_search_by(|entry| entry.key.cmp(&key));
+        let last = match place.ok().and_then(|at| entries.get(at)) {
+            None => 0,
+            Some(entry) => epoch::parse(&key, &entry.value)?,
+        };
+        if used <= last || used - last > TAKEN_MAX {
+            return Ok(());
+        }
+        let value = Bytes::from(used.to_string());
+        match place {
+            Ok(at) => {
+                if let Some(entry) = entries.get_mut(at) {
+                    entry.value = value;
+                }
+            }
+            Err(at) => {
+                let version = self.revision;
+                entries.insert(at, SnapshotEntry { key, version, value });
+            }
+        }
+        Ok(())
+    }
+
     /// Puts the keys as a generation of their own, which counts from then on. Called again after an interruption, it puts
     /// nothing new: then nothing is damaged any more.
     pub async fn put(&self, storage: &Arc<dyn Storage>) -> Result<()> {

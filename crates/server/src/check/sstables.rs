@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use stele_env::{Env, Priority};
 use stele_sstable::check::{Checked, KeyGap};
-use stele_sstable::{Cache, Sstable, SstableError};
+use stele_sstable::{Cache, Properties, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_tablet::FileRef;
 use stele_types::FileId;
@@ -23,6 +23,8 @@ struct Outcome {
     bytes: u64,
     /// Cells and markers that the properties speak of, when they can be read.
     counted: Option<(u64, u64)>,
+    /// The properties themselves.
+    properties: Option<Properties>,
     result: Result<Checked, SstableError>,
 }
 
@@ -110,6 +112,7 @@ async fn check_one(storage: &Arc<dyn Storage>, file: FileId, cache: &Arc<Cache>,
         file,
         bytes: 0,
         counted: None,
+        properties: None,
         result: Ok(Checked::default()),
     };
     let opened = storage.open(&path).await;
@@ -126,6 +129,7 @@ async fn check_one(storage: &Arc<dyn Storage>, file: FileId, cache: &Arc<Cache>,
     if table.damage().of_everything().is_none() {
         let properties = table.properties();
         outcome.counted = Some((properties.cells, properties.deletes()));
+        outcome.properties = Some(properties.clone());
     }
     outcome.result = table.check(|bytes| progress.add(bytes)).await;
     outcome
@@ -153,7 +157,9 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) {
         let what = format!("{} more damaged blocks", checked.more);
         report.damage(&path, None, what, places(referrers, None));
     }
-    for Referrer { tablet, reference } in referrers {
+    for referrer in referrers {
+        note_strays(&path, outcome.properties.as_ref(), referrer, report);
+        let Referrer { tablet, reference, .. } = referrer;
         let counted = outcome
             .counted
             .is_none_or(|counted| counted == (reference.cells, reference.deletes));
@@ -164,6 +170,35 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) {
             );
             report.damage(&path, None, what, vec![tablet.place()]);
         }
+    }
+}
+
+/// Notes families that are not of the group whose file it is, unless the catalog knows that they have left it. A server finds
+/// them, and compactions take them to their group.
+fn note_strays(path: &str, properties: Option<&Properties>, referrer: &Referrer, report: &mut Report) {
+    let (Some(properties), Some(schema)) = (properties, &referrer.tablet.schema) else {
+        return;
+    };
+    // Who does not say which families it has is of the time before there were several groups.
+    let Some(group) = schema
+        .groups
+        .iter()
+        .find(|g| g.id == referrer.group && !properties.families.is_empty())
+    else {
+        return;
+    };
+    let stray = schema.families.iter().filter(|(id, family)| {
+        family.group != group.id && !group.left.contains(id) && properties.may_have_family(**id)
+    });
+    let names: Vec<&str> = stray.map(|(_, family)| &family.name[..]).collect();
+    if !names.is_empty() {
+        let what = format!(
+            "is of locality group {} of {}, and has cells of families of others: {}; compactions take them there",
+            group.name,
+            schema.name,
+            names.join(", ")
+        );
+        report.note(path, what);
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::manifest::{self, ManifestLog};
-use stele_tablet::{FileRef, Manifest, TabletError};
-use stele_types::{ErrorKind, FileId, GroupId, RowRange, TableId, TabletId};
+use stele_tablet::{FileRef, Manifest, StoredFile, TabletError};
+use stele_types::{ErrorKind, FileId, GroupId, RowRange, TableId, TableSchema, TabletId};
 
 /// What is known of a tablet.
 #[derive(Clone)]
@@ -20,6 +20,8 @@ pub struct TabletInfo {
     pub table_id: Option<TableId>,
     /// Its rows.
     pub range: RowRange,
+    /// How its families are grouped, when the catalog can be read.
+    pub schema: Option<Arc<TableSchema>>,
 }
 
 /// A tablet's reference to a file.
@@ -27,6 +29,8 @@ pub struct TabletInfo {
 pub struct Referrer {
     /// Whose.
     pub tablet: TabletInfo,
+    /// Among the files of which locality group.
+    pub group: GroupId,
     /// What it refers to.
     pub reference: FileRef,
 }
@@ -42,6 +46,16 @@ pub struct Tablets {
     pub values: BTreeMap<FileId, Vec<Referrer>>,
     /// Those whose manifest cannot be read: they may refer to more files.
     pub unreadable: Vec<TabletId>,
+}
+
+impl Tablets {
+    /// Whether a manifest that can be read names a file.
+    pub fn names(&self, file: StoredFile) -> bool {
+        match file {
+            StoredFile::Sstable(file) => self.files.contains_key(&file),
+            StoredFile::Values(file) => self.values.contains_key(&file),
+        }
+    }
 }
 
 impl TabletInfo {
@@ -108,6 +122,7 @@ async fn check_tablet(
         table: named.map(|named| named.schema.name.to_string()),
         table_id: named.map(|named| named.schema.id),
         range: named.map_or_else(RowRange::all, |named| named.range.clone()),
+        schema: named.map(|named| named.schema.clone()),
     };
     let found = match ManifestLog::open(storage.clone(), id).await {
         Ok((_, found)) => found,
@@ -123,17 +138,18 @@ async fn check_tablet(
         None => info.range = found.range(),
         Some(named) => agree(&path, &info, named, &found, report),
     }
-    for reference in found.all_files() {
-        for link in &reference.values {
-            tablets.values.entry(link.id()).or_default().push(Referrer {
+    for group in &found.groups {
+        for reference in &group.files {
+            let referrer = Referrer {
                 tablet: info.clone(),
+                group: GroupId(group.group),
                 reference: reference.clone(),
-            });
+            };
+            for link in &reference.values {
+                tablets.values.entry(link.id()).or_default().push(referrer.clone());
+            }
+            tablets.files.entry(reference.id()).or_default().push(referrer);
         }
-        tablets.files.entry(reference.id()).or_default().push(Referrer {
-            tablet: info.clone(),
-            reference: reference.clone(),
-        });
     }
     tablets.known.insert(id, info);
     Ok(())

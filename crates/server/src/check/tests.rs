@@ -5,25 +5,34 @@ use crate::config::{self, StartArgs};
 use crate::node::Node;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::{MutateRows, NewFamily, NewTable, ReadRows};
+use stele_client::{GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
+use stele_tablet::Manifest;
 use stele_types::{
     Compression, DeleteRule, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp, ValueType,
 };
+
+/// A value of some 6 KB.
+const VALUE_REPEATS: usize = 2_000;
 
 fn table() -> TableName {
     TableName::new("space", "table")
 }
 
-async fn write(node: &Node, row: String) {
+pub async fn write(node: &Node, row: String) {
+    write_large(node, row, VALUE_REPEATS).await;
+}
+
+/// The value is the row so many times.
+async fn write_large(node: &Node, row: String, repeats: usize) {
     let put = Mutation::Put {
         family: FamilyId(1),
         qualifier: Bytes::from_static(b"q"),
         timestamp: Timestamp(1),
-        value: Bytes::from(row.repeat(2_000)),
+        value: Bytes::from(row.repeat(repeats)),
     };
     let request = MutateRows {
         table: table(),
@@ -59,12 +68,9 @@ pub async fn rows(node: &Node) -> Vec<Bytes> {
     rows
 }
 
-/// Two tablets with a file each, and a few records in the log.
-pub async fn folder() -> Arc<MemoryStorage> {
-    let storage = MemoryStorage::new();
-    let node = start(storage.clone()).await;
+pub async fn make_table(node: &Node, name: TableName) {
     let new = NewTable {
-        name: table(),
+        name,
         time_unit: TimeUnit::Micros,
         granularity: 1,
         delete_rule: DeleteRule::BySequence,
@@ -81,21 +87,37 @@ pub async fn folder() -> Arc<MemoryStorage> {
         front_end_data: Vec::new(),
     };
     node.admin.create_table(new).await.unwrap();
+}
+
+/// Two tablets with a file each, and a few records in the log.
+pub async fn folder() -> Arc<MemoryStorage> {
+    folder_of(VALUE_REPEATS).await
+}
+
+/// The same where values are in value files.
+pub async fn folder_with_values() -> Arc<MemoryStorage> {
+    folder_of(10 * VALUE_REPEATS).await
+}
+
+async fn folder_of(repeats: usize) -> Arc<MemoryStorage> {
+    let storage = MemoryStorage::new();
+    let node = start(storage.clone()).await;
+    make_table(&node, table()).await;
     for n in 0..20 {
-        write(&node, format!("a{n:02}")).await;
-        write(&node, format!("p{n:02}")).await;
+        write_large(&node, format!("a{n:02}"), repeats).await;
+        write_large(&node, format!("p{n:02}"), repeats).await;
     }
     for served in node.server.all_served() {
         served.tablet.flush().await.unwrap();
     }
     for n in 20..23 {
-        write(&node, format!("a{n:02}")).await;
+        write_large(&node, format!("a{n:02}"), repeats).await;
     }
     // The process is gone without a word: a copy of what it left.
     copy(&*storage).await
 }
 
-async fn copy(storage: &dyn Storage) -> Arc<MemoryStorage> {
+pub async fn copy(storage: &dyn Storage) -> Arc<MemoryStorage> {
     let copy = MemoryStorage::new();
     for file in storage.list("").await.unwrap() {
         let content = storage.read_all(&file.path).await.unwrap();
@@ -200,4 +222,31 @@ async fn missing_and_left_over_files_are_told_apart() {
     let text = report.to_text();
     assert!(text.contains("has no manifest"), "{text}");
     assert!(text.contains("a damaged one may"), "{text}");
+}
+
+/// As a catalog says that was restored to the time before a family was moved.
+#[tokio::test]
+async fn families_outside_of_their_group_are_told() {
+    let folder = folder().await;
+    let node = start(folder.clone()).await;
+    let create = GroupChange::Create {
+        name: "other".to_owned(),
+        options: GroupUpdate::default(),
+    };
+    node.admin.modify_groups(&table(), vec![create]).await.unwrap();
+    let folder = copy(&*folder).await;
+    drop(node);
+    let path = folder.list("tablets/").await.unwrap()[0].path.clone();
+    let mut manifest = Manifest::decode_file(&path, &folder.read_all(&path).await.unwrap()).unwrap();
+    manifest.groups[0].group = 1;
+    folder.delete(&path).await.unwrap();
+    folder.put_if_absent(&path, manifest.encode_file()).await.unwrap();
+    let report = check(folder.clone()).await;
+    assert!(!report.is_damaged(), "{}", report.to_text());
+    let told = report
+        .findings
+        .iter()
+        .any(|f| f.what.contains("of locality group other") && f.what.contains("others: f;"));
+    assert!(told, "{}", report.to_text());
+    assert_eq!(rows(&start(folder.clone()).await).await.len(), 43);
 }

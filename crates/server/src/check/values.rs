@@ -78,7 +78,7 @@ async fn check_one(
 
 /// Compares what manifests say of a file with the file.
 fn agree(file: FileId, len: u64, referrers: &[Referrer], report: &mut Report) {
-    for Referrer { tablet, reference } in referrers {
+    for Referrer { tablet, reference, .. } in referrers {
         for link in reference
             .values
             .iter()

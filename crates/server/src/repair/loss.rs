@@ -19,12 +19,13 @@ use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use stele_commitlog::LogError;
 use stele_coord::embedded::salvage::salvage;
 use stele_env::Env;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::manifest;
-use stele_tablet::{FileRef, Manifest, TabletError};
-use stele_types::{FileId, TabletId};
+use stele_tablet::{Manifest, StoredFile, TabletError};
+use stele_types::TabletId;
 
 /// Makes a damaged catalog again, and returns the storage to go on with: of a dry run one where that has happened in memory
 /// only. `None` when it needs consent, which the text then says.
@@ -35,7 +36,7 @@ pub async fn catalog(
     mode: Mode,
     text: &mut String,
 ) -> anyhow::Result<Option<Arc<dyn Storage>>> {
-    let salvaged = match salvage(storage).await {
+    let mut salvaged = match salvage(storage).await {
         Ok(None) => return Ok(Some(storage.clone())),
         Ok(Some(salvaged)) => salvaged,
         Err(damage) => bail!("the catalog cannot be made again: {damage}; restore coord/ from a backup"),
@@ -48,6 +49,12 @@ pub async fn catalog(
         Some(lost) => {
             let _ = writeln!(text, "the catalog can be had as of revision {}", salvaged.revision);
             let _ = writeln!(text, "    lost: {lost}");
+        }
+    }
+    if salvaged.lost.is_some() {
+        // In the same put as the rest: a repair that begins anew finds nothing damaged.
+        for (counter, used) in used_numbers(storage).await? {
+            salvaged.raise_epoch(counter, used)?;
         }
     }
     if mode.dry_run || (salvaged.lost.is_some() && !mode.accept_loss) {
@@ -75,6 +82,41 @@ pub async fn catalog(
     Ok(Some(storage.clone()))
 }
 
+/// What counters of the catalog have given out, as far as the files tell. An epoch that is given again would make files and
+/// sequence numbers that are there already, and lose new writes among old ones; an identifier, tablets of which the log
+/// has records that are not theirs.
+async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'static str, u64)>> {
+    let mut used = Vec::new();
+    for file in storage.list("").await? {
+        if let Some(stored) = StoredFile::parse_path(&file.path) {
+            used.push(("server", u64::from(stored.id().epoch())));
+        } else if let Some((_, number)) = stele_commitlog::format::parse_segment_path(&file.path) {
+            used.push(("server", number >> 32));
+        } else if let Some((tablet, _)) = manifest::parse_path(&file.path) {
+            used.push((stele_catalog::IDS, stele_catalog::block_of(tablet.0)));
+            match Manifest::decode_file(&file.path, &storage.read_all(&file.path).await?) {
+                Ok(found) => {
+                    used.push(("server", u64::from(found.epoch)));
+                    used.push((stele_catalog::IDS, stele_catalog::block_of(found.table)));
+                }
+                Err(error) => tracing::debug!(%error, "what this manifest says of numbers is not known"),
+            }
+        }
+    }
+    // As far as it can be read. There may be a million records.
+    let mut logged = BTreeSet::new();
+    let replayed = stele_commitlog::replay(&**storage, |record| {
+        logged.insert((stele_catalog::IDS, stele_catalog::block_of(record.tablet.0)));
+        logged.insert(("server", u64::from(record.last.epoch().0)));
+        Ok::<(), LogError>(())
+    });
+    if let Err(error) = replayed.await {
+        tracing::debug!(%error, "what the rest of the log says of numbers is not known");
+    }
+    used.extend(logged);
+    Ok(used)
+}
+
 /// A tablet whose newest manifest cannot be read, and what could take its place.
 pub struct Older {
     info: TabletInfo,
@@ -82,7 +124,7 @@ pub struct Older {
     damaged: Vec<u64>,
     /// The number of the newest version that can be read, and what it says.
     version: Option<(u64, Manifest)>,
-    /// Files of that version that are no more.
+    /// Files that it names and that are no more.
     missing: usize,
     /// What the log has of the tablet, in words.
     logged: String,
@@ -125,13 +167,14 @@ pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) ->
             }
         }
         if let Some((_, found)) = &older.version {
-            let there: BTreeSet<FileId> = storage
+            let there: BTreeSet<StoredFile> = storage
                 .list("sst/")
                 .await?
                 .iter()
-                .filter_map(|file| FileRef::parse_path(&file.path))
+                .filter_map(|file| StoredFile::parse_path(&file.path))
                 .collect();
-            older.missing = found.all_files().filter(|file| !there.contains(&file.id())).count();
+            let named: BTreeSet<StoredFile> = found.stored().collect();
+            older.missing = named.difference(&there).count();
         }
         all.push(older);
     }
@@ -159,7 +202,7 @@ impl Older {
                 text,
                 "  tablet {tablet} of {table}: take version {number} of its manifest, with {} files ({} of them missing) and \
                  everything up to {}; the log has {}",
-                found.all_files().count(),
+                found.stored().collect::<BTreeSet<_>>().len(),
                 self.missing,
                 found.flushed_through(),
                 self.logged
@@ -190,6 +233,8 @@ impl Work {
         let examined = check::examine(self.storage.clone(), self.env.clone(), Progress::hidden()).await?;
         // Files of the older versions that are gone, or damaged themselves.
         self.replace_sstables(&examined).await?;
+        // By what the manifests say now: they name what has just been made.
+        let examined = check::examine(self.storage.clone(), self.env.clone(), Progress::hidden()).await?;
         set_aside(&self.storage, &examined, &mut self.text).await
     }
 
@@ -229,14 +274,17 @@ impl Work {
     }
 }
 
-/// Moves what nothing refers to where originals are kept: sstables, and manifests of tablets that the catalog does not name.
+/// Moves what nothing refers to where originals are kept: sstables, value files, and manifests of tablets that the catalog
+/// does not name. A manifest that cannot be read may refer to any file, so as long as there is one all files stay; no start
+/// sweeps any then either.
 async fn set_aside(storage: &Arc<dyn Storage>, examined: &Examined, text: &mut String) -> anyhow::Result<()> {
     let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet);
-    let unused = |file: FileId| !examined.tablets.files.contains_key(&file);
+    let is_told = examined.tablets.unreadable.is_empty();
+    let unused = |file: StoredFile| is_told && !examined.tablets.names(file);
     for file in storage.list("").await? {
         let of_nobody = match manifest::parse_path(&file.path) {
             Some((tablet, _)) => unknown(tablet),
-            None => FileRef::parse_path(&file.path).is_some_and(unused),
+            None => StoredFile::parse_path(&file.path).is_some_and(unused),
         };
         if of_nobody {
             let kept = keep(&**storage, &file.path).await?;
