@@ -81,21 +81,16 @@ impl Master {
         Ok(schema)
     }
 
-    /// The families of which some tablet may have cells in a group that they were moved out of. Of a tablet that is not
-    /// served nobody knows.
+    /// The families of which some tablet may have cells in a group that is not theirs. Of a tablet that is not served nobody
+    /// knows: then the word of the catalog counts.
     fn unsettled(&self, entry: &TableEntry) -> BTreeSet<FamilyId> {
-        let left: BTreeSet<FamilyId> = entry
-            .schema
-            .groups
-            .iter()
-            .flat_map(|group| group.left.iter().copied())
-            .collect();
+        let groups = &entry.schema.groups;
         let mut unsettled = BTreeSet::new();
-        if !left.is_empty() {
+        if groups.len() > 1 {
             for tablet in entry.tablets() {
                 match self.tablets.unsettled(tablet.id) {
                     Ok(families) => unsettled.extend(families),
-                    Err(_) => return left,
+                    Err(_) => unsettled.extend(groups.iter().flat_map(|group| group.left.iter().copied())),
                 }
             }
         }

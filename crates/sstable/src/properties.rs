@@ -111,6 +111,15 @@ impl Properties {
         self.families.is_empty() || families::contain(&self.families, family)
     }
 
+    /// The first and the last of the families from `first` to `last` that the file may have entries of; `None` when it has
+    /// none of them. Takes as long as there are ranges, however many families are in them.
+    pub fn families_within(&self, first: FamilyId, last: FamilyId) -> Option<(FamilyId, FamilyId)> {
+        match self.families.is_empty() {
+            true => Some((first, last)),
+            false => families::within(&self.families, first, last),
+        }
+    }
+
     /// Cells of one kind.
     pub fn count(&self, kind: CellKind) -> u64 {
         self.kind_counts.get(kind as usize - 1).copied().unwrap_or(0)

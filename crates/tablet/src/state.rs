@@ -14,6 +14,7 @@ use crate::run::{self, RunCursor};
 use crate::values::file::ValueFile;
 use crate::values::load::ValueFiles;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
@@ -118,14 +119,21 @@ pub struct State {
     pub groups: Vec<GroupState>,
     /// Oldest first.
     pub frozen: Vec<Arc<Frozen>>,
-    /// What families may have in groups that they were moved out of; see [`Residue`].
+    /// What families may have in groups that are not theirs; see [`Residue`].
     residues: Vec<Residue>,
+    /// Of each group of the schema, the families of the others, as ranges: what lies in between is of no family.
+    foreign: Arc<[(GroupId, FamilyRanges)]>,
     /// Grows with every change.
     pub generation: u64,
 }
 
-/// A family may have entries in a group that it was moved out of. They are older than all that it has in its own. As long
-/// as there is a residue, reads of the family look into both groups, and nothing of its own group is at the bottom.
+/// Families from the first to the last of each pair, ascending.
+type FamilyRanges = Vec<(FamilyId, FamilyId)>;
+
+/// A family may have entries in files of a group that is not its own. As long as there is a residue, reads of the family look
+/// into both groups, and nothing of its own group is at the bottom.
+///
+/// What is in the files decides, not what the catalog says of moves: a catalog that was restored may have forgotten some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residue {
     /// Which family.
@@ -134,6 +142,8 @@ pub struct Residue {
     pub left: GroupId,
     /// Where it is.
     pub group: GroupId,
+    /// The catalog knows of the move. Then all of this is older than what the family has in its own group.
+    pub is_oldest: bool,
 }
 
 /// How a reader moves over the sources.
@@ -227,8 +237,10 @@ impl State {
             groups: loaded,
             frozen: Vec::new(),
             residues: Vec::new(),
+            foreign: Arc::default(),
             generation: 1,
         };
+        state.foreign = foreign(&state.schema);
         state.refresh();
         Ok(state)
     }
@@ -272,26 +284,37 @@ impl State {
             }
         }
         self.schema = schema;
+        self.foreign = foreign(&self.schema);
     }
 
     fn find_residues(&mut self) {
         let schema = &self.schema;
         let mut residues = Vec::new();
-        for group in schema.groups.iter().filter(|group| !group.left.is_empty()) {
-            let files = self.group(group.id).map_or(&[][..], |state| &state.files);
+        for (id, foreign) in self.foreign.iter() {
+            let Some(group) = schema.groups.iter().find(|group| group.id == *id) else {
+                continue;
+            };
+            let files = self.group(*id).map_or(&[][..], |state| &state.files);
+            let mut found: BTreeSet<FamilyId> = files
+                .iter()
+                .flat_map(|file| strays(file, schema, *id, foreign))
+                .collect();
             for &family in &group.left {
+                // Of a file that cannot be opened nobody knows more than the catalog does.
                 let in_file = |file: &HeldFile| file.sstable.properties().may_have_family(family);
                 let in_frozen = |frozen: &Arc<Frozen>| {
-                    frozen.schema.group_of(family) == group.id && frozen.memtables.iter().any(|(id, _)| *id == group.id)
+                    frozen.schema.group_of(family) == *id && frozen.memtables.iter().any(|(of, _)| of == id)
                 };
                 if files.iter().any(in_file) || self.frozen.iter().any(in_frozen) {
-                    residues.push(Residue {
-                        family,
-                        left: group.id,
-                        group: schema.group_of(family),
-                    });
+                    found.insert(family);
                 }
             }
+            residues.extend(found.into_iter().map(|family| Residue {
+                family,
+                left: *id,
+                group: schema.group_of(family),
+                is_oldest: group.left.contains(&family),
+            }));
         }
         self.residues = residues;
     }
@@ -305,14 +328,15 @@ impl State {
         }
     }
 
-    /// What families may have left behind.
+    /// What families may have in groups that are not theirs.
     pub fn residues(&self) -> &[Residue] {
         &self.residues
     }
 
-    /// Whether older entries of some family of the group may be in another.
+    /// Whether older entries of some family in the group may be in another.
     pub fn is_above_residue(&self, group: GroupId) -> bool {
-        self.residues.iter().any(|residue| residue.group == group)
+        let is_above = |residue: &Residue| residue.group == group || (residue.left == group && !residue.is_oldest);
+        self.residues.iter().any(is_above)
     }
 
     fn wanted<'a>(&'a self, filter: Option<&'a CompiledFilter>) -> Wanted<'a> {
@@ -429,6 +453,47 @@ impl State {
     pub fn file_bytes(&self) -> u64 {
         self.groups.iter().flat_map(|g| &g.files).map(HeldFile::size).sum()
     }
+}
+
+/// Of each group, the families of the others.
+fn foreign(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
+    if schema.groups.len() < 2 {
+        return Arc::default();
+    }
+    let of_others = |group: GroupId| {
+        let mut ranges = FamilyRanges::new();
+        let mut goes_on = false;
+        for (id, family) in &schema.families {
+            let is_other = family.group != group;
+            match ranges.last_mut().filter(|_| goes_on && is_other) {
+                Some((_, last)) => *last = *id,
+                None if is_other => ranges.push((*id, *id)),
+                None => {}
+            }
+            goes_on = is_other;
+        }
+        ranges
+    };
+    schema
+        .groups
+        .iter()
+        .map(|group| (group.id, of_others(group.id)))
+        .collect()
+}
+
+/// The families of other groups that a file has entries of, or may have because it does not say which it has. A file that
+/// cannot be opened says nothing.
+fn strays(file: &HeldFile, schema: &TableSchema, group: GroupId, foreign: &FamilyRanges) -> Vec<FamilyId> {
+    if file.sstable.damage().of_everything().is_some() {
+        return Vec::new();
+    }
+    let properties = file.sstable.properties();
+    let common = foreign
+        .iter()
+        .filter_map(|(first, last)| properties.families_within(*first, *last));
+    let known = common.flat_map(|(first, last)| schema.families.range(first..=last));
+    let strays = known.filter(|(id, family)| family.group != group && properties.may_have_family(**id));
+    strays.map(|(id, _)| *id).collect()
 }
 
 impl ValueFiles for State {

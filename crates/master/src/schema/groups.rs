@@ -6,7 +6,7 @@ use stele_client::{GroupChange, GroupUpdate, ServiceError, ServiceResult};
 use stele_types::{DeleteRule, ErrorKind, FamilyId, GroupId, GroupOptions, LocalityGroup, TableSchema, limits};
 
 /// The schema after changes of groups, or the error of the first that cannot be made. `unsettled` are the families of which
-/// some tablet has cells in a group that they were moved out of; what is known of others having left a group is over.
+/// some tablet has cells in a group that is not theirs; what is known of others having left a group is over.
 pub fn change_groups(
     schema: &TableSchema,
     changes: Vec<GroupChange>,
@@ -25,7 +25,7 @@ pub fn change_groups(
                 let group = &mut next.groups[at];
                 group.options = changed(&name, group.options.clone(), &options)?;
             }
-            GroupChange::MoveFamily { family, group } => move_family(&mut next, &family, &group)?,
+            GroupChange::MoveFamily { family, group } => move_family(&mut next, &family, &group, unsettled)?,
         }
     }
     Ok(next)
@@ -66,7 +66,7 @@ fn changed(name: &str, mut options: GroupOptions, update: &GroupUpdate) -> Servi
     Ok(options)
 }
 
-fn move_family(schema: &mut TableSchema, name: &str, group: &str) -> ServiceResult<()> {
+fn move_family(schema: &mut TableSchema, name: &str, group: &str, unsettled: &BTreeSet<FamilyId>) -> ServiceResult<()> {
     let to = position(schema, group)?;
     let to = schema.groups[to].id;
     let id = schema
@@ -77,7 +77,7 @@ fn move_family(schema: &mut TableSchema, name: &str, group: &str) -> ServiceResu
     if from == to {
         return Ok(());
     }
-    if schema.groups.iter().any(|group| group.left.contains(&id)) {
+    if unsettled.contains(&id) || schema.groups.iter().any(|group| group.left.contains(&id)) {
         let message = format!(
             "family {name} is still being moved to group {}: try again when compactions have taken it there",
             schema
@@ -179,6 +179,11 @@ mod tests {
             change(&moved, vec![to("f", "cold"), to("g", "cold")], &[1]).is_ok(),
             "one that is there, and another"
         );
+        // A catalog that was restored may not know of the move; the tablets do.
+        let mut forgetful = moved.clone();
+        forgetful.groups.iter_mut().for_each(|group| group.left.clear());
+        let (kind, _) = refused(change(&forgetful, vec![to("f", "default")], &[1]));
+        assert_eq!(kind, ErrorKind::FailedPrecondition);
         let back = change(&moved, vec![to("f", "default")], &[]).unwrap();
         assert_eq!(back.group_of(FamilyId(1)), GroupId(0));
         assert_eq!(

@@ -91,10 +91,32 @@ pub(super) fn contain(ranges: &[u32], family: FamilyId) -> bool {
     pairs.get(at).is_some_and(|[first, _]| *first <= family.0)
 }
 
+/// The first and the last of the families between two that are in the ranges; `None` when none is.
+pub(super) fn within(ranges: &[u32], first: FamilyId, last: FamilyId) -> Option<(FamilyId, FamilyId)> {
+    let (pairs, _) = ranges.as_chunks::<2>();
+    let [begin, _] = pairs.get(pairs.partition_point(|[_, end]| *end < first.0))?;
+    let [_, end] = pairs.get(pairs.partition_point(|[begin, _]| *begin <= last.0).checked_sub(1)?)?;
+    let (first, last) = (first.0.max(*begin), last.0.min(*end));
+    (first <= last).then_some((FamilyId(first), FamilyId(last)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use stele_types::{CellKind, KeyBuf, SeqNo, Timestamp};
+
+    #[test]
+    fn what_two_ranges_have_in_common_is_found() {
+        let ranges = [0, 0, 3, 5, 9, 9];
+        let within = |first, last| within(&ranges, FamilyId(first), FamilyId(last)).map(|(a, b)| (a.0, b.0));
+        for first in 0..12 {
+            for last in first..12 {
+                let held: Vec<u32> = (first..=last).filter(|id| contain(&ranges, FamilyId(*id))).collect();
+                let expected = held.first().copied().zip(held.last().copied());
+                assert_eq!(within(first, last), expected, "{first}..={last}");
+            }
+        }
+    }
 
     #[test]
     fn families_are_kept_as_ranges() {

@@ -131,9 +131,7 @@ impl Tablet {
             return Ok(None);
         };
         let state = self.state();
-        let movable = state.movable();
-        let moved_bytes = movable.map_or(0, |(group, _)| group.files.iter().map(HeldFile::bytes).sum());
-        if moved_bytes <= room.any
+        if state.movable_bytes().is_some_and(|bytes| bytes <= room.any)
             && let Some(moved) = self.relocate_next(&state).await?
         {
             return Ok(Some(moved));
@@ -194,7 +192,8 @@ impl Tablet {
                 true => collect::when_asked(&value_units(&state), &value_shares(&state)),
                 false => BTreeSet::new(),
             };
-            for group in state.groups.iter().filter(|group| !group.files.is_empty()) {
+            let free = |group: &&GroupState| !group.files.is_empty() && !state.is_entangled(group.id);
+            for group in state.groups.iter().filter(free) {
                 let links = || group.files.iter().flat_map(|file| &file.reference.values);
                 if !collects || links().any(|link| collected.contains(&link.id())) {
                     let plan = self.plan_all(&state, group, collected.clone());
@@ -225,7 +224,7 @@ impl Tablet {
     pub fn compaction_due(&self) -> bool {
         let state = self.state();
         let due = |group: &GroupState| self.due(&state, group).is_some();
-        state.movable().is_some() || state.groups.iter().any(due) || self.collection_due(&state).is_some()
+        state.movable_bytes().is_some() || state.groups.iter().any(due) || self.collection_due(&state).is_some()
     }
 
     /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
@@ -273,6 +272,9 @@ impl Tablet {
     }
 
     fn due(&self, state: &State, group: &GroupState) -> Option<Due> {
+        if state.is_entangled(group.id) {
+            return None;
+        }
         let (summaries, runs) = self.summaries(group);
         // What a family has left in another group is below all that is here.
         let has_bottom = runs.first().is_some_and(|first| first.start == 0) && !state.is_above_residue(group.id);

@@ -15,28 +15,34 @@
 //!   they become its oldest run. Markers of rows stay where they are: each group that existed when one was written has
 //!   its own copy.
 //!
+//! *What the catalog does not know of.* After a catalog was restored to an older state, entries of a family may be in a group
+//! of which nobody knows whether the family was moved there or away, so neither which are older. Then all files of the
+//! tablet are rewritten together, each group's from everything there is: that is right whatever their ages. Until
+//! then, reads look into all of them, and where such a family is an aggregate, whose operands are combined in the order of
+//! age, its groups are not compacted.
+//!
 //! A group of which a file is damaged is left as it is, residue included: what is in it can still be read as far as it
 //! could before.
 
 use super::READ;
 use super::compact::{Compacted, number_run};
 use super::values::carried;
-use crate::compaction::JobReport;
+use crate::compaction::{Carried, JobReport};
 use crate::error::Result;
 use crate::manifest::{FileRef, Manifest, StoredFile};
 use crate::run;
-use crate::state::{GroupState, HeldFile, State};
+use crate::state::{GroupState, HeldFile, Residue, State};
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use stele_types::{FamilyId, GroupId, TableSchema};
+use stele_types::{FamilyId, GroupId, TableSchema, ValueType};
 
 /// The families that have left a group, by the group they are in now.
 type Leavers = Vec<(GroupId, BTreeSet<FamilyId>)>;
 
 impl State {
     /// A group with residues that can be taken away now, and whose they are.
-    pub(crate) fn movable(&self) -> Option<(&GroupState, Leavers)> {
+    fn movable(&self) -> Option<(&GroupState, Leavers)> {
         self.groups.iter().find_map(|group| {
             let mut leavers = Leavers::new();
             for residue in self.residues().iter().filter(|residue| residue.left == group.id) {
@@ -51,6 +57,42 @@ impl State {
         })
     }
 
+    /// Whether entries are in a group of which the catalog does not know why.
+    fn is_mixed(&self) -> bool {
+        self.residues().iter().any(|residue| !residue.is_oldest)
+    }
+
+    /// Bytes of the files that a relocation rewrites, if there can be one now.
+    pub(crate) fn movable_bytes(&self) -> Option<u64> {
+        let bytes = |group: &GroupState| group.files.iter().map(HeldFile::bytes).sum::<u64>();
+        if !self.is_mixed() {
+            return self.movable().map(|(group, _)| bytes(group));
+        }
+        let damaged = self
+            .groups
+            .iter()
+            .flat_map(|group| &group.files)
+            .any(HeldFile::is_damaged);
+        let all = self.groups.iter().map(bytes).sum();
+        (self.frozen.is_empty() && !damaged).then_some(all)
+    }
+
+    /// Whether the group's runs may be merged only together with those of another: what is in there may be of an age
+    /// between theirs, and operands of an aggregate are combined in the order of age.
+    pub(crate) fn is_entangled(&self, group: GroupId) -> bool {
+        let is_aggregate = |family: &FamilyId| {
+            let family = self.schema.families.get(family);
+            family.is_some_and(|family| matches!(family.value_type, ValueType::Aggregate(_)))
+        };
+        let of_group = |residue: &&Residue| residue.group == group || residue.left == group;
+        let mut mixed = self
+            .residues()
+            .iter()
+            .filter(|residue| !residue.is_oldest)
+            .filter(of_group);
+        mixed.any(|residue| is_aggregate(&residue.family))
+    }
+
     /// Whether all of a family is in its own group.
     pub fn is_settled(&self, family: FamilyId) -> bool {
         !self.residues().iter().any(|residue| residue.family == family)
@@ -60,6 +102,9 @@ impl State {
 impl Tablet {
     /// Relocates the residues of one group, if some can be; no compaction runs meanwhile.
     pub(super) async fn relocate_next(&self, state: &State) -> Result<Option<Compacted>> {
+        if state.is_mixed() {
+            return self.sort_out(state).await;
+        }
         let Some((group, leavers)) = state.movable() else {
             return Ok(None);
         };
@@ -104,6 +149,62 @@ impl Tablet {
         }))
     }
 
+    /// Rewrites all files of the tablet, those of each group from all that there are, if that can be done now.
+    async fn sort_out(&self, state: &State) -> Result<Option<Compacted>> {
+        if state.movable_bytes().is_none() {
+            return Ok(None);
+        }
+        let Some(largest) = state.groups.iter().max_by_key(|group| group.files.len()) else {
+            return Ok(None);
+        };
+        self.settle().await?;
+        let start = self.env().now();
+        let mut all = Carried::default();
+        for group in &state.groups {
+            all.files.extend(carried(group, BTreeSet::new()).files);
+        }
+        let mut made: Vec<(GroupId, Vec<FileRef>)> = Vec::new();
+        let mut files: Vec<StoredFile> = Vec::new();
+        let mut written = 0;
+        for group in &state.groups {
+            let schema = with_families(&state.schema, |family| state.schema.group_of(*family) == group.id);
+            let runs = state.groups.iter().flat_map(GroupState::runs);
+            let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
+            let with = (all.clone(), None);
+            match self.run_job(group.id, schema, sources, None, (true, true), with).await {
+                Ok(report) => {
+                    written += report.bytes();
+                    files.extend(report.made());
+                    made.push((group.id, report.files));
+                }
+                Err(error) => {
+                    files.into_iter().for_each(|file| self.context.files.discard(file));
+                    return Err(error);
+                }
+            }
+        }
+        let metrics = &self.context.metrics;
+        let read: u64 = state
+            .groups
+            .iter()
+            .flat_map(|group| &group.files)
+            .map(HeldFile::bytes)
+            .sum();
+        metrics.compaction_read_bytes.inc_by(read * made.len() as u64);
+        metrics.compaction_written_bytes.inc_by(written);
+        self.commit(&files, replacement_of_all(state, made), |_| {}).await?;
+        self.note_debt();
+        metrics.compactions.inc();
+        metrics
+            .compaction_seconds
+            .observe((self.env().now() - start).as_secs_f64());
+        Ok(Some(Compacted {
+            group: largest.id,
+            rows: self.range().clone(),
+            major: true,
+        }))
+    }
+
     /// Rewrites all files of a group into files of `target`, of the families of the schema.
     async fn rewrite(
         &self,
@@ -136,6 +237,19 @@ fn with_families(schema: &TableSchema, wanted: impl Fn(&FamilyId) -> bool) -> Ar
     let mut part = schema.clone();
     part.families.retain(|id, _| wanted(id));
     Arc::new(part)
+}
+
+/// The change of a manifest that puts what was made of all groups into their place. Only flushes have changed the lists
+/// since, and they append.
+fn replacement_of_all(state: &State, made: Vec<(GroupId, Vec<FileRef>)>) -> impl FnOnce(&mut Manifest) {
+    let read: Vec<(GroupId, usize)> = state.groups.iter().map(|group| (group.id, group.files.len())).collect();
+    move |manifest| {
+        for ((group, read), (_, mut files)) in read.into_iter().zip(made) {
+            number_run(&mut files, 0);
+            files.extend_from_slice(manifest.files(group).get(read..).unwrap_or_default());
+            manifest.set_files(group, files);
+        }
+    }
 }
 
 /// The change of a manifest that puts the output into place. Only flushes have changed the lists since, and they append.

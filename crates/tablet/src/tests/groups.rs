@@ -3,7 +3,7 @@
 use super::*;
 use stele_filter::Filter;
 use stele_sstable::Properties;
-use stele_types::GroupOptions;
+use stele_types::{AggregateKind, GroupOptions};
 
 /// Families 1 and 2 in groups 0 and 1.
 fn two_groups(options: [GroupOptions; 2]) -> TableSchema {
@@ -382,4 +382,80 @@ async fn what_groups_share_of_value_files_is_not_garbage() {
     tablet.context.files.delete_obsolete().await.unwrap();
     let left = value_bytes().await;
     assert!(left < before / 2, "{left} bytes of a quarter of {before}");
+}
+
+/// A catalog that was restored to an older state has forgotten that a family was moved: it says that the family is still in its
+/// former group, or no longer that it has left it. The group that it does not know of has older entries then, or newer ones.
+#[tokio::test]
+async fn what_the_catalog_forgot_is_found_in_the_files() {
+    let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let moved = moved(&schema, FamilyId(1), GroupId(1));
+    let mut without = TableSchema::clone(&moved);
+    without.groups.iter_mut().for_each(|group| group.left.clear());
+    for (forgetful, at) in [(schema.clone(), 0), (without, 1)] {
+        let tablet = tablet(Arc::new(schema.clone())).await;
+        write(
+            &tablet,
+            vec![put_in(1, 1, b"old".to_vec()), put_in(2, 1, b"other".to_vec())],
+        );
+        tablet.flush().await.unwrap();
+        tablet.set_schema(moved.clone());
+        write(&tablet, vec![delete_family(1), put_in(1, 2, b"new".to_vec())]);
+        tablet.flush().await.unwrap();
+        tablet.set_schema(Arc::new(forgetful));
+        let found: Vec<_> = tablet
+            .state()
+            .residues()
+            .iter()
+            .map(|r| (r.family, r.group, r.is_oldest))
+            .collect();
+        assert_eq!(found, [(FamilyId(1), GroupId(at), false)]);
+        for _ in 0..2 {
+            assert_eq!(
+                scan(&tablet, Some("f")).await,
+                1,
+                "the marker counts, and the newest entry"
+            );
+            assert_eq!(scan(&tablet, None).await, 2);
+            // What comes now is newer than all of it.
+            tablet.flush().await.unwrap();
+            write(&tablet, vec![delete_family(2), put_in(2, 1, b"other".to_vec())]);
+        }
+        assert!(tablet.compact_if_due().await.unwrap());
+        assert_eq!(tablet.state().residues(), []);
+        assert_eq!((scan(&tablet, Some("f")).await, scan(&tablet, None).await), (1, 2));
+        assert_eq!(families(&tablet, at).concat()[0], 1);
+        tablet.compact_all().await.unwrap();
+        assert_eq!((scan(&tablet, Some("f")).await, scan(&tablet, None).await), (1, 2));
+    }
+}
+
+/// Operands of an aggregate are summed up in the order of age, so nothing is merged before it is sorted out.
+#[tokio::test]
+async fn operands_of_a_forgotten_move_are_summed_once() {
+    let mut schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    schema.families.get_mut(&FamilyId(1)).unwrap().value_type = ValueType::Aggregate(AggregateKind::Sum);
+    let add = |n: i64| Mutation::Merge {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(1),
+        operand: Bytes::copy_from_slice(&n.to_be_bytes()),
+    };
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    write(&tablet, vec![add(1)]);
+    tablet.flush().await.unwrap();
+    tablet.set_schema(moved(&schema, FamilyId(1), GroupId(1)));
+    write(&tablet, vec![delete_family(1), add(10)]);
+    tablet.flush().await.unwrap();
+    tablet.set_schema(Arc::new(schema));
+    for _ in 0..12 {
+        write(&tablet, vec![add(100)]);
+        tablet.flush().await.unwrap();
+    }
+    let sum = format!("1={}", 1_210i64.to_be_bytes().escape_ascii());
+    assert_eq!(read(&tablet).await, sum);
+    assert!(tablet.state().is_entangled(GroupId(0)) && tablet.state().is_entangled(GroupId(1)));
+    while tablet.compact_if_due().await.unwrap() {}
+    assert!(!tablet.state().is_entangled(GroupId(0)));
+    assert_eq!(read(&tablet).await, sum);
 }
