@@ -151,3 +151,85 @@ fn run(seed: u64) {
 fn no_commit_that_was_acknowledged_is_lost() {
     (0..SEEDS).for_each(run);
 }
+
+/// Lives of one owner each, which the power ends at any point, while puts fail with and without effect.
+async fn lives(medium: Arc<FaultyStorage>, env: Env, put_error: f64) -> (Vec<u64>, Manifest) {
+    let done = Arc::new(Mutex::new(Vec::new()));
+    let first = Manifest {
+        tablet: TABLET.0,
+        ..Manifest::default()
+    };
+    ManifestLog::create(medium.clone(), &first)
+        .await
+        .expect("no faults yet");
+    let mut medium = medium;
+    for epoch in 1..=OWNERS {
+        medium.set_plan(FaultPlan {
+            put_error,
+            latency_max: Duration::from_millis(5),
+            ..FaultPlan::default()
+        });
+        let living = own_for_one_life(medium.clone(), epoch, done.clone());
+        let at_most = Duration::from_micros(env.random_below(400_000));
+        let _ = env.timeout(at_most, living).await;
+        medium.set_plan(FaultPlan::default());
+        medium.crash();
+        medium = medium.reopen();
+        let newest = ManifestLog::open(medium.clone(), TABLET)
+            .await
+            .expect("a whole manifest")
+            .1;
+        let kept: Vec<u64> = newest.files(GroupId(0)).iter().map(|f| f.file).collect();
+        for id in done.lock().iter() {
+            assert!(
+                kept.contains(id),
+                "commit {id:x} is lost in life {epoch}; kept {kept:x?}"
+            );
+        }
+    }
+    let last = ManifestLog::open(medium, TABLET).await.expect("a whole manifest").1;
+    let done = done.lock().clone();
+    (done, last)
+}
+
+/// Commits one after the other, without a pause.
+async fn own_for_one_life(storage: Arc<dyn Storage>, epoch: u32, done: Arc<Mutex<Vec<u64>>>) {
+    let (mut log, mut manifest) = loop {
+        match ManifestLog::claim(storage.clone(), TABLET, Epoch(epoch), 0).await {
+            Ok(claimed) => break claimed,
+            Err(TabletError::Fenced { .. }) => return,
+            Err(_) => {}
+        }
+    };
+    let mut unsettled = false;
+    for n in 1..=40 {
+        let id = u64::from(epoch) << 32 | n;
+        let next = match unsettled {
+            true => manifest.clone(),
+            false => with_id(&manifest, id),
+        };
+        match log.commit(&next).await {
+            Ok(()) if unsettled => unsettled = false,
+            Ok(()) => {
+                done.lock().push(id);
+                manifest = next;
+            }
+            Err(TabletError::Fenced { .. }) => return,
+            Err(_) => unsettled = true,
+        }
+    }
+}
+
+#[test]
+fn power_loss_at_any_point_of_a_switch_loses_no_commit() {
+    let mut commits = 0;
+    for seed in 0..SEEDS {
+        let sim = Sim::new(seed, 5_000_000);
+        let env = sim.process().env();
+        let medium = FaultyStorage::new(env.clone());
+        let put_error = [0.0, 0.1, 0.4][seed as usize % 3];
+        let (done, _) = sim.run(lives(medium, env, put_error)).expect("the run ends");
+        commits += done.len();
+    }
+    assert!(commits > 1_000, "{commits}");
+}

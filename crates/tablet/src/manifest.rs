@@ -12,6 +12,8 @@
 //!   new owner deletes its older versions, the one that took the tablet among them; a former owner that makes one of
 //!   those numbers again finds a higher one beside it.
 //! * Having learnt that it was replaced, an owner deletes nothing any more.
+//! * A version of which the put failed may be there under a name that does not survive power loss. It is synced before
+//!   anything is built on it.
 
 use crate::error::{Result, TabletError};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -437,6 +439,7 @@ impl ManifestLog {
             let (mut log, mut manifest) = Self::open(storage.clone(), tablet).await?;
             if failure.is_some() && Epoch(manifest.epoch) == epoch {
                 // Nobody else has this epoch: an attempt that seemed to fail did not.
+                storage.sync_file(&path(tablet, log.number)).await?;
                 return Ok((log, manifest));
             }
             if Epoch(manifest.epoch) >= epoch {
@@ -484,7 +487,10 @@ impl ManifestLog {
             {
                 Ok(()) => return self.take_effect(number).await,
                 Err(StorageError::AlreadyExists { .. }) => {
-                    if self.read_own(number, manifest).await? == content {
+                    let is_this = self.read_own(number, manifest).await? == content;
+                    // It is there, but whoever failed may have failed to make its name durable.
+                    self.storage.sync_file(&path(self.tablet, number)).await?;
+                    if is_this {
                         // An attempt that seemed to fail did not.
                         return self.take_effect(number).await;
                     }
