@@ -258,6 +258,16 @@ pub fn row_prefix_len(key: &[u8]) -> Option<usize> {
     escaped_len(key)
 }
 
+/// As [`row_prefix_len`]; and whether the row stands there as it is, without anything escaped: then it ends two bytes before.
+#[inline]
+pub fn measure_row_prefix(key: &[u8]) -> Option<(usize, bool)> {
+    let zero = first_zero(key)?;
+    if key.get(zero + 1) == Some(&TERMINATOR) {
+        return Some((zero + 2, true));
+    }
+    Some((escaped_len(key)?, false))
+}
+
 /// The row that an encoded row prefix stands for; borrowed when nothing was escaped.
 pub fn decode_row(row_prefix: &[u8]) -> Option<Cow<'_, [u8]>> {
     let len = escaped_len(row_prefix)?;
@@ -393,6 +403,30 @@ impl KeySplitter {
         }
         self.body.put(row_end, trailer, &mut self.parts)?;
         Some(&self.parts)
+    }
+}
+
+impl KeySplitter {
+    /// Family, level and qualifier of the key split last, as far as they name its column; empty when it names none.
+    #[inline]
+    pub fn column(&self) -> &[u8] {
+        match self.body.level {
+            Level::Cell | Level::Column => self.bytes.split_last().map_or(&[], |(_, column)| column),
+            Level::Row | Level::Family => &[],
+        }
+    }
+
+    /// Timestamp and sequence of a [`CellKind::Put`] in the column of the key split last, if that was at cell level, too; its
+    /// row prefix is known to end at `row_end`.
+    #[inline]
+    pub fn put_in_same_column(&self, key: &[u8], row_end: usize) -> Option<(Timestamp, SeqNo)> {
+        let (head, trailer) = key.split_last_chunk::<TRAILER_BYTES>()?;
+        let (timestamp, rest) = trailer.split_first_chunk()?;
+        let (seq, kind) = rest.split_first_chunk()?;
+        let alike = kind == [CellKind::Put as u8].as_slice()
+            && self.body.level == Level::Cell
+            && is_same(head.get(row_end..)?, &self.bytes);
+        alike.then(|| (timestamp_from_descending(*timestamp), SeqNo(!u64::from_be_bytes(*seq))))
     }
 }
 

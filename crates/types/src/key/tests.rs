@@ -61,6 +61,17 @@ proptest! {
     }
 
     #[test]
+    fn a_row_is_measured_with_or_without_escapes(a in cell(), cut in any::<prop::sample::Index>()) {
+        let key = a.encode();
+        let key = &key[..cut.index(key.len() + 1)];
+        let measured = measure_row_prefix(key);
+        prop_assert_eq!(measured.map(|(len, _)| len), row_prefix_len(key));
+        if let Some((_, is_plain)) = measured {
+            prop_assert_eq!(is_plain, !a.row.contains(&0));
+        }
+    }
+
+    #[test]
     fn a_buffer_keeps_its_row(a in cell(), b in cell()) {
         let mut buf = KeyBuf::new();
         buf.set_row(&a.row);
@@ -80,6 +91,7 @@ proptest! {
     fn splitting_one_after_the_other_is_parsing(cells in prop::collection::vec(cell(), 0..12), repeats in 1usize..3,
                                                 broken in any::<(bool, u8, u8)>()) {
         let mut splitter = KeySplitter::default();
+        let mut was_put = false;
         for cell in cells.iter().flat_map(|cell| std::iter::repeat_n(cell, repeats)) {
             let mut key = cell.encode();
             let row_end = row_prefix_len(&key).expect("just encoded");
@@ -87,7 +99,19 @@ proptest! {
                 let at = usize::from(broken.1) % key.len();
                 key[at] = broken.2;
             }
-            prop_assert_eq!(splitter.split(&key, row_end).copied(), KeyParts::parse_after_row(&key, row_end));
+            let parts = KeyParts::parse_after_row(&key, row_end);
+            let column = parts.map(|parts| key[parts.row_end..parts.qualifier_end].to_vec());
+            let same = splitter.put_in_same_column(&key, row_end);
+            let is_put = parts.filter(|parts| parts.kind == CellKind::Put && column.as_deref() == Some(splitter.column()));
+            // The one before may have been a marker of the column.
+            if same.is_some() || was_put {
+                prop_assert_eq!(same, is_put.map(|parts| (parts.timestamp, parts.seq)));
+            }
+            prop_assert_eq!(splitter.split(&key, row_end).copied(), parts);
+            was_put = parts.is_some_and(|parts| parts.kind == CellKind::Put);
+            if was_put {
+                prop_assert_eq!(Some(splitter.column()), column.as_deref());
+            }
         }
     }
 
