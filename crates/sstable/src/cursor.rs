@@ -208,6 +208,12 @@ impl Cursor {
         }
     }
 
+    /// The key before the current one, if it is at hand.
+    #[inline]
+    pub fn before_at_hand(&self) -> Option<&[u8]> {
+        self.cells.before_at_hand()
+    }
+
     /// To the cell before as many as [`Cursor::at_hand`] has given, which is at hand, too.
     #[inline]
     pub fn leave(&mut self, at_hand: usize) {

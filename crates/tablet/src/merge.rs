@@ -128,6 +128,26 @@ impl Source {
         Ok(self.arrive(step))
     }
 
+    /// The cursor of the file it is in, if no bound is to be looked at in the direction of the moves.
+    #[inline]
+    fn unbounded(&mut self) -> Option<&mut stele_sstable::Cursor> {
+        let bound = if self.backward { &self.lower } else { &self.upper };
+        match &mut self.cursor {
+            Cursor::Sstable(c) if bound.is_none() => Some(c),
+            Cursor::Run(c) => c.unbounded(self.backward),
+            Cursor::Memtable(_) | Cursor::Sstable(_) => None,
+        }
+    }
+
+    /// The cursor of its file has been moved forward, to `step`.
+    fn moved(&mut self, step: Step) -> Result<Step> {
+        let step = match &mut self.cursor {
+            Cursor::Run(c) => c.moved(step)?,
+            Cursor::Memtable(_) | Cursor::Sstable(_) => step,
+        };
+        Ok(self.arrive(step))
+    }
+
     #[inline]
     fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
         match &self.cursor {
@@ -280,6 +300,26 @@ impl Merge {
             return Ok(Step::End);
         };
         let step = self.sources[top].retreat()?;
+        Ok(self.moved(step))
+    }
+
+    /// The cursor the merge is on, when no other source has anything left and no bound is in its way: as long as it is ready,
+    /// its moves in the merge's direction are the merge's. When a move forward comes to something else, the merge must be told
+    /// ([`Merge::lone_moved`]).
+    #[inline]
+    pub(crate) fn lone_cursor(&mut self) -> Option<&mut stele_sstable::Cursor> {
+        match self.heap[..] {
+            [top] if !self.waiting => self.sources.get_mut(top)?.unbounded(),
+            _ => None,
+        }
+    }
+
+    /// The lone cursor has come to `step` on the way forward; what the merge has come to.
+    pub(crate) fn lone_moved(&mut self, step: Step) -> Result<Step> {
+        let Some(&top) = self.heap.first() else {
+            return Ok(Step::End);
+        };
+        let step = self.sources[top].moved(step)?;
         Ok(self.moved(step))
     }
 

@@ -179,6 +179,31 @@ impl Resolver {
         self.skip = Skip::Nothing;
     }
 
+    /// Whether the row, of which all entries have been taken, came to a version in `column` that its first entry has settled,
+    /// and nothing in it could have hidden that: then the first put in the same column of the next row is settled as well.
+    #[inline]
+    pub fn is_settled_in(&self, column: &[u8]) -> bool {
+        let version = &self.version;
+        let settled = version.active && version.complete && version.parts.is_none();
+        let markers = [&self.row, &self.family_markers, &self.column_markers];
+        settled && markers.iter().all(|markers| markers.is_empty()) && key::is_same(&self.column, column)
+    }
+
+    /// Whether an entry of this sequence number exists.
+    #[inline]
+    pub fn sees(&self, seq: SeqNo) -> bool {
+        seq <= self.snapshot
+    }
+
+    /// In place of [`Resolver::begin_row`] and [`Resolver::push`], after a row that was settled
+    /// ([`Resolver::is_settled_in`]): the sink has got the first version of another one, a put in the same column, and has
+    /// said what may be skipped.
+    #[inline]
+    pub fn settled_in_same_column(&mut self, timestamp: Timestamp, skip: Skip) {
+        self.version.settled(timestamp);
+        self.skip = skip;
+    }
+
     /// Gives the row up, without an end.
     pub fn abandon_row(&mut self) {
         self.version.active = false;
@@ -298,6 +323,12 @@ impl Resolver {
         if self.skip == Skip::Nothing {
             self.end_version(sink);
         }
+        self.version.active = false;
+    }
+
+    /// In place of [`Resolver::end_row`], of a row that [`Resolver::settled_in_same_column`] was all of.
+    #[inline]
+    pub fn end_settled_row(&mut self) {
         self.version.active = false;
     }
 

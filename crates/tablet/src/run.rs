@@ -109,6 +109,24 @@ impl RunCursor {
         }
     }
 
+    /// The cursor of the current file, if that has no bound in the direction of the moves: until it comes to an end, what
+    /// it does is what the run does. Then [`RunCursor::moved`] must be told.
+    #[inline]
+    pub fn unbounded(&mut self, backward: bool) -> Option<&mut Cursor> {
+        let reference = &self.files.get(self.at)?.reference;
+        let bound = if backward { &reference.lower } else { &reference.upper };
+        match bound {
+            None => self.cursor.as_mut(),
+            Some(_) => None,
+        }
+    }
+
+    /// Its cursor has been moved forward, to `step`.
+    pub fn moved(&mut self, step: Step) -> Result<Step> {
+        self.backward = false;
+        self.arrive(step)
+    }
+
     /// To the preceding key.
     pub fn retreat(&mut self) -> Result<Step> {
         self.backward = true;

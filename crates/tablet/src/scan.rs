@@ -5,6 +5,7 @@
 //! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
 //! next batch pins none at all: its position is [`Parked`] meanwhile, where the tablet takes it when its state changes.
 
+mod alike;
 mod backward;
 mod get;
 mod output;
@@ -261,12 +262,11 @@ impl<O: Output> TabletScanner<O> {
             match position.at {
                 At::Boundary => {
                     let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
-                    let reader = &self.reader;
-                    if reader.batch_bytes >= BATCH_BYTES
-                        || reader.rows_begun >= BATCH_ROWS
-                        || reader.batch_rows() as u64 >= rows_max
-                    {
+                    if self.reader.is_full(rows_max) {
                         return Ok(Progress::Batch);
+                    }
+                    if self.reader.is_alike() && position.read_alike(&mut self.reader, &self.tablet, rows_max)? {
+                        continue;
                     }
                     if !position.has_row() {
                         self.finish_range();

@@ -301,6 +301,12 @@ impl BlockCursor {
         Some(AtHand { cells: self, left })
     }
 
+    /// The key before the current one, if it is at hand; not when the walk is at its end.
+    #[inline]
+    pub fn before_at_hand(&self) -> Option<&[u8]> {
+        Some(self.window.before(1)?.0)
+    }
+
     /// To the entry before the first of so many at hand ([`BlockCursor::at_hand`]); false, without moving, when it is not at
     /// hand itself.
     #[inline]

@@ -56,6 +56,11 @@ impl Markers {
         }
     }
 
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.markers.is_empty()
+    }
+
     pub(super) fn add(&mut self, marker: Marker, rule: DeleteRule) {
         // The newest of equals comes first and the widest come first, so looking at the latest few finds most covers.
         if self.markers.iter().rev().take(8).any(|m| m.covers(&marker, rule)) {

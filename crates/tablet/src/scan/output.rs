@@ -4,11 +4,46 @@ use super::sink::weight;
 use crate::error::Result;
 use crate::resolve::StoredValue;
 use bytes::Bytes;
+use std::borrow::Cow;
 use stele_filter::CompiledFilter;
 use stele_types::{Cell, FamilyId, RowBatch, Timestamp, key};
 
 /// A filter, and what it draws chances from.
 pub type Filtering<'a> = (&'a CompiledFilter, &'a mut dyn FnMut() -> f64);
+
+/// The row being read.
+#[derive(Debug, Default)]
+pub struct RowName {
+    /// Encoded, with its terminator; empty before the first.
+    encoded: Vec<u8>,
+    /// Nothing in it is escaped.
+    is_plain: bool,
+}
+
+impl RowName {
+    /// Makes it the row of this encoded prefix; `is_plain` says that nothing in it is escaped.
+    #[inline]
+    pub fn set(&mut self, encoded: &[u8], is_plain: bool) {
+        self.encoded.clear();
+        self.encoded.extend_from_slice(encoded);
+        self.is_plain = is_plain;
+    }
+
+    /// As it begins keys.
+    #[inline]
+    pub fn encoded(&self) -> &[u8] {
+        &self.encoded
+    }
+
+    /// As its writer has named it.
+    #[inline]
+    pub fn decoded(&self) -> Cow<'_, [u8]> {
+        match self.encoded.split_last_chunk::<2>() {
+            Some((row, _)) if self.is_plain => Cow::Borrowed(row),
+            _ => key::decode_checked_row(&self.encoded),
+        }
+    }
+}
 
 /// Takes the cells of one row after the other.
 pub trait Output {
@@ -24,17 +59,23 @@ pub trait Output {
     fn reserve(&mut self, rows: usize, key_bytes: usize);
     /// Ends the batch and begins another.
     fn take_batch(&mut self) -> Self::Batch;
-    /// A row begins, of which there may be no cells; its encoded prefix.
-    fn begin_row(&mut self, row: &[u8]);
+    /// A row begins, of which there may be no cells.
+    fn begin_row(&mut self);
     /// A cell of it, whatever it is: also one whose value is in a value file.
     fn cell(&mut self, cell: Cell);
     /// Cells of the row that must have their values before it ends; `reads_values` says whether its filter looks at them.
     fn needs_values(&mut self, reads_values: bool) -> &mut [Cell];
     /// A plain cell of it; what it weighs.
-    fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize;
-    /// Ends the row, given its encoded prefix; there were so many cells, and they weigh `bytes`. What the row weighs
-    /// after filtering.
-    fn end_row(&mut self, row: &[u8], cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize>;
+    fn put(
+        &mut self,
+        row: &RowName,
+        family: FamilyId,
+        qualifier: &Bytes,
+        timestamp: Timestamp,
+        value: impl StoredValue,
+    ) -> usize;
+    /// Ends the row; there were so many cells, and they weigh `bytes`. What the row weighs after filtering.
+    fn end_row(&mut self, row: &RowName, cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize>;
 }
 
 impl Output for RowBatch {
@@ -56,7 +97,7 @@ impl Output for RowBatch {
     }
 
     #[inline]
-    fn begin_row(&mut self, _: &[u8]) {}
+    fn begin_row(&mut self) {}
 
     #[inline]
     fn cell(&mut self, cell: Cell) {
@@ -72,7 +113,14 @@ impl Output for RowBatch {
     }
 
     #[inline]
-    fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize {
+    fn put(
+        &mut self,
+        _: &RowName,
+        family: FamilyId,
+        qualifier: &Bytes,
+        timestamp: Timestamp,
+        value: impl StoredValue,
+    ) -> usize {
         let cell = Cell::put(family, qualifier.clone(), timestamp, value.into_bytes());
         let weight = cell.weight();
         self.push_cell(cell);
@@ -80,10 +128,10 @@ impl Output for RowBatch {
     }
 
     #[inline]
-    fn end_row(&mut self, row: &[u8], cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize> {
+    fn end_row(&mut self, row: &RowName, cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize> {
         self.seen.rows += 1;
         self.seen.cells += cells as u64;
-        let row = key::decode_checked_row(row);
+        let row = row.decoded();
         let bytes = match filter {
             None => bytes,
             Some((filter, chance)) => {

@@ -5,6 +5,7 @@
 
 use super::output::Output;
 use super::sink::ReadSink;
+use super::{BATCH_BYTES, BATCH_ROWS};
 use crate::error::{Result, TabletError};
 use crate::resolve::{Resolver, Skip, StoredValue};
 use bytes::Bytes;
@@ -26,8 +27,9 @@ pub(super) struct RowReader<O = RowBatch> {
     resolver: Resolver,
     sink: ReadSink<O>,
     splitter: KeySplitter,
-    /// The encoded row that is being read or was read last, with its terminator.
-    row: Vec<u8>,
+    /// The row read last was settled by its last entry's column, and a row that begins with a put in the same one may be taken by
+    /// [`RowReader::begin_alike`]. Never with a filter.
+    alike: bool,
     /// Rows begun since the batch was taken.
     pub(super) rows_begun: usize,
     /// Bytes of rows in the batch.
@@ -45,7 +47,7 @@ impl<O: Output> RowReader<O> {
             sink: ReadSink::new(schema, filter.as_deref(), output),
             filter,
             splitter: KeySplitter::default(),
-            row: Vec::new(),
+            alike: false,
             rows_begun: 0,
             batch_bytes: 0,
         }
@@ -60,13 +62,19 @@ impl<O: Output> RowReader<O> {
     /// The encoded row that is being read or was read last.
     #[inline]
     pub(super) fn row(&self) -> &[u8] {
-        &self.row
+        self.sink.row.encoded()
     }
 
     /// Rows in the batch so far.
     #[inline]
-    pub(super) fn batch_rows(&self) -> usize {
+    fn batch_rows(&self) -> usize {
         self.sink.output.rows()
+    }
+
+    /// Whether the batch is complete; at most `rows_max` rows with cells are wanted in it.
+    #[inline]
+    pub(super) fn is_full(&self, rows_max: u64) -> bool {
+        self.batch_bytes >= BATCH_BYTES || self.rows_begun >= BATCH_ROWS || self.batch_rows() as u64 >= rows_max
     }
 
     /// Ends the batch and begins another.
@@ -79,12 +87,13 @@ impl<O: Output> RowReader<O> {
 
     /// Forgets the row being read.
     pub(super) fn abandon(&mut self) {
+        self.alike = false;
         self.resolver.abandon_row();
     }
 
     /// Makes room in an empty batch.
     pub(super) fn reserve(&mut self, rows: usize) {
-        self.sink.output.reserve(rows, rows * self.row.len());
+        self.sink.output.reserve(rows, rows * self.row().len());
     }
 
     /// Makes room for one row in an empty batch: for exactly its key, which then can be shared as it is.
@@ -95,41 +104,71 @@ impl<O: Output> RowReader<O> {
     /// Begins the row of `key`; whether the filter may let anything of it through. `None` when that is no cell key.
     #[inline]
     pub(super) fn begin(&mut self, key: &[u8], env: &Env) -> Option<bool> {
-        let row = key.get(..key::row_prefix_len(key)?)?;
-        self.row.clear();
-        self.row.extend_from_slice(row);
+        let (row_end, is_plain) = key::measure_row_prefix(key)?;
+        self.sink.row.set(key.get(..row_end)?, is_plain);
         Some(self.begin_here(env))
     }
 
     /// Begins the row with this encoded prefix, as [`RowReader::begin`] does with one that may be none.
     pub(super) fn begin_row(&mut self, prefix: &[u8], env: &Env) -> bool {
-        self.row.clear();
-        self.row.extend_from_slice(prefix);
+        self.sink.row.set(prefix, false);
         self.begin_here(env)
     }
 
     fn begin_here(&mut self, env: &Env) -> bool {
+        self.alike = false;
         self.rows_begun += 1;
         self.resolver.begin_row();
-        self.sink.begin_row(&self.row);
+        self.sink.begin_row();
         let Some(filter) = &self.filter else {
             return true;
         };
-        filter.admits_row(&key::decode_checked_row(&self.row), &mut chance(env))
+        filter.admits_row(&self.sink.row.decoded(), &mut chance(env))
+    }
+
+    /// Whether [`RowReader::begin_alike`] may say yes.
+    #[inline]
+    pub(super) fn is_alike(&self) -> bool {
+        self.alike
+    }
+
+    /// Begins the row of this entry and takes the entry, if both are as they mostly are: a put in the column that the row
+    /// before has ended in, which settles that column. Else nothing has been done. In place of [`RowReader::begin`] and
+    /// [`RowReader::take`], which do the same in five times as many instructions. `row_end` and `is_plain` are as
+    /// [`key::measure_row_prefix`] gives them.
+    #[inline]
+    pub(super) fn begin_alike(&mut self, key: &[u8], row_end: usize, is_plain: bool, value: impl StoredValue) -> bool {
+        if !self.alike {
+            return false;
+        }
+        let put = self.splitter.put_in_same_column(key, row_end);
+        let (Some((timestamp, seq)), Some(row)) = (put, key.get(..row_end)) else {
+            return false;
+        };
+        if !self.resolver.sees(seq) {
+            return false;
+        }
+        self.sink.row.set(row, is_plain);
+        self.rows_begun += 1;
+        self.sink.begin_row();
+        let skip = self.sink.take_in_same_column(timestamp, value);
+        self.resolver.settled_in_same_column(timestamp, skip);
+        true
     }
 
     /// Whether a key is of the row being read.
     #[inline]
     pub(super) fn holds(&self, key: &[u8]) -> bool {
         // Most neighbours differ in the last byte before the terminator.
-        let last = self.row.len().saturating_sub(3);
-        key.get(last) == self.row.get(last) && key.starts_with(&self.row)
+        let row = self.row();
+        let last = row.len().saturating_sub(3);
+        key.get(last) == row.get(last) && key.starts_with(row)
     }
 
     /// Takes the next entry of the row; what may be skipped behind it. `None` when the key is no cell key.
     #[inline]
     pub(super) fn take(&mut self, key: &[u8], value: impl StoredValue) -> Option<Skip> {
-        let parts = self.splitter.split(key, self.row.len())?;
+        let parts = self.splitter.split(key, self.sink.row.encoded().len())?;
         if self.raw {
             self.sink.push_raw(key, parts, value.into_bytes());
             return Some(Skip::Nothing);
@@ -156,7 +195,7 @@ impl<O: Output> RowReader<O> {
 
     #[cold]
     fn too_large(&self) -> TabletError {
-        let start = self.row.get(..64).unwrap_or(&self.row);
+        let start = self.row().get(..64).unwrap_or(self.row());
         TabletError::RowTooLarge {
             row_start: start.escape_ascii().to_string(),
             limit: limits::ROW_BYTES_MAX,
@@ -167,6 +206,8 @@ impl<O: Output> RowReader<O> {
     /// ([`RowReader::needs_values`]); then [`RowReader::complete`] ends it.
     #[inline]
     pub(super) fn finish(&mut self, env: &Env) -> Result<bool> {
+        let may_be_alike = self.filter.is_none() && !self.raw;
+        self.alike = may_be_alike && self.resolver.is_settled_in(self.splitter.column());
         self.resolver.end_row(&mut self.sink);
         self.check_size()?;
         if self.sink.row_refers() && !self.needs_values().is_empty() {
@@ -174,6 +215,14 @@ impl<O: Output> RowReader<O> {
         }
         self.complete(env)?;
         Ok(true)
+    }
+
+    /// Ends a row of one entry, which [`RowReader::begin_alike`] has taken.
+    #[inline]
+    pub(super) fn finish_alike(&mut self, env: &Env) -> Result<()> {
+        self.resolver.end_settled_row();
+        self.check_size()?;
+        self.complete(env)
     }
 
     /// The cells of the row that must have their values before it is complete.
@@ -189,8 +238,7 @@ impl<O: Output> RowReader<O> {
     /// Ends the row, of which all cells have what it takes.
     #[inline]
     pub(super) fn complete(&mut self, env: &Env) -> Result<()> {
-        let cells = self.sink.cells();
-        if cells == 0 {
+        if self.sink.cells() == 0 {
             return Ok(());
         }
         let mut chance = chance(env);
@@ -198,11 +246,10 @@ impl<O: Output> RowReader<O> {
             .filter
             .as_deref()
             .map(|filter| (filter, &mut chance as &mut dyn FnMut() -> f64));
-        let bytes = self.sink.bytes();
-        let left = self.sink.output.end_row(&self.row, cells, bytes, filtered)?;
+        let left = self.sink.end_row(filtered)?;
         self.batch_bytes += left;
         // A filter may have made many cells of one whose value is still to come.
-        if self.sink.row_refers() && left > limits::ROW_BYTES_MAX + self.row.len() {
+        if self.sink.row_refers() && left > limits::ROW_BYTES_MAX + self.row().len() {
             return Err(self.too_large());
         }
         Ok(())

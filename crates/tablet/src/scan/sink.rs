@@ -1,6 +1,7 @@
 //! Turns resolved versions into the cells a read returns.
 
-use super::output::Output;
+use super::output::{Filtering, Output, RowName};
+use crate::error::Result;
 use crate::resolve::{Outcome, Sink, Skip, StoredValue, Version};
 use crate::values::ValueRef;
 use bytes::Bytes;
@@ -32,6 +33,8 @@ pub(super) struct ReadSink<O> {
     bytes: usize,
     /// Those whose values are in value files, of the row and since the batch began.
     references: (usize, usize),
+    /// Being read, or read last.
+    pub(super) row: RowName,
     pub(super) output: O,
 }
 
@@ -80,6 +83,7 @@ impl<O: Output> ReadSink<O> {
             cells: 0,
             bytes: 0,
             references: (0, 0),
+            row: RowName::default(),
             output,
         }
     }
@@ -88,12 +92,19 @@ impl<O: Output> ReadSink<O> {
         self.now_micros = now_micros;
     }
 
+    /// The row that `row` has been made begins.
     #[inline]
-    pub(super) fn begin_row(&mut self, row: &[u8]) {
-        self.output.begin_row(row);
+    pub(super) fn begin_row(&mut self) {
+        self.output.begin_row();
         self.cells = 0;
         self.bytes = 0;
         self.references.0 = 0;
+    }
+
+    /// The row ends, of which there are cells; what it weighs after filtering.
+    #[inline]
+    pub(super) fn end_row(&mut self, filter: Option<Filtering<'_>>) -> Result<usize> {
+        self.output.end_row(&self.row, self.cells, self.bytes, filter)
     }
 
     /// Whether a cell of the row has its value in a value file.
@@ -152,6 +163,14 @@ impl<O: Output> ReadSink<O> {
         self.output.cell(cell);
     }
 
+    /// Takes the first version of the row, in the column that the row before has ended in.
+    #[inline]
+    pub(super) fn take_in_same_column(&mut self, timestamp: Timestamp, value: impl StoredValue) -> Skip {
+        self.version_index = 0;
+        self.taken = 0;
+        self.take(timestamp, CellKind::Put, value)
+    }
+
     /// Takes a visible version, unless it has expired or is cut off.
     #[inline]
     fn take(&mut self, timestamp: Timestamp, kind: CellKind, value: impl StoredValue) -> Skip {
@@ -179,7 +198,8 @@ impl<O: Output> ReadSink<O> {
         if kind == CellKind::Reference {
             self.bytes += self.take_reference(timestamp, value.into_bytes());
         } else {
-            self.bytes += self.output.put(self.family.id, &self.qualifier, timestamp, value);
+            let (row, family) = (&self.row, self.family.id);
+            self.bytes += self.output.put(row, family, &self.qualifier, timestamp, value);
         }
         if self.cells >= self.cut.cells {
             Skip::Row

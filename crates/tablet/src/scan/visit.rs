@@ -3,14 +3,14 @@
 //! A cell of a batch shares the memory of its block and of its qualifier, which is two atomic operations to make and two
 //! to drop. Who only looks at cells (to count, sum, export, compare) gets slices here, valid during the call.
 
-use super::output::{Filtering, Output};
+use super::output::{Filtering, Output, RowName};
 use super::{At, Progress, ScanSpec, TabletScanner};
 use crate::error::Result;
 use crate::resolve::StoredValue;
 use crate::tablet::Tablet;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_types::{Cell, FamilyId, RowSet, Timestamp, key};
+use stele_types::{Cell, FamilyId, RowSet, Timestamp};
 
 /// A plain cell, lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,6 @@ impl<V: CellVisitor> TabletVisit<V> {
         };
         let visited = Visited {
             visitor,
-            row: Vec::new(),
             begun: false,
             held: Vec::new(),
             rows: 0,
@@ -110,8 +109,6 @@ impl<V: CellVisitor> TabletVisit<V> {
 /// Gives cells to a visitor.
 struct Visited<V> {
     visitor: V,
-    /// The row being read, decoded.
-    row: Vec<u8>,
     /// The visitor has seen a cell of it.
     begun: bool,
     /// Cells of the row from the first on whose value is in a value file: shown when it ends.
@@ -122,13 +119,26 @@ struct Visited<V> {
 
 impl<V: CellVisitor> Visited<V> {
     #[inline]
-    fn show(&mut self, cell: CellRef<'_>) -> usize {
+    fn show(&mut self, row: &RowName, cell: CellRef<'_>) -> usize {
         if !self.begun {
             self.begun = true;
-            self.visitor.row(&self.row);
+            self.visitor.row(&row.decoded());
         }
         self.visitor.cell(cell);
         cell.qualifier.len() + cell.value.len()
+    }
+
+    #[cold]
+    fn show_held(&mut self, row: &RowName) {
+        for cell in std::mem::take(&mut self.held) {
+            let cell = CellRef {
+                family: cell.family,
+                qualifier: &cell.qualifier,
+                timestamp: cell.timestamp,
+                value: &cell.value,
+            };
+            self.show(row, cell);
+        }
     }
 }
 
@@ -149,11 +159,11 @@ impl<V: CellVisitor> Output for Visited<V> {
     }
 
     #[inline]
-    fn begin_row(&mut self, row: &[u8]) {
+    fn begin_row(&mut self) {
         self.begun = false;
-        self.held.clear();
-        self.row.clear();
-        self.row.extend_from_slice(&key::decode_checked_row(row));
+        if !self.held.is_empty() {
+            self.held.clear();
+        }
     }
 
     fn cell(&mut self, cell: Cell) {
@@ -165,7 +175,14 @@ impl<V: CellVisitor> Output for Visited<V> {
     }
 
     #[inline]
-    fn put(&mut self, family: FamilyId, qualifier: &Bytes, timestamp: Timestamp, value: impl StoredValue) -> usize {
+    fn put(
+        &mut self,
+        row: &RowName,
+        family: FamilyId,
+        qualifier: &Bytes,
+        timestamp: Timestamp,
+        value: impl StoredValue,
+    ) -> usize {
         if !self.held.is_empty() {
             let cell = Cell::put(family, qualifier.clone(), timestamp, value.into_bytes());
             let weight = cell.qualifier.len() + cell.value.len();
@@ -173,26 +190,22 @@ impl<V: CellVisitor> Output for Visited<V> {
             return weight;
         }
         value.look(|value| {
-            self.show(CellRef {
+            let cell = CellRef {
                 family,
                 qualifier,
                 timestamp,
                 value,
-            })
+            };
+            self.show(row, cell)
         })
     }
 
     #[inline]
-    fn end_row(&mut self, _: &[u8], _: usize, bytes: usize, _: Option<Filtering<'_>>) -> Result<usize> {
-        for cell in std::mem::take(&mut self.held) {
-            self.show(CellRef {
-                family: cell.family,
-                qualifier: &cell.qualifier,
-                timestamp: cell.timestamp,
-                value: &cell.value,
-            });
+    fn end_row(&mut self, row: &RowName, _: usize, bytes: usize, _: Option<Filtering<'_>>) -> Result<usize> {
+        if !self.held.is_empty() {
+            self.show_held(row);
         }
         self.rows += 1;
-        Ok(self.row.len() + bytes)
+        Ok(row.encoded().len() + bytes)
     }
 }

@@ -42,7 +42,11 @@ enum Action {
     /// From this name on, so many rows of one cell of so many bytes.
     Plain(u16, u16, usize),
     Put(u16, u32, u8, i64),
+    /// A value that goes to a value file.
+    Large(u16),
     DeleteRow(u16),
+    /// Where no rule may have dropped what it uncovers.
+    DeleteVersion(u16, i64),
     DeleteColumn(u16, u32, u8),
     /// One row of so many versions.
     Deep(u16, i64),
@@ -55,7 +59,9 @@ fn action() -> impl Strategy<Value = Action> {
         6 => (0..NAMES, 1..NAMES, prop_oneof![Just(0usize), 1usize..12, Just(100), Just(1500)])
             .prop_map(|(from, count, len)| Action::Plain(from, count, len)),
         6 => (0..NAMES, 1u32..4, 0u8..3, 0i64..4).prop_map(|(row, f, q, t)| Action::Put(row, f, q, t)),
+        1 => (0..NAMES).prop_map(Action::Large),
         2 => (0..NAMES).prop_map(Action::DeleteRow),
+        2 => (0..NAMES, 0i64..2).prop_map(|(row, t)| Action::DeleteVersion(row, t)),
         2 => (0..NAMES, 1u32..4, 0u8..3).prop_map(|(row, f, q)| Action::DeleteColumn(row, f, q)),
         1 => (0..NAMES, prop_oneof![2i64..40, Just(5000)]).prop_map(|(row, n)| Action::Deep(row, n)),
         3 => Just(Action::Flush),
@@ -122,6 +128,23 @@ async fn act(tablet: &Arc<Tablet>, model: &mut Model, action: &Action) {
             let version = |t: i64| put(&row, 2, 1, t, t.to_be_bytes().to_vec());
             let changes = (0..versions).map(version).collect();
             write_row(tablet, row, changes);
+        }
+        Action::Large(row) => {
+            let row = name(row);
+            let change = put(&row, 1, 0, 1, vec![7; 40_000]);
+            write_row(tablet, row, vec![change]);
+        }
+        Action::DeleteVersion(row, timestamp) => {
+            let row = name(row);
+            if let Some(columns) = model.get_mut(&row) {
+                columns.remove(&(1, 0, Reverse(timestamp)));
+            }
+            let change = Mutation::DeleteVersion {
+                family: FamilyId(1),
+                qualifier: Bytes::from_static(&[0]),
+                timestamp: Timestamp(timestamp),
+            };
+            write_row(tablet, row, vec![change]);
         }
         Action::DeleteRow(row) => {
             let row = name(row);
@@ -267,6 +290,9 @@ fn run(
         let tablet = tablet_of_files(schema.clone(), file_bytes).await;
         let mut model = Model::new();
         for action in actions {
+            if versions.is_some() && matches!(action, Action::DeleteVersion(..)) {
+                continue;
+            }
             act(&tablet, &mut model, action).await;
         }
         let spec = |rows: &RowSet, reversed| ScanSpec {

@@ -1,0 +1,123 @@
+//! Rows of one cell each in the same column, one after the other, of one source: what most scans of small rows meet.
+//!
+//! Merging, resolving and cutting cost several times what such a row takes, and come to the same for each of them. Here only
+//! what can differ is looked at: row, timestamp, sequence, kind. Whatever else turns up is left to the general way, with the
+//! position where that expects it.
+
+use super::output::Output;
+use super::row::RowReader;
+use super::{At, Position};
+use crate::error::Result;
+use crate::merge::Step;
+use crate::resolve::StoredValue;
+use crate::tablet::Tablet;
+use bytes::Bytes;
+use stele_sstable::Cursor;
+use stele_types::key;
+
+/// The value a cursor is on.
+struct CurrentValue<'a>(&'a Cursor);
+
+impl StoredValue for CurrentValue<'_> {
+    #[inline]
+    fn into_bytes(self) -> Bytes {
+        self.0.value_bytes()
+    }
+
+    #[inline]
+    fn look<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(self.0.value())
+    }
+}
+
+impl Position {
+    /// Reads rows that are like the one read last, until one is not or the batch is full. False when none was read.
+    pub(super) fn read_alike<O: Output>(
+        &mut self,
+        reader: &mut RowReader<O>,
+        tablet: &Tablet,
+        rows_max: u64,
+    ) -> Result<bool> {
+        if self.backward {
+            self.read_alike_backward(reader, tablet, rows_max)
+        } else {
+            self.read_alike_forward(reader, tablet, rows_max)
+        }
+    }
+
+    fn read_alike_forward<O: Output>(
+        &mut self,
+        reader: &mut RowReader<O>,
+        tablet: &Tablet,
+        rows_max: u64,
+    ) -> Result<bool> {
+        let upper = self.upper.as_deref();
+        let Some(cursor) = self.merge.lone_cursor() else {
+            return Ok(false);
+        };
+        let mut any = false;
+        while !reader.is_full(rows_max) {
+            let key = cursor.key();
+            let Some((row_end, is_plain)) = key::measure_row_prefix(key) else {
+                break;
+            };
+            if upper.is_some_and(|upper| key >= upper)
+                || !reader.begin_alike(key, row_end, is_plain, CurrentValue(cursor))
+            {
+                break;
+            }
+            any = true;
+            let step = cursor.advance()?;
+            if step != Step::Ready {
+                self.at = At::Row;
+                self.steps = 0;
+                self.merge.lone_moved(step)?;
+                break;
+            }
+            if reader.holds(cursor.key()) {
+                self.at = At::Row;
+                self.steps = 0;
+                break;
+            }
+            reader.finish_alike(tablet.env())?;
+        }
+        Ok(any)
+    }
+
+    fn read_alike_backward<O: Output>(
+        &mut self,
+        reader: &mut RowReader<O>,
+        tablet: &Tablet,
+        rows_max: u64,
+    ) -> Result<bool> {
+        let Some(cursor) = self.merge.lone_cursor() else {
+            return Ok(false);
+        };
+        let mut any = false;
+        while !reader.is_full(rows_max) {
+            let key = cursor.key();
+            let Some((row_end, is_plain)) = key::measure_row_prefix(key) else {
+                break;
+            };
+            if key < &self.lower[..] || !is_alone(cursor, key.get(..row_end).unwrap_or(key)) {
+                break;
+            }
+            if !reader.begin_alike(key, row_end, is_plain, CurrentValue(cursor)) {
+                break;
+            }
+            any = true;
+            reader.finish_alike(tablet.env())?;
+            cursor.leave(1);
+        }
+        Ok(any)
+    }
+}
+
+/// Whether the row of the cursor's key, this encoded one, is known to have no other before it.
+#[inline]
+fn is_alone(cursor: &Cursor, row: &[u8]) -> bool {
+    // Most neighbours differ in the last byte before the terminator.
+    let last = row.len().saturating_sub(3);
+    let before = cursor.before_at_hand();
+    before.is_some_and(|key| key.get(last) != row.get(last) || !key.starts_with(row))
+}
