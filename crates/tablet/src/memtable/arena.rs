@@ -21,6 +21,7 @@ use super::MemoryAccount;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -42,7 +43,7 @@ const CHUNKS_FULL: u32 = 3 << 12;
 /// A cell of at least this size gets a chunk of its own, or too much of the chunk before it might stay empty.
 const OWN_CHUNK_BYTES_MIN: usize = CHUNK_BYTES_MAX / 4;
 /// Nodes start at cache lines.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// Where a cell or node is; never zero.
 pub type Address = u32;
@@ -184,14 +185,14 @@ impl Arena {
         Some(chunk.slice(start..start + cell.value_len as usize))
     }
 
-    /// Has the processor fetch the beginning of what is at an address: `lines` cache lines.
+    /// Has the processor fetch cache lines of what is at an address, counted from the one in which it begins.
     ///
     /// # Safety
     /// As [`Arena::cell`] or [`Arena::node`].
-    pub unsafe fn prefetch(&self, at: Address, lines: usize) {
+    pub unsafe fn prefetch(&self, at: Address, lines: Range<usize>) {
         // SAFETY: the caller vouches for the address.
         let start = unsafe { self.start(at) };
-        for line in 0..lines {
+        for line in lines {
             prefetch(start.wrapping_add(line * LINE));
         }
     }
@@ -393,6 +394,11 @@ impl RawCell {
         key_len: 0,
         value_len: 0,
     };
+
+    /// Bytes of key and value.
+    pub fn len(&self) -> usize {
+        self.key_len as usize + self.value_len as usize
+    }
 
     /// The key.
     ///

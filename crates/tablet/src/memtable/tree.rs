@@ -34,6 +34,7 @@
 use super::MemoryAccount;
 use super::arena::{self, Address, Arena, RawCell};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Slots of a node, which makes it 512 bytes. Half as many were as fast within what could be told apart and take a byte
@@ -45,8 +46,15 @@ const LEVELS_MAX: usize = if cfg!(miri) { 16 } else { 8 };
 /// Bytes that a new node's keys must have in common beyond what the node it was split from skips, before it skips more. Each
 /// change makes the split read all the keys; four bytes of prefix tell keys apart with one to spare.
 const SKIP_STEP: usize = 2;
-/// How many entries ahead a cursor has the processor fetch cells.
+/// How many entries ahead a cursor has the processor fetch the beginnings of cells.
 const CELLS_AHEAD: usize = 8;
+/// Cache lines of a cell's beginning: lengths, key, a short value.
+const BEGINNING_LINES: usize = 2;
+/// How many entries ahead a cursor has the rest of a cell fetched that is longer: one of a
+/// kilobyte takes about as long to be compressed as another takes to arrive.
+const VALUES_AHEAD: usize = 2;
+/// Cache lines of a long cell that are fetched ahead; once so many were read one after the other, the processor sees it.
+const VALUE_LINES_MAX: usize = 18;
 
 #[repr(C, align(64))]
 struct Node {
@@ -311,7 +319,17 @@ impl Tree {
             }
             if found != 0 {
                 self.prefetch_cell(node, index + 1 + CELLS_AHEAD);
-                return self.position(at.leaf, index + 1, found);
+                let position = self.position(at.leaf, index + 1, found);
+                // Neighbours are mostly of a size.
+                let lines = position.cell.len() / arena::LINE;
+                if lines > BEGINNING_LINES {
+                    self.prefetch_lines(
+                        node,
+                        index + 1 + VALUES_AHEAD,
+                        BEGINNING_LINES..lines.min(VALUE_LINES_MAX) + 1,
+                    );
+                }
+                return position;
             }
             if next == 0 {
                 return Position::NONE;
@@ -483,10 +501,14 @@ impl Tree {
     }
 
     fn prefetch_cell(&self, leaf: &Node, index: usize) {
+        self.prefetch_lines(leaf, index, 0..BEGINNING_LINES);
+    }
+
+    fn prefetch_lines(&self, leaf: &Node, index: usize, lines: Range<usize>) {
         let content = leaf.slot(index);
         if content != 0 {
             // SAFETY: as in `position`.
-            unsafe { self.arena.prefetch(address(content), 2) };
+            unsafe { self.arena.prefetch(address(content), lines) };
         }
     }
 
@@ -499,7 +521,7 @@ impl Tree {
         let next = node.next.load(Ordering::Acquire);
         if next != 0 {
             // SAFETY: as in `node`.
-            unsafe { self.arena.prefetch(next, size_of::<Node>() / 64) };
+            unsafe { self.arena.prefetch(next, 0..size_of::<Node>() / arena::LINE) };
         }
     }
 }
