@@ -37,6 +37,10 @@ use tokio::sync::oneshot;
 /// costs some 20 µs, less than the slices of a vectored write of small records.
 pub(crate) const INLINE_BYTES_MAX: usize = 256 << 10;
 
+/// A record up to this size that is a group by itself is appended without waiting and without a copy, where the medium can.
+/// To apply it takes its writer longer than the append.
+const INLINE_RECORD_BYTES_MAX: usize = 2 << 20;
+
 /// Pieces of a segment that is synced ahead: with 32 MiB they are 4 MiB, some 20 ms of a disk's bandwidth, which is then about
 /// what the one who asks for a sync finds to do.
 const SYNCS_AHEAD: u64 = 8;
@@ -180,16 +184,26 @@ impl Segments {
     ) -> Option<Result<(), LogError>> {
         let open = self.open.as_mut()?;
         let header = open.header_for(records.clone());
-        if GROUP_HEADER_BYTES + header.records_len as usize > INLINE_BYTES_MAX {
+        let len = GROUP_HEADER_BYTES + header.records_len as usize;
+        let is_apart = len > INLINE_BYTES_MAX;
+        if is_apart && (header.records > 1 || len > INLINE_RECORD_BYTES_MAX) {
             return None;
         }
         self.frame.clear();
         self.frame.extend_from_slice(&header.encode(open.number));
+        let mut apart: &[u8] = &[];
         for record in records {
             self.frame.extend_from_slice(&record.encode_header());
-            self.frame.extend_from_slice(record.payload);
+            if is_apart {
+                apart = record.payload;
+            } else {
+                self.frame.extend_from_slice(record.payload);
+            }
         }
-        let outcome = open.file.try_append(&self.frame)?;
+        let outcome = match is_apart {
+            true => open.file.try_append(&[&self.frame, apart])?,
+            false => open.file.try_append(&[&self.frame])?,
+        };
         Some(outcome.map_err(LogError::from))
     }
 
@@ -409,7 +423,7 @@ impl Segments {
         let Some(full) = self.open.take() else { return false };
         let previous = Previous::of(&full, false);
         let header = previous.header_of_next(self.stream, next.number).encode();
-        let Some(begun) = next.file.try_append(&header) else {
+        let Some(begun) = next.file.try_append(&[&header]) else {
             self.open = Some(full);
             return false;
         };
@@ -690,6 +704,7 @@ fn skips_sync(env: &Env) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{Payload, Record};
     use crate::tests::{env, record, replayed};
     use stele_env::metrics::Metrics;
     use stele_storage::memory::MemoryStorage;
@@ -828,5 +843,32 @@ mod tests {
         append(&mut segments, all[2].borrowed()).await;
         assert_eq!(segments.previous.number, 1, "the segment was given up");
         assert_eq!(replayed(&storage).await.unwrap(), [0, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_large_record_by_itself_is_appended_at_once() {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let mut segments = segments_in(&storage);
+        append(&mut segments, record(1, 0).borrowed()).await;
+        let large = |n: u64, len| Record {
+            payload: Payload::new(Bytes::from(vec![n as u8; len])),
+            ..record(1, n)
+        };
+        let all = [large(1, INLINE_BYTES_MAX), large(2, INLINE_BYTES_MAX)];
+        assert!(segments.try_append(all.iter().map(Record::borrowed)).is_none());
+        let too_large = large(3, INLINE_RECORD_BYTES_MAX);
+        assert!(segments.try_append(std::iter::once(too_large.borrowed())).is_none());
+        for record in &all {
+            let appended = segments.try_append(std::iter::once(record.borrowed()));
+            appended.expect("nothing to wait for").unwrap();
+            segments.acknowledge(std::iter::once(record.borrowed()));
+        }
+        let mut found = Vec::new();
+        let keep = |record| {
+            found.push(record);
+            Ok::<(), LogError>(())
+        };
+        crate::replay(&*storage, keep).await.unwrap();
+        assert_eq!(found[1..], all);
     }
 }

@@ -85,12 +85,16 @@ async fn append_spans_slices_and_sizes(storage: &Arc<dyn Storage>) {
 async fn appends_without_waiting_read_back(storage: &Arc<dyn Storage>) {
     let mut file = storage.create("now").await.expect("create");
     let mut expected = Vec::new();
-    for len in [0, 1, 100, 70_000, 1_000_000] {
+    for len in [0, 1, 100, 70_000, 1_000_000, 3_000_000] {
         let bytes = vec![len as u8 | 1; len];
-        match file.try_append(&bytes) {
+        match file.try_append(&[b"head", &[], &bytes]) {
             Some(done) => done.expect("append without waiting"),
-            None => file.append(&[Bytes::from(bytes.clone())]).await.expect("append"),
+            None => {
+                let slices = [Bytes::from_static(b"head"), Bytes::from(bytes.clone())];
+                file.append(&slices).await.expect("append");
+            }
         }
+        expected.extend_from_slice(b"head");
         expected.extend_from_slice(&bytes);
         assert_eq!(file.len(), expected.len() as u64);
     }

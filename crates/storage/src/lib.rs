@@ -206,10 +206,10 @@ pub trait AppendFile: Send + 'static {
     /// and the file takes no more bytes.
     async fn append(&mut self, slices: &[Bytes]) -> Result<()>;
 
-    /// Appends the bytes when that can be done on the calling thread without waiting for the device; `None` when it can
+    /// Appends the slices when that can be done on the calling thread without waiting for the device; `None` when it can
     /// not, and then nothing has happened and [`AppendFile::append`] does it. What holds of `append` holds of this.
-    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
-        let _ = bytes;
+    fn try_append(&mut self, slices: &[&[u8]]) -> Option<Result<()>> {
+        let _ = slices;
         None
     }
 

@@ -147,12 +147,15 @@ impl AppendFile for MemoryAppend {
         Ok(())
     }
 
-    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
+    fn try_append(&mut self, slices: &[&[u8]]) -> Option<Result<()>> {
         if let Err(error) = self.life.begin_append(&self.path) {
             return Some(Err(error));
         }
-        self.content.lock().growing().extend_from_slice(bytes);
-        self.len += bytes.len() as u64;
+        let mut content = self.content.lock();
+        for slice in slices {
+            content.growing().extend_from_slice(slice);
+            self.len += slice.len() as u64;
+        }
         self.life.succeeded();
         Some(Ok(()))
     }

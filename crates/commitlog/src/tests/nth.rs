@@ -93,9 +93,9 @@ impl AppendFile for FailingFile {
         outcome
     }
 
-    fn try_append(&mut self, bytes: &[u8]) -> Option<stele_storage::Result<()>> {
+    fn try_append(&mut self, slices: &[&[u8]]) -> Option<stele_storage::Result<()>> {
         self.storage.arm(Operation::Append, &self.path);
-        let outcome = self.file.try_append(bytes);
+        let outcome = self.file.try_append(slices);
         self.storage.disarm();
         outcome
     }

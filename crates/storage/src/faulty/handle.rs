@@ -42,7 +42,7 @@ impl AppendFile for FaultyAppend {
         self.append_now(slices)
     }
 
-    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
+    fn try_append(&mut self, slices: &[&[u8]]) -> Option<Result<()>> {
         let waits = match self.mount.enter(&self.path, "append") {
             Ok(medium) => medium.plan.append_wait,
             Err(error) => return Some(Err(error)),
@@ -50,7 +50,8 @@ impl AppendFile for FaultyAppend {
         if chance(self.mount.env(), waits) {
             return None;
         }
-        Some(self.append_now(&[Bytes::copy_from_slice(bytes)]))
+        let slices: Vec<Bytes> = slices.iter().map(|slice| Bytes::copy_from_slice(slice)).collect();
+        Some(self.append_now(&slices))
     }
 
     async fn sync(&mut self) -> Result<()> {

@@ -7,13 +7,17 @@ use crate::{AppendFile, ReadFile, Result, check_range, grows};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Write as _};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use stele_env::Env;
 
 /// Appends up to this size are written by the calling task: copying 256 KiB into the page cache takes some 50 µs, about
 /// what handing it to another thread and back costs.
 const INLINE_APPEND_BYTES_MAX: usize = 256 << 10;
+
+/// Appends up to this size are written by the calling task if it asks for that: it is the log's, and the writer fills a
+/// memtable with the same bytes on the same thread, which takes longer.
+const TRIED_APPEND_BYTES_MAX: usize = 2 << 20;
 
 /// Reads up to this size are tried on the calling task; the same arithmetic.
 const INLINE_READ_BYTES_MAX: usize = 256 << 10;
@@ -46,13 +50,14 @@ impl LocalAppend {
         }
     }
 
-    fn append_inline(&mut self, bytes: &[u8]) -> Result<()> {
+    fn append_inline(&mut self, slices: &[&[u8]]) -> Result<()> {
         self.life.begin_append(&self.path)?;
         self.dirty = true;
-        (&*self.file)
-            .write_all(bytes)
-            .map_err(|e| fail(&self.path, "append", &e))?;
-        self.len += bytes.len() as u64;
+        let written = match slices {
+            [only] => write_all(&self.file, self.len, only),
+            _ => write_all_of(&self.file, self.len, slices.iter().copied()),
+        };
+        self.len += written.map_err(|e| fail(&self.path, "append", &e))?;
         self.life.succeeded();
         Ok(())
     }
@@ -65,14 +70,16 @@ impl AppendFile for LocalAppend {
         self.dirty = true;
         let total: usize = slices.iter().map(Bytes::len).sum();
         if total <= INLINE_APPEND_BYTES_MAX {
-            write_all(&self.file, slices).map_err(|e| fail(&self.path, "append", &e))?;
+            write_all_of(&self.file, self.len, slices.iter().map(|slice| &slice[..]))
+                .map_err(|e| fail(&self.path, "append", &e))?;
         } else {
             let (file, slices) = (Arc::clone(&self.file), slices.to_vec());
             let (path, root) = (self.path.clone(), Arc::clone(&self.root));
             let (offset, is_log) = (self.len, grows(&self.path));
             blocking(&self.env, &self.path, "append", move || {
                 let _locked = root;
-                write_all(&file, &slices).map_err(|e| fail(&path, "append", &e))?;
+                write_all_of(&file, offset, slices.iter().map(|slice| &slice[..]))
+                    .map_err(|e| fail(&path, "append", &e))?;
                 // Whoever writes a log says when it must be durable, and much of one is deleted before.
                 if !is_log {
                     begin_writeback(&file, offset, total);
@@ -86,11 +93,9 @@ impl AppendFile for LocalAppend {
         Ok(())
     }
 
-    fn try_append(&mut self, bytes: &[u8]) -> Option<Result<()>> {
-        if bytes.len() > INLINE_APPEND_BYTES_MAX {
-            return None;
-        }
-        Some(self.append_inline(bytes))
+    fn try_append(&mut self, slices: &[&[u8]]) -> Option<Result<()>> {
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        (total <= TRIED_APPEND_BYTES_MAX).then(|| self.append_inline(slices))
     }
 
     async fn sync(&mut self) -> Result<()> {
@@ -118,23 +123,43 @@ impl AppendFile for LocalAppend {
     }
 }
 
-/// Writes all slices, through interruptions and short writes.
-fn write_all(mut file: &File, slices: &[Bytes]) -> io::Result<()> {
-    let mut slices: Vec<IoSlice<'_>> = slices
-        .iter()
-        .filter(|s| !s.is_empty())
-        .map(|s| IoSlice::new(s))
-        .collect();
-    let mut rest = slices.as_mut_slice();
+/// Writes all bytes at `offset`, through interruptions and short writes; how many they were. The file's own position would be
+/// a lock more for each write.
+fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<u64> {
+    let mut rest = bytes;
+    let mut at = offset;
     while !rest.is_empty() {
-        match file.write_vectored(rest) {
+        match rustix::io::pwrite(file, rest, at) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut rest, written),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+            Ok(written) => {
+                rest = rest.get(written..).unwrap_or_default();
+                at += written as u64;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(at - offset)
+}
+
+/// The same of slices, one after the other.
+fn write_all_of<'a>(file: &File, offset: u64, slices: impl Iterator<Item = &'a [u8]>) -> io::Result<u64> {
+    let mut slices: Vec<IoSlice<'_>> = slices.filter(|s| !s.is_empty()).map(IoSlice::new).collect();
+    let mut rest = slices.as_mut_slice();
+    let mut at = offset;
+    while !rest.is_empty() {
+        // No more than the system takes at once are looked at.
+        match rustix::io::pwritev(file, rest, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                IoSlice::advance_slices(&mut rest, written);
+                at += written as u64;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(at - offset)
 }
 
 /// Has the kernel begin to write what was just appended, so that the sync at the end of a large file does not find all of
