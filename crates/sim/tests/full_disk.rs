@@ -205,9 +205,9 @@ const OVERWRITTEN_ROWS: u64 = 8;
 fn a_disk_full_of_garbage_frees_itself() {
     let mut failures = Vec::new();
     let mut refused = 0;
-    for step in 0..14u64 {
-        // With less, what there is of each tablet may be too little to be merged, and too much to leave room.
-        let room = 110_000 + step * 9_001;
+    // From thrice what is live, with the reserve and a segment of the log: what is left is less than a tablet takes.
+    for step in 0..60u64 {
+        let room = 45_000 + step * 2_503;
         let sim = Sim::new(step, 4 * STEPS_MAX);
         match sim
             .run(overwrite(sim.clone(), room))

@@ -86,6 +86,8 @@ pub struct Tablet {
     flushed: AtomicU64,
     /// What compactions are behind, in bytes; brought up to date by flushes and compactions.
     pub(crate) debt: AtomicU64,
+    /// What merges are expected to free, in thousandths; likewise.
+    pub(crate) garbage_share: AtomicU64,
     /// Runs of the group that has most; likewise.
     pub(crate) runs: AtomicUsize,
     /// Where scans stand that wait for their readers.
@@ -139,6 +141,7 @@ impl Tablet {
             compacting: tokio::sync::Mutex::new(()),
             flushed: AtomicU64::new(manifest.flushed_through),
             committer: tokio::sync::Mutex::new(Committer::new(log, manifest)),
+            garbage_share: AtomicU64::new(0),
             debt: AtomicU64::new(0),
             runs: AtomicUsize::new(0),
             parked: Mutex::default(),

@@ -146,6 +146,7 @@ impl TabletServer {
             if looks.is_multiple_of(LOOKS_PER_REPORT) {
                 self.update_gauges();
                 self.report_damage();
+                self.look_for_space();
             }
             looks = looks.wrapping_add(1);
             let _ = self.env.timeout(IDLE, self.tidy.notified()).await;

@@ -159,6 +159,50 @@ impl Tablet {
         self.with_state(|state| state.of_files(&self.context.memory))
     }
 
+    /// As [`Tablet::compact_within`]; where nothing is due for which there is room, the next part of merging what there is into
+    /// the bottom. For a medium that is full: most of what is on it may be garbage, too little in each tablet to be worth
+    /// a merge otherwise. It ends when each group is one run.
+    pub async fn compact_for_space(&self, room: Room) -> Result<Option<Compacted>> {
+        if let Some(compacted) = self.compact_within(room).await? {
+            return Ok(Some(compacted));
+        }
+        let Ok(_compacting) = self.compacting.try_lock() else {
+            return Ok(None);
+        };
+        let state = self.files_state();
+        for group in &state.groups {
+            let (summaries, runs) = self.summaries(group);
+            let has_bottom = has_bottom(&state, group, &runs);
+            if !has_bottom || runs.len() < 2 || state.is_entangled(group.id) {
+                continue;
+            }
+            let pick = picker::pick_bottom(&summaries);
+            let mut due = Due { pick, runs, has_bottom };
+            // Rather a few of the tiers than none.
+            while due.pick.runs.len() > 1 {
+                if let Some(plan) = self.plan_bottom(group, &due, room).await? {
+                    let weighed = self.weigh(group, plan).await?;
+                    if weighed.needs <= room.into_bottom {
+                        return self.carry_out(group, weighed).await.map(Some);
+                    }
+                }
+                due.pick.runs.end -= 1;
+                due.pick.major = false;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether [`Tablet::compact_for_space`] may find something to do.
+    pub fn may_shrink(&self) -> bool {
+        self.state().groups.iter().any(|group| group.runs().nth(1).is_some())
+    }
+
+    /// Of a thousand bytes of files, how many merges are expected to free. As of the last flush or compaction.
+    pub fn garbage_share(&self) -> u64 {
+        self.garbage_share.load(Ordering::Relaxed)
+    }
+
     /// What is due in a group, if there is room for it.
     async fn plan_within(&self, state: &State, group: &GroupState, room: Room) -> Result<Option<Weighed>> {
         let Some(mut due) = self.due(state, group) else {
@@ -237,14 +281,19 @@ impl Tablet {
     pub(crate) fn note_debt(&self) {
         let state = self.state();
         let (mut debt, mut runs_max) = (0, 0);
+        let (mut garbage, mut bytes) = (0, 0);
         for group in &state.groups {
             let (runs, _) = self.summaries(group);
             let experience = group.learnt.experience(self.env().now());
             debt += picker::debt(&runs, experience);
+            garbage += picker::expected_garbage(&runs, experience);
+            bytes += runs.iter().map(|run| run.bytes).sum::<u64>();
             let crowding = picker::crowding(&runs, experience);
             runs_max = runs_max.max(runs.len()).max(crowding);
         }
         self.debt.store(debt, Ordering::Relaxed);
+        let share = garbage.saturating_mul(1000) / bytes.max(1);
+        self.garbage_share.store(share, Ordering::Relaxed);
         self.runs.store(runs_max, Ordering::Relaxed);
     }
 
@@ -276,8 +325,7 @@ impl Tablet {
             return None;
         }
         let (summaries, runs) = self.summaries(group);
-        // What a family has left in another group is below all that is here.
-        let has_bottom = runs.first().is_some_and(|first| first.start == 0) && !state.is_above_residue(group.id);
+        let has_bottom = has_bottom(state, group, &runs);
         let pick = if has_bottom {
             picker::pick(&summaries, group.learnt.experience(self.env().now()))
         } else {
@@ -512,6 +560,11 @@ impl Tablet {
         number_run(&mut report.files, 0);
         Ok(report)
     }
+}
+
+/// Whether the first of these runs is the oldest of all: what a family has left in another group is below all that is here.
+fn has_bottom(state: &State, group: &GroupState, runs: &[Range<usize>]) -> bool {
+    runs.first().is_some_and(|first| first.start == 0) && !state.is_above_residue(group.id)
 }
 
 /// Takes what a job has shown to the experience with the group.

@@ -131,6 +131,35 @@ async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
     assert_eq!((found.matches('=').count(), found.matches("=new").count()), (1000, 80));
 }
 
+/// On a full medium everything is merged, with as little room as one file of the bottom and two tiers take.
+#[tokio::test]
+async fn for_the_sake_of_space_what_is_not_due_is_merged_a_few_tiers_at_a_time() {
+    let tablet = with_bottom().await;
+    let wanted = "a value that is longer, too";
+    for n in 0..3 {
+        write_rows(&tablet, (0..1000).filter(|row| row % 40 == n), wanted);
+        tablet.flush().await.unwrap();
+    }
+    assert!(!tablet.compaction_due() && tablet.may_shrink() && tablet.garbage_share() > 30);
+    let before = tablet.state().file_bytes();
+    let mut room = Room {
+        any: 0,
+        into_bottom: FILE_BYTES,
+    };
+    assert!(tablet.compact_for_space(room).await.unwrap().is_none());
+    room.into_bottom = FILE_BYTES * 3 / 2;
+    let mut parts = 0;
+    while tablet.compact_for_space(room).await.unwrap().is_some() {
+        parts += 1;
+        assert!(parts < 100, "compactions do not come to an end");
+    }
+    check_runs(&tablet, 1);
+    assert_eq!((tablet.may_shrink(), tablet.garbage_share()), (false, 0));
+    assert!(tablet.state().file_bytes() < before);
+    let found = read(&tablet).await;
+    assert_eq!((found.matches('=').count(), found.matches("too").count()), (1000, 75));
+}
+
 #[tokio::test]
 async fn a_merge_goes_on_in_parts_while_flushes_arrive() {
     let tablet = with_bottom().await;

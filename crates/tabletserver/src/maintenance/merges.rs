@@ -2,7 +2,8 @@
 //!
 //! A tablet is looked at when something has happened to it: a flush, a compaction, an end of a split. What happens by
 //! itself (cells expire, reads add up) is found by a slow round over all tablets, a few at a time, so that ten thousand
-//! idle tablets cost nothing worth mentioning.
+//! idle tablets cost nothing worth mentioning. While the disk is full, all that may shrink are looked at, and those first of
+//! which most is garbage: each byte written then frees most.
 //!
 //! Invariant: a tablet is in `waiting` or `running` at most once each, so both are bounded by the number of tablets.
 
@@ -67,8 +68,19 @@ impl Merges {
 impl TabletServer {
     pub(super) async fn compact_loop(self: Arc<Self>) {
         while !self.is_stopping() {
-            let debt = |tablet| self.served(tablet).map_or(0, |served| served.tablet.compaction_debt());
-            match self.merges.begin(debt) {
+            let is_full = self.admission.is_disk_full();
+            let urgency = |tablet| {
+                self.served(tablet).map_or(0, |served| match is_full {
+                    true => served.tablet.garbage_share(),
+                    false => served.tablet.compaction_debt(),
+                })
+            };
+            // One at a time may have all the room there is, and two would share what is little.
+            let next = match is_full && self.merges.running() > 0 {
+                true => None,
+                false => self.merges.begin(urgency),
+            };
+            match next {
                 Some(tablet) => {
                     if let Ok(served) = self.served(tablet) {
                         self.compact_tablet(&served).await;
@@ -91,8 +103,14 @@ impl TabletServer {
             Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
         }
         // What there is no room for now, the slow round comes back to.
-        let room = self.admission.room(self.options.compactions_max);
-        match tablet.compact_within(room).await {
+        let compacted = match self.admission.is_disk_full() {
+            true => tablet.compact_for_space(self.admission.room(1)).await,
+            false => {
+                let room = self.admission.room(self.options.compactions_max);
+                tablet.compact_within(room).await
+            }
+        };
+        match compacted {
             Ok(Some(_)) => self.merges.announce(tablet.id()),
             Ok(None) => {}
             Err(error) => {
@@ -100,6 +118,15 @@ impl TabletServer {
                 self.env.sleep(AFTER_FAILURE).await;
                 self.merges.announce(tablet.id());
             }
+        }
+    }
+
+    /// While the disk is full: everything that may shrink is looked at.
+    pub(super) fn look_for_space(&self) {
+        if self.admission.is_disk_full() {
+            let served = self.all_served();
+            let shrinks = served.iter().filter(|served| served.tablet.may_shrink());
+            shrinks.for_each(|served| self.merges.announce(served.tablet.id()));
         }
     }
 
