@@ -502,6 +502,8 @@ impl Tablet {
         metrics.compaction_read_bytes.inc_by(bytes_in);
         metrics.compaction_written_bytes.inc_by(report.bytes());
         learn(group, &plan, &left, &report);
+        let tier = (!plan.bottom).then(|| overlap_with(group, plan.inputs.start, report.sample.rows()));
+        let tier_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
         let made = report.made();
         let change = replacement(
             group.id,
@@ -512,6 +514,10 @@ impl Tablet {
             plan.bottom,
         );
         self.commit(&made, change, |_| {}).await?;
+        let state = self.state();
+        if let Some((percent, now)) = tier.zip(state.group(group.id)) {
+            group.learnt.note_overlap(now, tier_files.into_iter(), percent);
+        }
         self.note_debt();
         metrics.compactions.inc();
         metrics
@@ -581,12 +587,9 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
         let dropped = report.entries_in.saturating_sub(report.entries_out);
         learnt.merged(moved(&overlapping), moved(&cells_of), dropped);
     }
-    if plan.bottom && left.is_empty() && plan.major {
+    // The last part of a merge, or one of everything.
+    if plan.bottom && left.is_empty() && (plan.major || !plan.cut.is_empty()) {
         learnt.gathered();
-    }
-    if !plan.bottom {
-        let percent = overlap_with(group, plan.inputs.start, report.sample.rows());
-        learnt.note_overlap(group, report.files.iter().map(FileRef::id), percent);
     }
 }
 

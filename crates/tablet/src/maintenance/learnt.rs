@@ -38,7 +38,7 @@ pub struct Learnt {
 /// When the tiers came to be.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flushes {
-    /// The first of those since everything was merged, or the last before that.
+    /// The first of those since tiers were merged into the bottom, or the last before that.
     first: Option<Duration>,
     last: Option<Duration>,
 }
@@ -98,10 +98,10 @@ impl Learnt {
         flushes.last = Some(now);
     }
 
-    /// Everything there was has been merged.
+    /// The tiers have been merged into the bottom, but for those that were flushed meanwhile.
     pub(super) fn gathered(&self) {
         let mut flushes = self.flushes.lock();
-        // One may have ended while the merge went on.
+        // It may have ended while the merge went on.
         flushes.first = flushes.last;
     }
 
@@ -123,7 +123,7 @@ impl Learnt {
         self.overlaps.lock().get(&file).copied().unwrap_or(100)
     }
 
-    /// Notes the overlap of a new run.
+    /// Notes the overlap of a new run; `group` is as it is now, and what is known of other files than its own is forgotten.
     pub(super) fn note_overlap(&self, group: &GroupState, made: impl Iterator<Item = FileId>, percent: u64) {
         let held: BTreeSet<FileId> = group.files.iter().map(|file| file.reference.id()).collect();
         let mut overlaps = self.overlaps.lock();
