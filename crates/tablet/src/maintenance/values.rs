@@ -73,12 +73,13 @@ pub(super) fn value_units(state: &State) -> Vec<Unit> {
 }
 
 /// The value files of the tablet. One that cannot be read is not sound, nor is any of a group with a damaged sstable: what
-/// compactions leave alone may refer to it, and it could not be emptied. Nor is one of a group above a residue: nothing
-/// there is the bottom. Soon it will be.
+/// compactions leave alone may refer to it, and it could not be emptied. Nor is one of a group above a residue, where
+/// nothing is the bottom, or of one that is not to be compacted by itself: soon that will be over.
 pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
     let mut shares: BTreeMap<FileId, Shared> = BTreeMap::new();
     for group in &state.groups {
-        let is_sound = !group.files.iter().any(HeldFile::is_damaged) && !state.is_above_residue(group.id);
+        let may_merge = !state.is_above_residue(group.id) && !state.is_entangled(group.id);
+        let is_sound = may_merge && !group.files.iter().any(HeldFile::is_damaged);
         let links = group
             .files
             .iter()
