@@ -32,8 +32,10 @@ pub struct RunSummary {
     pub cells: u64,
     /// About how many of these are markers or expired.
     pub garbage: u64,
-    /// About how many bytes are of rows that older runs have, too.
+    /// About how many bytes are of rows that older runs have, too; all of those of which it is not known.
     pub overlapping: u64,
+    /// About how many bytes are known to be of such rows.
+    pub known_overlapping: u64,
     /// Bytes of the whole files.
     pub file_bytes: u64,
     /// A merge into the bottom has taken its front already.
@@ -158,11 +160,15 @@ pub fn expected_garbage(runs: &[RunSummary], experience: Experience) -> u64 {
 }
 
 /// The space that a group takes, beyond what is expected to be live of it, as so many sorted runs: more than [`RUNS_EASY`]
-/// when writers have to be slowed for it.
+/// when writers have to be slowed for it. Of runs of which the first is the bottom: where nothing can be merged into it, to
+/// wait brings no space.
 pub fn crowding(runs: &[RunSummary], experience: Experience) -> usize {
     let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
     let space: u64 = runs.iter().map(|run| run.file_bytes.max(run.bytes)).sum();
-    let live = bytes.saturating_sub(expected_garbage(runs, experience)).max(1);
+    // What merges may turn out to free is worth a try, but nobody is to wait for it.
+    let overlapping: u64 = runs.iter().skip(1).map(|run| run.known_overlapping).sum();
+    let garbage = overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100;
+    let live = bytes.saturating_sub(garbage).max(1);
     if space.saturating_sub(live) < CROWDED_BYTES_MIN {
         return 0;
     }

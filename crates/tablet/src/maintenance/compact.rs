@@ -283,13 +283,15 @@ impl Tablet {
         let (mut debt, mut runs_max) = (0, 0);
         let (mut garbage, mut bytes) = (0, 0);
         for group in &state.groups {
-            let (runs, _) = self.summaries(group);
+            let (runs, places) = self.summaries(group);
             let experience = group.learnt.experience(self.env().now());
             debt += picker::debt(&runs, experience);
             garbage += picker::expected_garbage(&runs, experience);
             bytes += runs.iter().map(|run| run.bytes).sum::<u64>();
-            let crowding = picker::crowding(&runs, experience);
-            runs_max = runs_max.max(runs.len()).max(crowding);
+            runs_max = runs_max.max(runs.len());
+            if has_bottom(&state, group, &places) && !state.is_entangled(group.id) {
+                runs_max = runs_max.max(picker::crowding(&runs, experience));
+            }
         }
         self.debt.store(debt, Ordering::Relaxed);
         let share = garbage.saturating_mul(1000) / bytes.max(1);
@@ -579,7 +581,7 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
     learnt.forget_reads();
     if plan.bottom && !plan.cut.is_empty() {
         let tiers = group.files.get(plan.cut.clone()).unwrap_or_default();
-        let overlapping = |file: &FileRef| cells_of(file) * learnt.overlap(file.id()) / 100;
+        let overlapping = |file: &FileRef| cells_of(file) * learnt.known_overlap(file.id()).unwrap_or(100) / 100;
         let moved = |cells: &dyn Fn(&FileRef) -> u64| {
             let before: u64 = tiers.iter().map(|file| cells(&file.reference)).sum();
             before.saturating_sub(left.iter().map(cells).sum())
@@ -696,7 +698,10 @@ fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], learnt: &Le
         all.bytes += reference.referenced;
         all.cells += cells;
         all.garbage += (scaled(reference.deletes, reference) + cells * expired / 100).min(cells);
-        all.overlapping += reference.referenced * learnt.overlap(reference.id()) / 100;
+        let overlapping = |percent: u64| reference.referenced * percent / 100;
+        let known = learnt.known_overlap(reference.id());
+        all.overlapping += overlapping(known.unwrap_or(100));
+        all.known_overlapping += overlapping(known.unwrap_or(0));
         all.file_bytes += reference.len;
         all.advanced |= reference.lower.as_deref().is_some_and(|lower| lower > tablet_start);
     }

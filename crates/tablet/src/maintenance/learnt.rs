@@ -118,9 +118,9 @@ impl Learnt {
         }
     }
 
-    /// The overlap of a file, in percent.
-    pub(super) fn overlap(&self, file: FileId) -> u64 {
-        self.overlaps.lock().get(&file).copied().unwrap_or(100)
+    /// The overlap of a file, in percent, if it was noted.
+    pub(super) fn known_overlap(&self, file: FileId) -> Option<u64> {
+        self.overlaps.lock().get(&file).copied()
     }
 
     /// Notes the overlap of a new run; `group` is as it is now, and what is known of other files than its own is forgotten.

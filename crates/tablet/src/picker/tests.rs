@@ -14,6 +14,7 @@ fn check_with(runs: &str, experience: Experience, expected: &str) {
             cells: 100,
             garbage: garbage.parse().unwrap(),
             overlapping: bytes,
+            known_overlapping: bytes,
             file_bytes: whole.parse().unwrap_or(bytes),
             advanced,
         }
@@ -97,7 +98,7 @@ fn space_that_is_not_live_crowds() {
     };
     let tier = |mib: u64, overlap: u64| RunSummary {
         bytes: mib * MIB,
-        overlapping: mib * overlap / 100 * MIB,
+        known_overlapping: mib * overlap / 100 * MIB,
         ..RunSummary::default()
     };
     check(1000, tier(500, 100), 0);
@@ -113,6 +114,38 @@ fn space_that_is_not_live_crowds() {
         ..tier(0, 0)
     };
     check(1000, cut, RUNS_EASY + RUNS_EASY / 2);
+}
+
+/// Or they would wait for nothing.
+#[test]
+fn who_waits_for_space_waits_for_a_merge() {
+    const MIB: u64 = 1 << 20;
+    for tiers in 1..RUNS_MAX {
+        for tier_mib in [1, 10, 100, 1000] {
+            for known in [0, 30, 60, 100] {
+                let bytes = tier_mib * MIB;
+                let known_overlapping = bytes * known / 100;
+                let tier = RunSummary {
+                    bytes,
+                    file_bytes: bytes,
+                    overlapping: known_overlapping,
+                    known_overlapping,
+                    ..RunSummary::default()
+                };
+                let bottom = RunSummary {
+                    bytes: 1000 * MIB,
+                    file_bytes: 1000 * MIB,
+                    ..RunSummary::default()
+                };
+                let runs: Vec<_> = [bottom].into_iter().chain(std::iter::repeat_n(tier, tiers)).collect();
+                let experience = Experience::default();
+                if crowding(&runs, experience) > 0 {
+                    let pick = pick(&runs, experience);
+                    assert!(pick.is_some_and(|pick| pick.runs.start == 0), "{tiers} of {tier:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -47,9 +47,12 @@ impl Merges {
         self.inner.lock().running.len()
     }
 
-    /// Takes the waiting tablet with the highest urgency.
-    fn begin(&self, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
+    /// Takes the waiting tablet with the highest urgency; none beside another if it is to be `alone`.
+    fn begin(&self, alone: bool, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
         let mut inner = self.inner.lock();
+        if alone && !inner.running.is_empty() {
+            return None;
+        }
         let free = inner.waiting.difference(&inner.running).copied();
         let tablet = free.max_by_key(|tablet| urgency(*tablet))?;
         inner.waiting.remove(&tablet);
@@ -76,11 +79,7 @@ impl TabletServer {
                 })
             };
             // One at a time may have all the room there is, and two would share what is little.
-            let next = match is_full && self.merges.running() > 0 {
-                true => None,
-                false => self.merges.begin(urgency),
-            };
-            match next {
+            match self.merges.begin(is_full, urgency) {
                 Some(tablet) => {
                     if let Ok(served) = self.served(tablet) {
                         self.compact_tablet(&served).await;
@@ -159,13 +158,14 @@ mod tests {
             merges.announce(TabletId(id));
         }
         let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
-        assert_eq!(merges.begin(urgency), Some(TabletId(2)));
+        assert_eq!(merges.begin(false, urgency), Some(TabletId(2)));
         merges.announce(TabletId(2));
-        assert_eq!(merges.begin(urgency), Some(TabletId(3)));
-        assert_eq!(merges.begin(urgency), Some(TabletId(1)));
-        assert_eq!(merges.begin(urgency), None);
+        assert_eq!(merges.begin(false, urgency), Some(TabletId(3)));
+        assert_eq!(merges.begin(false, urgency), Some(TabletId(1)));
+        assert_eq!(merges.begin(false, urgency), None);
         merges.end(TabletId(2));
-        assert_eq!(merges.begin(urgency), Some(TabletId(2)));
-        assert_eq!((merges.begin(urgency), merges.running()), (None, 3));
+        assert_eq!(merges.begin(true, urgency), None);
+        assert_eq!(merges.begin(false, urgency), Some(TabletId(2)));
+        assert_eq!((merges.begin(false, urgency), merges.running()), (None, 3));
     }
 }
