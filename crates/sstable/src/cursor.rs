@@ -21,6 +21,7 @@ use bytes::Bytes;
 use place::{IndexPlace, neighbour};
 use readahead::Readahead;
 use std::sync::Arc;
+use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
 /// Where an operation left the cursor.
@@ -54,6 +55,17 @@ impl Default for CursorOptions {
             single_row: false,
         }
     }
+}
+
+/// A block that a cursor lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The file it is in.
+    pub file: FileId,
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes of it in the file.
+    pub bytes: usize,
 }
 
 /// What the cursor is after.
@@ -241,6 +253,15 @@ impl Cursor {
             step?;
         }
         Ok(self.status)
+    }
+
+    /// What [`Cursor::load`] would fetch first, while that is to be awaited.
+    pub fn missing(&self) -> Option<Missing> {
+        (self.status == Step::Pending).then(|| Missing {
+            file: self.table.file_id(),
+            offset: self.missing.offset,
+            bytes: self.missing.framed_len(),
+        })
     }
 
     fn start(&mut self, goal: Goal, target: &[u8]) -> Result<Step> {

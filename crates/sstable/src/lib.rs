@@ -33,7 +33,7 @@ mod warm;
 mod writer;
 
 pub use block::{AtHand, ValueAtHand};
-pub use cursor::{Cursor, CursorOptions, Step};
+pub use cursor::{Cursor, CursorOptions, Missing, Step};
 pub use damage::Damage;
 pub use error::{DecodeError, Result, SstableError};
 pub use inspect::inspect;

@@ -255,6 +255,36 @@ impl Merge {
         add(&mut self.sources);
     }
 
+    /// Whether there is nothing to merge.
+    pub(crate) fn is_without_sources(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// Has the sources go on from where those of `before` stand in the same files, for a target near the one before. They
+    /// have not been sought in yet, but in memtables.
+    pub(crate) fn take_cursors(&mut self, mut before: Merge) {
+        for source in &mut self.sources {
+            let Cursor::Sstable(cursor) = &mut source.cursor else {
+                continue;
+            };
+            let there = before.sources.iter_mut().find_map(|source| match &mut source.cursor {
+                Cursor::Sstable(there) if std::sync::Arc::ptr_eq(there.table(), cursor.table()) => Some(there),
+                _ => None,
+            });
+            if let Some(there) = there {
+                std::mem::swap(cursor, there);
+            }
+        }
+    }
+
+    /// The blocks that waiting sources lack, where they lack one of one file.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = stele_sstable::Missing> {
+        self.sources.iter().filter_map(|source| match &source.cursor {
+            Cursor::Sstable(cursor) => cursor.missing(),
+            _ => None,
+        })
+    }
+
     /// Moves to the first key at or after `target`; the moves go forward from there.
     pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
         self.backward = false;

@@ -10,6 +10,7 @@ mod backward;
 mod get;
 mod output;
 mod row;
+mod rows;
 mod sink;
 mod visit;
 
@@ -69,6 +70,10 @@ pub struct TabletScanner<O = RowBatch> {
     ranges: VecDeque<RowRange>,
     /// The open position within the front range; rebuilt when the tablet's state changes.
     position: Option<Position>,
+    /// Of the row read last, while the next row to be read by itself has no position yet: its cursors are near it.
+    row_before: Option<Merge>,
+    /// So many ranges behind the front one have had fetched what they lacked.
+    rows_fetched: usize,
     /// Where the position is between batches; made when the first one ends.
     parked: Option<Arc<Parked>>,
     reader: RowReader<O>,
@@ -176,6 +181,8 @@ impl<O: Output> TabletScanner<O> {
             spec,
             ranges,
             position: None,
+            row_before: None,
+            rows_fetched: 0,
             parked: None,
             states: States::default(),
             schema,
@@ -235,8 +242,7 @@ impl<O: Output> TabletScanner<O> {
             return Ok(());
         };
         if position.at != At::Values {
-            position.merge.load().await?;
-            return Ok(());
+            return self.load_rows().await;
         }
         load_values(self.reader.needs_values(), &self.states, &self.tablet).await?;
         self.reader.complete(self.tablet.env())?;
@@ -285,12 +291,16 @@ impl<O: Output> TabletScanner<O> {
 
     /// Cuts the ranges to what is left behind the batch; the last row that was looked at, if one was.
     fn pass_batch(&mut self) -> Option<Bytes> {
-        if self.reader.rows_begun == 0 {
-            return None;
+        let mut row = None;
+        if self.reader.rows_begun > 0 {
+            row = key::decode_row(self.reader.row()).map(|row| Bytes::copy_from_slice(&row));
         }
-        let row = Bytes::copy_from_slice(&key::decode_row(self.reader.row())?);
-        self.pass(&row);
-        Some(row)
+        if let Some(row) = &row {
+            self.pass(row);
+        }
+        // It would pin files while nobody reads.
+        self.row_before = None;
+        row
     }
 
     /// Counts a batch's rows against the limit.
@@ -353,26 +363,12 @@ impl<O: Output> TabletScanner<O> {
             Some(_) if single => Some(key::row_prefix_end(&lower)),
             end => end.as_ref().map(|end| key::row_prefix(end)),
         };
-        let options = ReadOptions {
-            fill_cache: true,
-            readahead_bytes: if single { 0 } else { READAHEAD_BYTES },
-            single_row: single && !self.spec.reversed,
-            times: match self.spec.raw {
-                true => Times::ALL,
-                false => Times::of(self.spec.filter.as_deref(), &self.schema),
-            },
-        };
-        // An empty start bounds nothing: the first row's prefix is `00 01`, and no key sorts below it.
-        let row = single.then_some(&lower[..]);
-        let filter = self.spec.filter.as_deref().filter(|_| !self.spec.raw);
-        let mut sources = Vec::new();
-        state.add_sources(filter, &lower, upper.as_deref(), row, options, &mut sources);
-        let mut merge = Merge::new(sources);
-        if self.spec.reversed {
-            seek_to_end(&mut merge, upper.as_deref())?;
+        let merge = if single && self.reads_by_row() {
+            self.seek_row(&state, &lower)?
         } else {
-            merge.seek(&lower)?;
-        }
+            self.row_before = None;
+            self.seek_range(&state, &lower, upper.as_deref(), single)?
+        };
         self.position = Some(Position {
             state,
             snapshot,
@@ -387,9 +383,35 @@ impl<O: Output> TabletScanner<O> {
         Ok(true)
     }
 
+    /// A view of a range, at its first entry, or at its last on the way backward.
+    fn seek_range(&self, state: &State, lower: &[u8], upper: Option<&[u8]>, single: bool) -> Result<Merge> {
+        let options = ReadOptions {
+            fill_cache: true,
+            readahead_bytes: if single { 0 } else { READAHEAD_BYTES },
+            single_row: single && !self.spec.reversed,
+            times: match self.spec.raw {
+                true => Times::ALL,
+                false => Times::of(self.spec.filter.as_deref(), &self.schema),
+            },
+        };
+        // An empty start bounds nothing: the first row's prefix is `00 01`, and no key sorts below it.
+        let row = single.then_some(lower);
+        let filter = self.spec.filter.as_deref().filter(|_| !self.spec.raw);
+        let mut sources = Vec::new();
+        state.add_sources(filter, lower, upper, row, options, &mut sources);
+        let mut merge = Merge::new(sources);
+        if self.spec.reversed {
+            seek_to_end(&mut merge, upper)?;
+        } else {
+            merge.seek(lower)?;
+        }
+        Ok(merge)
+    }
+
     fn finish_range(&mut self) {
         self.ranges.pop_front();
-        self.position = None;
+        self.rows_fetched = self.rows_fetched.saturating_sub(1);
+        self.row_before = self.position.take().map(|position| position.merge);
     }
 
     /// Notes that rows have been read up to this one, for positions opened later.

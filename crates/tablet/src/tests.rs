@@ -7,6 +7,7 @@ mod directions;
 mod golden;
 mod groups;
 mod reads;
+mod rows;
 mod values;
 
 use crate::manifest::Manifest;

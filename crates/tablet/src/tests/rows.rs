@@ -1,0 +1,144 @@
+//! Lists of single rows.
+
+use super::*;
+use stele_filter::{CompiledFilter, Filter};
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
+use stele_types::{Cell, RowRange};
+
+fn name(n: u32) -> Bytes {
+    Bytes::from(format!("row{:05}", n * 7))
+}
+
+/// A tablet over a medium that counts reads, with two thousand rows of some hundred bytes in runs that overlap, in a memtable and
+/// in both; and what is in them.
+async fn filled(cache_bytes: usize) -> (Arc<Tablet>, Arc<FaultyStorage>) {
+    let env = TokioRuntime::current();
+    let medium = FaultyStorage::new(env.clone());
+    let storage: Arc<dyn Storage> = medium.clone();
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(cache_bytes)), 1);
+    let context = TabletContext {
+        env,
+        storage,
+        files: Arc::new(files),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    };
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let schema = schema(DeleteRule::BySequence, None);
+    let tablet = Tablet::create(context, schema, manifest).await.unwrap();
+    let value: &'static str = Box::leak("v".repeat(600).into_boxed_str());
+    for n in 0..2_000 {
+        write_row(&tablet, name(n), vec![put(1, value)]);
+    }
+    tablet.flush().await.unwrap();
+    for n in (0..2_000).step_by(3) {
+        write_row(&tablet, name(n), vec![put(2, "newer"), put(1, value)]);
+    }
+    tablet.flush().await.unwrap();
+    for n in (0..2_000).step_by(50) {
+        write_row(&tablet, name(n), vec![put(3, "newest")]);
+    }
+    (tablet, medium)
+}
+
+/// Every eleventh row that is there, and one between each two that is not.
+fn list() -> Vec<Bytes> {
+    let present = (0..2_000).step_by(11).map(name);
+    present
+        .flat_map(|row| [row.clone(), Bytes::from([&row[..], b"!"].concat())])
+        .collect()
+}
+
+async fn read_list(
+    tablet: &Arc<Tablet>,
+    rows: &[Bytes],
+    filter: Option<Arc<CompiledFilter>>,
+) -> Vec<(Bytes, Vec<Cell>)> {
+    let spec = ScanSpec {
+        rows: RowSet::new(rows.iter().map(RowRange::single).collect()),
+        filter,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut found = Vec::new();
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+        if found.len() == rows.len() / 2 {
+            assert_eq!(batch.scanned_through.as_ref(), rows.last());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_list_of_rows_is_what_each_of_them_is() {
+    let (tablet, medium) = filled(8 << 20).await;
+    let rows = list();
+    let newest = Arc::new(Filter::CellsPerColumn(1).compile(&tablet.schema()).unwrap());
+    for filter in [None, Some(newest)] {
+        let mut expected = Vec::new();
+        for row in &rows {
+            let batch = tablet.get_row(row, filter.as_ref()).unwrap().expect("all is in memory");
+            expected.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+        }
+        assert_eq!(expected.len(), rows.len() / 2);
+        for read_miss in [0.0, 0.5, 1.0] {
+            medium.set_plan(FaultPlan {
+                read_miss,
+                ..FaultPlan::default()
+            });
+            assert_eq!(read_list(&tablet, &rows, filter.clone()).await, expected, "{read_miss}");
+        }
+        medium.set_plan(FaultPlan::default());
+    }
+}
+
+/// Blocks are fetched once, though some are fetched ahead of their turn; without a cache at most once ahead and once more.
+#[tokio::test]
+async fn what_is_fetched_ahead_is_not_fetched_again() {
+    for (cache_bytes, reads_max) in [(8 << 20, 1.1), (0, 4.0)] {
+        let (tablet, medium) = filled(cache_bytes).await;
+        tablet.compact_all().await.unwrap();
+        let rows: Vec<Bytes> = (0..2_000).step_by(40).map(name).collect();
+        medium.set_plan(FaultPlan {
+            read_miss: 1.0,
+            ..FaultPlan::default()
+        });
+        let before = medium.counts().reads;
+        assert_eq!(read_list(&tablet, &rows, None).await.len(), rows.len());
+        let reads = (medium.counts().reads - before) as f64 / rows.len() as f64;
+        assert!(
+            reads <= reads_max,
+            "{reads} reads a row with {cache_bytes} bytes of cache"
+        );
+    }
+}
+
+/// A row that is not there costs no more than one that is: a long list of them is handed out in batches.
+#[tokio::test]
+async fn rows_that_are_not_there_end_batches_too() {
+    let (tablet, _) = filled(8 << 20).await;
+    let rows: Vec<_> = (0..10_000).map(|n| Bytes::from(format!("none{n:05}"))).collect();
+    let spec = ScanSpec {
+        rows: RowSet::new(rows.iter().map(RowRange::single).collect()),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut through = Vec::new();
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        assert!(batch.is_empty());
+        through.push(batch.scanned_through);
+    }
+    assert!(through.len() > 2 && through.is_sorted(), "{through:?}");
+    assert_eq!(through.last().unwrap().as_ref(), rows.last());
+}
