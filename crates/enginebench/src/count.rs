@@ -21,6 +21,8 @@ const VALUE_BYTES: usize = 100;
 const ROWS: u64 = 50_000;
 /// Rows of a batch.
 const BATCH: u64 = 1000;
+/// Keys of a list.
+const LIST: u64 = 100;
 /// Enough that nothing is flushed or evicted meanwhile.
 const MEMORY: u64 = 4 << 30;
 
@@ -33,6 +35,8 @@ pub enum HotPath {
     PutBatch,
     /// A row found in a cached block.
     Get,
+    /// A row of a list of a hundred keys.
+    MultiGet,
     /// A row that is not there.
     GetAbsent,
     /// A row of a scan over cached blocks.
@@ -49,10 +53,11 @@ impl FromStr for HotPath {
             "put" => HotPath::Put,
             "put-batch" => HotPath::PutBatch,
             "get" => HotPath::Get,
+            "multi-get" => HotPath::MultiGet,
             "get-absent" => HotPath::GetAbsent,
             "scan" => HotPath::Scan,
             "scan-reverse" => HotPath::ScanReverse,
-            _ => bail!("{name:?} is none of put, put-batch, get, get-absent, scan, scan-reverse"),
+            _ => bail!("{name:?} is none of put, put-batch, get, multi-get, get-absent, scan, scan-reverse"),
         })
     }
 }
@@ -72,7 +77,7 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
         match path {
             HotPath::Put => write(&server, operations, 1).await,
             HotPath::PutBatch => write(&server, operations, BATCH).await,
-            HotPath::Get | HotPath::GetAbsent | HotPath::Scan | HotPath::ScanReverse => {
+            HotPath::Get | HotPath::MultiGet | HotPath::GetAbsent | HotPath::Scan | HotPath::ScanReverse => {
                 write(&server, ROWS, BATCH).await?;
                 for served in server.all_served() {
                     served.tablet.compact_all().await?;
@@ -110,6 +115,16 @@ async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> any
         return Ok(());
     }
     let mut random = data::generator(7);
+    if path == HotPath::MultiGet {
+        for _ in 0..operations / LIST {
+            let mut keys: Vec<_> = (0..LIST).map(|_| data::key(data::below(&mut random, ROWS))).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            let (found, _) = stele::list(server, &keys).await?;
+            ensure!(found == keys.len() as u64, "found {found} of {} rows", keys.len());
+        }
+        return Ok(());
+    }
     for _ in 0..operations {
         let absent = path == HotPath::GetAbsent;
         let number = data::below(&mut random, ROWS) + if absent { ROWS } else { 0 };

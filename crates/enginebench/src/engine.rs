@@ -16,6 +16,9 @@ pub trait Engine: Sync {
     /// Bytes of the row's value, all of which were at hand; `None` when there is no row.
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>>;
 
+    /// How many of these rows there are, and bytes of their values, all of which were at hand. The keys ascend.
+    fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)>;
+
     /// Rows, and bytes of their values, of a scan over everything.
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)>;
 

@@ -57,7 +57,7 @@ struct Arguments {
     #[arg(long, default_value_t = 512)]
     memory_mib: u64,
     /// Instead of measuring: does so many operations of the one path that is named, in one thread and in memory, so that
-    /// instructions can be counted. The paths are put, put-batch, get, get-absent, scan,
+    /// instructions can be counted. The paths are put, put-batch, get, multi-get, get-absent, scan,
     /// scan-reverse.
     #[arg(long, value_name = "OPERATIONS")]
     count: Option<u64>,

@@ -6,9 +6,10 @@
 
 use crate::data::KEY_BYTES;
 use crate::engine::{Engine, Row};
+use anyhow::Context;
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, Options, ReadOptions, WaitForCompactOptions,
-    WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions,
+    Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
 };
 use std::path::Path;
 use stele_tabletserver::ServerOptions;
@@ -38,8 +39,9 @@ impl RocksEngine {
         options.set_write_buffer_size(usize::try_from(memtables / MEMTABLES)?);
         options.set_max_write_buffer_number(i32::try_from(MEMTABLES)?);
         options.set_max_background_jobs(i32::try_from(cores)?);
+        let all = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, options.clone());
         Ok(RocksEngine {
-            db: DB::open(&options, folder)?,
+            db: DB::open_cf_descriptors(&options, folder, [all])?,
         })
     }
 }
@@ -59,6 +61,19 @@ impl Engine for RocksEngine {
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
         Ok(self.db.get_pinned(key)?.map(|value| value.len()))
+    }
+
+    fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)> {
+        let all = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME);
+        let all = all.context("the database has no rows at all")?;
+        let (mut rows, mut bytes) = (0, 0);
+        for value in self.db.batched_multi_get_cf(all, keys, true) {
+            if let Some(value) = value? {
+                rows += 1;
+                bytes += value.len() as u64;
+            }
+        }
+        Ok((rows, bytes))
     }
 
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)> {

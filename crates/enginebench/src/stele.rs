@@ -144,6 +144,10 @@ impl Engine for SteleEngine {
         }
     }
 
+    fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)> {
+        block_on(list(&self.server, keys))
+    }
+
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)> {
         let mut sum = Sum::default();
         // Lends what it shows, as the rival's iterator does.
@@ -215,6 +219,26 @@ pub async fn value_bytes(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow
         found = value_of(&batch).or(found);
     }
     Ok(found)
+}
+
+/// How many of these rows there are, and bytes of their values, as a front end reads a list of keys.
+pub async fn list(server: &TabletServer, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)> {
+    let row = |key: &[u8; KEY_BYTES]| RowRange::single(&Bytes::copy_from_slice(key));
+    let request = TabletRead {
+        rows: RowSet::new(keys.iter().map(row).collect()),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
+    let (mut rows, mut bytes) = (0, 0);
+    while let Some(batch) = stream.next().await.map_err(|e| anyhow!("{e}"))? {
+        rows += batch.len() as u64;
+        let cells = batch.rows().flat_map(|(_, cells)| cells);
+        bytes += cells.map(|cell| cell.value.len() as u64).sum::<u64>();
+    }
+    Ok((rows, bytes))
 }
 
 /// The range of all rows.

@@ -62,6 +62,8 @@ pub enum Kind {
     Overwrite { times: u64 },
     /// Point reads of rows that exist.
     Get,
+    /// The same in lists of so many keys, sorted.
+    GetList { rows: u64 },
     /// Point reads of rows that do not.
     Absent,
     /// Point reads, Zipf-distributed with exponent 0.99.
@@ -144,7 +146,7 @@ const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> W
 }
 
 /// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
-pub const ALL: [Workload; 28] = [
+pub const ALL: [Workload; 30] = [
     put("random-write-1000", 1000, 1_000_000),
     put("random-write-100", 100, 2_500_000),
     put("random-write-10", 10, 4_000_000),
@@ -168,6 +170,8 @@ pub const ALL: [Workload; 28] = [
         memory_mib: Some(256),
         ..get("random-read-beyond-memory", Kind::Get, 1000, 1_000_000)
     },
+    get("multi-get-100", Kind::GetList { rows: 100 }, 100, 1_000_000),
+    get("multi-get-1000", Kind::GetList { rows: 100 }, 1000, 150_000),
     get("random-read-absent", Kind::Absent, 100, 1_000_000),
     get("zipf-read", Kind::ZipfGet, 1000, 1_000_000),
     Workload {
@@ -307,7 +311,7 @@ impl Workload {
     pub fn reads(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Get | Kind::Absent | Kind::ZipfGet | Kind::Scan { .. } | Kind::DiskBytes
+            Kind::Get | Kind::GetList { .. } | Kind::Absent | Kind::ZipfGet | Kind::Scan { .. } | Kind::DiskBytes
         )
     }
 
@@ -369,6 +373,7 @@ impl Workload {
             }
             Kind::Overwrite { times } => self.overwrite(engine, rows, times, folder),
             Kind::Get | Kind::Absent | Kind::ZipfGet => self.gets(engine, rows, round),
+            Kind::GetList { rows: list } => self.lists(engine, rows, list, round),
             Kind::Scan { reversed } => {
                 let clock = Clock::start();
                 let mut seen = (0, 0);
@@ -496,6 +501,28 @@ impl Workload {
     /// Bytes of a row's key and value.
     fn row_bytes(&self) -> u64 {
         (self.value_bytes + data::KEY_BYTES) as u64
+    }
+
+    fn lists(&self, engine: &dyn Engine, rows: u64, list: u64, round: u64) -> anyhow::Result<Measured> {
+        let reads = rows.clamp(100_000, 1_000_000);
+        let mut random = data::generator(37 + round);
+        let clock = Clock::start();
+        let mut keys = Vec::new();
+        let mut read = 0;
+        engine.on_this_thread(&mut || {
+            while read < reads {
+                keys.clear();
+                keys.extend((0..list).map(|_| data::key(data::below(&mut random, rows))));
+                keys.sort_unstable();
+                keys.dedup();
+                let expected = (keys.len() as u64, (keys.len() * self.value_bytes) as u64);
+                let found = engine.get_list(&keys)?;
+                ensure!(found == expected, "found {found:?} of a list, expected {expected:?}");
+                read += found.0;
+            }
+            Ok(())
+        })?;
+        Ok(Measured::of_wall(read, clock.took()))
     }
 
     fn gets(&self, engine: &dyn Engine, rows: u64, round: u64) -> anyhow::Result<Measured> {
