@@ -15,7 +15,7 @@ use crate::messages::{check_encoding, message};
 use crate::mutations::{Resolver, check_mutation_count, no_mutations};
 use crate::names::addressed_table;
 use crate::outcomes::{self, Outcome};
-use crate::reads::{self, Responses};
+use crate::reads::{self, Responses, Rows};
 use crate::status::status;
 use crate::wire;
 use bytes::Bytes;
@@ -129,7 +129,10 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
         true => Room::default(),
         false => context.answers.for_batch().await?,
     };
-    let rows = context.service.read_rows(read).await.map_err(status)?;
+    let rows = match context.service.read_row_at_once(&read).map_err(status)? {
+        Some(batch) => Rows::Batch(Some(batch)),
+        None => Rows::Stream(context.service.read_rows(read).await.map_err(status)?),
+    };
     let mut responses = Responses::new(
         rows,
         schema,

@@ -20,10 +20,10 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ReadRows, RowStream};
+use stele_client::{ReadRows, RowStream, ServiceResult};
 use stele_env::Env;
 use stele_types::row::ReadCounts;
-use stele_types::{TableName, TableSchema};
+use stele_types::{RowBatch, TableName, TableSchema};
 use tonic::Status;
 
 /// What the client wants beside the rows.
@@ -77,9 +77,26 @@ pub(crate) fn read(
     Ok((read, options))
 }
 
+/// Where the rows of an answer come from.
+pub(crate) enum Rows {
+    /// As they become available.
+    Stream(Box<dyn RowStream>),
+    /// All there is; `None` when it has been taken.
+    Batch(Option<RowBatch>),
+}
+
+impl Rows {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        match self {
+            Rows::Stream(rows) => rows.next().await,
+            Rows::Batch(batch) => Ok(batch.take()),
+        }
+    }
+}
+
 /// A read under way.
 pub(crate) struct Responses {
-    rows: Box<dyn RowStream>,
+    rows: Rows,
     schema: Arc<TableSchema>,
     options: ReadOptions,
     env: Env,
@@ -99,7 +116,7 @@ pub(crate) struct Responses {
 
 impl Responses {
     pub fn new(
-        rows: Box<dyn RowStream>,
+        rows: Rows,
         schema: Arc<TableSchema>,
         options: ReadOptions,
         env: Env,
@@ -220,9 +237,9 @@ impl Responses {
 mod tests {
     use super::*;
     use crate::testing;
-    use stele_client::{ServiceError, ServiceResult};
+    use stele_client::ServiceError;
     use stele_env::tokio_env::TokioRuntime;
-    use stele_types::{Cell, ErrorKind, FamilyId, RowBatch, Timestamp};
+    use stele_types::{Cell, ErrorKind, FamilyId, Timestamp};
 
     /// What a scan says, call by call.
     struct Script(VecDeque<ServiceResult<Option<RowBatch>>>);
@@ -243,7 +260,7 @@ mod tests {
         };
         let schema = Arc::new(testing::schema());
         Responses::new(
-            Box::new(Script(script.into())),
+            Rows::Stream(Box::new(Script(script.into()))),
             schema,
             options,
             TokioRuntime::current(),

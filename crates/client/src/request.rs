@@ -27,6 +27,14 @@ pub struct ReadRows {
 }
 
 impl ReadRows {
+    /// The row, if this is a read of one row, resolved.
+    pub fn one_row(&self) -> Option<&Bytes> {
+        match self.rows.ranges() {
+            [range] if !self.raw => range.as_single(),
+            _ => None,
+        }
+    }
+
     /// A read of everything in `rows`.
     pub fn new(table: TableName, rows: RowSet) -> Self {
         ReadRows {

@@ -198,6 +198,23 @@ impl TableService for Router {
         }))
     }
 
+    fn read_row_at_once(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+        let Some(row) = request.one_row() else {
+            return Ok(None);
+        };
+        let table = self.shared.table(&request.table)?;
+        let tablet = table.tablet_of(row).id;
+        match self
+            .shared
+            .tablets
+            .read_row_at_once(tablet, row, request.filter.as_ref())
+        {
+            // It splits or moves: who can wait looks again.
+            Err(error) if error.kind == ErrorKind::Unavailable => Ok(None),
+            done => done,
+        }
+    }
+
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         let table = self.shared.table(&request.table)?;
         let mut results = vec![Ok(()); request.rows.len()];

@@ -19,6 +19,13 @@ pub trait TableService: Send + Sync + 'static {
     /// Starts a read. The filter is compiled, and its errors are reported, before this returns.
     async fn read_rows(&self, request: ReadRows) -> ServiceResult<Box<dyn RowStream>>;
 
+    /// The whole answer of a read of one row, where that takes no waiting: what is in memory is read on the calling thread,
+    /// without a stream. `None` for any other read; [`TableService::read_rows`] answers those, and would answer this one alike.
+    fn read_row_at_once(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+        let _ = request;
+        Ok(None)
+    }
+
     /// Writes rows; one result per row, in the order of the request. The outer error is for the request as a whole.
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>>;
 

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_types::{Cell, Durability, FamilyId, RowMutation, RowRange, RowSet, RowWrites, TableSchema, TabletId};
+use stele_types::{
+    Cell, Durability, FamilyId, RowBatch, RowMutation, RowRange, RowSet, RowWrites, TableSchema, TabletId,
+};
 
 /// A read of rows of one tablet.
 #[derive(Clone, Debug)]
@@ -46,6 +48,18 @@ pub struct TabletCheckAndMutate {
 pub trait TabletService: Send + Sync + 'static {
     /// Starts a read.
     async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>>;
+
+    /// The row, resolved and filtered, when it can be read on the calling thread; `None` when that would have to wait:
+    /// [`TabletService::read`] gives the same answer then.
+    fn read_row_at_once(
+        &self,
+        tablet: TabletId,
+        row: &Bytes,
+        filter: Option<&Arc<Filter>>,
+    ) -> ServiceResult<Option<RowBatch>> {
+        let _ = (tablet, row, filter);
+        Ok(None)
+    }
 
     /// Writes rows. Each row is atomic; an error means that none of them was acknowledged.
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()>;

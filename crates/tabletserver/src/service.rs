@@ -8,12 +8,27 @@ use std::sync::Arc;
 use stele_client::{
     RmwRule, RowStream, ServiceResult, TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService,
 };
-use stele_types::{Cell, Durability, FamilyId, RowRange, RowWrites, TableSchema, TabletId};
+use stele_filter::Filter;
+use stele_types::{Cell, Durability, FamilyId, RowBatch, RowRange, RowWrites, TableSchema, TabletId};
 
 #[async_trait]
 impl TabletService for TabletServer {
     async fn read(&self, tablet: TabletId, request: TabletRead) -> ServiceResult<Box<dyn RowStream>> {
         self.open_read(tablet, request)
+    }
+
+    fn read_row_at_once(
+        &self,
+        tablet: TabletId,
+        row: &Bytes,
+        filter: Option<&Arc<Filter>>,
+    ) -> ServiceResult<Option<RowBatch>> {
+        let Some(found) = self.get_row(tablet, row, filter)? else {
+            return Ok(None);
+        };
+        let mut batch = found.into_batch();
+        batch.scanned_through = Some(row.clone());
+        Ok(Some(batch))
     }
 
     async fn mutate(&self, tablet: TabletId, rows: RowWrites, durability: Option<Durability>) -> ServiceResult<()> {

@@ -184,6 +184,16 @@ impl TableService for Fake {
         Ok(Box::new(FakeStream(batches)))
     }
 
+    fn read_row_at_once(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+        if request.one_row().is_none() {
+            return Ok(None);
+        }
+        let mut batches = self.with_table(&request.table, |table| table.batches(request))?;
+        // Of every second row it has to wait.
+        let first = batches.pop_front();
+        Ok(first.filter(|_| batches.is_empty() && request.one_row().is_some_and(|row| row.len() % 2 == 0)))
+    }
+
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         self.with_table(&request.table, |table| {
             Ok(request.rows.iter().map(|row| table.apply(&row.to_owned())).collect())
