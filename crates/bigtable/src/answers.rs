@@ -1,29 +1,45 @@
-//! The memory of answers that wait to be taken.
+//! The memory of answers, from before they are read until the transport has sent them.
 //!
 //! A read is pulled by its client, so one whose client takes nothing holds what it has read: a batch of rows for each stream,
-//! with thousands of streams. So a batch is read only with *room* for it, of which there is as much as the budget allows, and
-//! the room is given back when the transport asks for more. Small answers, as those of nearly all reads of single rows, need none:
-//! what they take is bounded by the number of calls.
+//! with thousands of streams. So a batch is read only with *room* for it, of which there is as much as the budget allows.
+//! What is read of a batch, the messages made of it, and what the transport holds of these while its client takes nothing
+//! are all in that room: the pieces of the messages own it, and give it back when the last of them is dropped, thus sent.
+//! Small answers, as those of nearly all reads of single rows, need none: what they take is bounded by the number of calls.
 //!
-//! The transport takes two pieces off a stream before it looks whether its client wants any, and room is given back when it
-//! asks for the next batch, so that much is in nobody's account. Where room is scarce messages are therefore small.
+//! Whoever finds no room waits, in order of arrival, and is told to come again when that takes too long. Nobody holds room
+//! while waiting for more of it: a read that meets a row for which its room is too small gives all of it back, with what it
+//! has read, and begins the batch again in more.
 //!
-//! Whoever finds no room waits, in order of arrival, and is told to come again when that takes too long.
+//! A single row may take more than all the room. It waits until it has all of it, alone, and may then go so far beyond as
+//! one value of the largest size does; a row that takes still more is refused.
 
+use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_client::{BatchRoom, ServiceError, ServiceResult};
 use stele_env::Env;
+use stele_types::ErrorKind;
+use stele_types::limits::VALUE_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
 /// What room is counted in.
 const UNIT_BYTES: usize = 64 << 10;
 
-/// Room for a batch before it is read: rows until about a megabyte, and as much again for the blocks they are read of.
+/// Room for a batch before it is read: rows until about a megabyte, and as much again for one more or for the messages made
+/// of them.
 const BATCH_BYTES: usize = 2 << 20;
 
 /// Answers up to this need no room, and are followed by a look whether there is more before they are sent.
 pub(crate) const SMALL_BYTES: usize = UNIT_BYTES;
+
+/// What one answer may take that has all the room: a value of the largest size and what it comes in, however small the
+/// budget.
+const ALONE_BYTES_MIN: usize = VALUE_BYTES_MAX + (4 << 20);
+
+/// Bytes of answers that were read without room and wait for it: rows of up to a megabyte that turned out not to be small.
+const LATE_BYTES_MAX: usize = 8 << 20;
 
 /// How long room is waited for: longer than sending all of it takes over any network that serves that many clients.
 const WAIT: Duration = Duration::from_secs(10);
@@ -33,13 +49,14 @@ const WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct Answers {
     units: Arc<Semaphore>,
     units_max: u32,
+    late: Arc<Semaphore>,
     wait: Duration,
     env: Env,
 }
 
-/// Room for one stream.
-#[derive(Default)]
+/// Room of one batch.
 pub(crate) struct Room {
+    answers: Answers,
     held: Option<OwnedSemaphorePermit>,
 }
 
@@ -51,51 +68,129 @@ impl Answers {
         Answers {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
+            late: Arc::new(Semaphore::new(LATE_BYTES_MAX)),
             wait: WAIT,
             env,
         }
     }
 
-    /// Whether half of the room is taken.
-    pub fn is_scarce(&self) -> bool {
-        self.units.available_permits() < self.units_max as usize / 2
+    /// No room: enough for a small answer.
+    pub fn no_room(&self) -> Room {
+        Room {
+            answers: self.clone(),
+            held: None,
+        }
     }
 
     /// Waits until there is room for a batch that is yet to be read.
     pub async fn for_batch(&self) -> Result<Room, Status> {
-        let mut room = Room::default();
-        self.grow(&mut room, BATCH_BYTES).await?;
+        let mut room = self.no_room();
+        room.held = Some(self.take(self.units_of(BATCH_BYTES)).await?);
         Ok(room)
     }
 
-    /// Makes room for what a batch turned out to be.
-    pub async fn fit(&self, room: &mut Room, bytes: usize) -> Result<(), Status> {
-        if bytes <= SMALL_BYTES {
-            return Ok(());
-        }
-        self.grow(room, bytes).await
+    /// All of it when that is less.
+    fn units_of(&self, bytes: usize) -> u32 {
+        let wanted = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        wanted.min(self.units_max)
     }
 
-    /// A row may be larger than all the room: it then has all of it.
-    async fn grow(&self, room: &mut Room, bytes: usize) -> Result<(), Status> {
-        let wanted = u32::try_from(bytes.div_ceil(UNIT_BYTES))
-            .unwrap_or(u32::MAX)
-            .min(self.units_max);
-        let has = room.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        if has >= wanted as usize {
-            return Ok(());
+    async fn take(&self, units: u32) -> Result<OwnedSemaphorePermit, Status> {
+        let acquire = Arc::clone(&self.units).acquire_many_owned(units);
+        match self.env.timeout(self.wait, acquire).await {
+            Ok(Ok(held)) => Ok(held),
+            // The semaphore is never closed.
+            Ok(Err(_)) | Err(_) => Err(too_many()),
         }
-        // Given back first: two that hold some and want more would wait for each other.
-        room.held = None;
-        let acquire = Arc::clone(&self.units).acquire_many_owned(wanted);
-        // An error is that of waiting too long: the semaphore is never closed.
-        let Ok(Ok(held)) = self.env.timeout(self.wait, acquire).await else {
-            return Err(Status::unavailable(
-                "Too many answers wait to be taken; retry after backing off",
-            ));
+    }
+
+    /// What one answer may take that has all the room.
+    fn alone_bytes(&self) -> usize {
+        (self.units_max as usize * UNIT_BYTES).max(ALONE_BYTES_MIN)
+    }
+}
+
+fn too_many() -> Status {
+    Status::unavailable("Too many answers wait to be taken; retry after backing off")
+}
+
+impl Room {
+    /// Gives the messages in `pieces`, from which the batch that they were made of is gone, as much as they take. The rest
+    /// goes back; all of it stays when they are small.
+    pub async fn give_to(self, pieces: &mut VecDeque<Bytes>) -> Result<Option<Room>, Status> {
+        let bytes = pieces.iter().map(Bytes::len).sum();
+        if bytes <= SMALL_BYTES {
+            return Ok(Some(self));
+        }
+        let wanted = self.answers.units_of(bytes);
+        let held = match self.held {
+            Some(mut held) => {
+                drop(held.split(held.num_permits().saturating_sub(wanted as usize)));
+                held
+            }
+            None => self.answers.late(bytes, wanted).await?,
         };
-        room.held = Some(held);
+        let held = Arc::new(held);
+        for piece in pieces {
+            let bytes = std::mem::take(piece);
+            *piece = Bytes::from_owner(Sent {
+                bytes,
+                _room: Arc::clone(&held),
+            });
+        }
+        Ok(None)
+    }
+}
+
+impl Answers {
+    /// Room for an answer that is there already.
+    async fn late(&self, bytes: usize, units: u32) -> Result<OwnedSemaphorePermit, Status> {
+        if let Ok(held) = Arc::clone(&self.units).try_acquire_many_owned(units) {
+            return Ok(held);
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let _waits = self.late.try_acquire_many(bytes).map_err(|_| too_many())?;
+        self.take(units).await
+    }
+}
+
+#[tonic::async_trait]
+impl BatchRoom for Room {
+    fn bytes(&self) -> usize {
+        let Some(held) = &self.held else { return 0 };
+        match held.num_permits() == self.answers.units_max as usize {
+            true => self.answers.alone_bytes(),
+            false => held.num_permits() * UNIT_BYTES,
+        }
+    }
+
+    async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {
+        // Given back first: two that hold some and want more would wait for each other.
+        let before = self.bytes();
+        self.held = None;
+        if before >= self.answers.alone_bytes() {
+            let message = format!(
+                "A row takes more than {before} bytes of memory, which is all that this server spares for one answer: \
+                 read less of it at once, or give the server more"
+            );
+            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+        }
+        let units = self.answers.units_of(bytes);
+        let taken = self.answers.take(units).await;
+        self.held = Some(taken.map_err(|status| ServiceError::new(ErrorKind::Busy, status.message()))?);
         Ok(())
+    }
+}
+
+/// A piece of a message, with the room of its batch.
+struct Sent {
+    bytes: Bytes,
+    _room: Arc<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -104,23 +199,85 @@ mod tests {
     use super::*;
     use stele_env::tokio_env::TokioRuntime;
 
-    #[tokio::test]
-    async fn room_is_waited_for_and_given_back() {
-        let mut answers = Answers::new(2 * BATCH_BYTES, TokioRuntime::current());
+    fn answers(batches: usize) -> Answers {
+        let mut answers = Answers::new(batches * BATCH_BYTES, TokioRuntime::current());
         answers.wait = Duration::from_millis(20);
-        let first = answers.for_batch().await.unwrap();
-        let mut second = answers.for_batch().await.unwrap();
-        let refused = answers.for_batch().await.err().unwrap();
-        assert_eq!(refused.code(), tonic::Code::Unavailable);
-        // A batch that turned out to be larger, while nobody takes what is there.
-        assert!(answers.fit(&mut second, BATCH_BYTES + 1).await.is_err());
-        answers.fit(&mut second, BATCH_BYTES).await.unwrap();
+        answers
+    }
+
+    fn pieces(bytes: &[usize]) -> VecDeque<Bytes> {
+        bytes.iter().map(|bytes| Bytes::from(vec![7; *bytes])).collect()
+    }
+
+    #[tokio::test]
+    async fn pieces_hold_room_until_they_are_sent() {
+        let answers = answers(2);
+        let room = answers.for_batch().await.unwrap();
+        let mut first = pieces(&[10, BATCH_BYTES - 10]);
+        assert!(room.give_to(&mut first).await.unwrap().is_none());
+        let second = answers.for_batch().await.unwrap();
+        assert_eq!(
+            answers.for_batch().await.err().unwrap().code(),
+            tonic::Code::Unavailable
+        );
+        let sent = first.pop_front().unwrap();
         drop(first);
+        assert!(answers.for_batch().await.is_err(), "a piece is still there");
+        drop(sent);
+        drop(answers.for_batch().await.unwrap());
+        // What a batch turns out not to need is given back at once, and a small one needs none.
+        let mut half = pieces(&[BATCH_BYTES / 2]);
+        second.give_to(&mut half).await.unwrap();
+        assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
+        let mut small = pieces(&[SMALL_BYTES]);
+        let kept = answers.for_batch().await.unwrap().give_to(&mut small).await.unwrap();
+        assert!(kept.is_some());
+        drop(kept);
+        assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
+    }
+
+    #[tokio::test]
+    async fn a_large_row_waits_for_more_without_what_it_had() {
+        let answers = answers(4);
+        let mut room = answers.for_batch().await.unwrap();
+        assert_eq!(room.bytes(), BATCH_BYTES);
+        room.renew(3 * BATCH_BYTES).await.unwrap();
+        assert_eq!(room.bytes(), 3 * BATCH_BYTES);
+        let other = answers.for_batch().await.unwrap();
+        assert_eq!(room.renew(100 * BATCH_BYTES).await.err().unwrap().kind, ErrorKind::Busy);
+        assert_eq!(
+            (room.bytes(), answers.units.available_permits() * UNIT_BYTES),
+            (0, 3 * BATCH_BYTES)
+        );
+        drop(other);
+        // One that is larger than all the room gets all of it, and no more.
+        room.renew(100 * BATCH_BYTES).await.unwrap();
+        assert_eq!(room.bytes(), ALONE_BYTES_MIN);
+        let refused = room.renew(101 * BATCH_BYTES).await.err().unwrap();
+        assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
+        assert_eq!(answers.units.available_permits() * UNIT_BYTES, 4 * BATCH_BYTES);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_without_room_waits_in_bounded_numbers() {
+        let mut answers = answers(1);
+        let held = answers.for_batch().await.unwrap();
         answers.wait = Duration::from_secs(60);
-        // One that is larger than all the room gets all of it.
-        answers.fit(&mut second, 100 * BATCH_BYTES).await.unwrap();
-        let (waited, ()) = tokio::join!(answers.for_batch(), async { drop(second) });
-        waited.unwrap();
-        answers.fit(&mut Room::default(), SMALL_BYTES).await.unwrap();
+        let one_mib = || pieces(&[1 << 20]);
+        let wait = || {
+            let room = answers.no_room();
+            Box::pin(async move { room.give_to(&mut one_mib()).await.map(drop) })
+        };
+        let mut waiting: Vec<_> = (0..LATE_BYTES_MAX >> 20).map(|_| wait()).collect();
+        for one in &mut waiting {
+            assert!(futures::poll!(one).is_pending());
+        }
+        let refused = answers.no_room().give_to(&mut one_mib()).await.err().unwrap();
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+        answers.no_room().give_to(&mut pieces(&[SMALL_BYTES])).await.unwrap();
+        drop(held);
+        for one in waiting {
+            one.await.unwrap();
+        }
     }
 }

@@ -47,20 +47,7 @@ impl MessageSizes {
         row_max: usize::MAX,
         ..MessageSizes::DEFAULT
     };
-
-    /// For times when answers wait for their clients: the transport takes two pieces of a message off our hands before it
-    /// looks whether the client wants any, so they must be small.
-    pub fn scarce(self) -> Self {
-        MessageSizes {
-            target: SCARCE_TARGET,
-            ..self
-        }
-    }
 }
-
-/// The least that makes a message's own cost small beside its content; 8,192 calls with two of them are a gigabyte, a
-/// quarter of the memory at which there are so many.
-const SCARCE_TARGET: usize = 64 << 10;
 
 /// Bytes a chunk takes on the wire beside its content, at most: tags, lengths and numbers.
 const CHUNK_OVERHEAD_BYTES: usize = 48;
@@ -88,50 +75,56 @@ pub(crate) fn encode(
     let (mut rows, mut cells) = (0, 0);
     let mut chunks = Vec::new();
     for (row, row_cells) in batch.rows() {
-        row_chunks(schema, time, row, row_cells, &mut chunks)?;
-        cells += chunks.len() as u64;
-        rows += u64::from(!chunks.is_empty());
-        encoder.row(&chunks)?;
+        let count = if row_cells.len() <= KEPT_CHUNKS_MAX {
+            for chunk in row_chunks(schema, time, row, row_cells) {
+                chunks.push(chunk?);
+            }
+            encoder.row(chunks.len(), chunks.iter().map(|chunk| Ok(*chunk)))?;
+            chunks.len()
+        } else {
+            let count = row_chunks(schema, time, row, row_cells).count();
+            encoder.row(count, row_chunks(schema, time, row, row_cells))?;
+            count
+        };
         chunks.clear();
+        cells += count as u64;
+        rows += u64::from(count > 0);
     }
     encoder.flush()?;
     Ok((rows, cells))
 }
 
-/// Appends one chunk for each cell of a row, the last one with `commit_row`.
+/// Cells of a row whose chunks are put down before they are written, instead of being found anew each time they are gone
+/// through: a list of them takes as much as that of the cells.
+const KEPT_CHUNKS_MAX: usize = 4_096;
+
+/// One chunk for each cell of a row, but of families that the schema does not have.
 fn row_chunks<'a>(
     schema: &'a TableSchema,
     time: TableTime,
     row: &'a [u8],
     cells: &'a [Cell],
-    chunks: &mut Vec<Chunk<'a>>,
-) -> Result<(), Status> {
+) -> impl Iterator<Item = Result<Chunk<'a>, Status>> + Clone {
     let mut previous: Option<(FamilyId, &Bytes)> = None;
-    for cell in cells {
+    cells.iter().filter_map(move |cell| {
         let same_family = previous.is_some_and(|(id, _)| id == cell.family);
         let family = if same_family {
             None
-        } else if let Some(family) = schema.families.get(&cell.family) {
-            Some(family.name.as_str())
         } else {
-            continue;
+            Some(schema.families.get(&cell.family)?.name.as_str())
         };
         let same_column = same_family && previous.is_some_and(|(_, qualifier)| *qualifier == cell.qualifier);
-        chunks.push(Chunk {
-            row_key: if previous.is_none() { row } else { &[] },
+        let row_key = if previous.is_none() { row } else { &[] };
+        previous = Some((cell.family, &cell.qualifier));
+        Some(time.micros(cell.timestamp).map(|timestamp_micros| Chunk {
+            row_key,
             family,
             qualifier: (!same_column).then_some(&cell.qualifier),
-            timestamp_micros: time.micros(cell.timestamp)?,
+            timestamp_micros,
             labels: &cell.labels,
             value: &cell.value,
-            commit_row: false,
-        });
-        previous = Some((cell.family, &cell.qualifier));
-    }
-    if let Some(last) = chunks.last_mut() {
-        last.commit_row = true;
-    }
-    Ok(())
+        }))
+    })
 }
 
 /// `google.bigtable.v2.ReadRowsResponse.CellChunk` of a whole cell; empty and absent are the same but for family and
@@ -144,7 +137,6 @@ struct Chunk<'a> {
     timestamp_micros: i64,
     labels: &'a [String],
     value: &'a Bytes,
-    commit_row: bool,
 }
 
 impl Chunk<'_> {
@@ -170,30 +162,44 @@ struct Encoder<'m> {
 }
 
 impl Encoder<'_> {
-    fn row(&mut self, chunks: &[Chunk<'_>]) -> Result<(), Status> {
+    /// Adds a row of so many chunks, the last one with `commit_row`.
+    fn row<'c>(
+        &mut self,
+        count: usize,
+        chunks: impl Iterator<Item = Result<Chunk<'c>, Status>> + Clone,
+    ) -> Result<(), Status> {
         let rows_left = self.rows_left;
         self.rows_left -= 1;
-        let bytes: usize = chunks.iter().map(|chunk| chunk.overhead() + chunk.value.len()).sum();
+        let mut bytes = 0;
+        for chunk in chunks.clone() {
+            let chunk = chunk?;
+            bytes += chunk.overhead() + chunk.value.len();
+        }
         if self.bytes + bytes > self.sizes.target {
             self.flush()?;
         }
+        let chunks = chunks.zip(1..).map(|(chunk, number)| (chunk, number == count));
         if bytes > self.sizes.row_max {
-            chunks.iter().try_for_each(|chunk| self.spread(chunk))?;
+            for (chunk, is_last) in chunks {
+                self.spread(&chunk?, is_last)?;
+            }
             return self.flush();
         }
         if self.message.is_empty() {
+            // A row that is larger has its message to itself, which then need not move while it grows.
             self.message
-                .reserve(bytes.saturating_mul(rows_left).min(self.sizes.target));
+                .reserve(bytes.saturating_mul(rows_left).min(self.sizes.target.max(bytes)));
         }
         self.bytes += bytes;
-        chunks
-            .iter()
-            .for_each(|chunk| self.message.put(chunk, chunk.value, 0, chunk.commit_row));
+        for (chunk, is_last) in chunks {
+            let chunk = chunk?;
+            self.message.put(&chunk, chunk.value, 0, is_last);
+        }
         Ok(())
     }
 
     /// Adds a chunk of a row that is spread over messages, a large value in pieces.
-    fn spread(&mut self, chunk: &Chunk<'_>) -> Result<(), Status> {
+    fn spread(&mut self, chunk: &Chunk<'_>, commit_row: bool) -> Result<(), Status> {
         let bare = Chunk {
             row_key: &[],
             family: None,
@@ -209,7 +215,7 @@ impl Encoder<'_> {
             self.push(&chunk, &piece, total, false)?;
             chunk = bare;
         }
-        self.push(&chunk, &rest, 0, chunk.commit_row)
+        self.push(&chunk, &rest, 0, commit_row)
     }
 
     /// Adds a chunk, to a new message when the one in the making would get too large.

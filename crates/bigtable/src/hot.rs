@@ -4,7 +4,6 @@
 //!
 //! What a call is from outside does not differ: the same checks in the same order, the same words, the same accounts.
 
-use crate::answers::Room;
 use crate::calls::Call;
 use crate::census::{Census, Counted};
 use crate::context::Context;
@@ -78,7 +77,7 @@ impl Hot {
                 let (table, rows) = one_row(context, call, bytes)?;
                 let results = write(context, table, rows).await?;
                 results.into_iter().next().unwrap_or_else(|| Err(outcomes::missing()))?;
-                Ok(Answer::small([EMPTY_MESSAGE].into()))
+                Ok(Answer::Whole([EMPTY_MESSAGE].into()))
             }
             Hot::MutateRows => mutate_rows(context, call, bytes).await,
         }
@@ -126,7 +125,7 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
     let (read, options) = reads::read(table.name, &schema, request, client)?;
     // Before the read begins: beginning may read a batch already.
     let room = match options.one_row {
-        true => Room::default(),
+        true => context.answers.no_room(),
         false => context.answers.for_batch().await?,
     };
     let rows = match context.service.read_row_at_once(&read).map_err(status)? {
@@ -142,10 +141,7 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
     );
     responses.begin().await?;
     Ok(if responses.ended {
-        Answer::Whole {
-            pieces: responses.ready,
-            _room: responses.room,
-        }
+        Answer::Whole(responses.ready)
     } else {
         Answer::Read(Read::Idle(Box::new(responses)))
     })
@@ -177,7 +173,7 @@ async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Ans
     {
         charge_flat(call, &rows)?;
         let results = write(context, table.name, rows).await?;
-        return Ok(Answer::small(outcomes::messages(&results)?));
+        return Ok(Answer::Whole(outcomes::messages(&results)?));
     }
     let request: wire::MutateRowsRequest = decoded(call, bytes)?;
     let (table, rows, mut results) = checked_rows(context, request)?;
@@ -185,7 +181,7 @@ async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Ans
     for result in results.iter_mut().filter(|result| result.is_ok()) {
         *result = written.next().unwrap_or_else(|| Err(outcomes::missing()));
     }
-    Ok(Answer::small(outcomes::messages(&results)?))
+    Ok(Answer::Whole(outcomes::messages(&results)?))
 }
 
 /// The good rows of a request, and what is wrong with the others: one result for each entry.
@@ -231,22 +227,9 @@ async fn write(context: &Context, table: TableName, rows: RowWrites) -> Result<V
 /// What is sent back.
 enum Answer {
     /// These pieces of messages, then the status OK.
-    Whole {
-        pieces: VecDeque<Bytes>,
-        _room: Room,
-    },
+    Whole(VecDeque<Bytes>),
     Read(Read),
     Ended,
-}
-
-impl Answer {
-    /// What needs no room.
-    fn small(pieces: VecDeque<Bytes>) -> Self {
-        Answer::Whole {
-            pieces,
-            _room: Room::default(),
-        }
-    }
 }
 
 /// A read that goes on while its answer is sent.
@@ -289,7 +272,7 @@ impl HttpBody for AnswerBody {
             let this = &mut *self;
             let next = match &mut this.answer {
                 Answer::Ended => return Poll::Ready(None),
-                Answer::Whole { pieces, .. } => match pieces.pop_front() {
+                Answer::Whole(pieces) => match pieces.pop_front() {
                     Some(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
                     None => return Poll::Ready(Some(Ok(this.end(&Status::ok(""))))),
                 },

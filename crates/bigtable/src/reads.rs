@@ -20,7 +20,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ReadRows, RowStream, ServiceResult};
+use stele_client::{BatchRoom, ReadRows, RowStream, ServiceResult};
 use stele_env::Env;
 use stele_types::row::ReadCounts;
 use stele_types::{RowBatch, TableName, TableSchema};
@@ -86,9 +86,10 @@ pub(crate) enum Rows {
 }
 
 impl Rows {
-    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+    /// Within `room`, as what is at hand already is by its bound.
+    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
         match self {
-            Rows::Stream(rows) => rows.next().await,
+            Rows::Stream(rows) => rows.next_within(room).await,
             Rows::Batch(batch) => Ok(batch.take()),
         }
     }
@@ -102,8 +103,8 @@ pub(crate) struct Responses {
     env: Env,
     started: Duration,
     answers: Answers,
-    /// For what is ready, and for the last of it, which the transport may still hold.
-    pub room: Room,
+    /// For the batch that is read next.
+    room: Option<Room>,
     /// Made and not yet taken: pieces of messages.
     pub ready: VecDeque<Bytes>,
     /// Nothing follows what is ready.
@@ -130,7 +131,7 @@ impl Responses {
             env,
             started,
             answers,
-            room,
+            room: Some(room),
             ready: VecDeque::new(),
             ended: false,
             failure: None,
@@ -147,9 +148,8 @@ impl Responses {
         if !self.ended && self.ready_bytes() < SMALL_BYTES {
             self.failure = self.advance().await.err();
         }
-        if self.ended && self.ready_bytes() <= SMALL_BYTES {
-            self.room = Room::default();
-        }
+        // A client that takes nothing keeps none of it waiting for nothing.
+        self.room = None;
         match self.failure.take_if(|_| self.ready.is_empty()) {
             Some(status) => Err(status),
             None => Ok(()),
@@ -159,17 +159,13 @@ impl Responses {
     /// Reads until there is something to send, or the read has ended. To be called when the transport wants more: it then
     /// has sent most of what it took before.
     pub async fn fill(&mut self) -> Result<(), Status> {
-        if self.ready.is_empty() && !self.ended && self.failure.is_none() {
-            // Given back first: whoever waits has its turn, and two that want more cannot wait for each other.
-            self.room = Room::default();
-            self.room = self.answers.for_batch().await?;
-        }
         while self.ready.is_empty() && !self.ended {
             if let Some(status) = self.failure.take() {
                 return Err(status);
             }
             self.advance().await?;
         }
+        self.room = None;
         Ok(())
     }
 
@@ -178,27 +174,31 @@ impl Responses {
     }
 
     async fn advance(&mut self) -> Result<(), Status> {
-        let Some(batch) = self.rows.next().await.map_err(status)? else {
+        let mut room = match self.room.take() {
+            Some(room) => room,
+            None => self.answers.for_batch().await?,
+        };
+        let Some(batch) = self.rows.next_within(&mut room).await.map_err(status)? else {
             self.ended = true;
             if self.options.stats {
                 self.ready.push_back(framed(&self.stats())?);
             }
             return Ok(());
         };
-        let sizes = match self.answers.is_scarce() {
-            true => self.options.sizes.scarce(),
-            false => self.options.sizes,
-        };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
-        let (rows, cells) = chunks::encode(&self.schema, &batch, sizes, &mut self.ready)?;
-        let bytes = self.ready_bytes();
-        self.answers.fit(&mut self.room, bytes).await?;
+        let mut pieces = VecDeque::new();
+        let (rows, cells) = chunks::encode(&self.schema, &batch, self.options.sizes, &mut pieces)?;
+        let scanned_through = batch.scanned_through.clone();
+        // Its cells go before its messages wait for anything.
+        drop(batch);
+        self.room = room.give_to(&mut pieces).await?;
+        self.ready.append(&mut pieces);
         self.returned.rows += rows;
         self.returned.cells += cells;
         // Progress is told only when no row tells it: a client that retries drops all keys up to it, so it must never be
         // ahead of a row that is still to come.
-        if let Some(row) = batch.scanned_through
+        if let Some(row) = scanned_through
             && rows == 0
             && self.options.last_scanned
         {
@@ -264,7 +264,11 @@ mod tests {
             schema,
             options,
             TokioRuntime::current(),
-            (Answers::new(1 << 20, TokioRuntime::current()), Room::default()),
+            {
+                let answers = Answers::new(1 << 20, TokioRuntime::current());
+                let room = answers.no_room();
+                (answers, room)
+            },
         )
     }
 

@@ -7,7 +7,7 @@ mod left;
 
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
-use crate::service::{RowStream, TableService};
+use crate::service::{BatchRoom, RowStream, TableService};
 use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -339,6 +339,16 @@ struct RoutedRows {
 #[async_trait]
 impl RowStream for RoutedRows {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        self.next_batch(None).await
+    }
+
+    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+        self.next_batch(Some(room)).await
+    }
+}
+
+impl RoutedRows {
+    async fn next_batch(&mut self, mut room: Option<&mut dyn BatchRoom>) -> ServiceResult<Option<RowBatch>> {
         loop {
             if self.limit == 0 {
                 return Ok(None);
@@ -349,7 +359,11 @@ impl RowStream for RoutedRows {
             let Some((range, stream)) = &mut self.current else {
                 continue;
             };
-            match stream.next().await {
+            let next = match &mut room {
+                Some(room) => stream.next_within(&mut **room).await,
+                None => stream.next().await,
+            };
+            match next {
                 Ok(Some(mut batch)) => {
                     self.attempt = 0;
                     batch.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
@@ -372,9 +386,7 @@ impl RowStream for RoutedRows {
             }
         }
     }
-}
 
-impl RoutedRows {
     /// Starts on the next tablet; whether there is one.
     async fn open(&mut self) -> ServiceResult<bool> {
         let Some(next) = self.left.next() else {

@@ -49,6 +49,24 @@ pub trait RowStream: Send + 'static {
     /// The next rows, or `None` at the end. A batch may be without rows when a filter let nothing through for a while;
     /// its `scanned_through` then still tells how far the read has come. Batches are bounded to about 1 MB, or one row.
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>>;
+
+    /// The same within `room`, which is made larger for a row that takes more. Streams that are read elsewhere, or put
+    /// together by others, need not look at it.
+    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+        let _ = room;
+        self.next().await
+    }
+}
+
+/// Memory that is set aside for a batch before it is read.
+#[async_trait]
+pub trait BatchRoom: Send {
+    /// How much there is.
+    fn bytes(&self) -> usize;
+
+    /// Gives back what there is, which nothing may be in any more, and waits for so much instead. What no waiting would
+    /// give is `ResourceExhausted`; what takes too long is `Busy`.
+    async fn renew(&mut self, bytes: usize) -> ServiceResult<()>;
 }
 
 /// Administration of tables and namespaces. A change is durable, and visible to every later call, when it returns.

@@ -77,6 +77,11 @@ impl CompiledFilter {
         crate::values::reads_values(&self.root)
     }
 
+    /// Cells that evaluation may hold at once for each cell it is given, those beside; an upper bound.
+    pub fn copies_per_cell(&self) -> usize {
+        self.root.copies().made
+    }
+
     /// Whether the row can give any cell, as far as its key and the sampling of rows tell. Draws from `rng` (uniform in
     /// [0, 1)) for the samplings it decides; [`evaluate`](Self::evaluate) does not repeat them.
     pub fn admits_row(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {
@@ -106,7 +111,53 @@ impl CompiledFilter {
     }
 }
 
+/// What may become of one cell.
+#[derive(Clone, Copy)]
+pub(crate) struct Copies {
+    /// Cells handed on.
+    out: usize,
+    /// Cells made on the way, those among them; none where the cell itself is handed on.
+    made: usize,
+}
+
 impl Node {
+    /// What may become of one cell that is given to it. Recursion is as deep as the tree, which compilation has bounded.
+    pub(crate) fn copies(&self) -> Copies {
+        match self {
+            Node::BlockAll => Copies { out: 0, made: 0 },
+            // The label, and its list.
+            Node::Label(_) => Copies { out: 1, made: 1 },
+            Node::Sink => Copies { out: 0, made: 1 },
+            Node::Chain(members) => members.iter().fold(Copies { out: 1, made: 0 }, |so_far, member| {
+                let next = member.copies();
+                Copies {
+                    out: so_far.out.saturating_mul(next.out),
+                    made: so_far.made.saturating_add(so_far.out.saturating_mul(next.made)),
+                }
+            }),
+            // Each member's cells are made and then put together, in room that doubles, and sorted with half as much.
+            Node::Interleave(members) => members.iter().fold(Copies { out: 0, made: 0 }, |so_far, member| {
+                let next = member.copies();
+                Copies {
+                    out: so_far.out.saturating_add(next.out),
+                    made: (so_far.made.saturating_add(next.made)).saturating_add(next.out.saturating_mul(2)),
+                }
+            }),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => {
+                let (probe, a, b) = (predicate.copies(), on_true.copies(), on_false.copies());
+                Copies {
+                    out: a.out.max(b.out),
+                    made: probe.made.saturating_add(probe.out).saturating_add(a.made.max(b.made)),
+                }
+            }
+            _ => Copies { out: 1, made: 0 },
+        }
+    }
+
     /// Whether cells can leave it past its enclosing filters.
     pub(crate) fn has_sink(&self) -> bool {
         match self {

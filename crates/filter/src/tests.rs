@@ -406,3 +406,16 @@ fn pushdown_of_common_filters() {
     let contradiction = Chain(vec![RowKeyRegex(bytes("a.*")), RowKeyRegex(bytes("b.*"))]);
     assert!(of(contradiction).no_cells);
 }
+
+#[test]
+fn what_a_filter_multiplies_is_known_before_it_is_evaluated() {
+    let copies = |filter: Filter| filter.compile(&schema()).unwrap().copies_per_cell();
+    assert_eq!(copies(PassAll), 0);
+    assert_eq!(copies(CellsPerColumn(1)), 0);
+    assert_eq!(copies(ApplyLabel("l".to_owned())), 1);
+    let labels = |n: usize| Interleave((0..n).map(|i| ApplyLabel(format!("l{i}"))).collect());
+    // Four labelled cells, and twice as many to put them together.
+    assert_eq!(copies(labels(4)), 12);
+    assert_eq!(copies(Interleave(vec![labels(4), labels(4)])), 24 + 16);
+    assert_eq!(copies(condition(FamilyRegex(bytes("a")), Some(labels(4)), None)), 13);
+}

@@ -381,3 +381,49 @@ async fn answers_that_nobody_takes_do_not_add_up() {
         peak >> 20
     );
 }
+
+#[tokio::test]
+async fn readers_of_a_wide_row_do_not_add_up() {
+    let server = Server::start();
+    let channel = server.connect().await;
+    call(channel.clone(), TABLES, "CreateTable", table_with_family())
+        .await
+        .unwrap();
+    let named = |rest: &[Bytes]| all(&[field(1, TABLE.as_bytes()), all(rest)]);
+    for part in 0..6u32 {
+        let cells = (0..10_000u32).map(|n| {
+            let qualifier = (part * 10_000 + n).to_be_bytes();
+            field(
+                3,
+                &field(1, &all(&[field(1, b"f"), field(2, &qualifier), field(4, &[7; 10])])),
+            )
+        });
+        let message = named(&[field(2, b"wide"), all(&cells.collect::<Vec<_>>())]);
+        call(channel.clone(), DATA, "MutateRow", message).await.unwrap();
+    }
+    server.forget_peak();
+    // Half of them through a filter that makes four cells of one.
+    let pass = Bytes::from_static(&[17 << 3 & 0x7f | 0x80, 1, 1]);
+    let copies = field(3, &field(2, &vec![field(1, &pass); 4].concat()));
+    let row = field(2, &field(1, b"wide"));
+    let mut calls = Vec::new();
+    for reader in 0..24 {
+        let channel = server.connect().await;
+        let message = match reader % 2 {
+            0 => named(&[row.clone()]),
+            _ => named(&[row.clone(), copies.clone()]),
+        };
+        calls.push(tokio::spawn(call(channel, DATA, "ReadRows", message)));
+    }
+    let mut read = 0;
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(()) => read += 1,
+            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status}"),
+        }
+    }
+    let peak = server.peak_bytes();
+    println!("{read} of 24 readers of 60,000 cells answered, peak {} MiB", peak >> 20);
+    assert!(read > 0, "one after the other they fit");
+    assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{} MiB", peak >> 20);
+}

@@ -236,7 +236,14 @@ impl Cursor {
     /// Completes an operation that said `Pending`: fetches what is missing until the cursor is `Ready` or at the `End`.
     /// Does nothing in another state. When its future is dropped, the operation is still pending.
     pub async fn load(&mut self) -> Result<Step> {
-        while self.status == Step::Pending {
+        while self.load_one().await? == Step::Pending {}
+        Ok(self.status)
+    }
+
+    /// As [`Cursor::load`], but fetches no more than what was [`missing`](Cursor::missing): behind a block of the index may be a
+    /// large block of cells.
+    pub async fn load_one(&mut self) -> Result<Step> {
+        if self.status == Step::Pending {
             let (offset, len) = self.plan_fetch();
             let read = self.table.file().read_at(offset, len).await;
             let framed = match read {

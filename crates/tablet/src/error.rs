@@ -49,6 +49,13 @@ pub enum TabletError {
         /// The limit.
         limit: usize,
     },
+    /// The row takes more memory than the read was given room for. Nothing has been handed out: the same call gives the
+    /// row once there is more room.
+    #[error("a row takes {bytes} bytes of memory and more, which is more than there is room for")]
+    NeedsRoom {
+        /// What is known of it so far.
+        bytes: usize,
+    },
     /// The server cannot do it now.
     #[error("{detail}: retry later")]
     Busy {
@@ -74,6 +81,7 @@ impl TabletError {
             TabletError::TooNew { .. } | TabletError::RowTooLarge { .. } => ErrorKind::FailedPrecondition,
             TabletError::Fenced { .. } | TabletError::Closed { .. } => ErrorKind::Unavailable,
             TabletError::Busy { .. } => ErrorKind::Busy,
+            TabletError::NeedsRoom { .. } => ErrorKind::ResourceExhausted,
             TabletError::Filter(e) => e.kind(),
             TabletError::Sstable(e) => e.kind(),
             TabletError::Storage(e) => e.kind(),

@@ -171,6 +171,15 @@ impl Source {
         Ok(self.arrive(step))
     }
 
+    async fn load_one(&mut self) -> Result<Step> {
+        let step = match &mut self.cursor {
+            Cursor::Memtable(c) => found(c.is_valid()),
+            Cursor::Sstable(c) => c.load_one().await?,
+            Cursor::Run(c) => c.load_one().await?,
+        };
+        Ok(self.arrive(step))
+    }
+
     async fn load(&mut self) -> Result<Step> {
         let step = match &mut self.cursor {
             Cursor::Memtable(c) => found(c.is_valid()),
@@ -405,6 +414,17 @@ impl Merge {
                 source.seek(target)?;
             }
         }
+        Ok(self.settle())
+    }
+
+    /// Fetches for each waiting source the one block that it said is missing.
+    pub async fn load_one(&mut self) -> Result<Step> {
+        let waiting = self
+            .sources
+            .iter_mut()
+            .filter(|s| s.step == Step::Pending)
+            .map(Source::load_one);
+        futures::future::try_join_all(waiting).await?;
         Ok(self.settle())
     }
 

@@ -166,6 +166,15 @@ impl RunCursor {
         Ok(step)
     }
 
+    /// Fetches one block of what a move that said `Pending` needs.
+    pub async fn load_one(&mut self) -> Result<Step> {
+        let step = match &mut self.cursor {
+            Some(cursor) => cursor.load_one().await?,
+            None => Step::End,
+        };
+        self.arrive(step)
+    }
+
     /// The current key; meaningful after `Ready`.
     #[inline]
     pub fn key(&self) -> &[u8] {

@@ -68,6 +68,8 @@ pub struct TabletScanner<O = RowBatch> {
     spec: ScanSpec,
     /// Ranges not finished; the front one is being read. In scan order. Cut to what is left when a batch ends.
     ranges: VecDeque<RowRange>,
+    /// Those finished since the batch began, for one that begins again.
+    finished: Vec<RowRange>,
     /// The open position within the front range; rebuilt when the tablet's state changes.
     position: Option<Position>,
     /// Of the row read last, while the next row to be read by itself has no position yet: its cursors are near it.
@@ -180,6 +182,7 @@ impl<O: Output> TabletScanner<O> {
             tablet,
             spec,
             ranges,
+            finished: Vec::new(),
             position: None,
             row_before: None,
             rows_fetched: 0,
@@ -190,6 +193,12 @@ impl<O: Output> TabletScanner<O> {
         }
     }
 
+    /// What a batch may take from now on, filters and lists in the making included; two megabytes are always enough for
+    /// one without large rows. Without a call there is no limit but that of rows.
+    pub fn set_room(&mut self, bytes: usize) {
+        self.reader.set_room(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
+    }
+
     /// The tablet being read.
     pub fn tablet(&self) -> &Arc<Tablet> {
         &self.tablet
@@ -198,8 +207,12 @@ impl<O: Output> TabletScanner<O> {
 
 impl TabletScanner {
     /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
-    /// same batch again.
+    /// same batch again: after [`TabletError::NeedsRoom`] with more room, see [`TabletScanner::set_room`].
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
+        // What a call that was dropped, or failed, had come past.
+        while let Some(range) = self.finished.pop() {
+            self.ranges.push_front(range);
+        }
         if self.ranges.is_empty() {
             return Ok(None);
         }
@@ -221,6 +234,15 @@ impl TabletScanner {
         let batch = self.end_batch();
         self.park();
         Ok(Some(batch))
+    }
+
+    /// Lets go of what a call that failed has read.
+    pub fn drop_batch(&mut self) {
+        self.position = None;
+        self.row_before = None;
+        self.reader.abandon();
+        drop(self.reader.take_batch());
+        self.states.0.clear();
     }
 
     /// Takes the batch, and cuts the ranges to what is left behind it.
@@ -298,6 +320,7 @@ impl<O: Output> TabletScanner<O> {
         if let Some(row) = &row {
             self.pass(row);
         }
+        self.finished.clear();
         // It would pin files while nobody reads.
         self.row_before = None;
         row
@@ -409,9 +432,13 @@ impl<O: Output> TabletScanner<O> {
     }
 
     fn finish_range(&mut self) {
-        self.ranges.pop_front();
+        let range = self.ranges.pop_front();
         self.rows_fetched = self.rows_fetched.saturating_sub(1);
-        self.row_before = self.position.take().map(|position| position.merge);
+        // Cursors of longer ranges read ahead, which a row by itself has no use for.
+        let was_row = range.as_ref().is_some_and(|range| range.as_single().is_some());
+        let position = self.position.take().filter(|_| was_row);
+        self.row_before = position.map(|position| position.merge);
+        self.finished.extend(range);
     }
 
     /// Notes that rows have been read up to this one, for positions opened later.

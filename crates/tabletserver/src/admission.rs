@@ -8,6 +8,7 @@
 
 mod pacing;
 
+use crate::memory::RowRoom;
 use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
 use pacing::{Cause, PRESSURE_EASY, Pacer};
@@ -46,6 +47,8 @@ pub struct Admission {
     /// As last seen, less what was logged since where it is scarce; everything where the medium has no limit.
     free_bytes: AtomicU64,
     metrics: ServerMetrics,
+    /// For rows that writes read.
+    pub(crate) rows: RowRoom,
 }
 
 impl Admission {
@@ -53,6 +56,8 @@ impl Admission {
     pub fn new(env: Env, memory: MemoryAccount, options: &ServerOptions, metrics: ServerMetrics) -> Self {
         Admission {
             pacer: Mutex::new(Pacer::new()),
+            // As much as values on their way to readers may take, and for the same reason.
+            rows: RowRoom::new(options.value_room_bytes, options.admission_wait_max, env.clone()),
             env,
             memory,
             memtables: options.memtables.clone(),

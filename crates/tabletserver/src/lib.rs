@@ -13,6 +13,7 @@ pub mod error;
 pub mod governor;
 pub mod latch;
 pub mod maintenance;
+mod memory;
 pub mod metrics;
 pub mod options;
 pub mod read;

@@ -4,19 +4,23 @@
 //! Everything else, and a row that must be waited for, is a stream.
 
 use crate::error::{from_tablet, not_here};
+use crate::memory::{HeldRoom, RowRoom};
 use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Deref;
 use std::sync::Arc;
-use stele_client::{RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
+use stele_client::{BatchRoom, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{CellVisitor, Got, ScanSpec, Tablet, TabletScanner, TabletVisit};
+use stele_tablet::{CellVisitor, Got, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
 const SAMPLE_ROWS_MAX: usize = 4096;
+
+/// Room beside a large row: for the batch it comes in.
+const ROOM_BESIDE_ROW: usize = 1 << 20;
 
 /// The result of a read of one row: at most one row, and perhaps the row cache's.
 #[derive(Clone, Debug)]
@@ -196,14 +200,24 @@ fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes>
     (!request.raw && request.rows_limit != Some(0) && tablet.range().contains(row)).then_some(row)
 }
 
-/// The cells of one row, for a read-modify-write that holds its latch.
+/// The cells of one row, for a write that holds its latch.
+pub(crate) struct RowCells {
+    pub(crate) cells: Vec<Cell>,
+    _room: Option<HeldRoom>,
+}
+
+/// Reads one row for a write that holds its latch.
 pub(crate) async fn read_row(
     tablet: &Arc<Tablet>,
     row: &Bytes,
     filter: Option<Arc<CompiledFilter>>,
-) -> ServiceResult<Vec<Cell>> {
+    room: &RowRoom,
+) -> ServiceResult<RowCells> {
     if let Some(batch) = tablet.get_row(row, filter.as_ref()).map_err(from_tablet)? {
-        return Ok(batch.into_cells());
+        return Ok(RowCells {
+            cells: batch.into_cells(),
+            _room: None,
+        });
     }
     let rows = RowSet::new(vec![RowRange::single(row)]);
     let mut scanner = TabletScanner::new(
@@ -216,11 +230,23 @@ pub(crate) async fn read_row(
             rows_limit: None,
         },
     );
+    let mut held = room.first().await?;
     let mut cells = Vec::new();
-    while let Some(batch) = scanner.next_batch().await.map_err(from_tablet)? {
-        cells.append(&mut batch.into_cells());
+    loop {
+        scanner.set_room(held.bytes);
+        match scanner.next_batch().await {
+            Ok(Some(batch)) => cells.append(&mut batch.into_cells()),
+            Ok(None) => {
+                let _room = Some(held);
+                return Ok(RowCells { cells, _room });
+            }
+            Err(TabletError::NeedsRoom { bytes }) => {
+                scanner.drop_batch();
+                held = room.more(held, bytes).await?;
+            }
+            Err(error) => return Err(from_tablet(error)),
+        }
     }
-    Ok(cells)
 }
 
 /// Compiles a filter against a schema.
@@ -265,17 +291,51 @@ impl Keep {
     }
 }
 
-#[async_trait]
-impl RowStream for TabletRows {
-    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+impl TabletRows {
+    fn check_open(&self) -> ServiceResult<()> {
         if self.scanner.tablet().check_open().is_err() {
             // The tablet was split or dropped: what is left is read from what took its place.
             return Err(not_here(self.scanner.tablet().id()));
         }
-        let batch = self.scanner.next_batch().await.map_err(from_tablet)?;
+        Ok(())
+    }
+
+    /// Hands a batch on; the first is the one that may be worth keeping.
+    fn pass(&mut self, batch: Option<RowBatch>) -> Option<RowBatch> {
         if let (Some(keep), Some(batch)) = (self.keep.take(), &batch) {
             keep.install(self.scanner.tablet(), batch);
         }
-        Ok(batch)
+        batch
     }
+}
+
+#[async_trait]
+impl RowStream for TabletRows {
+    async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+        self.check_open()?;
+        let batch = self.scanner.next_batch().await.map_err(from_tablet)?;
+        Ok(self.pass(batch))
+    }
+
+    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+        loop {
+            self.check_open()?;
+            self.scanner.set_room(room.bytes());
+            match self.scanner.next_batch().await {
+                Ok(batch) => return Ok(self.pass(batch)),
+                // Nothing of the batch is kept, so that two that need more do not wait for what the other one holds.
+                Err(TabletError::NeedsRoom { bytes }) => {
+                    self.scanner.drop_batch();
+                    room.renew(room_for(bytes, room.bytes())).await?;
+                }
+                Err(error) => return Err(from_tablet(error)),
+            }
+        }
+    }
+}
+
+/// Room to ask for when a row needs `bytes` and more, and `there` was too little. Four times as much each time, so that
+/// reading it again costs a third of reading it.
+fn room_for(bytes: usize, there: usize) -> usize {
+    bytes.saturating_add(ROOM_BESIDE_ROW).max(there.saturating_mul(4))
 }

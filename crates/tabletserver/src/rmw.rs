@@ -24,7 +24,9 @@ impl TabletServer {
         let held = self.own_row(tablet, &request.row).await?;
         let tablet = &held.entered.tablet;
         let filter = compile(request.predicate.as_ref(), &tablet.schema())?;
-        let matched = !read_row(tablet, &request.row, filter).await?.is_empty();
+        let read = read_row(tablet, &request.row, filter, &self.admission.rows).await?;
+        let matched = !read.cells.is_empty();
+        drop(read);
         let mutation = if matched { request.on_match } else { request.otherwise };
         if let Some(mutation) = mutation {
             self.commit(batch_of(&mutation), request.durability, held).await?;
@@ -43,7 +45,8 @@ impl TabletServer {
         let held = self.own_row(tablet, &row).await?;
         let tablet = &held.entered.tablet;
         let schema = tablet.schema();
-        let newest = newest_cells(read_row(tablet, &row, None).await?);
+        let mut read = read_row(tablet, &row, None, &self.admission.rows).await?;
+        let newest = newest_cells(std::mem::take(&mut read.cells));
         let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
         let written = apply_rules(&schema, newest, &rules, now)?;
         let mutations = written.iter().map(|cell| Mutation::Put {

@@ -78,6 +78,9 @@ impl Cell {
     }
 }
 
+/// Cells that are moved to a list of their own; more take their list with them.
+const MOVED_CELLS_MAX: usize = 1_024;
+
 /// Whole rows in scan order: all cells in one vector, all row keys in one buffer.
 ///
 /// Invariants: the ends grow from `rows` to `last`, and lie within `keys` and `cells`; without a `last` there are none.
@@ -174,6 +177,15 @@ impl RowBatch {
         self.cells.push(cell);
     }
 
+    /// Adds cells of the row that [`RowBatch::end_row`] will name. The first ones of a batch are not moved.
+    pub fn push_cells(&mut self, mut cells: Vec<Cell>) {
+        if self.cells.is_empty() && self.cells.capacity() < cells.len() {
+            self.cells = cells;
+        } else {
+            self.cells.append(&mut cells);
+        }
+    }
+
     /// The cells added since the last row ended.
     #[inline]
     pub fn open_cells(&self) -> &[Cell] {
@@ -194,6 +206,9 @@ impl RowBatch {
     /// Takes back the cells added since the last row ended.
     pub fn take_open_cells(&mut self) -> Vec<Cell> {
         let ended = self.cells_ended();
+        if ended == 0 && self.cells.len() > MOVED_CELLS_MAX {
+            return std::mem::take(&mut self.cells);
+        }
         self.cells.drain(ended..).collect()
     }
 

@@ -127,6 +127,9 @@ enum Task {
         /// Memory budgets in MiB, one server for each.
         #[arg(long, value_delimiter = ',', default_values_t = [64, 128, 512])]
         memory_mib: Vec<u64>,
+        /// How long each kind of load goes on.
+        #[arg(long, default_value_t = 10)]
+        seconds: u32,
     },
     /// Makes thousands of tablets and measures starts and idle costs of a server that has them.
     Tablets {
@@ -196,7 +199,11 @@ fn run(task: Task) -> Result<bool> {
         Task::Hdfs { lose: true, .. } => hdfs::lose(),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
         Task::Zombie { rounds } => s3::zombie(rounds),
-        Task::Soak { megabytes, memory_mib } => soak::run(megabytes, &memory_mib),
+        Task::Soak {
+            megabytes,
+            memory_mib,
+            seconds,
+        } => soak::run(megabytes, &memory_mib, seconds),
         Task::Tablets { count } => tablets::run(count),
         Task::Measure { seconds, repeats } => measure::run(seconds, repeats),
         Task::ServerCost { arguments } => server_cost::run(&arguments),

@@ -5,7 +5,7 @@
 
 use crate::shell::{self, Run, cargo};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, hdfs, s3, tidy};
+use crate::{bench, bench_engine, clients, crash, hdfs, s3, soak, tidy};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -94,6 +94,7 @@ pub fn full() -> Result<bool> {
     if built {
         report.step("kill -9", || Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?)));
         report.step("takeover", || Ok(Tally::one(s3::zombie(ZOMBIE_SMOKE_ROUNDS)?)));
+        report.step("soak", soak::smoke);
         report.step("Go client", clients::go_suite);
         report.step("Python client", clients::python_suite);
         report.step("benchmark", bench::smoke);

@@ -8,6 +8,7 @@
 use crate::measure::json_line;
 use crate::server::{self, Scratch, Server, Start};
 use crate::shell::Run;
+use crate::tally::Tally;
 use crate::tools;
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -24,37 +25,30 @@ const RSS_BEYOND_BYTES: u64 = 200_000_000;
 /// Files may hold this much more than the values: keys, indexes, inputs of a running compaction, the log.
 const DISK_FACTOR: f64 = 2.5;
 
-/// A kind of load: its name, and the arguments of `load`.
+/// A kind of load: its name, and the arguments of `load`, but for how long.
 type Phase = (&'static str, &'static [&'static str]);
 
 /// What comes after the fill and the first count. Large values are a tenth of the smallest budget's share of requests.
 const PHASES: [Phase; 8] = [
-    ("zipf reads, 64 callers", &["zipf", "-seconds", "10"]),
-    ("full scans, 32 callers", &["scans", "-callers", "32", "-seconds", "10"]),
+    ("zipf reads, 64 callers", &["zipf"]),
+    ("full scans, 32 callers", &["scans", "-callers", "32"]),
     (
         "values of 3 MB, 16 callers",
-        &[
-            "large", "-table", "large", "-bytes", "3000000", "-callers", "16", "-seconds", "10",
-        ],
+        &["large", "-table", "large", "-bytes", "3000000", "-callers", "16"],
     ),
     (
         "values of 16 MB, 4 callers",
-        &[
-            "large", "-table", "large", "-bytes", "16000000", "-callers", "4", "-seconds", "10",
-        ],
+        &["large", "-table", "large", "-bytes", "16000000", "-callers", "4"],
     ),
     (
         "a row of 100,000 cells, 8 readers",
         &[
-            "wide", "-table", "wide", "-rows", "100000", "-bytes", "10", "-callers", "8", "-seconds", "10",
+            "wide", "-table", "wide", "-rows", "100000", "-bytes", "10", "-callers", "8",
         ],
     ),
-    ("1,000 connections", &["connect", "-callers", "1000", "-seconds", "3"]),
-    (
-        "1,000 scans that nobody takes",
-        &["stall", "-callers", "1000", "-seconds", "3"],
-    ),
-    ("writes of single rows, 64 callers", &["write", "-seconds", "10"]),
+    ("1,000 connections", &["connect", "-callers", "1000"]),
+    ("1,000 scans that nobody takes", &["stall", "-callers", "1000"]),
+    ("writes of single rows, 64 callers", &["write"]),
 ];
 
 /// One budget's outcome.
@@ -66,13 +60,18 @@ struct Outcome {
     checks: Vec<(String, bool)>,
 }
 
-/// Whether all of it held, for each budget.
-pub fn run(megabytes: u64, budgets_mib: &[u64]) -> Result<bool> {
+/// What every run of the pipeline does: one small server, a minute with the load of all phases.
+pub fn smoke() -> Result<Tally> {
+    Ok(Tally::one(run(120, &[64], 3)?))
+}
+
+/// Whether all of it held, for each budget; each kind of load goes on for so many seconds.
+pub fn run(megabytes: u64, budgets_mib: &[u64], seconds: u32) -> Result<bool> {
     server::build()?;
     let load = tools::go_program("load")?;
     let mut outcomes = Vec::new();
     for memory_mib in budgets_mib {
-        let outcome = one(&load, megabytes, *memory_mib)?;
+        let outcome = one(&load, megabytes, *memory_mib, seconds)?;
         for (what, holds) in &outcome.checks {
             println!("{} {what}", if *holds { "ok  " } else { "FAIL" });
         }
@@ -84,7 +83,7 @@ pub fn run(megabytes: u64, budgets_mib: &[u64]) -> Result<bool> {
         .all(|outcome| outcome.checks.iter().all(|(_, holds)| *holds)))
 }
 
-fn one(load: &Path, megabytes: u64, memory_mib: u64) -> Result<Outcome> {
+fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Outcome> {
     println!("=== budget {memory_mib} MiB");
     let scratch = Scratch::new("soak")?;
     let (data, log) = (scratch.join("data"), scratch.join("server.log"));
@@ -95,7 +94,7 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64) -> Result<Outcome> {
         arguments: &["--memory", &memory],
     };
     let rows = megabytes * 1_000_000 / VALUE_BYTES;
-    let rows_text = rows.to_string();
+    let (rows_text, seconds_text) = (rows.to_string(), seconds.to_string());
     let rows_of = |value: &Value| value.get("rows").and_then(Value::as_u64);
     let mut peaks = Vec::new();
 
@@ -115,11 +114,13 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64) -> Result<Outcome> {
     for (name, arguments) in PHASES {
         // A wide row has a count of its own.
         let table = ["-rows", &rows_text];
+        let time = ["-seconds", &seconds_text];
         let own = arguments.contains(&"-rows");
         let all: Vec<&str> = arguments
             .iter()
             .copied()
             .chain(table.into_iter().filter(|_| !own))
+            .chain(time)
             .collect();
         phase(&mut server, name, &all)?;
     }

@@ -9,7 +9,7 @@
 
 use super::row::RowReader;
 use super::{malformed, read_forward};
-use crate::error::Result;
+use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Step};
 use crate::run::fences::Sought;
 use crate::state::{ReadOptions, Times};
@@ -37,7 +37,7 @@ impl Scratch {
         let mut rules = schema.families.values().filter_map(|f| f.gc_rule.as_ref());
         Scratch {
             has_ages: rules.any(GcRule::has_age),
-            reader: RowReader::new(schema.clone(), filter.clone(), false, RowBatch::default()),
+            reader: reader_at_once(schema.clone(), filter.clone()),
             filter,
             schema,
             merge: Merge::new(Vec::new()),
@@ -66,6 +66,16 @@ impl Scratch {
     }
 }
 
+/// Bytes that a row may take that is read on the calling thread. What that reads is in nobody's account until the answer
+/// is made of it, a moment later on the same thread.
+const AT_ONCE_BYTES: usize = 1 << 20;
+
+fn reader_at_once(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> RowReader {
+    let mut reader = RowReader::new(schema, filter, false, RowBatch::default());
+    reader.set_room(AT_ONCE_BYTES);
+    reader
+}
+
 thread_local! {
     /// Of this thread's last read without a filter, and of the last one with one.
     static PLAIN: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
@@ -79,7 +89,7 @@ pub enum Got {
     Batch(RowBatch),
     /// Nothing of the row is stored: key ranges and row filters say so, and it took no block.
     Nowhere,
-    /// It would have to wait for the medium.
+    /// It would have to wait for the medium, or for memory.
     Waits,
 }
 
@@ -110,7 +120,11 @@ impl Tablet {
             Some(scratch) => scratch,
             None => Box::new(Scratch::new(self.schema(), filter.cloned())),
         };
-        let got = self.read_into(&mut scratch, row, filter.map(|f| &**f));
+        let got = match self.read_into(&mut scratch, row, filter.map(|f| &**f)) {
+            // A scan can wait for room.
+            Err(TabletError::NeedsRoom { .. }) => Ok(Got::Waits),
+            got => got,
+        };
         if !matches!(got, Ok(Got::Nowhere)) {
             scratch.clean(matches!(got, Ok(Got::Batch(_))));
         }

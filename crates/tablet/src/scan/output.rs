@@ -137,7 +137,7 @@ impl Output for RowBatch {
             Some((filter, chance)) => {
                 let cells = filter.evaluate(&row, self.take_open_cells(), chance)?;
                 let bytes = cells.iter().map(weight).sum();
-                cells.into_iter().for_each(|cell| self.push_cell(cell));
+                self.push_cells(cells);
                 bytes
             }
         };

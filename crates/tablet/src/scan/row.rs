@@ -15,6 +15,10 @@ use stele_filter::CompiledFilter;
 use stele_types::key::{self, CellKind, KeySplitter};
 use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
 
+/// What a cell takes beside its own bytes while its row is put together: room in a list that has just doubled, and the
+/// allocation of a qualifier that no other cell shares.
+const CELL_COST: usize = size_of::<Cell>() + 40;
+
 /// The state of a read between and within rows.
 pub(super) struct RowReader<O = RowBatch> {
     filter: Option<Arc<CompiledFilter>>,
@@ -24,6 +28,10 @@ pub(super) struct RowReader<O = RowBatch> {
     keys_only: bool,
     /// The filter looks at values.
     reads_values: bool,
+    /// Bytes that each cell of a row takes beside its own while the row is put together and filtered.
+    cell_cost: usize,
+    /// Bytes that the row being read may take.
+    room: usize,
     resolver: Resolver,
     sink: ReadSink<O>,
     splitter: KeySplitter,
@@ -39,8 +47,11 @@ pub(super) struct RowReader<O = RowBatch> {
 impl<O: Output> RowReader<O> {
     pub(super) fn new(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>, raw: bool, output: O) -> Self {
         let filter = filter.filter(|f| !f.passes_all());
+        let copies = filter.as_ref().map_or(0, |f| f.copies_per_cell());
         RowReader {
             raw,
+            cell_cost: CELL_COST.saturating_add(copies.saturating_mul(size_of::<Cell>())),
+            room: usize::MAX,
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
@@ -51,6 +62,11 @@ impl<O: Output> RowReader<O> {
             rows_begun: 0,
             batch_bytes: 0,
         }
+    }
+
+    /// How many bytes a row may take from now on: one that takes more is refused as [`TabletError::NeedsRoom`].
+    pub(super) fn set_room(&mut self, room: usize) {
+        self.room = room;
     }
 
     /// What rows are read as of from now on.
@@ -194,10 +210,15 @@ impl<O: Output> RowReader<O> {
     /// A row that cannot be assembled within its limit is refused rather than cut.
     #[inline]
     pub(super) fn check_size(&self) -> Result<()> {
-        if self.sink.bytes() <= limits::ROW_BYTES_MAX {
+        let bytes = self.sink.bytes();
+        let cost = bytes.saturating_add(self.sink.cells().saturating_mul(self.cell_cost));
+        if bytes <= limits::ROW_BYTES_MAX && cost <= self.room {
             return Ok(());
         }
-        Err(self.too_large())
+        Err(match bytes <= limits::ROW_BYTES_MAX {
+            true => TabletError::NeedsRoom { bytes: cost },
+            false => self.too_large(),
+        })
     }
 
     #[cold]

@@ -5,8 +5,8 @@
 //! the two are neighbours. When a row has to wait for the medium, those that come next are looked for too, and what they lack
 //! is fetched at the same time.
 //!
-//! Invariant: at most [`ROWS_AHEAD`] blocks, none of more than [`AHEAD_BYTES_MAX`], are fetched for rows whose turn has not
-//! come. They go to the cache; what goes wrong with them is found when it is their turn.
+//! Invariant: for at most [`ROWS_AHEAD`] rows whose turn has not come two blocks of each file that may have them are fetched,
+//! none of more than [`AHEAD_BYTES_MAX`]. They go to the cache; what goes wrong with them is found when it is their turn.
 
 use super::output::Output;
 use super::{Position, TabletScanner};
@@ -68,13 +68,13 @@ impl<O: Output> TabletScanner<O> {
         let Some(position) = &mut self.position else {
             return Ok(());
         };
-        let others = futures::future::join_all(ahead.iter_mut().map(Merge::load));
+        let others = futures::future::join_all(ahead.iter_mut().map(Merge::load_one));
         let (own, _) = futures::future::join(position.merge.load(), others).await;
         own?;
         if looks_ahead {
             // Of rows that lacked the same block one has fetched it: mostly of the index, and now they lack their own.
             let mut ahead = self.rows_ahead();
-            futures::future::join_all(ahead.iter_mut().map(Merge::load)).await;
+            futures::future::join_all(ahead.iter_mut().map(Merge::load_one)).await;
             self.rows_fetched = ROWS_AHEAD;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::{ReadOptions, Times};
-use crate::{CellRef, CellVisitor, TabletVisit};
+use crate::{CellRef, CellVisitor, Got, TabletError, TabletVisit};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
@@ -144,6 +144,12 @@ async fn scan_filtered(
     found
 }
 
+/// Whether cells of a row may be more than is read at once, though all of it is in memory.
+fn is_large(cells: &[Cell]) -> bool {
+    let cost = |cell: &Cell| cell.weight() + size_of::<Cell>() + 40;
+    cells.iter().map(cost).sum::<usize>() > 1 << 20
+}
+
 /// A filter gives what it makes of all cells, though families, versions and files are left out because of it.
 async fn check_filters(tablet: &Arc<Tablet>, filters: impl IntoIterator<Item = Filter>) {
     let all = scan(tablet, RowSet::all(), false, None).await;
@@ -152,9 +158,12 @@ async fn check_filters(tablet: &Arc<Tablet>, filters: impl IntoIterator<Item = F
         let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
         let mut expected = Rows::new();
         for (row, cells) in &all {
+            let is_large = is_large(cells);
             let cells = filter.apply(row, cells.clone(), &mut || 0.5).unwrap();
-            let read = tablet.get_row(row, Some(&filter)).unwrap().expect("all is in memory");
-            assert_eq!(read.into_cells(), cells, "{shown}");
+            match tablet.get_row(row, Some(&filter)).unwrap() {
+                Some(read) => assert_eq!(read.into_cells(), cells, "{shown}"),
+                None => assert!(is_large, "all is in memory"),
+            }
             if !cells.is_empty() {
                 expected.push((row.clone(), cells));
             }
@@ -272,11 +281,14 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
             .iter()
             .find(|(name, _)| name == row)
             .map(|(_, cells)| cells.clone());
-        let read = tablet.get_row(row, None).unwrap().expect("all is in memory");
-        let found: Rows = read.shared_rows().map(|(row, cells)| (row, cells.to_vec())).collect();
-        let wanted: Rows = expected.iter().map(|cells| (row.clone(), cells.clone())).collect();
-        assert_eq!(found, wanted);
-        assert_eq!(read.seen.cells, expected.as_ref().map_or(0, Vec::len) as u64);
+        if let Some(read) = tablet.get_row(row, None).unwrap() {
+            let found: Rows = read.shared_rows().map(|(row, cells)| (row, cells.to_vec())).collect();
+            let wanted: Rows = expected.iter().map(|cells| (row.clone(), cells.clone())).collect();
+            assert_eq!(found, wanted);
+            assert_eq!(read.seen.cells, expected.as_ref().map_or(0, Vec::len) as u64);
+        } else {
+            assert!(is_large(expected.as_deref().unwrap_or_default()), "all is in memory");
+        }
         for reversed in [false, true] {
             let single = RowSet::new(vec![RowRange::single(row)]);
             let one = scan(tablet, single, reversed, Some(1)).await;
@@ -463,4 +475,96 @@ async fn what_follows_skipped_versions_in_another_block_is_found() {
     }
     let read = tablet.get_row(&row, Some(&filter)).unwrap();
     assert_eq!(columns(&read.expect("all is in memory").into_cells()), ["a", "b"]);
+}
+
+/// A row that takes more than there is room for is read, with all that belongs to its batch, once there is more.
+#[tokio::test]
+async fn a_batch_begins_again_with_more_room() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let name = |n: u32| Bytes::from(format!("{n:05}"));
+    let wide = |row: u32| {
+        let cell = |n: u32| Mutation::Put {
+            family: FamilyId(1),
+            qualifier: name(n),
+            timestamp: Timestamp(1),
+            value: Bytes::from_static(b"v"),
+        };
+        write_row(&tablet, name(row), (0..20_000).map(cell).collect());
+    };
+    for row in 0..10 {
+        write_row(&tablet, name(row), vec![put(1, "v")]);
+    }
+    wide(5);
+    assert_eq!(
+        tablet.get(&name(5), None).unwrap(),
+        Got::Waits,
+        "more than is read at once"
+    );
+    for reversed in [false, true] {
+        // Each row is a range of its own: those that were finished come again, too.
+        let ranges = (0..10).map(|row| RowRange::single(&name(row))).collect();
+        let spec = ScanSpec {
+            rows: RowSet::new(ranges),
+            filter: None,
+            reversed,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        scanner.set_room(2 << 20);
+        for _ in 0..2 {
+            let error = scanner.next_batch().await.unwrap_err();
+            assert!(
+                matches!(error, TabletError::NeedsRoom { bytes } if bytes > 1 << 20),
+                "{error}"
+            );
+        }
+        scanner.drop_batch();
+        scanner.set_room(32 << 20);
+        let batch = scanner.next_batch().await.unwrap().unwrap();
+        let mut rows: Vec<_> = batch.shared_rows().map(|(row, cells)| (row, cells.len())).collect();
+        while let Some(batch) = scanner.next_batch().await.unwrap() {
+            rows.extend(batch.shared_rows().map(|(row, cells)| (row, cells.len())));
+        }
+        if reversed {
+            rows.reverse();
+        }
+        let expected = (0..10).map(|row| (name(row), if row == 5 { 20_001 } else { 1 }));
+        assert_eq!(rows, expected.collect::<Vec<_>>());
+    }
+}
+
+/// A filter that makes many cells of one needs room for them before it makes them.
+#[tokio::test]
+async fn what_a_filter_multiplies_counts() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let cells = (0..4_000).map(|n: u32| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from(n.to_string()),
+        timestamp: Timestamp(1),
+        value: Bytes::from_static(b"v"),
+    });
+    write_row(&tablet, Bytes::from_static(b"r"), cells.collect());
+    let labels = |n: u32| Filter::Interleave((0..n).map(|i| Filter::ApplyLabel(format!("l{i}"))).collect());
+    let read = async |filter: Option<Filter>| {
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter: filter.map(|filter| Arc::new(filter.compile(&tablet.schema()).unwrap())),
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        scanner.set_room(2 << 20);
+        let batch = scanner.next_batch().await?;
+        Ok::<_, TabletError>(batch.map_or(0, |batch| batch.into_cells().len()))
+    };
+    assert_eq!(read(None).await.unwrap(), 4_000);
+    let error = read(Some(labels(8))).await.unwrap_err();
+    // Eight times 4,000 cells, and as many twice to put them together.
+    let least = 3 * 8 * 4_000 * size_of::<Cell>();
+    assert!(
+        matches!(error, TabletError::NeedsRoom { bytes } if bytes < least),
+        "found out before it has all: {error}"
+    );
 }
