@@ -1,7 +1,7 @@
 //! Writes `seeds/`, the inputs that fuzzing starts from: golden files, their parts, and what the encoders make.
 //!
-//! Run in `fuzz/` by `cargo run --example seeds` after a change of a format. Targets that take structured input have no
-//! seeds: the engine invents those.
+//! `cargo xtask fuzz` runs it, so that they are those of the formats as they are. Targets that take structured input have
+//! no seeds: the engine invents those.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use stele_tablet::manifest::ValueLink;
 use stele_tablet::values::{HEADER_BYTES, ValueRef, record_len};
 use stele_tablet::{Batch, FileRef, Manifest, StoredFile, manifest};
 use stele_types::{
-    CellKey, CellKind, FamilyId, FileId, GcRule, GroupId, Mutation, RowMutation, RowRange, SeqNo, TableId, TabletId,
-    TimeUnit, Timestamp,
+    CellKey, CellKind, Compression, FamilyId, FileId, GcRule, GroupId, GroupOptions, LocalityGroup, Mutation,
+    RowMutation, RowRange, SeqNo, TableId, TabletId, TimeUnit, Timestamp,
 };
 use stele_wire::cell::{CellRef, CellType};
 use stele_wire::messages::{
@@ -40,6 +40,10 @@ fn main() -> io::Result<()> {
     cell_keys(&mut seeds);
     let batch = batch();
     add(&mut seeds, "mutation_batch", batch.bytes().clone());
+    for golden in ["v1.batch", "v2.batch"] {
+        add(&mut seeds, "mutation_batch", golden_file("tablet", golden)?);
+    }
+    add(&mut seeds, "manifest", golden_file("tablet", "v1.manifest")?);
     segment(&mut seeds, &batch);
     manifests(&mut seeds);
     value_files(&mut seeds)?;
@@ -47,9 +51,10 @@ fn main() -> io::Result<()> {
     requests(&mut seeds);
     hbase(&mut seeds);
     texts(&mut seeds);
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    let _ = fs::remove_dir_all(&all);
     for (target, inputs) in seeds {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
-        let _ = fs::remove_dir_all(&dir);
+        let dir = all.join(target);
         fs::create_dir_all(&dir)?;
         for (number, input) in inputs.iter().enumerate() {
             fs::write(dir.join(format!("{number:02}")), input)?;
@@ -73,7 +78,9 @@ fn golden_file(of_crate: &str, name: &str) -> io::Result<Vec<u8>> {
 /// The golden sstables, whole and taken apart.
 fn sstables(seeds: &mut Seeds) -> io::Result<()> {
     add(seeds, "sstable_file", golden_file("sstable", "v1-dictionary.sst")?);
-    for name in ["v1-groups.sst", "v1.sst", "v1-lz4.sst", "v1-snappy.sst", "v1-zstd.sst"] {
+    let version1 = ["v1-groups.sst", "v1.sst", "v1-lz4.sst", "v1-snappy.sst", "v1-zstd.sst"];
+    let version2 = ["v2.sst", "v2-lz4.sst", "v2-snappy.sst", "v2-zstd.sst"];
+    for name in version1.into_iter().chain(version2) {
         let bytes = Bytes::from(golden_file("sstable", name)?);
         add(seeds, "sstable_file", bytes.clone());
         let tail = bytes.slice(bytes.len() - FOOTER_BYTES..);
@@ -245,7 +252,11 @@ fn value_files(seeds: &mut Seeds) -> io::Result<()> {
     let file = golden_file("tablet", "v1.val")?;
     add(seeds, "value_file", file.get(..HEADER_BYTES).unwrap_or_default());
     let record = file.get(HEADER_BYTES..).unwrap_or_default();
-    add(seeds, "value_file", record.get(..record_len(record).unwrap_or(0)).unwrap_or_default());
+    add(
+        seeds,
+        "value_file",
+        record.get(..record_len(record).unwrap_or(0)).unwrap_or_default(),
+    );
     let reference = ValueRef {
         file: FileId(7),
         offset: HEADER_BYTES as u64,
@@ -265,6 +276,21 @@ fn catalog(seeds: &mut Seeds) {
         let rules = vec![GcRule::MaxVersions(3), GcRule::MaxAgeMicros(1 << 40)];
         family.gc_rule = Some(GcRule::Union(vec![GcRule::Intersection(rules), GcRule::MaxVersions(9)]));
     }
+    add(seeds, "catalog", record::encode_schema(&schema));
+    let group = LocalityGroup {
+        options: GroupOptions {
+            compression: Compression::Zstd,
+            zstd_level: 3,
+            dictionary_bytes: 16 << 10,
+            block_bytes: Some(4 << 10),
+            filter_bits_per_row: Some(12),
+            in_memory: true,
+            file_bytes: Some(64 << 20),
+        },
+        left: [FamilyId(2)].into(),
+        ..LocalityGroup::new(GroupId(1), "other", Compression::Zstd)
+    };
+    schema.groups.push(group);
     add(seeds, "catalog", record::encode_schema(&schema));
     let range = RowRange {
         start: Bytes::from_static(b"a"),
@@ -407,6 +433,23 @@ fn requests(seeds: &mut Seeds) {
         .concat();
     let mutate = [field(1, table), field(2, [field(1, "row"), mutations].concat())].concat();
     let rules = field(3, [field(1, "a"), field(2, "q"), field(3, "more")].concat());
+    let options = [
+        field(1, "zstd"),
+        number(2, 3),
+        number(3, 9),
+        number(4, 9),
+        number(5, 9),
+        number(6, 1),
+        number(7, 9),
+    ];
+    let group = |change| field(2, [field(1, "cold"), change].concat());
+    let groups = [
+        field(1, table),
+        group(field(2, options.concat())),
+        group(field(3, options.concat())),
+        group(field(4, "a")),
+    ];
+    add(seeds, "bigtable_requests", groups.concat());
     for request in [read, mutate, [field(1, table), field(2, "row"), rules].concat()] {
         add(seeds, "bigtable_requests", request);
     }

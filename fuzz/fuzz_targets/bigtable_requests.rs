@@ -11,6 +11,7 @@ use stele_types::{CellKey, SeqNo, TimeUnit};
 
 fuzz_target!(|bytes: &[u8]| {
     fuzzing::census(bytes);
+    fuzzing::modify_groups(bytes);
     for (unit, granularity) in [(TimeUnit::Micros, 1_000), (TimeUnit::Millis, 1)] {
         let schema = schema(unit, granularity);
         if let Some(rows) = fuzzing::read_rows(bytes, &schema) {

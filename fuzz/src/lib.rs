@@ -1,5 +1,7 @@
 //! What several targets share: a table, files in memory, right checksums for damaged content, and the promises of filters.
 
+pub mod trees;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::executor::block_on;

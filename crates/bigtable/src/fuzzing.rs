@@ -6,12 +6,13 @@
 use crate::census::decoded::check_bound;
 use crate::features::Client;
 use crate::mutations::{Resolver, check_mutation_count};
-use crate::pb::{admin, v2};
+use crate::pb::{admin, groups, v2};
 use crate::times::TableTime;
 use crate::wire::{CheckAndMutateRowRequest, MutateRowRequest, MutateRowsRequest, ReadRowsRequest, RowFilter};
 use crate::{filters, flat, reads, rmw};
 use bytes::Bytes;
 use prost::Message as _;
+use stele_client::GroupChange;
 use stele_filter::CompiledFilter;
 use stele_types::{RowMutation, RowSet, RowWrite, TableSchema};
 
@@ -97,7 +98,9 @@ pub fn census(bytes: &[u8]) {
     check_bound::<CheckAndMutateRowRequest>(bytes);
     check_bound::<v2::ReadModifyWriteRowRequest>(bytes);
     check_bound::<admin::CreateTableRequest>(bytes);
+    check_bound::<admin::UpdateTableRequest>(bytes);
     check_bound::<admin::ModifyColumnFamiliesRequest>(bytes);
+    check_bound::<groups::ModifyLocalityGroupsRequest>(bytes);
 }
 
 /// Whether a serialized `ReadModifyWriteRowRequest` is accepted.
@@ -107,4 +110,11 @@ pub fn read_modify_write(bytes: &[u8], schema: &TableSchema) -> bool {
     };
     let resolver = Resolver::new(schema, NOW_MICROS);
     rmw::rules(&resolver, &request.row_key, request.rules).is_ok()
+}
+
+/// The changes that a serialized `ModifyLocalityGroupsRequest` asks for.
+pub fn modify_groups(bytes: &[u8]) -> Option<Vec<GroupChange>> {
+    let request = groups::ModifyLocalityGroupsRequest::decode(bytes).ok()?;
+    let changes = request.modifications.into_iter().map(crate::groups::change);
+    changes.collect::<Result<_, _>>().ok()
 }

@@ -51,7 +51,7 @@ impl LocalityGroups for LocalityGroupsService {
     }
 }
 
-fn change(modification: pb::Modification) -> Result<GroupChange, Status> {
+pub(crate) fn change(modification: pb::Modification) -> Result<GroupChange, Status> {
     let pb::Modification { group: name, change } = modification;
     match change {
         Some(pb::Change::Create(options)) => Ok(GroupChange::Create {

@@ -1,9 +1,18 @@
 //! Fuzzes the decoders. The targets are in `fuzz/`, a workspace of its own because it needs a nightly compiler.
+//!
+//! Every run begins with seeds made of the golden files and by the encoders of today: seeds that are kept go stale with the
+//! next version of a format, and nobody sees it.
 
 use crate::shell::{Run, root};
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
+
+/// The largest allocation that a decoder may make: a block with a value of 100 MiB is what the formats allow.
+const ALLOCATION_MIB_MAX: u32 = 128;
+
+/// Memory of a target as a whole. The sanitizer keeps what is freed for a while.
+const MEMORY_MIB_MAX: u32 = 1024;
 
 /// Whether no target found anything.
 pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
@@ -16,7 +25,17 @@ pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
     if chosen.is_empty() {
         bail!("no such target; there are: {}", all.join(", "));
     }
-    let limit = format!("-max_total_time={seconds}");
+    Run::new("cargo")
+        .args(["run", "--quiet", "--example", "seeds"])
+        .dir(root().join("fuzz"))
+        .env("RUSTUP_TOOLCHAIN", "nightly")
+        .without_env("CARGO")
+        .without_env("RUSTC")
+        .check()
+        .context("making the seeds")?;
+    let time = format!("-max_total_time={seconds}");
+    let allocation = format!("-malloc_limit_mb={ALLOCATION_MIB_MAX}");
+    let memory = format!("-rss_limit_mb={MEMORY_MIB_MAX}");
     let mut clean = true;
     for target in chosen {
         println!("=== fuzz {target}");
@@ -26,9 +45,10 @@ pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
             .args(corpora(target)?)
             .args([
                 "--",
-                &limit,
+                &time,
                 "-max_len=65536",
-                "-rss_limit_mb=2048",
+                &allocation,
+                &memory,
                 "-timeout=10",
                 "-print_final_stats=1",
             ])
@@ -47,7 +67,7 @@ fn nightly(cargo_fuzz: &std::path::Path) -> Run {
         .without_env("RUSTC")
 }
 
-/// Where inputs come from: what earlier runs found, which also takes what this one finds, and the seeds in the repository.
+/// Where inputs come from: what earlier runs found, which also takes what this one finds, and the seeds.
 fn corpora(target: &str) -> Result<Vec<PathBuf>> {
     let found = root().join("fuzz/corpus").join(target);
     std::fs::create_dir_all(&found).with_context(|| format!("making {}", found.display()))?;

@@ -2,7 +2,7 @@
 
 use super::{Census, Counted};
 use crate::limits::Part;
-use crate::pb::{admin, v2};
+use crate::pb::{admin, groups, v2};
 use crate::wire;
 use prost::Message;
 
@@ -146,6 +146,24 @@ impl Decoded for admin::ModifyColumnFamiliesRequest {
             (Part::GcRule, family_parts(families)),
             (Part::MapEntry, masks.map(|mask| mask.paths.len()).sum()),
         ]
+    }
+}
+
+impl Decoded for admin::UpdateTableRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        let table = self.table.clone().unwrap_or_default();
+        let paths = self.update_mask.as_ref().map_or(0, |mask| mask.paths.len());
+        vec![
+            (Part::Family, table.column_families.len()),
+            (Part::GcRule, family_parts(table.column_families.values())),
+            (Part::MapEntry, table.cluster_states.len() + paths),
+        ]
+    }
+}
+
+impl Decoded for groups::ModifyLocalityGroupsRequest {
+    fn parts(&self) -> Vec<(Part, usize)> {
+        vec![(Part::FamilyChange, self.modifications.len())]
     }
 }
 
