@@ -20,6 +20,7 @@
 
 mod file;
 mod root;
+mod syncs;
 
 use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path};
 use async_trait::async_trait;

@@ -1,5 +1,6 @@
 //! A data root and the system calls on it. Everything here blocks.
 
+use super::syncs;
 use crate::{FileInfo, RESERVED_LOCK, RESERVED_TMP, Result, StorageError, check_path};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, RenameFlags};
@@ -52,7 +53,7 @@ impl Root {
         let tmp = directory.join(RESERVED_TMP);
         empty_tmp(&tmp).map_err(failed("clean up tmp"))?;
         remove_empty_directories(directory).map_err(failed("clean up directories"))?;
-        sync_directory(directory).map_err(failed("sync data directory"))?;
+        syncs::names(directory).map_err(failed("sync data directory"))?;
         Ok(Root {
             durable: Mutex::new(BTreeSet::from([directory.to_owned()])),
             syncing_entries: Mutex::new(()),
@@ -65,7 +66,7 @@ impl Root {
     /// Syncs the directory that holds `path`.
     pub(super) fn sync_parent(&self, path: &str) -> io::Result<()> {
         let path = self.directory.join(path);
-        sync_directory(path.parent().unwrap_or(&self.directory))
+        syncs::names(path.parent().unwrap_or(&self.directory))
     }
 
     /// Makes the directories above `path` and makes them durable. A directory that exists but was not synced by this
@@ -79,7 +80,7 @@ impl Root {
             let directory = above.join(component);
             if !self.durable.lock().contains(&directory) {
                 if make_directory(&directory)? {
-                    sync_directory(&above)?;
+                    syncs::names(&above)?;
                     self.durable.lock().insert(directory.clone());
                 } else {
                     self.sync_entries(&above, &directory)?;
@@ -105,7 +106,7 @@ impl Root {
                 found.push(entry.path());
             }
         }
-        sync_directory(above)?;
+        syncs::names(above)?;
         self.durable.lock().extend(found);
         Ok(())
     }
@@ -148,7 +149,7 @@ impl Root {
         let put = || {
             let mut file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
             file.write_all(content)?;
-            file.sync_data()?;
+            syncs::content(&file)?;
             self.make_parents(path)?;
             move_into_place(&unfinished, &target)
         };
@@ -257,7 +258,7 @@ impl Root {
 
     pub(super) fn sync_file(&self, path: &str) -> Result<()> {
         let (file, _) = self.open_file(path)?;
-        file.sync_data()
+        syncs::content(&file)
             .and_then(|()| self.sync_parent(path))
             .map_err(|e| fail(path, "sync", &e))
     }
@@ -337,7 +338,7 @@ fn make_durable_directories(directory: &Path) -> io::Result<()> {
         .collect();
     for directory in missing.into_iter().rev() {
         make_directory(directory)?;
-        sync_directory(match directory.parent() {
+        syncs::names(match directory.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         })?;
@@ -348,10 +349,6 @@ fn make_durable_directories(directory: &Path) -> io::Result<()> {
 /// Whether there is no such file, nor perhaps the directory it would be in.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 /// Makes `tmp`, or removes the puts an earlier process left unfinished in it.

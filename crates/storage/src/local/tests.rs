@@ -140,3 +140,44 @@ fn a_full_disk_is_no_space() {
         assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
     }
 }
+
+/// What survives power loss is what was synced, and no test of a running system can tell the difference.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn everything_that_must_survive_power_loss_is_synced_in_order() {
+    let directory = TempDir::new().unwrap();
+    let root = directory.path().canonicalize().unwrap().join("data");
+    let storage = LocalStorage::open(&root, TokioRuntime::current()).unwrap();
+    let made = || syncs::made::below(&root);
+    assert_eq!(made(), [""], "the names of a new root");
+    assert_eq!(syncs::made::below(root.parent().unwrap()), [""], "its own name");
+
+    let mut file = storage.create("log/0/f").await.unwrap();
+    assert_eq!(made(), ["", "log"], "directories, before there is a file in them");
+    file.append(&[Bytes::from_static(b"a")]).await.unwrap();
+    assert_eq!(made(), [""; 0]);
+    file.sync().await.unwrap();
+    assert_eq!(made(), ["log/0/f", "log/0"], "a new file: content, then name");
+    file.sync().await.unwrap();
+    assert_eq!(made(), [""; 0], "nothing is new");
+    assert!(file.try_append(&[b"b"]).unwrap().is_ok());
+    file.sync().await.unwrap();
+    assert_eq!(made(), ["log/0/f"]);
+    file.append(&[Bytes::from(vec![0; 1 << 20])]).await.unwrap();
+    file.sync().await.unwrap();
+    assert_eq!(made(), ["log/0/f"], "written by another thread");
+
+    storage.put_if_absent("sst/p", Bytes::from_static(b"x")).await.unwrap();
+    assert_eq!(
+        made(),
+        ["tmp/0", "", "sst"],
+        "a put: content before it has its name, then the name"
+    );
+    storage.put_if_absent("sst/p", Bytes::new()).await.unwrap_err();
+    storage.delete("sst/p").await.unwrap();
+    assert_eq!(made(), ["sst"], "a deletion");
+    storage.delete("sst/p").await.unwrap();
+    assert_eq!(made(), ["sst"], "perhaps the one before could not be made durable");
+    storage.sync_file("log/0/f").await.unwrap();
+    assert_eq!(made(), ["log/0/f", "log/0"], "what another process may have written");
+}
