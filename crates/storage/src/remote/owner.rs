@@ -144,3 +144,6 @@ pub async fn watch(medium: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

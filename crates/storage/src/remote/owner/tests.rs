@@ -1,0 +1,139 @@
+//! Owners that come one after the other, at once, and in each other's way.
+#![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
+
+use super::*;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use stele_env::tokio_env::TokioRuntime;
+
+/// Records in memory, and what others do just before or just after one is made.
+#[derive(Default)]
+struct Medium {
+    records: Mutex<BTreeSet<String>>,
+    before: Mutex<Vec<u64>>,
+    after: Mutex<Vec<u64>>,
+}
+
+#[async_trait]
+impl Records for Medium {
+    async fn records(&self) -> Result<Vec<String>> {
+        // A listing has no order.
+        Ok(self.records.lock().iter().rev().cloned().collect())
+    }
+
+    async fn make_record(&self, key: &str, _: Bytes) -> Result<()> {
+        let of_others = |others: &Mutex<Vec<u64>>| {
+            let others = std::mem::take(&mut *others.lock());
+            self.records.lock().extend(others.into_iter().map(record_path));
+        };
+        of_others(&self.before);
+        let is_new = self.records.lock().insert(key.to_owned());
+        of_others(&self.after);
+        match is_new {
+            true => Ok(()),
+            false => Err(StorageError::AlreadyExists { path: key.to_owned() }),
+        }
+    }
+
+    async fn has_record(&self, key: &str) -> Result<bool> {
+        Ok(self.records.lock().contains(key))
+    }
+
+    async fn delete_records(&self, keys: &[String]) -> Result<()> {
+        let mut records = self.records.lock();
+        records.retain(|record| !keys.contains(record));
+        Ok(())
+    }
+}
+
+impl Medium {
+    async fn claim(&self) -> Result<u64> {
+        claim(self, &TokioRuntime::current()).await
+    }
+
+    fn epochs(&self) -> Vec<u64> {
+        let records = self.records.lock();
+        records.iter().filter_map(|key| parse_record(key)).collect()
+    }
+}
+
+#[tokio::test]
+async fn the_last_to_come_is_the_owner_and_the_one_before_is_refused_for_good() {
+    let (medium, fence) = (Medium::default(), Fence::default());
+    assert_eq!(medium.claim().await, Ok(1));
+    verify(&medium, &fence, 1, "log").await.unwrap();
+    fence.check("log").unwrap();
+    assert_eq!(medium.claim().await, Ok(2));
+    verify(&medium, &Fence::default(), 2, "log").await.unwrap();
+    let fenced = StorageError::Fenced {
+        path: "log".to_owned(),
+        by: "owner 2".to_owned(),
+    };
+    assert_eq!(verify(&medium, &fence, 1, "log").await, Err(fenced.clone()));
+    assert_eq!(fence.check("log"), Err(fenced.clone()));
+    // Whatever becomes of the record.
+    medium.records.lock().clear();
+    assert_eq!(fence.check("log"), Err(fenced));
+}
+
+#[tokio::test]
+async fn of_two_that_come_at_once_each_has_a_number_of_its_own() {
+    let medium = Medium::default();
+    // The number is taken between the look and the record.
+    *medium.before.lock() = vec![1];
+    assert_eq!(medium.claim().await, Ok(2));
+    // Others are ahead of us when ours is made: perhaps the one that had our number, deleted since.
+    *medium.after.lock() = vec![7];
+    assert_eq!(medium.claim().await, Ok(8));
+    assert_eq!(medium.epochs(), [1, 2, 3, 7, 8]);
+}
+
+#[tokio::test]
+async fn the_records_of_the_last_owners_stay() {
+    let medium = Medium::default();
+    for epoch in 1..=RECORDS_KEPT + 3 {
+        assert_eq!(medium.claim().await, Ok(epoch));
+    }
+    let kept: Vec<u64> = (4..=RECORDS_KEPT + 3).collect();
+    assert_eq!(medium.epochs(), kept);
+    let numbers_end = EPOCH_MAX;
+    medium.records.lock().insert(record_path(numbers_end));
+    assert!(matches!(medium.claim().await, Err(StorageError::Io { .. })));
+}
+
+/// Nobody knows then who the owner is; that somebody took over is not known either.
+#[tokio::test]
+async fn an_owner_whose_record_is_gone_is_not_confirmed() {
+    let (medium, fence) = (Medium::default(), Fence::default());
+    medium.claim().await.unwrap();
+    medium.records.lock().clear();
+    assert!(matches!(
+        verify(&medium, &fence, 1, "log").await,
+        Err(StorageError::Io { .. })
+    ));
+    assert_eq!(fence.by(), None);
+}
+
+#[tokio::test]
+async fn an_idle_owner_learns_of_the_next_one() {
+    let (medium, fence) = (Arc::new(Medium::default()), Arc::new(Fence::default()));
+    let epoch = medium.claim().await.unwrap();
+    let (watched, its) = (medium.clone(), fence.clone());
+    let watching = tokio::spawn(async move { watch(&*watched, &TokioRuntime::current(), &its, epoch).await });
+    medium.claim().await.unwrap();
+    assert_eq!(watching.await.unwrap(), "owner 2");
+    assert!(fence.check("log").is_err());
+    assert_eq!(
+        watch(&*medium, &TokioRuntime::current(), &fence, epoch).await,
+        "owner 2"
+    );
+}
+
+#[test]
+fn records_have_one_spelling() {
+    assert_eq!(parse_record(&record_path(0xab)), Some(0xab));
+    for other in ["@owner/000000AB", "@owner/ab", "@owner/+00000ab", "owner/000000ab"] {
+        assert_eq!(parse_record(other), None, "{other}");
+    }
+}
