@@ -328,3 +328,6 @@ impl Catalog {
         *view = Arc::new(next);
     }
 }
+
+#[cfg(test)]
+mod tests;

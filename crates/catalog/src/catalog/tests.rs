@@ -1,0 +1,199 @@
+//! What two processes that believe to be the master can do to each other, and what failed changes leave behind.
+#![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
+
+use super::*;
+use async_trait::async_trait;
+use std::time::Duration;
+use stele_coord::{CoordError, EmbeddedCoord, Session, Versioned, Watch};
+use stele_env::tokio_env::TokioRuntime;
+use stele_storage::StorageError;
+use stele_storage::memory::MemoryStorage;
+use stele_types::{Compression, DeleteRule, FamilyId, GroupId, LocalityGroup, TimeUnit};
+
+/// A coordinator that carries out the next transaction, or does not, and then says that nobody knows.
+struct Unsure {
+    coord: Arc<dyn Coord>,
+    fails: AtomicBool,
+    carries_out: bool,
+    transactions: AtomicBool,
+}
+
+#[async_trait]
+impl Coord for Unsure {
+    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
+        self.coord.get(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
+        self.coord.list(prefix).await
+    }
+
+    async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
+        self.transactions.store(true, Ordering::Relaxed);
+        if !self.fails.swap(false, Ordering::Relaxed) {
+            return self.coord.txn(txn).await;
+        }
+        if self.carries_out {
+            let _ = self.coord.txn(txn).await?;
+        }
+        Err(CoordError::Storage(StorageError::Io {
+            path: "coord".to_owned(),
+            operation: "sync",
+            message: "planted".to_owned(),
+        }))
+    }
+
+    async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
+        self.coord.watch(prefix).await
+    }
+
+    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
+        self.coord.session(ttl).await
+    }
+}
+
+async fn coord() -> Arc<dyn Coord> {
+    EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current())
+        .await
+        .unwrap()
+}
+
+fn schema(id: u64, version: u64) -> TableSchema {
+    TableSchema {
+        id: TableId(id),
+        name: TableName::new("n", "t"),
+        version,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: BTreeMap::new(),
+        next_family: FamilyId(1),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        front_end_data: Vec::new(),
+    }
+}
+
+/// The halves of all rows.
+fn halves(left: u64, right: u64) -> Vec<(TabletId, RowRange)> {
+    let middle = Bytes::from_static(b"m");
+    let (mut below, mut above) = (RowRange::all(), RowRange::all());
+    (below.end, above.start) = (Some(middle.clone()), middle);
+    vec![(TabletId(left), below), (TabletId(right), above)]
+}
+
+/// Two catalogs over one coordinator, which know of a table with tablet 1.
+async fn two() -> (Arc<dyn Coord>, Catalog, Catalog) {
+    let coord = coord().await;
+    let first = Catalog::load(coord.clone()).await.unwrap();
+    let tablets = vec![(TabletId(1), RowRange::all())];
+    first.create_table(schema(1, 1), tablets).await.unwrap();
+    let second = Catalog::load(coord.clone()).await.unwrap();
+    (coord, first, second)
+}
+
+fn is_conflict<T>(outcome: Result<T>) -> bool {
+    matches!(outcome, Err(CatalogError::Conflict { .. }))
+}
+
+async fn tablets(coord: &Arc<dyn Coord>) -> Vec<u64> {
+    let catalog = Catalog::load(coord.clone()).await.unwrap();
+    let table = catalog.table(&TableName::new("n", "t")).unwrap();
+    table.tablets().iter().map(|tablet| tablet.id.0).collect()
+}
+
+#[tokio::test]
+async fn a_table_does_not_take_the_place_of_one_made_meanwhile() {
+    let coord = coord().await;
+    let first = Catalog::load(coord.clone()).await.unwrap();
+    let second = Catalog::load(coord.clone()).await.unwrap();
+    first.create_table(schema(1, 1), halves(1, 2)).await.unwrap();
+    assert!(is_conflict(second.create_table(schema(2, 1), halves(3, 4)).await));
+    assert_eq!(tablets(&coord).await, [1, 2]);
+    // What the second one had written of its tablets before it failed.
+    assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_tablet_is_replaced_once() {
+    let (coord, first, second) = two().await;
+    let name = TableName::new("n", "t");
+    first.replace_tablet(&name, TabletId(1), halves(2, 3)).await.unwrap();
+    assert!(is_conflict(
+        second.replace_tablet(&name, TabletId(1), halves(4, 5)).await
+    ));
+    assert!(is_conflict(
+        first.replace_tablet(&name, TabletId(1), halves(4, 5)).await
+    ));
+    assert_eq!(tablets(&coord).await, [2, 3]);
+}
+
+#[tokio::test]
+async fn a_schema_does_not_undo_one_that_it_has_not_seen() {
+    let (coord, first, second) = two().await;
+    let name = TableName::new("n", "t");
+    first.update_schema(schema(1, 2)).await.unwrap();
+    assert!(is_conflict(second.update_schema(schema(1, 3)).await));
+    assert!(is_conflict(second.delete_table(&name).await));
+    assert_eq!(
+        second.table(&name).unwrap().schema.version,
+        1,
+        "nothing has changed here"
+    );
+    let now = Catalog::load(coord).await.unwrap();
+    assert_eq!(now.table(&name).unwrap().schema.version, 2);
+}
+
+#[tokio::test]
+async fn identifiers_are_never_given_twice() {
+    let (_, first, second) = two().await;
+    let mut given = Vec::new();
+    for count in [1, 3, 1_000, 2] {
+        given.extend(first.allocate_ids(count).await.unwrap());
+        given.extend(second.allocate_ids(count).await.unwrap());
+    }
+    assert!(given.is_sorted_by(|a, b| a < b), "{given:?}");
+}
+
+/// A start removes them: a later table of the same number would have them, too.
+#[tokio::test]
+async fn tablets_of_no_table_are_removed() {
+    let (coord, first, _) = two().await;
+    let key = record::table_key(&TableName::new("n", "t"));
+    let writes = vec![Write::Delete { key }];
+    first.commit(Vec::new(), writes).await.unwrap();
+    assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 1);
+    let catalog = Catalog::load(coord.clone()).await.unwrap();
+    assert!(catalog.table(&TableName::new("n", "t")).is_err());
+    assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 0);
+}
+
+/// Nothing is known of it in memory, and a transaction of its own settles it before the catalog is relied on.
+#[tokio::test]
+async fn a_change_of_unknown_outcome_is_settled() {
+    for carries_out in [false, true] {
+        let coord = Arc::new(Unsure {
+            coord: coord().await,
+            fails: AtomicBool::new(false),
+            carries_out,
+            transactions: AtomicBool::new(false),
+        });
+        let catalog = Catalog::load(coord.clone()).await.unwrap();
+        catalog.settle().await.unwrap();
+        assert!(!coord.transactions.load(Ordering::Relaxed), "nothing to settle");
+        coord.fails.store(true, Ordering::Relaxed);
+        let error = catalog.create_namespace("n", Bytes::new()).await.unwrap_err();
+        assert!(error.is_ambiguous());
+        assert!(catalog.view().namespaces.is_empty(), "not known to have happened");
+        coord.fails.store(true, Ordering::Relaxed);
+        catalog.settle().await.unwrap_err();
+        coord.transactions.store(false, Ordering::Relaxed);
+        catalog.settle().await.unwrap();
+        assert!(coord.transactions.swap(false, Ordering::Relaxed), "not settled");
+        catalog.settle().await.unwrap();
+        assert!(!coord.transactions.load(Ordering::Relaxed), "settled once");
+    }
+}
