@@ -64,6 +64,17 @@ async fn a_last_group_torn_anywhere_is_dropped() {
     }
 }
 
+/// What a tail was not written over may be a piece of the same segment from elsewhere, checksums and all.
+#[tokio::test]
+async fn a_group_counts_only_in_its_place() {
+    let (path, content, begins) = three_groups().await;
+    let [_, second, third] = begins[..] else {
+        panic!("three groups")
+    };
+    let twice = [&content[..third], &content[second..third]].concat();
+    assert_eq!(replay_of(&path, &twice).await.unwrap(), [0, 1, 2, 3]);
+}
+
 #[tokio::test]
 async fn a_flipped_bit_in_what_was_synced_is_an_error() {
     let (path, content, begins) = three_groups().await;

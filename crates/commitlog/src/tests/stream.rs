@@ -136,3 +136,29 @@ async fn a_closed_stream_has_answered_all_and_takes_no_more() {
         Err(LogError::TooLarge { .. })
     ));
 }
+
+/// Tablets that take turns: neither the stream nor a recovery may give a segment up for the first record of one of them.
+#[tokio::test]
+async fn a_segment_stays_until_the_newest_record_of_every_tablet_is_flushed() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+    for n in 0..6 {
+        let answer = log.submit_for(1 + n % 2, n, Durability::Flush).await;
+        answer.await.unwrap().unwrap();
+    }
+    log.stream.rotate().await;
+    let report = crate::replay(&*storage, |_| Ok::<(), LogError>(())).await.unwrap();
+    let found = report.segments.into_iter().map(|(_, number, info)| (number, info)).collect();
+    let recovered = Log::start(&storage, &Numbers::default(), 1 << 20, found);
+    let newest = [record(1, 4).last, record(2, 5).last];
+    let flushed = |through: [SeqNo; 2]| move |tablet: TabletId, seq| seq <= through[tablet.0 as usize - 1];
+    for stream in [&recovered.stream, &log.stream] {
+        for (behind, tablet) in [(0, TabletId(1)), (1, TabletId(2))] {
+            let mut through = newest;
+            through[behind] = SeqNo(newest[behind].0 - 1);
+            assert_eq!(stream.oldest_holders(flushed(through)), [tablet]);
+            assert_eq!(stream.delete_unneeded(flushed(through)).await.unwrap(), 0);
+        }
+    }
+    assert_eq!(log.stream.delete_unneeded(flushed(newest)).await.unwrap(), 1);
+}
