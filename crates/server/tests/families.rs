@@ -6,11 +6,11 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/server.rs"]
+mod server;
+
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use server::Server;
 use stele_adminapi::{Change, Modification, Options};
 use stele_cli::client::admin::NewFamily;
 use stele_cli::client::read::ReadQuery;
@@ -21,37 +21,6 @@ use v2::row_filter::Filter;
 
 /// HBase has been seen to time out at 550.
 const FAMILIES: usize = 5_000;
-
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(data: &Path) -> Server {
-        let ports = ["--bigtable", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
-        command
-            .env_clear()
-            .args(["start", "--memory", "128MiB", "--data"])
-            .arg(data)
-            .args(ports);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines.map(Result::unwrap).find_map(|line| {
-            let address = line.trim_start().strip_prefix("Bigtable")?.trim().to_owned();
-            Some(address)
-        });
-        let address = address.unwrap();
-        Server { child, address }
-    }
-
-    fn kill(mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::KILL).unwrap();
-        self.child.wait().unwrap();
-    }
-}
 
 fn name(number: usize) -> String {
     format!("f{number:04}")
@@ -101,8 +70,8 @@ async fn five_thousand_families_in_two_groups_survive_a_kill() {
     let expected: Vec<String> = (0..FAMILIES).map(name).collect();
     let by_name = || Some(Filter::FamilyNameRegexFilter("f0007|f4999".into()));
 
-    let server = Server::start(&data);
-    let client = Client::connect(&server.address, "stele").await.unwrap();
+    let server = Server::start(&data, &["--memory", "128MiB"]);
+    let client = Client::connect(&server.bigtable, "stele").await.unwrap();
     assert!(client.create_table(&table, &all[..FAMILIES / 2], &[]).await.unwrap());
     client.create_families(&table, &all[FAMILIES / 2..]).await.unwrap();
     let entry = Entry {
@@ -130,11 +99,11 @@ async fn five_thousand_families_in_two_groups_survive_a_kill() {
         (FAMILIES / 2, FAMILIES / 2)
     );
     assert_eq!(read(&client, &table, by_name()).await, ["f0007", "f4999"]);
-    server.kill();
+    drop(server);
 
-    let server = Server::start(&data);
-    let client = Client::connect(&server.address, "stele").await.unwrap();
+    let server = Server::start(&data, &["--memory", "128MiB"]);
+    let client = Client::connect(&server.bigtable, "stele").await.unwrap();
     assert_eq!(read(&client, &table, None).await, expected);
     assert_eq!(read(&client, &table, by_name()).await, ["f0007", "f4999"]);
-    server.kill();
+    drop(server);
 }

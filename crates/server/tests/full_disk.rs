@@ -9,15 +9,17 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/server.rs"]
+mod server;
+
+use server::{STELE, Server};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const STELE: &str = env!("CARGO_BIN_EXE_stele");
 /// More than the 64 MiB that the server keeps free, and the 64 MiB that its settings do.
 const DISK_BYTES: u64 = 192 << 20;
 /// Of a value: below what an argument of a command may have.
@@ -99,107 +101,36 @@ impl Drop for Disk {
     }
 }
 
-struct Server {
-    child: Child,
-    bigtable: String,
-    http: String,
+fn start(disk: &Disk) -> Server {
+    let mut command = disk.command(STELE);
+    command.args(["start", "--memory", "64MiB", "--free-space-min", "1MiB", "--data"]);
+    Server::run(command.arg(disk.mount.join("data")))
 }
 
-impl Server {
-    fn start(disk: &Disk) -> Server {
-        let mut child = disk
-            .command(STELE)
-            .args(["start", "--data"])
-            .arg(disk.mount.join("data"))
-            .args([
-                "--bigtable",
-                "127.0.0.1:0",
-                "--http",
-                "127.0.0.1:0",
-                "--memory",
-                "64MiB",
-            ])
-            .args(["--free-space-min", "1MiB"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut after = |label: &str| loop {
-            let line = lines
-                .next()
-                .expect("the banner is printed before the output ends")
-                .unwrap();
-            if let Some(rest) = line.trim_start().strip_prefix(label) {
-                return rest.trim().to_owned();
-            }
-        };
-        let bigtable = after("Bigtable");
-        let health = after("health");
-        let http = health.strip_prefix("http://").unwrap().split('/').next().unwrap();
-        Server {
-            child,
-            bigtable,
-            http: http.to_owned(),
+/// Whether the row was acknowledged before long. A client that is refused tries again for a while.
+fn put(server: &Server, row: &str) -> bool {
+    let value = format!("f:q={}", row.repeat(VALUE_BYTES / row.len()));
+    let mut command = server.client_command(&["put", "main/t", row, &value]);
+    let mut client = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        if let Some(status) = client.try_wait().unwrap() {
+            return status.success();
         }
+        std::thread::sleep(Duration::from_millis(5));
     }
-
-    fn client(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(STELE);
-        command.args(arguments).env_clear().stdin(Stdio::null());
-        command.env("STELE_ADDRESS", &self.bigtable).output().unwrap()
-    }
-
-    /// Whether the row was acknowledged before long. A client that is refused tries again for a while.
-    fn put(&self, row: &str) -> bool {
-        let value = format!("f:q={}", row.repeat(VALUE_BYTES / row.len()));
-        let mut command = Command::new(STELE);
-        command.args(["put", "main/t", row, &value]).env_clear();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut client = command.env("STELE_ADDRESS", &self.bigtable).spawn().unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(2) {
-            if let Some(status) = client.try_wait().unwrap() {
-                return status.success();
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        client.kill().unwrap();
-        client.wait().unwrap();
-        false
-    }
-
-    fn rows(&self) -> BTreeSet<String> {
-        let output = self.client(&["scan", "main/t", "--limit", "0"]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-        names
-            .filter(|name| name.starts_with("row-") && name.len() == 8)
-            .map(str::to_owned)
-            .collect()
-    }
-
-    fn metric(&self, name: &str) -> u64 {
-        let mut stream = TcpStream::connect(&self.http).unwrap();
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let line = answer.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap().trim().parse().unwrap()
-    }
-
-    /// Ends without being asked to.
-    fn kill(self) {
-        drop(self);
-    }
+    client.kill().unwrap();
+    client.wait().unwrap();
+    false
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn rows(server: &Server) -> BTreeSet<String> {
+    let text = server.says(&["scan", "main/t", "--limit", "0"]);
+    let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    names
+        .filter(|name| name.starts_with("row-") && name.len() == 8)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Writes rows until told to stop; those that were acknowledged.
@@ -208,7 +139,7 @@ fn write_until(server: &Server, stop: &AtomicBool, next: &AtomicUsize) -> Vec<St
     loop {
         let last = stop.load(Ordering::SeqCst);
         let row = format!("row-{:04}", next.fetch_add(1, Ordering::SeqCst));
-        if server.put(&row) {
+        if put(server, &row) {
             acknowledged.push(row);
         }
         if last {
@@ -224,7 +155,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
         eprintln!("no mount namespaces here: nothing was tested");
         return;
     };
-    let mut server = Server::start(&disk);
+    let mut server = start(&disk);
     let made = server.client(&["create-table", "main/t", "--family", "f"]);
     assert!(made.status.success(), "{made:?}");
     let mut acknowledged = BTreeSet::new();
@@ -245,10 +176,10 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
             }
         });
         assert!(acknowledged.len() > 3 * round, "nothing was written in round {round}");
-        assert!(!server.put("row-none"), "a write is accepted though the disk is full");
-        assert!(server.metric("stele_writes_refused_disk_total ") > 0);
-        refused_by_log += server.metric("stele_commitlog_failures_total ");
-        let read = server.rows();
+        assert!(!put(&server, "row-none"), "a write is accepted though the disk is full");
+        assert!(server.metric("stele_writes_refused_disk_total") > 0);
+        refused_by_log += server.metric("stele_commitlog_failures_total");
+        let read = rows(&server);
         let lost: Vec<_> = acknowledged.difference(&read).collect();
         assert!(
             lost.is_empty(),
@@ -256,14 +187,14 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
             read.len()
         );
         if round == 1 {
-            server.kill();
+            drop(server);
             disk.free();
-            server = Server::start(&disk);
+            server = start(&disk);
         } else {
             disk.free();
         }
         let freed = Instant::now();
-        while !server.put("row-0000") {
+        while !put(&server, "row-0000") {
             assert!(freed.elapsed() < PATIENCE, "no write is accepted though there is space");
         }
     }
@@ -271,10 +202,10 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
         refused_by_log > 0,
         "only the look at free space now and then has refused anything"
     );
-    server.kill();
-    let server = Server::start(&disk);
-    let read = server.rows();
+    drop(server);
+    let server = start(&disk);
+    let read = rows(&server);
     let lost: Vec<_> = acknowledged.difference(&read).collect();
     assert!(lost.is_empty(), "lost {lost:?}");
-    server.kill();
+    drop(server);
 }

@@ -7,10 +7,11 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/server.rs"]
+mod server;
+
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use server::{BEYOND_BYTES, Server};
 use std::time::Duration;
 use tempfile::TempDir;
 use tonic::client::Grpc;
@@ -21,9 +22,6 @@ use tonic::{Code, Request, Status};
 
 const BUDGET_BYTES: u64 = 64 << 20;
 
-/// What the project promises beyond the budget.
-const BEYOND_BYTES: u64 = 200_000_000;
-
 /// How long scans stand still.
 const STALL: Duration = Duration::from_secs(3);
 
@@ -32,67 +30,21 @@ const TABLES: &str = "/google.bigtable.admin.v2.BigtableTableAdmin/";
 const INSTANCES: &str = "/google.bigtable.admin.v2.BigtableInstanceAdmin/";
 const TABLE: &str = "projects/p/instances/i/tables/t";
 
-struct Server {
-    child: Child,
-    address: String,
-    _data: TempDir,
+/// A folder, and a server with that budget over it, which is dropped first.
+fn start() -> (TempDir, Server) {
+    let data = tempfile::tempdir().unwrap();
+    let budget = BUDGET_BYTES.to_string();
+    let server = Server::start(&data.path().join("data"), &["--memory", &budget]);
+    (data, server)
 }
 
-impl Server {
-    fn start() -> Server {
-        let data = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
-            .args(["start", "--bigtable", "127.0.0.1:0", "--http", "127.0.0.1:0"])
-            .args(["--memory", &BUDGET_BYTES.to_string(), "--data"])
-            .arg(data.path().join("data"))
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines
-            .map(Result::unwrap)
-            .find_map(|line| {
-                line.trim_start()
-                    .strip_prefix("Bigtable")
-                    .map(|at| at.trim().to_owned())
-            })
-            .expect("the banner says where the API is served");
-        Server {
-            child,
-            address,
-            _data: data,
-        }
-    }
-
-    async fn connect(&self) -> Channel {
-        // The smallest window of a stream, and one of the connection that holds up none of them.
-        let endpoint = Endpoint::new(format!("http://{}", self.address))
-            .unwrap()
-            .initial_stream_window_size(65_535)
-            .initial_connection_window_size(64 << 20);
-        endpoint.connect().await.unwrap()
-    }
-
-    /// Forgets the largest resident set so far.
-    fn forget_peak(&self) {
-        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
-    }
-
-    fn peak_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+async fn connect(server: &Server) -> Channel {
+    // The smallest window of a stream, and one of the connection that holds up none of them.
+    let endpoint = Endpoint::new(format!("http://{}", server.bigtable))
+        .unwrap()
+        .initial_stream_window_size(65_535)
+        .initial_connection_window_size(64 << 20);
+    endpoint.connect().await.unwrap()
 }
 
 /// Bytes in, bytes out.
@@ -281,8 +233,8 @@ fn hostile_requests() -> Vec<Hostile> {
 
 #[tokio::test]
 async fn no_request_takes_more_memory_than_there_is() {
-    let server = Server::start();
-    let channel = server.connect().await;
+    let (_data, server) = start();
+    let channel = connect(&server).await;
     call(channel.clone(), TABLES, "CreateTable", table_with_family())
         .await
         .unwrap();
@@ -314,8 +266,8 @@ async fn no_request_takes_more_memory_than_there_is() {
 
 #[tokio::test]
 async fn many_large_requests_at_once_do_not_add_up() {
-    let server = Server::start();
-    let channel = server.connect().await;
+    let (_data, server) = start();
+    let channel = connect(&server).await;
     call(channel, TABLES, "CreateTable", table_with_family()).await.unwrap();
     let value = vec![7; 4 << 20];
     let message = all(&[
@@ -327,7 +279,7 @@ async fn many_large_requests_at_once_do_not_add_up() {
     server.forget_peak();
     let mut calls = Vec::new();
     for _ in 0..64 {
-        let channel = server.connect().await;
+        let channel = connect(&server).await;
         calls.push(tokio::spawn(call(channel, DATA, "MutateRows", message.clone())));
     }
     let mut written = 0;
@@ -345,8 +297,8 @@ async fn many_large_requests_at_once_do_not_add_up() {
 
 #[tokio::test]
 async fn answers_that_nobody_takes_do_not_add_up() {
-    let server = Server::start();
-    let channel = server.connect().await;
+    let (_data, server) = start();
+    let channel = connect(&server).await;
     call(channel.clone(), TABLES, "CreateTable", table_with_family())
         .await
         .unwrap();
@@ -360,7 +312,7 @@ async fn answers_that_nobody_takes_do_not_add_up() {
     println!("at rest: {} MiB", server.peak_bytes() >> 20);
     let mut scans = Vec::new();
     for _ in 0..8 {
-        let channel = server.connect().await;
+        let channel = connect(&server).await;
         for _ in 0..50 {
             scans.push(tokio::spawn(stalled_scan(channel.clone())));
         }
@@ -384,8 +336,8 @@ async fn answers_that_nobody_takes_do_not_add_up() {
 
 #[tokio::test]
 async fn readers_of_a_wide_row_do_not_add_up() {
-    let server = Server::start();
-    let channel = server.connect().await;
+    let (_data, server) = start();
+    let channel = connect(&server).await;
     call(channel.clone(), TABLES, "CreateTable", table_with_family())
         .await
         .unwrap();
@@ -408,9 +360,9 @@ async fn readers_of_a_wide_row_do_not_add_up() {
     let row = field(2, &field(1, b"wide"));
     let mut calls = Vec::new();
     for reader in 0..24 {
-        let channel = server.connect().await;
+        let channel = connect(&server).await;
         let message = match reader % 2 {
-            0 => named(&[row.clone()]),
+            0 => named(std::slice::from_ref(&row)),
             _ => named(&[row.clone(), copies.clone()]),
         };
         calls.push(tokio::spawn(call(channel, DATA, "ReadRows", message)));

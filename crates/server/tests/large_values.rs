@@ -7,13 +7,15 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/server.rs"]
+mod server;
+
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
+use server::{BEYOND_BYTES, Server};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -22,81 +24,46 @@ use v2::mutation::{Mutation, SetCell};
 use v2::row_filter::Filter;
 
 const BUDGET_BYTES: u64 = 512 << 20;
-/// What the project promises beyond the budget.
-const BEYOND_BYTES: u64 = 200_000_000;
 const LARGEST: usize = 100 << 20;
 const TABLE: &str = "projects/p/instances/i/tables/t";
 /// Longest wait for what happens by itself, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-struct Server {
-    child: Child,
-    client: BigtableClient<Channel>,
-    address: String,
+async fn start(data: &Path) -> (Server, BigtableClient<Channel>) {
+    let server = Server::start(data, &["--memory", &BUDGET_BYTES.to_string()]);
+    let client = connect(&server.bigtable).await;
+    (server, client)
 }
 
-impl Server {
-    async fn start(data: &Path) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
-            .args(["start", "--bigtable", "127.0.0.1:0", "--http", "127.0.0.1:0"])
-            .args(["--memory", &BUDGET_BYTES.to_string(), "--data"])
-            .arg(data)
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let told = |line: String| {
-            line.trim_start()
-                .strip_prefix("Bigtable")
-                .map(|at| at.trim().to_owned())
-        };
-        let address = lines.map(Result::unwrap).find_map(told).expect("the banner says where");
-        let client = connect(&address).await;
-        Server { child, client, address }
-    }
-
-    async fn write(&mut self, row: &str, value: Bytes) -> Result<(), tonic::Status> {
-        let cell = SetCell {
-            family_name: "f".to_owned(),
-            column_qualifier: Bytes::from_static(b"q"),
-            timestamp_micros: 1_000,
-            value,
-        };
-        let request = v2::MutateRowRequest {
-            table_name: TABLE.to_owned(),
-            row_key: Bytes::copy_from_slice(row.as_bytes()),
-            mutations: vec![v2::Mutation {
-                mutation: Some(Mutation::SetCell(cell)),
-            }],
-            ..v2::MutateRowRequest::default()
-        };
-        self.client.mutate_row(request).await.map(drop)
-    }
-
-    /// The peak of the resident set since the last call.
-    fn peak_bytes(&self) -> u64 {
-        let proc = |file: &str| format!("/proc/{}/{file}", self.child.id());
-        let status = fs::read_to_string(proc("status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        fs::write(proc("clear_refs"), "5").unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-    }
-
-    fn check_peak(&self, what: &str) {
-        let peak = self.peak_bytes();
-        println!("{what}: peak {} MiB", peak >> 20);
-        assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{what}: {} MiB", peak >> 20);
-    }
+async fn write(client: &mut BigtableClient<Channel>, row: &str, value: Bytes) -> Result<(), tonic::Status> {
+    let cell = SetCell {
+        family_name: "f".to_owned(),
+        column_qualifier: Bytes::from_static(b"q"),
+        timestamp_micros: 1_000,
+        value,
+    };
+    let request = v2::MutateRowRequest {
+        table_name: TABLE.to_owned(),
+        row_key: Bytes::copy_from_slice(row.as_bytes()),
+        mutations: vec![v2::Mutation {
+            mutation: Some(Mutation::SetCell(cell)),
+        }],
+        ..v2::MutateRowRequest::default()
+    };
+    client.mutate_row(request).await.map(drop)
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+/// The peak of the resident set since the last call.
+fn take_peak(server: &Server) -> u64 {
+    let peak = server.peak_bytes();
+    server.forget_peak();
+    peak
+}
+
+fn check_peak(server: &Server, what: &str) {
+    let peak = take_peak(server);
+    println!("{what}: peak {} MiB", peak >> 20);
+    assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{what}: {} MiB", peak >> 20);
 }
 
 async fn connect(address: &str) -> BigtableClient<Channel> {
@@ -203,14 +170,16 @@ async fn wait_for_values(data: &Path, wanted: impl Fn(u64) -> bool) {
 async fn the_largest_values_are_as_good_as_any() {
     let scratch = tempfile::tempdir().unwrap();
     let data = scratch.path().join("data");
-    let mut server = Server::start(&data).await;
-    create_table(&server.address).await;
+    let (server, mut client) = start(&data).await;
+    create_table(&server.bigtable).await;
     let value = noise(1, LARGEST);
     let mut expected = Vec::new();
     for row in ["a", "b", "c"] {
-        server.write(row, value.clone()).await.unwrap();
+        write(&mut client, row, value.clone()).await.unwrap();
         let small = Bytes::from_static(b"small");
-        server.write(&format!("{row}-small"), small.clone()).await.unwrap();
+        write(&mut client, &format!("{row}-small"), small.clone())
+            .await
+            .unwrap();
         expected.push((Bytes::from(row), LARGEST, crc32fast::hash(&value)));
         expected.push((
             Bytes::from(format!("{row}-small")),
@@ -218,42 +187,42 @@ async fn the_largest_values_are_as_good_as_any() {
             crc32fast::hash(&small),
         ));
     }
-    let refused = server.write("d", noise(1, LARGEST + 1)).await.unwrap_err();
+    let refused = write(&mut client, "d", noise(1, LARGEST + 1)).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-    server.check_peak("written");
-    assert_eq!(read(&mut server.client, None).await, expected);
+    check_peak(&server, "written");
+    assert_eq!(read(&mut client, None).await, expected);
     // A memtable that is so large is flushed at once, the last one after a while.
     wait_for_values(&data, |bytes| bytes >= 2 * LARGEST as u64).await;
-    assert_eq!(read(&mut server.client, None).await, expected);
-    server.check_peak("read");
-    let keys = read(&mut server.client, Some(Filter::StripValueTransformer(true))).await;
+    assert_eq!(read(&mut client, None).await, expected);
+    check_peak(&server, "read");
+    let keys = read(&mut client, Some(Filter::StripValueTransformer(true))).await;
     assert_eq!(keys.len(), expected.len());
-    let peak = server.peak_bytes();
+    let peak = take_peak(&server);
     assert!(peak < BUDGET_BYTES, "passing over values took {} MiB", peak >> 20);
     drop(server);
 
-    let mut server = Server::start(&data).await;
-    assert_eq!(read(&mut server.client, None).await, expected);
-    server.check_peak("recovered and read");
+    let (server, mut client) = start(&data).await;
+    assert_eq!(read(&mut client, None).await, expected);
+    check_peak(&server, "recovered and read");
     let readers = (0..2).map(|_| {
-        let address = server.address.clone();
+        let address = server.bigtable.clone();
         tokio::spawn(async move { read(&mut connect(&address).await, None).await })
     });
     for reader in readers.collect::<Vec<_>>() {
         assert_eq!(reader.await.unwrap(), expected);
     }
-    server.check_peak("two readers at once");
+    check_peak(&server, "two readers at once");
     for version in 2..4 {
         let value = noise(version, LARGEST);
         for row in ["a", "b", "c"] {
-            server.write(row, value.clone()).await.unwrap();
+            write(&mut client, row, value.clone()).await.unwrap();
         }
         for row in expected.iter_mut().filter(|(_, len, _)| *len == LARGEST) {
             row.2 = crc32fast::hash(&value);
         }
     }
-    assert_eq!(read(&mut server.client, None).await, expected);
-    server.check_peak("overwritten");
+    assert_eq!(read(&mut client, None).await, expected);
+    check_peak(&server, "overwritten");
     wait_for_values(&data, |bytes| bytes <= 7 * LARGEST as u64).await;
-    assert_eq!(read(&mut server.client, None).await, expected);
+    assert_eq!(read(&mut client, None).await, expected);
 }

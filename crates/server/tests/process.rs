@@ -6,93 +6,17 @@
     reason = "drives a real process over real sockets"
 )]
 
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+#[path = "support/server.rs"]
+mod server;
+
+use rustix::process::Signal;
+use server::{FREE_PORTS, Server, stele};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
-const STELE: &str = env!("CARGO_BIN_EXE_stele");
-
-/// A command with none of the caller's settings.
-fn stele(arguments: &[&str]) -> Command {
-    let mut command = Command::new(STELE);
-    command.args(arguments).env_clear().stdin(Stdio::null());
-    command
-}
-
-/// A running server on free ports.
-struct Server {
-    child: Child,
-    bigtable: SocketAddr,
-    http: SocketAddr,
-}
-
-impl Server {
-    /// Starts and waits for the banner.
-    fn start(data: &Path) -> Server {
-        let data = data.to_str().expect("test paths are UTF-8");
-        let ports = [
-            "--bigtable",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-            "--memory",
-            "64MiB",
-        ];
-        let mut command = stele(&["start", "--data", data]);
-        let mut child = command
-            .args(ports)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut after = |label: &str| loop {
-            let line = lines
-                .next()
-                .expect("the banner is printed before the output ends")
-                .unwrap();
-            if let Some(rest) = line.trim_start().strip_prefix(label) {
-                return rest.trim().to_owned();
-            }
-        };
-        let bigtable = after("Bigtable").parse().unwrap();
-        let health = after("health");
-        let http = health
-            .strip_prefix("http://")
-            .unwrap()
-            .split('/')
-            .next()
-            .unwrap()
-            .parse()
-            .unwrap();
-        Server { child, bigtable, http }
-    }
-
-    fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.http).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, answer)
-    }
-
-    fn client(&self, arguments: &[&str]) -> Output {
-        stele(arguments)
-            .env("STELE_ADDRESS", self.bigtable.to_string())
-            .output()
-            .unwrap()
-    }
-
-    /// Asks it to stop and gives its exit code.
-    fn stop(mut self, signal: Signal) -> Option<i32> {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-        self.child.wait().unwrap().code()
-    }
+fn start(data: &Path) -> Server {
+    Server::start(data, &["--memory", "64MiB"])
 }
 
 /// Runs a start that must fail, and gives the one line it says.
@@ -110,39 +34,20 @@ fn scratch() -> (TempDir, PathBuf) {
     (scratch, data)
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
 fn what_was_written_is_there_after_a_clean_stop_and_after_a_kill() {
     let (_scratch, data) = scratch();
-    let server = Server::start(&data);
-    assert!(
-        server
-            .client(&["create-table", "main/t", "--family", "f"])
-            .status
-            .success()
-    );
-    assert!(
-        server
-            .client(&["put", "main/t", "before stop", "f:q=1"])
-            .status
-            .success()
-    );
+    let server = start(&data);
+    server.says(&["create-table", "main/t", "--family", "f"]);
+    server.says(&["put", "main/t", "before stop", "f:q=1"]);
     assert_eq!(server.stop(Signal::TERM), Some(0));
 
-    let server = Server::start(&data);
-    assert!(
-        server
-            .client(&["put", "main/t", "before kill", "f:q=2"])
-            .status
-            .success()
-    );
+    let server = start(&data);
+    server.says(&["put", "main/t", "before kill", "f:q=2"]);
     assert_eq!(server.stop(Signal::KILL), None);
 
-    let server = Server::start(&data);
-    let rows = text(&server.client(&["scan", "main/t"]));
+    let server = start(&data);
+    let rows = server.says(&["scan", "main/t"]);
     assert!(rows.contains("before stop") && rows.contains("before kill"), "{rows}");
     assert_eq!(server.stop(Signal::INT), Some(0));
 }
@@ -150,7 +55,7 @@ fn what_was_written_is_there_after_a_clean_stop_and_after_a_kill() {
 #[test]
 fn health_readiness_and_metrics_are_served() {
     let (_scratch, data) = scratch();
-    let server = Server::start(&data);
+    let server = start(&data);
     server.client(&["create-table", "main/t", "--family", "f"]);
     server.client(&["put", "main/t", "row", "f:q=1"]);
     assert_eq!(server.get("/healthz").0, 200);
@@ -181,11 +86,10 @@ fn health_readiness_and_metrics_are_served() {
 #[test]
 fn a_second_server_on_the_same_data_says_who_has_it() {
     let (_scratch, data) = scratch();
-    let server = Server::start(&data);
-    let ports = ["--bigtable", "127.0.0.1:0", "--http", "127.0.0.1:0"];
-    let said = refusal(&[&["--data", data.to_str().unwrap()], &ports[..]].concat());
+    let server = start(&data);
+    let said = refusal(&[&["--data", data.to_str().unwrap()], &FREE_PORTS[..]].concat());
     assert!(
-        said.contains("in use by process") && said.contains(&server.child.id().to_string()),
+        said.contains("in use by process") && said.contains(&server.pid().to_string()),
         "{said}"
     );
     assert_eq!(server.stop(Signal::TERM), Some(0));
@@ -195,14 +99,7 @@ fn a_second_server_on_the_same_data_says_who_has_it() {
 fn a_newer_data_folder_and_a_foreign_one_are_left_alone() {
     let (_scratch, data) = scratch();
     let data_text = data.to_str().unwrap();
-    let arguments = [
-        "--data",
-        data_text,
-        "--bigtable",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
-    ];
+    let arguments = [&["--data", data_text], &FREE_PORTS[..]].concat();
     std::fs::create_dir_all(data.join("tmp")).unwrap();
     std::fs::write(data.join("FORMAT"), "stele-data 99\n").unwrap();
     std::fs::write(data.join("tmp/unknown"), "kept").unwrap();
@@ -224,17 +121,7 @@ fn bad_settings_and_taken_ports_are_one_clear_line() {
     assert!(refusal(&["--data", data, "--bigtable", &address]).contains("in use"));
     assert!(refusal(&["--bigtable", &address, "--http", &address]).contains("another port"));
     assert!(refusal(&["--memory", "lots"]).contains("memory"));
-    assert!(
-        refusal(&[
-            "--data",
-            "/proc/none",
-            "--bigtable",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0"
-        ])
-        .contains("/proc/none")
-    );
+    assert!(refusal(&[&["--data", "/proc/none"], &FREE_PORTS[..]].concat()).contains("/proc/none"));
     let config = scratch.path().join("stele.toml");
     std::fs::write(&config, "memroy = 1\n").unwrap();
     assert!(refusal(&["--config", config.to_str().unwrap()]).contains("memroy"));
@@ -244,11 +131,11 @@ fn bad_settings_and_taken_ports_are_one_clear_line() {
 #[test]
 fn every_kind_of_file_can_be_inspected_while_the_server_runs() {
     let (_scratch, data) = scratch();
-    let server = Server::start(&data);
+    let server = start(&data);
     server.client(&["create-table", "main/t", "--family", "f"]);
     server.client(&["put", "main/t", "row", "f:q=1"]);
     assert_eq!(server.stop(Signal::TERM), Some(0));
-    let server = Server::start(&data);
+    let server = start(&data);
     server.client(&["put", "main/t", "row", "f:q=2"]);
     let mut kinds = std::collections::BTreeSet::new();
     for file in files_below(&data) {
@@ -286,14 +173,9 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn families_move_between_locality_groups_while_they_are_used() {
     let (_scratch, data) = scratch();
-    let server = Server::start(&data);
-    let run = |server: &Server, arguments: &[&str]| {
-        let output = server.client(arguments);
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        text(&output)
-    };
-    run(&server, &["create-table", "main/t", "--family", "f", "--family", "g"]);
-    run(&server, &["put", "main/t", "r", "f:q=1", "g:q=2"]);
+    let server = start(&data);
+    server.says(&["create-table", "main/t", "--family", "f", "--family", "g"]);
+    server.says(&["put", "main/t", "r", "f:q=1", "g:q=2"]);
     let options = [
         "--compression",
         "zstd",
@@ -303,13 +185,13 @@ fn families_move_between_locality_groups_while_they_are_used() {
         "--block-size",
         "4KiB",
     ];
-    run(&server, &[&["create-group", "main/t", "cold"][..], &options].concat());
-    let groups = run(&server, &["move-family", "main/t", "f", "cold", "--wait"]);
+    server.says(&[&["create-group", "main/t", "cold"][..], &options].concat());
+    let groups = server.says(&["move-family", "main/t", "f", "cold", "--wait"]);
     let expected =
         "default\n    lz4\n    families g\ncold\n    zstd, level 3, blocks of 4096 bytes, in memory\n    families f\n";
     assert_eq!(groups, expected);
-    assert!(run(&server, &["scan", "main/t", "--family", "f"]).contains("f:q"));
-    run(&server, &["put", "main/t", "s", "f:q=3"]);
+    assert!(server.says(&["scan", "main/t", "--family", "f"]).contains("f:q"));
+    server.says(&["put", "main/t", "s", "f:q=3"]);
     let refused = server.client(&["create-group", "main/t", "x", "--zstd-level", "3"]);
     assert!(
         String::from_utf8_lossy(&refused.stderr).contains("a level is an option of zstd"),
@@ -317,8 +199,8 @@ fn families_move_between_locality_groups_while_they_are_used() {
     );
     assert_eq!(server.stop(Signal::KILL), None);
 
-    let server = Server::start(&data);
-    assert_eq!(run(&server, &["groups", "main/t"]), expected);
-    assert_eq!(run(&server, &["count", "main/t"]).trim(), "2");
+    let server = start(&data);
+    assert_eq!(server.says(&["groups", "main/t"]), expected);
+    assert_eq!(server.says(&["count", "main/t"]).trim(), "2");
     assert_eq!(server.stop(Signal::TERM), Some(0));
 }

@@ -7,10 +7,14 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/server.rs"]
+mod server;
+
+use rustix::process::Signal;
+use server::{STELE, Server};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 /// A prefix of the bucket, and the folder where its objects are.
 struct Place {
@@ -30,13 +34,16 @@ impl Place {
     }
 
     fn stele(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
+        // With the caller's settings: the store's credentials are among them.
+        let mut command = Command::new(STELE);
         command.args(arguments).args(["--data", &self.url]).stdin(Stdio::null());
         command
     }
 
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        said(&self.stele(arguments).output().unwrap())
+        let output = self.stele(arguments).output().unwrap();
+        let text = [&output.stdout[..], &output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
     }
 
     /// All objects below a folder of the prefix.
@@ -57,62 +64,13 @@ impl Place {
     }
 }
 
-fn said(output: &Output) -> (Option<i32>, String) {
-    let text = [&output.stdout[..], &output.stderr].concat();
-    (output.status.code(), String::from_utf8(text).unwrap())
+fn start(place: &Place) -> Server {
+    Server::run(&mut place.stele(&["start", "--memory", "64MiB"]))
 }
 
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(place: &Place) -> Server {
-        let mut child = place
-            .stele(&[
-                "start",
-                "--bigtable",
-                "127.0.0.1:0",
-                "--http",
-                "127.0.0.1:0",
-                "--memory",
-                "64MiB",
-            ])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines
-            .map(Result::unwrap)
-            .find_map(|line| {
-                line.trim_start()
-                    .strip_prefix("Bigtable")
-                    .map(|at| at.trim().to_owned())
-            })
-            .expect("the banner says where the API is served");
-        Server { child, address }
-    }
-
-    fn client(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
-        let output = command
-            .args(arguments)
-            .env("STELE_ADDRESS", &self.address)
-            .output()
-            .unwrap();
-        let (code, text) = said(&output);
-        assert_eq!(code, Some(0), "{text}");
-        text
-    }
-
-    /// SIGTERM: it flushes.
-    fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        assert!(self.child.wait().unwrap().success());
-    }
+/// It flushes before it ends.
+fn stop(server: Server) {
+    assert_eq!(server.stop(Signal::TERM), Some(0));
 }
 
 /// Flips a bit in the middle of an object.
@@ -130,13 +88,13 @@ fn a_prefix_is_checked_and_repaired() {
     let (code, text) = place.run(&["check"]);
     assert!(code == Some(1) && text.contains("holds no data of Stele"), "{text}");
 
-    let server = Server::start(&place);
-    server.client(&["create-table", "main/t", "--family", "f"]);
-    server.client(&["put", "main/t", "row", "f:q=1"]);
+    let server = start(&place);
+    server.says(&["create-table", "main/t", "--family", "f"]);
+    server.says(&["put", "main/t", "row", "f:q=1"]);
     // Looking leaves the server its prefix.
     assert_eq!(place.run(&["check"]).0, Some(0));
-    server.client(&["put", "main/t", "another row", "f:q=2"]);
-    server.stop();
+    server.says(&["put", "main/t", "another row", "f:q=2"]);
+    stop(server);
 
     let (code, text) = place.run(&["check"]);
     assert!(code == Some(0) && text.contains("1 sstables with 2 cells"), "{text}");
@@ -156,9 +114,9 @@ fn a_prefix_is_checked_and_repaired() {
     assert!(code == Some(0) && text.contains("kept as damaged/sst/"), "{text}");
     assert_eq!(place.objects("damaged/sst").len(), 1);
 
-    let server = Server::start(&place);
-    server.client(&["put", "main/t", "last row", "f:q=3"]);
-    assert!(server.client(&["scan", "main/t"]).contains("last row"));
-    server.stop();
+    let server = start(&place);
+    server.says(&["put", "main/t", "last row", "f:q=3"]);
+    assert!(server.says(&["scan", "main/t"]).contains("last row"));
+    stop(server);
     assert_eq!(place.run(&["check"]).0, Some(0));
 }
