@@ -1,7 +1,7 @@
 //! `cargo xtask`: everything a developer or CI runs, so that no step lives in a shell script or in somebody's memory.
 //!
 //! * `test` is the one command before a commit; `ci` is the same and ends with `N passed, N failed`.
-//! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `measure`, `debian`) are commands of their own.
+//! * Long runs (`crash`, `zombie`, `soak`, `fuzz`, `miri`, `measure`, `debian`) are commands of their own.
 //! * `rival` leaves servers running on purpose; nothing else does.
 //! * Tools that a task needs and a machine may lack are installed from their registries into `target/tools`.
 //!
@@ -22,6 +22,7 @@ mod deny;
 mod fuzz;
 mod hdfs;
 mod measure;
+mod miri;
 mod pipeline;
 mod remote;
 mod rival;
@@ -70,6 +71,12 @@ enum Task {
         /// Seconds for each target.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
+    },
+    /// Runs what has unsafe code, or depends on the order of memory accesses, under Miri.
+    Miri {
+        /// Interleavings tried of each test.
+        #[arg(long, default_value_t = 8)]
+        seeds: u32,
     },
     /// Checks licences, sources and known vulnerabilities of dependencies.
     Deny {
@@ -182,6 +189,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Tidy => tidy::run(),
         Task::Fmt => shell::cargo(["fmt", "--all"]).succeeds(),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Task::Miri { seeds } => miri::run(seeds),
         Task::Deny { offline } => deny::run(offline),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::BenchSmoke => bench::smoke().map(|tally| tally.failed == 0 && tally.passed > 0),

@@ -1,0 +1,36 @@
+//! Runs under Miri what has unsafe code, and what depends on the order of memory accesses: the memtable's arena and tree,
+//! and the row cache's gate. Miri finds undefined behaviour and, by trying interleavings and orders that this processor
+//! never shows, races.
+
+use crate::shell::Run;
+use anyhow::Result;
+
+/// Packages and the tests of theirs that are run.
+const TESTS: [(&str, &str); 2] = [
+    ("stele-tablet", "memtable::tests"),
+    ("stele-tabletserver", "row_cache::tests::threads"),
+];
+
+/// Chance of switching threads after each basic block: some dozen times in a test's critical section.
+const PREEMPTION_RATE: &str = "0.05";
+
+/// Runs all of it under so many seeds; whether nothing was found.
+pub fn run(seeds: u32) -> Result<bool> {
+    let flags = format!(
+        "-Zmiri-disable-isolation -Zmiri-preemption-rate={PREEMPTION_RATE} -Zmiri-many-seeds=0..{}",
+        seeds.max(1)
+    );
+    let mut clean = true;
+    for (package, tests) in TESTS {
+        println!("=== miri {package} {tests}");
+        clean &= Run::new("cargo")
+            .args(["miri", "test", "--package", package, "--lib", tests])
+            .env("MIRIFLAGS", &flags)
+            // The toolchain file of the workspace would win over a `+nightly` otherwise.
+            .env("RUSTUP_TOOLCHAIN", "nightly")
+            .without_env("CARGO")
+            .without_env("RUSTC")
+            .succeeds()?;
+    }
+    Ok(clean)
+}
