@@ -295,3 +295,6 @@ fn start_streams(
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,7 +148,11 @@ async fn a_segment_stays_until_the_newest_record_of_every_tablet_is_flushed() {
     }
     log.stream.rotate().await;
     let report = crate::replay(&*storage, |_| Ok::<(), LogError>(())).await.unwrap();
-    let found = report.segments.into_iter().map(|(_, number, info)| (number, info)).collect();
+    let found = report
+        .segments
+        .into_iter()
+        .map(|(_, number, info)| (number, info))
+        .collect();
     let recovered = Log::start(&storage, &Numbers::default(), 1 << 20, found);
     let newest = [record(1, 4).last, record(2, 5).last];
     let flushed = |through: [SeqNo; 2]| move |tablet: TabletId, seq| seq <= through[tablet.0 as usize - 1];

@@ -178,6 +178,13 @@ async fn everything_that_must_survive_power_loss_is_synced_in_order() {
     assert_eq!(made(), ["sst"], "a deletion");
     storage.delete("sst/p").await.unwrap();
     assert_eq!(made(), ["sst"], "perhaps the one before could not be made durable");
+    for path in ["sst/a", "sst/b", "tablets/c"] {
+        storage.put_if_absent(path, Bytes::new()).await.unwrap();
+    }
+    made();
+    let all = ["sst/a", "tablets/c", "sst/b"].map(str::to_owned);
+    storage.delete_all(&all).await.unwrap();
+    assert_eq!(made(), ["sst", "tablets"], "several deletions");
     storage.sync_file("log/0/f").await.unwrap();
     assert_eq!(made(), ["log/0/f", "log/0"], "what another process may have written");
 }

@@ -1,0 +1,342 @@
+//! What a start promises, on media that tell what they are asked: what simulation cannot see, because no power goes in the
+//! moments in between, or because its medium has one owner only.
+#![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
+
+use super::*;
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::atomic::AtomicBool;
+use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
+use stele_coord::EmbeddedCoord;
+use stele_env::tokio_env::TokioRuntime;
+use stele_storage::faulty::FaultyStorage;
+use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile};
+use stele_tablet::{BatchBuilder, FileRef};
+use stele_types::{
+    Compression, DeleteRule, Durability, Family, FamilyId, FileId, GroupId, LocalityGroup, Mutation, RowRange,
+    RowWrites, SeqNo, TableId, TableName, TimeUnit, Timestamp, ValueType,
+};
+
+/// A medium that notes what it is asked to sync, and may have been taken over, or lose what is not synced.
+struct Watched {
+    medium: Arc<dyn Storage>,
+    synced: Mutex<Vec<String>>,
+    taken_over: AtomicBool,
+    keeps_appends: bool,
+}
+
+impl Watched {
+    fn over(medium: Arc<dyn Storage>) -> Arc<Watched> {
+        Arc::new(Watched {
+            medium,
+            synced: Mutex::default(),
+            taken_over: AtomicBool::new(false),
+            keeps_appends: true,
+        })
+    }
+
+    fn fenced() -> StorageError {
+        StorageError::Fenced {
+            path: String::new(),
+            by: "owner 2".to_owned(),
+        }
+    }
+
+    async fn paths(&self, prefix: &str) -> Vec<String> {
+        let files = self.medium.list(prefix).await.unwrap();
+        files.into_iter().map(|file| file.path).collect()
+    }
+}
+
+#[async_trait]
+impl Storage for Watched {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        self.medium.create(path).await
+    }
+
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        self.medium.open(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.medium.put_if_absent(path, content).await
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        self.medium.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.medium.delete(path).await
+    }
+
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.synced.lock().push(path.to_owned());
+        self.medium.sync_file(path).await
+    }
+
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.medium.free_bytes().await
+    }
+
+    async fn confirm_owner(&self) -> stele_storage::Result<()> {
+        match self.taken_over.load(Ordering::Relaxed) {
+            true => Err(Watched::fenced()),
+            false => Ok(()),
+        }
+    }
+
+    fn keeps_appends(&self) -> bool {
+        self.keeps_appends
+    }
+}
+
+const TABLETS: [TabletId; 2] = [TabletId(1), TabletId(2)];
+
+fn schema(durability: Option<Durability>) -> TableSchema {
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    TableSchema {
+        id: TableId(1),
+        name: TableName::new("n", "t"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability,
+        deletion_protection: false,
+        families: BTreeMap::from([(FamilyId(1), family)]),
+        next_family: FamilyId(2),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        front_end_data: Vec::new(),
+    }
+}
+
+/// Tablet 1 has rows below `m`, tablet 2 the others.
+fn ranges() -> Vec<(TabletId, RowRange)> {
+    let middle = Bytes::from_static(b"m");
+    let (mut below, mut above) = (RowRange::all(), RowRange::all());
+    (below.end, above.start) = (Some(middle.clone()), middle);
+    TABLETS.into_iter().zip([below, above]).collect()
+}
+
+/// A catalog of its own: what becomes of it is no business of these tests.
+async fn catalog(durability: Option<Durability>) -> Catalog {
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
+    let catalog = Catalog::load(coord.await.unwrap()).await.unwrap();
+    catalog.create_table(schema(durability), ranges()).await.unwrap();
+    catalog
+}
+
+async fn start(medium: &Arc<Watched>, catalog: &Catalog, epoch: u32) -> Result<Arc<TabletServer>, ServerError> {
+    let options = ServerOptions {
+        durability: Durability::Flush,
+        memory: None,
+        free_bytes_min: 0,
+        ..ServerOptions::for_memory(64 << 20)
+    };
+    let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
+    let started = TabletServer::start(env, medium.clone(), catalog, Epoch(epoch), cache, options, &metrics).await;
+    started.map(|(server, _)| server)
+}
+
+/// The first server, on an empty medium.
+async fn first(medium: &Arc<Watched>, durability: Option<Durability>) -> Arc<TabletServer> {
+    let nothing = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
+    let nothing = Catalog::load(nothing.await.unwrap()).await.unwrap();
+    let server = start(medium, &nothing, 1).await.unwrap();
+    server
+        .create_empty(Arc::new(schema(durability)), ranges())
+        .await
+        .unwrap();
+    server
+}
+
+async fn put(server: &TabletServer, row: &'static str, durability: Option<Durability>) {
+    let tablet = TABLETS[usize::from(row >= "m")];
+    let mutation = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(1),
+        value: Bytes::from_static(b"v"),
+    };
+    let row = stele_types::RowMutation {
+        row: Bytes::from_static(row.as_bytes()),
+        mutations: vec![mutation],
+    };
+    server
+        .write(tablet, &RowWrites::from(vec![row]), durability)
+        .await
+        .unwrap();
+}
+
+fn has(server: &TabletServer, row: &str) -> bool {
+    let tablet = TABLETS[usize::from(row >= "m")];
+    let read = server.get_row(tablet, row.as_bytes(), None).unwrap();
+    !read.expect("it is in memory").into_batch().is_empty()
+}
+
+#[tokio::test]
+async fn what_is_replayed_is_synced_before_anybody_sees_it() {
+    let medium = Watched::over(MemoryStorage::new());
+    let catalog = catalog(None).await;
+    let server = first(&medium, None).await;
+    put(&server, "a", None).await;
+    put(&server, "z", None).await;
+    let segments = medium.paths("log/").await;
+    assert!(!segments.is_empty());
+    drop(server);
+    medium.synced.lock().clear();
+    let server = start(&medium, &catalog, 2).await.unwrap();
+    assert!(has(&server, "a") && has(&server, "z"));
+    let synced = medium.synced.lock().clone();
+    assert!(segments.iter().all(|path| synced.contains(path)), "{synced:?}");
+}
+
+/// A segment that lost its end, and the one that relieved it: nobody was promised what is in that, and when the first is
+/// gone it would count.
+#[tokio::test]
+async fn what_does_not_count_behind_a_hole_is_deleted() {
+    let medium = Watched::over(MemoryStorage::new());
+    let catalog = catalog(None).await;
+    drop(first(&medium, None).await);
+    let header = |number, previous, previous_len| SegmentHeader {
+        version: 1,
+        stream: 0,
+        number,
+        previous,
+        previous_len,
+        previous_synced: 0,
+    };
+    let mut builder = BatchBuilder::default();
+    let (family, qualifier) = (FamilyId(1), &b"q"[..]);
+    let put = Mutation::Put {
+        family,
+        qualifier,
+        timestamp: Timestamp(1),
+        value: qualifier,
+    };
+    builder.push(b"a", put);
+    let batch = builder.finish();
+    let record = stele_commitlog::Record {
+        tablet: TABLETS[0],
+        first: SeqNo::new(Epoch(1), 5),
+        last: SeqNo::new(Epoch(1), 5),
+        payload: stele_commitlog::Payload::new(batch.bytes().clone()),
+    };
+    let records = [&record.encode_header()[..], batch.bytes()].concat();
+    let group = GroupHeader {
+        records_len: records.len() as u32,
+        records: 1,
+        offset: 56,
+        unsynced: 56,
+    };
+    let relieved = [&header(1, 0, 0).encode()[..], &b"torn"[..]].concat();
+    let behind = [&header(2, 1, 1_000).encode()[..], &group.encode(2)[..], &records].concat();
+    let paths = [segment_path(0, 1), segment_path(0, 2)];
+    for (path, content) in paths.iter().zip([relieved, behind]) {
+        medium.put_if_absent(path, content.into()).await.unwrap();
+    }
+    medium.taken_over.store(true, Ordering::Relaxed);
+    assert!(start(&medium, &catalog, 2).await.is_err(), "it has been replaced");
+    assert_eq!(
+        medium.paths("log/0000/000000000000000").await,
+        paths,
+        "not by who was replaced"
+    );
+    medium.taken_over.store(false, Ordering::Relaxed);
+    let server = start(&medium, &catalog, 3).await.unwrap();
+    assert!(!has(&server, "a"));
+    assert_eq!(medium.paths("log/0000/000000000000000").await, paths[..1]);
+}
+
+#[tokio::test]
+async fn nothing_is_swept_by_who_was_replaced() {
+    let medium = Watched::over(MemoryStorage::new());
+    let catalog = catalog(None).await;
+    drop(first(&medium, None).await);
+    let of_nobody = [FileRef::path(FileId::new(1, 77)), manifest::path(TabletId(99), 1)];
+    for path in &of_nobody {
+        medium.put_if_absent(path, Bytes::from_static(b"x")).await.unwrap();
+    }
+    medium.taken_over.store(true, Ordering::Relaxed);
+    assert!(start(&medium, &catalog, 2).await.is_err());
+    for path in &of_nobody {
+        assert_eq!(medium.paths(path).await.len(), 1, "{path}");
+    }
+    medium.taken_over.store(false, Ordering::Relaxed);
+    start(&medium, &catalog, 3).await.unwrap();
+    for path in &of_nobody {
+        assert_eq!(medium.paths(path).await.len(), 0, "{path}");
+    }
+}
+
+/// Nobody knows which files it refers to, so all stay, its versions too; also when the other tablet has done with them.
+#[tokio::test]
+async fn a_damaged_manifest_keeps_every_file_of_the_time_before() {
+    let medium = Watched::over(MemoryStorage::new());
+    let catalog = catalog(None).await;
+    let server = first(&medium, None).await;
+    for _ in 0..2 {
+        for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
+            put(&server, row, None).await;
+            server.served(tablet).unwrap().tablet.flush().await.unwrap();
+        }
+    }
+    drop(server);
+    let (directory, sstables) = (manifest::directory(TABLETS[0]), medium.paths("sst/").await);
+    assert_eq!(sstables.len(), 4);
+    let newest = medium.paths(&directory).await.pop().unwrap();
+    medium.delete(&newest).await.unwrap();
+    medium
+        .put_if_absent(&newest, Bytes::from_static(b"damaged"))
+        .await
+        .unwrap();
+    let server = start(&medium, &catalog, 2).await.unwrap();
+    assert_eq!(server.damaged_tablets().len(), 1);
+    assert!(has(&server, "z"));
+    let whole = server.served(TABLETS[1]).unwrap().tablet.clone();
+    whole.compact_all().await.unwrap();
+    server.context.files.delete_obsolete().await.unwrap();
+    let left = medium.paths("sst/").await;
+    assert!(sstables.iter().all(|path| left.contains(path)), "{left:?}");
+    assert!(medium.paths(&directory).await.contains(&newest));
+}
+
+/// Also where the process's end loses what was appended: then a flush is a sync.
+#[tokio::test]
+async fn what_must_survive_is_synced_whoever_asks_for_it() {
+    let of_table = (true, Some(Durability::Sync), None);
+    let of_request = (true, None, Some(Durability::Sync));
+    let appends_are_lost = (false, None, Some(Durability::Flush));
+    for (keeps_appends, of_table, of_request) in [of_table, of_request, appends_are_lost] {
+        // What was not synced survives a power loss by chance.
+        for _ in 0..8 {
+            let faulty = FaultyStorage::new(TokioRuntime::current());
+            let watched = |medium: Arc<FaultyStorage>| {
+                Arc::new(Watched {
+                    medium,
+                    synced: Mutex::default(),
+                    taken_over: AtomicBool::new(false),
+                    keeps_appends,
+                })
+            };
+            let medium = watched(faulty.clone());
+            let catalog = catalog(of_table).await;
+            let server = first(&medium, of_table).await;
+            put(&server, "a", of_request).await;
+            faulty.crash();
+            drop(server);
+            let server = start(&watched(faulty.reopen()), &catalog, 2).await.unwrap();
+            assert!(has(&server, "a"), "{keeps_appends} {of_table:?} {of_request:?}");
+        }
+    }
+}
