@@ -134,7 +134,8 @@ impl FaultyStorage {
     }
 
     /// Power loss. Of each file a random length between synced and written stays, sometimes with garbage in its unsynced
-    /// part; files never synced may vanish; puts not yet effective never are.
+    /// part; files never synced may vanish, and so may puts that failed or had not returned; files come back whose deletion
+    /// failed or had not returned; puts not yet effective never are.
     pub fn crash(&self) {
         self.medium().crash(&self.mount.shared.env);
     }
@@ -295,7 +296,7 @@ impl Storage for FaultyStorage {
         };
         let outcome = self.mount.run_on_name(path, "put", put).await;
         underway.ended = true;
-        outcome
+        outcome.inspect(|()| self.mount.shared.medium.lock().settle_name(path))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
@@ -310,7 +311,8 @@ impl Storage for FaultyStorage {
             medium.delete(path);
             Ok(())
         };
-        self.mount.run_on_name(path, "delete", delete).await
+        let outcome = self.mount.run_on_name(path, "delete", delete).await;
+        outcome.inspect(|()| self.mount.shared.medium.lock().settle_name(path))
     }
 
     async fn sync_file(&self, path: &str) -> Result<()> {

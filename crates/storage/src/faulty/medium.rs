@@ -33,6 +33,8 @@ pub(super) enum Fault {
 #[derive(Debug, Default)]
 pub(super) struct Medium {
     files: BTreeMap<String, SharedFile>,
+    /// Deleted under names of which nobody knows whether they come back with the power.
+    deleted: BTreeMap<String, SharedFile>,
     pub(super) generation: u64,
     pub(super) plan: FaultPlan,
     pub(super) counts: OpCounts,
@@ -65,6 +67,7 @@ impl Medium {
         }
         let file = Arc::new(Mutex::new(state));
         self.files.insert(path.to_owned(), Arc::clone(&file));
+        self.deleted.remove(path);
         Ok(file)
     }
 
@@ -94,10 +97,18 @@ impl Medium {
             FileState {
                 content: Content::Shared(content),
                 synced,
-                linked: true,
+                linked: false,
             },
         )
         .map(drop)
+    }
+
+    /// A put or a deletion has succeeded: its directory was synced.
+    pub(super) fn settle_name(&mut self, path: &str) {
+        self.deleted.remove(path);
+        if let Some(file) = self.files.get(path) {
+            file.lock().linked = true;
+        }
     }
 
     pub(super) fn list(&mut self, prefix: &str) -> Vec<FileInfo> {
@@ -113,7 +124,9 @@ impl Medium {
 
     pub(super) fn delete(&mut self, path: &str) {
         self.counts.deletes += 1;
-        self.files.remove(path);
+        if let Some(file) = self.files.remove(path) {
+            self.deleted.insert(path.to_owned(), file);
+        }
     }
 
     pub(super) fn free_bytes(&self) -> Option<u64> {
@@ -169,6 +182,12 @@ impl Medium {
             }
             stays
         });
+        for (path, file) in std::mem::take(&mut self.deleted) {
+            if chance(env, 0.5) && !self.files.contains_key(&path) {
+                file.lock().lose_power(env);
+                self.files.insert(path, file);
+            }
+        }
     }
 
     pub(super) fn kill(&mut self) {

@@ -22,6 +22,8 @@ pub(super) struct Root {
     durable: Mutex<BTreeSet<PathBuf>>,
     /// Held by whoever lists and syncs a directory for all that is in it.
     syncing_entries: Mutex<()>,
+    /// Makes the entries of a directory durable; tests have it fail.
+    sync_directory: fn(&Path) -> io::Result<()>,
     /// Names unfinished puts. Unique because the lock is exclusive and `tmp` was emptied at open.
     put_counter: AtomicU64,
 }
@@ -59,6 +61,7 @@ impl Root {
             syncing_entries: Mutex::new(()),
             directory: directory.to_owned(),
             _lock: lock,
+            sync_directory: syncs::names,
             put_counter: AtomicU64::new(0),
         })
     }
@@ -66,7 +69,7 @@ impl Root {
     /// Syncs the directory that holds `path`.
     pub(super) fn sync_parent(&self, path: &str) -> io::Result<()> {
         let path = self.directory.join(path);
-        syncs::names(path.parent().unwrap_or(&self.directory))
+        (self.sync_directory)(path.parent().unwrap_or(&self.directory))
     }
 
     /// Makes the directories above `path` and makes them durable. A directory that exists but was not synced by this
@@ -392,6 +395,41 @@ fn remove_empty_directories(root: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Directory syncs that succeeded.
+    static SYNCED: AtomicU64 = AtomicU64::new(0);
+
+    /// What was unlinked or put, but not durably, is made durable by whoever asks again.
+    #[test]
+    fn what_a_failed_directory_sync_left_open_is_settled_by_the_next_attempt() {
+        let fails = |_: &Path| Err(io::Error::other("planted"));
+        let counts = |_: &Path| {
+            SYNCED.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        let synced = || SYNCED.swap(0, Ordering::Relaxed);
+        let directory = tempfile::TempDir::new().unwrap();
+        let mut root = Root::open(directory.path()).unwrap();
+        root.put_if_absent("log/a", b"a").unwrap();
+        root.sync_directory = fails;
+        for _ in 0..2 {
+            root.delete("log/a").unwrap_err();
+            assert!(matches!(root.open_file("log/a"), Err(StorageError::NotFound { .. })));
+        }
+        root.sync_directory = counts;
+        root.delete("log/a").unwrap();
+        assert_eq!(synced(), 1, "the second deletion makes the first one durable");
+        root.sync_directory = fails;
+        let error = root.put_if_absent("log/b", b"b").unwrap_err();
+        assert!(
+            matches!(error, StorageError::Io { .. }),
+            "the outcome is unknown: {error}"
+        );
+        root.sync_file("log/b").unwrap_err();
+        root.sync_directory = counts;
+        root.sync_file("log/b").unwrap();
+        assert_eq!(synced(), 1);
+    }
 
     #[test]
     fn both_ways_into_place_do_not_replace() {
