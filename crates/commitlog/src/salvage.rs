@@ -91,7 +91,8 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
         return Ok(None);
     }
     let number = number_of_rewritten(damaged.number);
-    let header = SegmentHeader {
+    let original = storage.open(&damaged.path).await?;
+    let mut header = SegmentHeader {
         version: VERSION,
         stream: damaged.stream,
         number,
@@ -99,9 +100,15 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
         previous_len: 0,
         previous_synced: 0,
     };
+    if let Some(stated) = header_of(&*original).await? {
+        // What it says of the segment before, or what was refused there would come back.
+        header.previous = stated.previous;
+        header.previous_len = stated.previous_len;
+        header.previous_synced = stated.previous_synced;
+    }
     let mut content = BytesMut::new();
     content.extend_from_slice(&header.encode()[..]);
-    let mut walk = Walk::new(storage.open(&damaged.path).await?, damaged);
+    let mut walk = Walk::new(original, damaged);
     while let Some(part) = walk.next().await? {
         let Part::Intact(records) = part else { continue };
         let records_len: usize = records.iter().map(Record::frame_len).sum();
@@ -119,7 +126,12 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
     }
     let path = format::segment_path(damaged.stream, number);
     match storage.put_if_absent(&path, content.freeze()).await {
-        Ok(()) | Err(StorageError::AlreadyExists { .. }) => Ok(Some(path)),
+        Ok(()) => Ok(Some(path)),
+        Err(StorageError::AlreadyExists { .. }) => {
+            // Of a repair that ended early, perhaps before the name was durable.
+            storage.sync_file(&path).await?;
+            Ok(Some(path))
+        }
         Err(error) => Err(error.into()),
     }
 }

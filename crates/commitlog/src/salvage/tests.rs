@@ -142,3 +142,27 @@ async fn what_was_refused_does_not_come_back() {
     storage.delete(&path).await.unwrap();
     assert_eq!(sequence_numbers(&*storage).await.unwrap(), [2]);
 }
+
+/// The segment that says what counts of the one before is damaged itself, behind its header.
+#[tokio::test]
+async fn what_was_refused_before_a_damaged_segment_does_not_come_back() {
+    let (storage, begins) = two_segments().await;
+    let second = format::segment_path(0, 2);
+    let header = SegmentHeader {
+        version: VERSION,
+        stream: 0,
+        number: 2,
+        previous: 1,
+        previous_len: begins[2],
+        previous_synced: begins[2],
+    };
+    let mut content = storage.read_all(&second).await.unwrap().to_vec();
+    content[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode()[..]);
+    content[begins[1] as usize + 40] ^= 1;
+    storage.delete(&second).await.unwrap();
+    storage.put_if_absent(&second, content.into()).await.unwrap();
+    let damaged = damaged_segments(&*storage).await.unwrap();
+    rewrite(&*storage, &damaged[0]).await.unwrap().unwrap();
+    storage.delete(&second).await.unwrap();
+    assert_eq!(sequence_numbers(&*storage).await.unwrap(), [1, 2, 5, 7, 8]);
+}
