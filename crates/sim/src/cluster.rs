@@ -40,6 +40,8 @@ pub struct Cluster {
     planted: Option<PlantedBug>,
     /// The power never goes in this run, and syncs do not fail.
     steady_power: bool,
+    /// A life of the server may have more than one log stream.
+    several_streams: bool,
     storage: Mutex<Arc<FaultyStorage>>,
     node: Mutex<Option<Arc<Node>>>,
 }
@@ -93,6 +95,7 @@ impl Cluster {
         Arc::new(Cluster {
             // One in four: enough to find what goes wrong only there, and the others have more to go wrong.
             steady_power: env.random_below(4) == 0,
+            several_streams: env.random_below(3) == 0,
             sim,
             env,
             planted,
@@ -104,6 +107,11 @@ impl Cluster {
     /// Whether nothing but the process ends in this run, so that what the system was given survives.
     pub fn power_is_steady(&self) -> bool {
         self.steady_power
+    }
+
+    /// Whether a life of the server may have more than one log stream in this run.
+    pub fn has_several_streams(&self) -> bool {
+        self.several_streams
     }
 
     /// The environment of the test.
@@ -172,6 +180,23 @@ impl Cluster {
         *storage = storage.reopen();
     }
 
+    /// What of the medium looks damaged. No end of a node damages anything: a check that finds something, and a repair that
+    /// gives something up, would be wrong.
+    pub async fn damage(&self) -> Result<Vec<String>, String> {
+        let storage = self.storage();
+        let plan = storage.plan();
+        storage.set_plan(FaultPlan::default());
+        let medium: Arc<dyn Storage> = storage.clone();
+        let segments = stele_commitlog::salvage::damaged_segments(&*medium).await;
+        let segments = segments.map_err(|e| format!("looking at the log: {e}"))?;
+        let mut found: Vec<String> = segments.into_iter().map(|segment| segment.path).collect();
+        let coord = stele_coord::embedded::salvage::salvage(&medium).await;
+        let coord = coord.map_err(|e| format!("looking at the coordinator: {e}"))?;
+        found.extend(coord.map(|salvaged| salvaged.damaged.join(", ")));
+        storage.set_plan(plan);
+        Ok(found)
+    }
+
     /// Starts a node. While the medium fails, a start may fail too, and is tried again on a healthy one, which must do.
     pub async fn start(&self) -> Result<(), String> {
         for attempt in 0.. {
@@ -185,6 +210,10 @@ impl Cluster {
             let settings = ServerOptions {
                 // Of each kind of value; what an earlier process did differently stays.
                 value_separate_bytes: [1, 9, 64, 4 << 10][self.env.random_below(4) as usize],
+                log_streams: match self.several_streams {
+                    true => 1 + self.env.random_below(3) as u32,
+                    false => 1,
+                },
                 ..options()
             };
             let starting = env.spawn_join(

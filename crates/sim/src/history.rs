@@ -238,6 +238,8 @@ enum Failed {
 #[derive(Debug, Default)]
 pub struct Histories {
     now: Moment,
+    /// The server has several log streams. What one of them acknowledges says nothing of what another has refused.
+    several_streams: bool,
     /// What failed in this life of the server, and when its client learned of it.
     failed: Vec<(Failed, Moment)>,
     /// By row and slot.
@@ -247,6 +249,14 @@ pub struct Histories {
 }
 
 impl Histories {
+    /// No history yet, of a server with one log stream or several.
+    pub fn new(several_streams: bool) -> Self {
+        Histories {
+            several_streams,
+            ..Histories::default()
+        }
+    }
+
     /// The next moment.
     pub fn tick(&mut self) -> Moment {
         self.now += 1;
@@ -300,6 +310,9 @@ impl Histories {
 
     /// Something that began at `began` was acknowledged: what failed before will never happen.
     fn settle(&mut self, began: Moment) {
+        if self.several_streams {
+            return;
+        }
         for (failed, learned) in std::mem::take(&mut self.failed) {
             match failed {
                 failed if learned >= began => self.failed.push((failed, learned)),

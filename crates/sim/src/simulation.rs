@@ -114,6 +114,10 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<(u64, us
 
 async fn restart(cluster: &Cluster, workload: &Workload, end: End) -> Result<(), String> {
     cluster.end(end).await;
+    let damage = cluster.damage().await?;
+    if !damage.is_empty() {
+        return Err(format!("after {end:?} it looks damaged: {damage:?}"));
+    }
     cluster.start().await?;
     workload.recovered();
     Ok(())

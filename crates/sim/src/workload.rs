@@ -101,8 +101,8 @@ impl Workload {
     /// A workload of nothing yet.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Workload> {
         Arc::new(Workload {
+            histories: Mutex::new(Histories::new(cluster.has_several_streams())),
             cluster,
-            histories: Mutex::default(),
             violations: Mutex::default(),
             next_value: Mutex::new(1),
             claims: Mutex::default(),

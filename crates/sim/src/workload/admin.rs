@@ -22,9 +22,37 @@ impl Workload {
     /// Makes a table, uses it, drops it; `rounds` times.
     pub async fn administrate(self: Arc<Self>, rounds: u64) {
         for round in 0..rounds {
+            self.move_under_load().await;
             let name = TableName::new("sim", format!("t{round}"));
             if let Err(why) = self.life_of_a_table(&name).await {
                 self.violate(format!("table {name}: {why}"));
+            }
+        }
+    }
+
+    /// Moves a family of the table that all others use to another locality group, and perhaps back, if that can be done: one
+    /// that is still on its way is not moved again.
+    async fn move_under_load(&self) {
+        let create = GroupChange::Create {
+            name: "other".to_owned(),
+            options: GroupUpdate::default(),
+        };
+        let moves = (0..self.below(3)).map(|_| GroupChange::MoveFamily {
+            family: ["v", "c", "s"][self.below(3) as usize].to_owned(),
+            group: ["other", "default"][self.below(2) as usize].to_owned(),
+        });
+        let changes: Vec<GroupChange> = std::iter::once(create).chain(moves).collect();
+        for change in changes {
+            let node = self.node_after_a_pause().await;
+            let master = node.master.clone();
+            let asked = change.clone();
+            let change_it = async move { master.modify_groups(&super::table(), vec![asked]).await.map(drop) };
+            let answer = node.call(self.cluster.env(), change_it).await;
+            self.cluster.sim().note(&format!("{change:?}: {answer:?}"));
+            if let Ok(Err(error)) = answer
+                && error.kind == ErrorKind::Corruption
+            {
+                self.violate(format!("{change:?}: {error}"));
             }
         }
     }
