@@ -166,6 +166,8 @@ async fn lives(medium: Arc<FaultyStorage>, env: Env, put_error: f64) -> (Vec<u64
     for epoch in 1..=OWNERS {
         medium.set_plan(FaultPlan {
             put_error,
+            put_unlinked: put_error,
+            sync_error: put_error,
             latency_max: Duration::from_millis(5),
             ..FaultPlan::default()
         });

@@ -38,6 +38,8 @@ pub struct FaultPlan {
     pub read_error: f64,
     /// A create, put or delete fails, with or without its effect; an open or listing fails.
     pub put_error: f64,
+    /// A put puts its file there and fails to make the name durable, as on a full disk.
+    pub put_unlinked: f64,
     /// A read finds its bytes not in the page cache, so that [`ReadFile::try_read_at`] gives `None`.
     pub read_miss: f64,
     /// Most bytes the files may have together.
@@ -292,7 +294,8 @@ impl Storage for FaultyStorage {
         let put = |medium: &mut Medium| {
             let outcome = medium.put(path, content);
             *took_effect = outcome.is_ok();
-            outcome
+            outcome?;
+            medium.fail_to_link(self.mount.env(), path)
         };
         let outcome = self.mount.run_on_name(path, "put", put).await;
         underway.ended = true;

@@ -168,7 +168,7 @@ pub trait Storage: Send + Sync + 'static {
     }
 
     /// Makes everything an existing file holds survive power loss. Recovery needs it: after the process was killed a file
-    /// shows bytes that were written but never synced.
+    /// shows bytes that were written but never synced. Never fails with `NoSpace`, which would say that there is no file.
     async fn sync_file(&self, path: &str) -> Result<()>;
 
     /// Bytes that can still be written, or `None` where there is no such limit.

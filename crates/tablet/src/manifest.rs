@@ -439,7 +439,7 @@ impl ManifestLog {
             let (mut log, mut manifest) = Self::open(storage.clone(), tablet).await?;
             if failure.is_some() && Epoch(manifest.epoch) == epoch {
                 // Nobody else has this epoch: an attempt that seemed to fail did not.
-                storage.sync_file(&path(tablet, log.number)).await?;
+                log.sync(log.number).await?;
                 return Ok((log, manifest));
             }
             if Epoch(manifest.epoch) >= epoch {
@@ -489,7 +489,11 @@ impl ManifestLog {
                 Err(StorageError::AlreadyExists { .. }) => {
                     let is_this = self.read_own(number, manifest).await? == content;
                     // It is there, but whoever failed may have failed to make its name durable.
-                    self.storage.sync_file(&path(self.tablet, number)).await?;
+                    if let Err(error) = self.sync(number).await {
+                        attempts += 1;
+                        failure = Some(error);
+                        continue;
+                    }
                     if is_this {
                         // An attempt that seemed to fail did not.
                         return self.take_effect(number).await;
@@ -507,6 +511,20 @@ impl ManifestLog {
             }
         }
         Err(failure.map_or(TabletError::Fenced { tablet: self.tablet }, TabletError::from))
+    }
+
+    /// Makes a version that is there durable. `NoSpace` would say of a commit that it is not there, and what it refers to
+    /// would be deleted.
+    async fn sync(&self, number: u64) -> std::result::Result<(), StorageError> {
+        let synced = self.storage.sync_file(&path(self.tablet, number)).await;
+        synced.map_err(|error| match error {
+            StorageError::NoSpace { path } => StorageError::Io {
+                path,
+                operation: "sync",
+                message: "no space left to make it durable".to_owned(),
+            },
+            error => error,
+        })
     }
 
     fn advance(&mut self, number: u64) {

@@ -111,6 +111,17 @@ impl Medium {
         }
     }
 
+    /// After a put: whether its name is durable.
+    pub(super) fn fail_to_link(&mut self, env: &Env, path: &str) -> Result<()> {
+        if !self.draw_fault(env, self.plan.put_unlinked) {
+            return Ok(());
+        }
+        if let Some(file) = self.files.get(path) {
+            file.lock().linked = false;
+        }
+        Err(super::injected(path, "put: sync directory"))
+    }
+
     pub(super) fn list(&mut self, prefix: &str) -> Vec<FileInfo> {
         self.counts.lists += 1;
         let from = self.files.range(prefix.to_owned()..);

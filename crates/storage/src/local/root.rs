@@ -28,6 +28,15 @@ pub(super) struct Root {
     put_counter: AtomicU64,
 }
 
+/// The storage error for a failed sync of what exists: `NoSpace` would say that it does not.
+pub(super) fn not_durable(path: &str, operation: &'static str, error: &io::Error) -> StorageError {
+    StorageError::Io {
+        path: path.to_owned(),
+        operation,
+        message: error.to_string(),
+    }
+}
+
 /// The storage error for a failed system call.
 pub(super) fn fail(path: &str, operation: &'static str, error: &io::Error) -> StorageError {
     let path = path.to_owned();
@@ -161,11 +170,8 @@ impl Root {
             let _ = fs::remove_file(&unfinished);
             return Err(fail(path, "put", &error));
         }
-        self.sync_parent(path).map_err(|e| StorageError::Io {
-            path: path.to_owned(),
-            operation: "put: sync directory",
-            message: e.to_string(),
-        })
+        self.sync_parent(path)
+            .map_err(|e| not_durable(path, "put: sync directory", &e))
     }
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
@@ -263,7 +269,7 @@ impl Root {
         let (file, _) = self.open_file(path)?;
         syncs::content(&file)
             .and_then(|()| self.sync_parent(path))
-            .map_err(|e| fail(path, "sync", &e))
+            .map_err(|e| not_durable(path, "sync", &e))
     }
 
     pub(super) fn free_bytes(&self) -> Result<u64> {

@@ -138,6 +138,9 @@ fn a_full_disk_is_no_space() {
     for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
         let error = root::fail("f", "append", &errno.into());
         assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+        // Unless the file is there: who reads `NoSpace` takes it for absent.
+        let error = root::not_durable("f", "sync", &errno.into());
+        assert!(matches!(error, StorageError::Io { .. }), "{error}");
     }
 }
 

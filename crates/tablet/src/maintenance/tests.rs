@@ -5,6 +5,7 @@ use crate::{BatchBuilder, FileRegistry, MemoryAccount, ScanSpec, TabletContext, 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use stele_sstable::Cache;
@@ -19,6 +20,10 @@ use stele_types::{
 struct NoPuts {
     medium: Arc<MemoryStorage>,
     failure: Mutex<Option<StorageError>>,
+    /// A put that fails puts its file there nevertheless.
+    puts_anyway: AtomicBool,
+    /// What syncs fail with.
+    sync_failure: Mutex<Option<StorageError>>,
     /// Files that can be made before making one fails.
     files_left: Mutex<Option<usize>>,
     /// Put where the next put wants to be, just before it.
@@ -47,6 +52,10 @@ impl Storage for NoPuts {
         }
         let failure = self.failure.lock().clone();
         match failure {
+            Some(failure) if self.puts_anyway.load(Ordering::Relaxed) => {
+                self.medium.put_if_absent(path, content).await?;
+                Err(failure)
+            }
             Some(failure) => Err(failure),
             None => self.medium.put_if_absent(path, content).await,
         }
@@ -61,7 +70,11 @@ impl Storage for NoPuts {
     }
 
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.medium.sync_file(path).await
+        let failure = self.sync_failure.lock().clone();
+        match failure {
+            Some(failure) => Err(failure),
+            None => self.medium.sync_file(path).await,
+        }
     }
 
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
@@ -80,6 +93,8 @@ impl Bench {
         let storage = Arc::new(NoPuts {
             medium: MemoryStorage::new(),
             failure: Mutex::default(),
+            puts_anyway: AtomicBool::default(),
+            sync_failure: Mutex::default(),
             files_left: Mutex::default(),
             faster: Mutex::default(),
         });
@@ -200,6 +215,31 @@ async fn a_commit_without_space_gives_its_files_back() {
     bench.fail(None);
     bench.tablet.flush().await.unwrap();
     assert_eq!(bench.sstables().await, 1);
+}
+
+/// As on a full disk: the manifest is moved into place, and its directory cannot be synced.
+#[tokio::test]
+async fn a_manifest_that_is_there_keeps_its_files_though_its_sync_finds_no_space() {
+    let mut bench = Bench::new().await;
+    bench.write();
+    bench.fail(Some(io()));
+    bench.storage.puts_anyway.store(true, Ordering::Relaxed);
+    *bench.storage.sync_failure.lock() = Some(StorageError::NoSpace {
+        path: "manifest".to_owned(),
+    });
+    let error = bench.tablet.flush().await.unwrap_err();
+    let is_unknown = matches!(error, TabletError::Storage(StorageError::Io { .. }));
+    assert!(is_unknown, "{error}");
+    assert_eq!(bench.sstables().await, 1, "the manifest refers to it");
+    *bench.storage.sync_failure.lock() = None;
+    bench.fail(None);
+    // The next owner, if the process ends now, and this one, if it does not.
+    let medium = bench.storage.medium.clone();
+    let (_, newest) = ManifestLog::open(medium, bench.tablet.id()).await.unwrap();
+    assert_eq!(newest.all_files().count(), 1);
+    bench.tablet.flush().await.unwrap();
+    assert_eq!(bench.sstables().await, 1);
+    assert_eq!(bench.tablet.manifest().await.all_files().count(), 1);
 }
 
 #[tokio::test]
