@@ -1,4 +1,4 @@
-//! What a split keeps waiting.
+//! What a split keeps waiting, and a deletion of rows.
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::Sim;
 use stele_storage::memory::MemoryStorage;
 use stele_types::{
-    Compression, DeleteRule, FamilyId, Mutation, RowMutation, TableName, TabletId, TimeUnit, Timestamp, ValueType,
+    Compression, DeleteRule, FamilyId, Mutation, RowMutation, RowRange, TableName, TabletId, TimeUnit, Timestamp,
+    ValueType,
 };
 use tokio::sync::oneshot;
 
@@ -94,6 +95,42 @@ async fn split_beside_a_compaction(sim: Sim) -> Result<(), String> {
     }
     server.finish_split(tablet, false).await;
     write(&node, 502).await.map_err(text)
+}
+
+async fn drop_rows_beside_a_compaction(sim: Sim) -> Result<(), String> {
+    let text = |e: ServiceError| e.to_string();
+    let process = sim.process();
+    let env = process.env();
+    let node = open_node(process, env.clone(), MemoryStorage::new(), options(), CACHE_BYTES).await?;
+    node.master.create_table(new_table()).await.map_err(text)?;
+    write(&node, 1).await.map_err(text)?;
+    let server = node.server().clone();
+    let served = server.all_served().pop().ok_or("no tablet")?;
+    let tablet = served.tablet.id();
+    let compacting = served.tablet.stop_compactions().await;
+    let dropping = server.clone();
+    let (done, dropped) = oneshot::channel();
+    env.spawn("drop", async move {
+        let _ = done.send(dropping.drop_rows(tablet, RowRange::all()).await);
+    });
+    env.sleep(Duration::from_secs(5)).await;
+    let written = env.timeout(AT_ONCE, write(&node, 2)).await;
+    written
+        .map_err(|_| "a write waits for the compaction that the deletion waits for")?
+        .map_err(text)?;
+    drop(compacting);
+    dropped.await.map_err(|_| "the deletion was dropped")?.map_err(text)?;
+    if served.tablet.state().file_bytes() > 0 {
+        return Err("rows are left".to_owned());
+    }
+    write(&node, 3).await.map_err(text)
+}
+
+#[test]
+fn a_running_compaction_keeps_a_deletion_of_rows_waiting_and_not_the_writers() {
+    let sim = Sim::new(1, STEPS_MAX);
+    let outcome = sim.run(drop_rows_beside_a_compaction(sim.clone()));
+    outcome.expect("the run ends").unwrap();
 }
 
 #[test]

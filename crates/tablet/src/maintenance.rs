@@ -325,11 +325,11 @@ impl Tablet {
         Ok(part)
     }
 
-    /// Drops all rows of a range by cutting the references to files around it. The caller has stopped writes.
-    pub async fn drop_rows(&self, range: &RowRange) -> Result<()> {
+    /// Drops all rows of a range by cutting the references to files around it. The caller has stopped compactions first
+    /// ([`Tablet::stop_compactions`] of this tablet), and writes then: one that runs takes seconds.
+    pub async fn drop_rows(&self, range: &RowRange, _stopped: &tokio::sync::MutexGuard<'_, ()>) -> Result<()> {
         self.flush().await?;
         let _flushing = self.flushing.lock().await;
-        let _compacting = self.compacting.lock().await;
         let lower = Bytes::from(key::row_prefix(&range.start));
         let upper = range.end.as_ref().map(|end| Bytes::from(key::row_prefix(end)));
         let mut left = Vec::new();

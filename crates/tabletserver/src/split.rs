@@ -81,10 +81,13 @@ impl TabletServer {
 
     pub(crate) async fn drop_tablet_rows(&self, tablet: TabletId, range: RowRange) -> ServiceResult<()> {
         let served = self.served(tablet)?;
+        // Both in the order of a split, and for its reasons.
+        let stopped = served.tablet.stop_compactions().await;
+        served.tablet.flush().await.map_err(from_tablet)?;
         let _gate = Shut::shut(&served).await;
         served.tablet.check_open().map_err(from_tablet)?;
         let clearing = self.row_cache.clearing(tablet);
-        served.tablet.drop_rows(&range).await.map_err(from_tablet)?;
+        served.tablet.drop_rows(&range, &stopped).await.map_err(from_tablet)?;
         drop(clearing);
         self.work.notify_one();
         Ok(())

@@ -286,7 +286,9 @@ impl Table {
         }
         for served in &mut self.tablets {
             if served.tablet.range().overlaps(range) {
-                served.tablet.drop_rows(range).await.map_err(text)?;
+                let stopped = served.tablet.stop_compactions().await;
+                served.tablet.drop_rows(range, &stopped).await.map_err(text)?;
+                drop(stopped);
                 served.flushed = self.model.newest();
             }
         }

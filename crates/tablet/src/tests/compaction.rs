@@ -237,7 +237,9 @@ async fn a_tablet_of_many_files_is_divided_in_the_middle() {
         start: row(300),
         end: Some(row(310)),
     };
-    tablet.drop_rows(&range).await.unwrap();
+    let stopped = tablet.stop_compactions().await;
+    tablet.drop_rows(&range, &stopped).await.unwrap();
+    drop(stopped);
     check_runs(&tablet, 1);
     assert_eq!(read(&tablet).await.matches('=').count(), 990);
     drop(state);

@@ -342,8 +342,10 @@ async fn halves_of_a_tablet_share_its_value_files() {
     halves[0].compact_all().await.unwrap();
     halves[0].context.files.delete_obsolete().await.unwrap();
     assert_eq!(value_files(&storage).await, files);
-    halves[1].drop_rows(&RowRange::all()).await.unwrap();
-    halves[0].drop_rows(&RowRange::all()).await.unwrap();
+    for half in [&halves[1], &halves[0]] {
+        let stopped = half.stop_compactions().await;
+        half.drop_rows(&RowRange::all(), &stopped).await.unwrap();
+    }
     drop(tablet);
     halves[0].context.files.delete_obsolete().await.unwrap();
     assert_eq!(value_files(&storage).await.len(), 0);
