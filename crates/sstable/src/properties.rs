@@ -111,13 +111,10 @@ impl Properties {
         self.families.is_empty() || families::contain(&self.families, family)
     }
 
-    /// The first and the last of the families from `first` to `last` that the file may have entries of; `None` when it has
-    /// none of them. Takes as long as there are ranges, however many families are in them.
+    /// The first and the last of the families from `first` to `last` that the file says it has entries of; `None` when it
+    /// has none of them, or does not say which it has. Takes as long as there are ranges, however many families are in them.
     pub fn families_within(&self, first: FamilyId, last: FamilyId) -> Option<(FamilyId, FamilyId)> {
-        match self.families.is_empty() {
-            true => Some((first, last)),
-            false => families::within(&self.families, first, last),
-        }
+        families::within(&self.families, first, last)
     }
 
     /// Cells of one kind.

@@ -481,8 +481,9 @@ fn foreign(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
         .collect()
 }
 
-/// The families of other groups that a file has entries of, or may have because it does not say which it has. A file that
-/// cannot be opened says nothing.
+/// The families of other groups that a file says it has entries of. One that cannot be opened says nothing, nor does one
+/// that does not say which it has: it is of the time before there were several groups, and what left its group since is in
+/// the catalog.
 fn strays(file: &HeldFile, schema: &TableSchema, group: GroupId, foreign: &FamilyRanges) -> Vec<FamilyId> {
     if file.sstable.damage().of_everything().is_some() {
         return Vec::new();
