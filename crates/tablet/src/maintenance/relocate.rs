@@ -22,7 +22,8 @@
 //! age, its groups are not compacted.
 //!
 //! A group of which a file is damaged is left as it is, residue included: what is in it can still be read as far as it
-//! could before.
+//! could before. While files cannot be rewritten together, because one is damaged or a memtable waits, known residues are
+//! relocated nevertheless where nothing unknown has to do with the group or the families.
 
 use super::READ;
 use super::compact::{Compacted, number_run};
@@ -53,7 +54,18 @@ impl State {
             }
             let mut waiting = self.frozen.iter().flat_map(|frozen| &frozen.memtables);
             let is_ready = !waiting.any(|(id, _)| *id == group.id) && !group.files.iter().any(HeldFile::is_damaged);
-            (is_ready && !leavers.is_empty()).then_some((group, leavers))
+            let is_known = !self.is_beside_mixed(group.id, &leavers);
+            (is_ready && is_known && !leavers.is_empty()).then_some((group, leavers))
+        })
+    }
+
+    /// Whether a group, or a family that has left it, has to do with entries of which the catalog does not know why they are
+    /// where they are. They may be older than what the group has.
+    fn is_beside_mixed(&self, group: GroupId, leavers: &Leavers) -> bool {
+        let mut mixed = self.residues().iter().filter(|residue| !residue.is_oldest);
+        mixed.any(|residue| {
+            let has_left = leavers.iter().any(|(_, families)| families.contains(&residue.family));
+            residue.left == group || residue.group == group || has_left
         })
     }
 
@@ -62,19 +74,19 @@ impl State {
         self.residues().iter().any(|residue| !residue.is_oldest)
     }
 
+    /// Whether all files are to be rewritten together, and can be.
+    fn is_to_sort_out(&self) -> bool {
+        let mut files = self.groups.iter().flat_map(|group| &group.files);
+        self.is_mixed() && self.frozen.is_empty() && !files.any(HeldFile::is_damaged)
+    }
+
     /// Bytes of the files that a relocation rewrites, if there can be one now.
     pub(crate) fn movable_bytes(&self) -> Option<u64> {
         let bytes = |group: &GroupState| group.files.iter().map(HeldFile::bytes).sum::<u64>();
-        if !self.is_mixed() {
-            return self.movable().map(|(group, _)| bytes(group));
+        match self.is_to_sort_out() {
+            true => Some(self.groups.iter().map(bytes).sum()),
+            false => self.movable().map(|(group, _)| bytes(group)),
         }
-        let damaged = self
-            .groups
-            .iter()
-            .flat_map(|group| &group.files)
-            .any(HeldFile::is_damaged);
-        let all = self.groups.iter().map(bytes).sum();
-        (self.frozen.is_empty() && !damaged).then_some(all)
     }
 
     /// Whether the group's runs may be merged only together with those of another: what is in there may be of an age
@@ -102,7 +114,7 @@ impl State {
 impl Tablet {
     /// Relocates the residues of one group, if some can be; no compaction runs meanwhile.
     pub(super) async fn relocate_next(&self, state: &State) -> Result<Option<Compacted>> {
-        if state.is_mixed() {
+        if state.is_to_sort_out() {
             return self.sort_out(state).await;
         }
         let Some((group, leavers)) = state.movable() else {
@@ -149,11 +161,8 @@ impl Tablet {
         }))
     }
 
-    /// Rewrites all files of the tablet, those of each group from all that there are, if that can be done now.
+    /// Rewrites all files of the tablet, those of each group from all that there are.
     async fn sort_out(&self, state: &State) -> Result<Option<Compacted>> {
-        if state.movable_bytes().is_none() {
-            return Ok(None);
-        }
         let Some(largest) = state.groups.iter().max_by_key(|group| group.files.len()) else {
             return Ok(None);
         };
