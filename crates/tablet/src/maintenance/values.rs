@@ -6,6 +6,7 @@ use crate::compaction::Carried;
 use crate::run;
 use crate::state::{GroupState, HeldFile, State};
 use crate::tablet::Tablet;
+use crate::values::HEADER_BYTES;
 use crate::values::collect::{self, Shared, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -85,11 +86,13 @@ pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
             .iter()
             .flat_map(|held| held.reference.values.iter().zip(held.values.iter()));
         for (link, file) in links {
+            // A file's header is nobody's garbage: a file of one tiny value would be collected, and so would what it moves to.
+            let records = link.share.saturating_sub(HEADER_BYTES as u64);
             let shared = shares.entry(link.id()).or_insert(Shared {
-                bytes: link.share,
+                bytes: records,
                 sound: true,
             });
-            shared.bytes = shared.bytes.max(link.share);
+            shared.bytes = shared.bytes.max(records);
             shared.sound &= is_sound && file.damage().is_none();
         }
     }

@@ -322,6 +322,15 @@ async fn garbage_is_collected() {
 }
 
 /// Both halves read the parent's values, neither takes the other's part for garbage, and the file goes with the last.
+/// Or it would be collected, and so would the file its value moves to, for ever.
+#[tokio::test]
+async fn the_header_of_a_value_file_is_no_garbage() {
+    let tablet = create(&memory(), 4).await;
+    write_value(&tablet, 1, "large", Bytes::from_static(b"tiny"));
+    tablet.compact_all().await.unwrap();
+    assert_eq!(tablet.context.metrics.compactions.get(), 1, "nothing was left to collect");
+}
+
 #[tokio::test]
 async fn halves_of_a_tablet_share_its_value_files() {
     let storage = memory();
