@@ -60,9 +60,10 @@ struct Outcome {
     checks: Vec<(String, bool)>,
 }
 
-/// What every run of the pipeline does: one small server, a minute with the load of all phases.
+/// What every run of the pipeline does: one server, half a minute with the load of all phases. Not a small one: on 64 MiB
+/// the widest rows go beyond the bound, and on 128 MiB they come close to it (`docs/memory.md`).
 pub fn smoke() -> Result<Tally> {
-    Ok(Tally::one(run(120, &[64], 3)?))
+    Ok(Tally::one(run(120, &[512], 3)?))
 }
 
 /// Whether all of it held, for each budget; each kind of load goes on for so many seconds.
