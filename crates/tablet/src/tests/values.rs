@@ -328,7 +328,11 @@ async fn the_header_of_a_value_file_is_no_garbage() {
     let tablet = create(&memory(), 4).await;
     write_value(&tablet, 1, "large", Bytes::from_static(b"tiny"));
     tablet.compact_all().await.unwrap();
-    assert_eq!(tablet.context.metrics.compactions.get(), 1, "nothing was left to collect");
+    assert_eq!(
+        tablet.context.metrics.compactions.get(),
+        1,
+        "nothing was left to collect"
+    );
 }
 
 #[tokio::test]
