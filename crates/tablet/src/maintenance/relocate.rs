@@ -36,6 +36,7 @@ use crate::state::{GroupState, HeldFile, Residue, State};
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_types::{FamilyId, GroupId, TableSchema, ValueType};
 
 /// The families that have left a group, by the group they are in now.
@@ -111,6 +112,16 @@ impl State {
     }
 }
 
+/// What the parts of a rewrite have made, one after the other.
+#[derive(Default)]
+struct Made {
+    /// Of each group, until the manifest gets them.
+    parts: Vec<(GroupId, Vec<FileRef>)>,
+    files: Vec<StoredFile>,
+    written: u64,
+    jobs: u64,
+}
+
 impl Tablet {
     /// Relocates the residues of one group, if some can be; no compaction runs meanwhile.
     pub(super) async fn relocate_next(&self, state: &State) -> Result<Option<Compacted>> {
@@ -123,42 +134,60 @@ impl Tablet {
         self.settle().await?;
         let start = self.env().now();
         let bottom = !state.is_above_residue(group.id);
-        let mut made: Vec<(GroupId, Vec<FileRef>)> = Vec::new();
-        let mut files: Vec<StoredFile> = Vec::new();
-        let mut written = 0;
+        let mut made = Made::default();
         for (target, families) in parts(&state.schema, group.id, &leavers) {
             let schema = with_families(&state.schema, |family| {
                 families.contains(family) == (target != group.id)
             });
             // Of a family that has left, the oldest entry is here.
             let is_bottom = bottom || target != group.id;
-            match self.rewrite(group, target, schema, is_bottom).await {
-                Ok(report) => {
-                    written += report.bytes();
-                    files.extend(report.made());
-                    made.push((target, report.files));
-                }
-                Err(error) => {
-                    files.into_iter().for_each(|file| self.context.files.discard(file));
-                    return Err(error);
-                }
-            }
+            let outcome = self.rewrite(group, target, schema, is_bottom).await;
+            self.add_part(&mut made, target, outcome)?;
         }
-        let metrics = &self.context.metrics;
-        let read: u64 = group.files.iter().map(HeldFile::bytes).sum();
-        metrics.compaction_read_bytes.inc_by(read * made.len() as u64);
-        metrics.compaction_written_bytes.inc_by(written);
-        self.commit(&files, replacement(group, made), |_| {}).await?;
-        self.note_debt();
-        metrics.compactions.inc();
-        metrics
-            .compaction_seconds
-            .observe((self.env().now() - start).as_secs_f64());
+        let read = group.files.iter().map(HeldFile::bytes).sum();
+        let change = replacement(group, std::mem::take(&mut made.parts));
+        self.put_into_place(start, read, &made, change).await?;
         Ok(Some(Compacted {
             group: group.id,
             rows: self.range().clone(),
             major: bottom,
         }))
+    }
+
+    /// Takes what a part came to. When it failed, all of them are let go.
+    fn add_part(&self, made: &mut Made, group: GroupId, outcome: Result<JobReport>) -> Result<()> {
+        match outcome {
+            Ok(report) => {
+                made.written += report.bytes();
+                made.jobs += 1;
+                made.files.extend(report.made());
+                made.parts.push((group, report.files));
+                Ok(())
+            }
+            Err(error) => {
+                made.files.drain(..).for_each(|file| self.context.files.discard(file));
+                Err(error)
+            }
+        }
+    }
+
+    /// Commits what all parts have made, each from `read` bytes.
+    async fn put_into_place(
+        &self,
+        start: Duration,
+        read: u64,
+        made: &Made,
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<()> {
+        let metrics = &self.context.metrics;
+        metrics.compaction_read_bytes.inc_by(read * made.jobs);
+        metrics.compaction_written_bytes.inc_by(made.written);
+        self.commit(&made.files, change, |_| {}).await?;
+        self.note_debt();
+        metrics.compactions.inc();
+        let took = self.env().now() - start;
+        metrics.compaction_seconds.observe(took.as_secs_f64());
+        Ok(())
     }
 
     /// Rewrites all files of the tablet, those of each group from all that there are.
@@ -172,41 +201,19 @@ impl Tablet {
         for group in &state.groups {
             all.files.extend(carried(group, BTreeSet::new()).files);
         }
-        let mut made: Vec<(GroupId, Vec<FileRef>)> = Vec::new();
-        let mut files: Vec<StoredFile> = Vec::new();
-        let mut written = 0;
+        let mut made = Made::default();
         for group in &state.groups {
             let schema = with_families(&state.schema, |family| state.schema.group_of(*family) == group.id);
             let runs = state.groups.iter().flat_map(GroupState::runs);
             let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
             let with = (all.clone(), None);
-            match self.run_job(group.id, schema, sources, None, (true, true), with).await {
-                Ok(report) => {
-                    written += report.bytes();
-                    files.extend(report.made());
-                    made.push((group.id, report.files));
-                }
-                Err(error) => {
-                    files.into_iter().for_each(|file| self.context.files.discard(file));
-                    return Err(error);
-                }
-            }
+            let outcome = self.run_job(group.id, schema, sources, None, (true, true), with).await;
+            self.add_part(&mut made, group.id, outcome)?;
         }
-        let metrics = &self.context.metrics;
-        let read: u64 = state
-            .groups
-            .iter()
-            .flat_map(|group| &group.files)
-            .map(HeldFile::bytes)
-            .sum();
-        metrics.compaction_read_bytes.inc_by(read * made.len() as u64);
-        metrics.compaction_written_bytes.inc_by(written);
-        self.commit(&files, replacement_of_all(state, made), |_| {}).await?;
-        self.note_debt();
-        metrics.compactions.inc();
-        metrics
-            .compaction_seconds
-            .observe((self.env().now() - start).as_secs_f64());
+        let all = state.groups.iter().flat_map(|group| &group.files);
+        let read = all.map(HeldFile::bytes).sum();
+        let change = replacement_of_all(state, std::mem::take(&mut made.parts));
+        self.put_into_place(start, read, &made, change).await?;
         Ok(Some(Compacted {
             group: largest.id,
             rows: self.range().clone(),
