@@ -142,7 +142,8 @@ pub struct Residue {
     pub left: GroupId,
     /// Where it is.
     pub group: GroupId,
-    /// The catalog knows of the move. Then all of this is older than what the family has in its own group.
+    /// The catalog knows of the move, and the family has a residue in no other group. Then all of this is older than whatever
+    /// else the family has.
     pub is_oldest: bool,
 }
 
@@ -315,6 +316,12 @@ impl State {
                 group: schema.group_of(family),
                 is_oldest: group.left.contains(&family),
             }));
+        }
+        // Of several residues of one family the catalog knows one at most, and which of them is the oldest nobody does.
+        let families: Vec<FamilyId> = residues.iter().map(|residue| residue.family).collect();
+        for residue in &mut residues {
+            let places = families.iter().filter(|family| **family == residue.family).count();
+            residue.is_oldest &= places == 1;
         }
         self.residues = residues;
     }

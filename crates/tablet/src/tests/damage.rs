@@ -46,7 +46,7 @@ async fn add_files(tablet: &Tablet, rows: std::ops::Range<u64>) {
 }
 
 /// Flips a bit of a file, negative positions counted from its end.
-async fn flip(storage: &Arc<dyn Storage>, path: &str, at: isize) {
+pub(super) async fn flip(storage: &Arc<dyn Storage>, path: &str, at: isize) {
     let mut bytes = storage.read_all(path).await.unwrap().to_vec();
     let at = if at < 0 {
         bytes.len().wrapping_add_signed(at)
@@ -62,7 +62,7 @@ async fn files_of(tablet: &Tablet) -> Vec<FileId> {
     tablet.manifest().await.all_files().map(FileRef::id).collect()
 }
 
-async fn read_row(tablet: &Arc<Tablet>, row: &str) -> Result<usize, TabletError> {
+pub(super) async fn read_row(tablet: &Arc<Tablet>, row: &str) -> Result<usize, TabletError> {
     let spec = ScanSpec {
         rows: RowSet::new(vec![RowRange::single(&Bytes::copy_from_slice(row.as_bytes()))]),
         filter: None,

@@ -1,5 +1,7 @@
 //! Locality groups: what they are written with, what reads spare, and families that move between them.
 
+mod restored;
+
 use super::*;
 use stele_filter::Filter;
 use stele_sstable::Properties;
