@@ -81,6 +81,7 @@ pub fn options() -> ServerOptions {
         sstable_bytes: 2 << 10,
         value_separate_bytes: 4 << 10,
         value_room_bytes: 64 << 10,
+        inherit_from: usize::MAX,
         compactions_max: 2,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
@@ -210,6 +211,7 @@ impl Cluster {
             let settings = ServerOptions {
                 // Of each kind of value; what an earlier process did differently stays.
                 value_separate_bytes: [1, 9, 64, 4 << 10][self.env.random_below(4) as usize],
+                inherit_from: [0, usize::MAX][self.env.random_below(2) as usize],
                 log_streams: match self.several_streams {
                     true => 1 + self.env.random_below(3) as u32,
                     false => 1,

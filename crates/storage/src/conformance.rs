@@ -12,6 +12,7 @@ pub async fn run_all(make: impl Fn() -> Arc<dyn Storage>) {
     run_remote(&make).await;
     deleting_keeps_open_readers(&make()).await;
     several_are_deleted_at_once(&make()).await;
+    discarded_files_are_gone(&make()).await;
 }
 
 /// The same for media where a reader has nothing of a file that was deleted.
@@ -202,7 +203,8 @@ async fn bad_paths(storage: &Arc<dyn Storage>) {
             storage.put_if_absent(path, Bytes::new()).await.err(),
             Some(invalid.clone())
         );
-        assert_eq!(storage.delete(path).await.err(), Some(invalid));
+        assert_eq!(storage.delete(path).await.err(), Some(invalid.clone()));
+        assert_eq!(storage.discard(path).await.err(), Some(invalid));
     }
     assert_eq!(storage.list("").await.expect("list"), vec![]);
 }
@@ -246,6 +248,20 @@ async fn several_are_deleted_at_once(storage: &Arc<dyn Storage>) {
         "deleted together"
     );
     storage.delete_all(&[]).await.expect("delete of none");
+}
+
+async fn discarded_files_are_gone(storage: &Arc<dyn Storage>) {
+    write(storage, "discarded/1", b"x").await;
+    for path in ["discarded/1", "discarded/1", "none/none"] {
+        storage.discard(path).await.expect("discard");
+    }
+    assert!(storage.list("discarded").await.expect("list").is_empty(), "discarded");
+    storage
+        .put_if_absent("discarded/1", Bytes::from_static(b"y"))
+        .await
+        .expect("the name is free");
+    assert_eq!(storage.read_all("discarded/1").await.expect("read"), "y");
+    storage.delete("discarded/1").await.expect("delete");
 }
 
 async fn deleting_keeps_open_readers(storage: &Arc<dyn Storage>) {

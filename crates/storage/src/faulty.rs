@@ -318,12 +318,27 @@ impl Storage for FaultyStorage {
         outcome.inspect(|()| self.mount.shared.medium.lock().settle_name(path))
     }
 
+    async fn discard(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        let discard = |medium: &mut Medium| {
+            medium.discard(path);
+            Ok(())
+        };
+        self.mount.run_on_name(path, "delete", discard).await
+    }
+
     async fn sync_file(&self, path: &str) -> Result<()> {
         let sync = |medium: &mut Medium| {
             let file = medium.file(path)?;
             medium.sync(self.mount.env(), path, &file)
         };
         self.mount.run(path, "sync", sync).await
+    }
+
+    async fn inherit(&self) -> Result<bool> {
+        let sync = |medium: &mut Medium| medium.sync_all(self.mount.env());
+        self.mount.run("", "sync all", sync).await?;
+        Ok(true)
     }
 
     async fn free_bytes(&self) -> Result<Option<u64>> {

@@ -15,7 +15,7 @@
 //!   anything but `AlreadyExists` or `NoSpace`, the file may be there or not;
 //! * a file that [`grows`] may be appended to and synced in turns; every other one is finished by its first `sync`, and a
 //!   medium may refuse what comes after it;
-//! * a `delete` that returned `Ok` survives a crash: the file does not come back;
+//! * a `delete` that returned `Ok` survives a crash: the file does not come back, as it may after a `discard`;
 //! * what a reader sees of a file still being written, or left behind by a killed process, need not be durable. Whoever
 //!   acts on such bytes first writes them again.
 //!
@@ -167,9 +167,22 @@ pub trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Deletes a file that does no harm when power loss brings it back, and so waits for no device. `Ok` when it is gone
+    /// already. A later `delete` of it is durable as ever.
+    async fn discard(&self, path: &str) -> Result<()> {
+        self.delete(path).await
+    }
+
     /// Makes everything an existing file holds survive power loss. Recovery needs it: after the process was killed a file
     /// shows bytes that were written but never synced. Never fails with `NoSpace`, which would say that there is no file.
     async fn sync_file(&self, path: &str) -> Result<()>;
+
+    /// Takes over all that earlier processes left. `true`: none of them can write any more, and everything that can be read
+    /// is durable. `false`: one of them may still be at work, and whatever is taken over must be written to, so that it
+    /// learns of it.
+    async fn inherit(&self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Bytes that can still be written, or `None` where there is no such limit.
     async fn free_bytes(&self) -> Result<Option<u64>>;

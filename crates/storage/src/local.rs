@@ -8,7 +8,9 @@
 //!   by one before a file is made in them;
 //! * *put*: written and synced under a name in `tmp`, moved into place by `renameat2(RENAME_NOREPLACE)` (or a hard link
 //!   where the file system lacks that), then `fsync` of the directory;
-//! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once.
+//! * *delete*: `unlink`, then `fsync` of the directory; of several files, of each directory once;
+//! * *discard*: `unlink` alone;
+//! * *inherit*: nobody else has the lock, and `syncfs` makes durable what the last holder left in the page cache.
 //!
 //! Small appends write inline: they copy into the page cache. Everything that waits for the device goes through
 //! [`Env::blocking`]. Reads first ask the page cache without waiting (`preadv2(RWF_NOWAIT)`).
@@ -144,10 +146,21 @@ impl Storage for LocalStorage {
             .await
     }
 
+    async fn discard(&self, path: &str) -> Result<()> {
+        check_path(path)?;
+        let name = path.to_owned();
+        self.blocking(path, "delete", move |root| root.discard(&name)).await
+    }
+
     async fn sync_file(&self, path: &str) -> Result<()> {
         check_path(path)?;
         let name = path.to_owned();
         self.blocking(path, "sync", move |root| root.sync_file(&name)).await
+    }
+
+    async fn inherit(&self) -> Result<bool> {
+        self.blocking("", "sync all", |root| root.sync_all()).await?;
+        Ok(true)
     }
 
     async fn free_bytes(&self) -> Result<Option<u64>> {

@@ -471,6 +471,17 @@ impl ManifestLog {
         Err(contended(tablet, "claim"))
     }
 
+    /// The newest version, for a new owner who knows that it is durable and that no former owner is left: its epoch is
+    /// written with what it commits first.
+    pub async fn inherit(storage: Arc<dyn Storage>, tablet: TabletId, epoch: Epoch) -> Result<(ManifestLog, Manifest)> {
+        let (log, mut manifest) = Self::open(storage, tablet).await?;
+        if Epoch(manifest.epoch) >= epoch {
+            return Err(TabletError::Fenced { tablet });
+        }
+        manifest.epoch = epoch.0;
+        Ok((log, manifest))
+    }
+
     /// Makes `manifest` the newest version. After `NoSpace` the old one still is. After any other error the old one or
     /// the new one may be the newest on the medium, so what either refers to must be kept; a later commit settles it,
     /// unless the error was `Fenced`, after which this owner has no say any more.
@@ -562,8 +573,8 @@ impl ManifestLog {
     async fn delete_stale(&mut self) {
         let mut kept = Vec::new();
         for number in std::mem::take(&mut self.stale) {
-            // A leftover does no harm: only the newest counts.
-            if number > 0 && self.storage.delete(&path(self.tablet, number)).await.is_err() {
+            // A leftover does no harm, also when power loss brings it back: only the newest counts.
+            if number > 0 && self.storage.discard(&path(self.tablet, number)).await.is_err() {
                 kept.push(number);
             }
         }

@@ -115,6 +115,19 @@ impl Tablet {
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 
+    /// Opens a tablet for a new owner to whom [`Storage::inherit`] gave the whole medium: nothing is written.
+    ///
+    /// [`Storage::inherit`]: stele_storage::Storage::inherit
+    pub async fn inherit(
+        context: TabletContext,
+        schema: Arc<TableSchema>,
+        id: TabletId,
+        epoch: Epoch,
+    ) -> Result<Arc<Tablet>> {
+        let (log, manifest) = ManifestLog::inherit(context.storage.clone(), id, epoch).await?;
+        Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
+    }
+
     async fn assemble(
         context: TabletContext,
         schema: Arc<TableSchema>,

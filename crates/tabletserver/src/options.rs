@@ -118,6 +118,9 @@ pub struct ServerOptions {
     pub value_separate_bytes: usize,
     /// Bytes of such values that may be on their way to readers, beyond a megabyte for each read.
     pub value_room_bytes: usize,
+    /// Tablets from which on a start makes all that the medium holds durable, where one owner has it, and writes no claim to
+    /// each.
+    pub inherit_from: usize,
     /// Compactions at once, of different tablets. Each takes some 50 MB at most: read-ahead of a megabyte for each of 32
     /// runs, and the filter and index of the file it writes.
     pub compactions_max: usize,
@@ -151,6 +154,8 @@ impl ServerOptions {
             value_room_bytes: usize::try_from(memory / 16)
                 .unwrap_or(usize::MAX)
                 .clamp(16 << 20, 1 << 30),
+            // To make everything durable may wait for what others wrote to the disk, so a few tablets are claimed one by one.
+            inherit_from: 64,
             compactions_max: 2,
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),

@@ -1,7 +1,8 @@
 //! From a data root to a running server (Bigtable §5.3, §6 "Speeding up tablet recovery").
 //!
 //! 1. Take a new server epoch, so that everything named from now on has never been named before.
-//! 2. Open every tablet the catalog names, claiming its manifest under the new epoch.
+//! 2. Open every tablet the catalog names, claiming its manifest under the new epoch. Many tablets on a medium of one owner
+//!    are inherited instead: what the last process left is made durable as a whole, and nothing is written.
 //! 3. Replay the commit log into the memtables of the tablets that still miss it.
 //!    What power loss left behind a hole in the log is deleted first.
 //! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
@@ -83,7 +84,7 @@ impl TabletServer {
             memory: MemoryAccount::default(),
             metrics: TabletMetrics::new(metrics),
         };
-        let Opened { tablets, damaged } = open_tablets(&context, catalog, epoch).await?;
+        let Opened { tablets, damaged } = open_tablets(&context, catalog, epoch, options.inherit_from).await?;
         let replayed = replay_log(&*storage, &tablets).await?;
         delete_dropped(&*storage, &replayed.dropped).await?;
         for (_, _, segment) in &replayed.segments {
@@ -142,7 +143,12 @@ struct Opened {
     damaged: BTreeMap<TabletId, TabletError>,
 }
 
-async fn open_tablets(context: &TabletContext, catalog: &Catalog, epoch: Epoch) -> Result<Opened, ServerError> {
+async fn open_tablets(
+    context: &TabletContext,
+    catalog: &Catalog,
+    epoch: Epoch,
+    inherit_from: usize,
+) -> Result<Opened, ServerError> {
     let view = catalog.view();
     let named: Vec<(TabletId, Arc<TableSchema>)> = view
         .tables
@@ -150,8 +156,12 @@ async fn open_tablets(context: &TabletContext, catalog: &Catalog, epoch: Epoch) 
         .flat_map(|t| t.tablets().iter().map(|e| (e.id, t.schema.clone())))
         .collect();
     let mut all = Opened::default();
+    let inherited = named.len() >= inherit_from && context.storage.inherit().await?;
     let opening = named.into_iter().map(|(id, schema)| async move {
-        let opened = Tablet::open(context.clone(), schema, id, epoch).await;
+        let opened = match inherited {
+            true => Tablet::inherit(context.clone(), schema, id, epoch).await,
+            false => Tablet::open(context.clone(), schema, id, epoch).await,
+        };
         set_damaged_aside(id, opened)
     });
     let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_AT_ONCE);

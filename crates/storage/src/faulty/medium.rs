@@ -5,9 +5,12 @@ use crate::memory::Content;
 use crate::{FileInfo, Result, StorageError};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use stele_env::Env;
+
+/// Discarded files that power loss may bring back. More than a tablet discards while a journal waits for its next commit.
+const DISCARDED_MAX: usize = 64;
 
 /// A file; handles share it and keep it when its name is deleted. Locked after the medium, never before.
 pub(super) type SharedFile = Arc<Mutex<FileState>>;
@@ -35,6 +38,8 @@ pub(super) struct Medium {
     files: BTreeMap<String, SharedFile>,
     /// Deleted under names of which nobody knows whether they come back with the power.
     deleted: BTreeMap<String, SharedFile>,
+    /// What was discarded lately, oldest first. The journal makes it durable without being asked, some time later.
+    discarded: VecDeque<String>,
     pub(super) generation: u64,
     pub(super) plan: FaultPlan,
     pub(super) counts: OpCounts,
@@ -140,6 +145,16 @@ impl Medium {
         }
     }
 
+    pub(super) fn discard(&mut self, path: &str) {
+        self.delete(path);
+        self.discarded.push_back(path.to_owned());
+        if self.discarded.len() > DISCARDED_MAX
+            && let Some(oldest) = self.discarded.pop_front()
+        {
+            self.deleted.remove(&oldest);
+        }
+    }
+
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let used = || self.files.values().map(|f| f.lock().content.len() as u64).sum();
         self.plan.space_limit.map(|limit| limit.saturating_sub(used()))
@@ -179,6 +194,17 @@ impl Medium {
             return Err(super::injected(path, "sync"));
         }
         file.lock().sync();
+        Ok(())
+    }
+
+    /// A failure loses nothing: of which file would not be known, and whoever asked for this ends.
+    pub(super) fn sync_all(&mut self, env: &Env) -> Result<()> {
+        self.counts.syncs += 1;
+        if self.draw_fault(env, self.plan.sync_error) {
+            return Err(super::injected("", "sync all"));
+        }
+        self.files.values().for_each(|file| file.lock().sync());
+        self.deleted.clear();
         Ok(())
     }
 

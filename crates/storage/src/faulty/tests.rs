@@ -220,6 +220,28 @@ async fn a_full_medium_takes_part_of_an_append_and_nothing_of_a_put() {
 }
 
 #[tokio::test]
+async fn discarded_files_may_come_back_and_deleted_ones_do_not() {
+    let mut back = 0;
+    for seed in 0..64 {
+        let storage = FaultyStorage::new(env(seed));
+        for path in ["discarded", "deleted", "both"] {
+            storage.put_if_absent(path, Bytes::from_static(b"x")).await.unwrap();
+        }
+        storage.discard("discarded").await.unwrap();
+        storage.discard("both").await.unwrap();
+        storage.delete("both").await.unwrap();
+        storage.delete("deleted").await.unwrap();
+        assert!(storage.list("").await.unwrap().is_empty());
+        storage.crash();
+        let storage = storage.reopen();
+        let found = storage.list("").await.unwrap();
+        assert!(found.iter().all(|f| f.path == "discarded"), "{found:?}");
+        back += found.len();
+    }
+    assert!((16..48).contains(&back), "{back}");
+}
+
+#[tokio::test]
 async fn errors_come_as_often_as_asked() {
     let storage = FaultyStorage::new(env(6));
     storage.put_if_absent("f", Bytes::from_static(b"x")).await.unwrap();

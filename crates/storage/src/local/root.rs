@@ -265,11 +265,23 @@ impl Root {
         Ok(())
     }
 
+    /// A deletion that nobody makes durable.
+    pub(super) fn discard(&self, path: &str) -> Result<()> {
+        match fs::remove_file(self.directory.join(path)) {
+            Err(e) if !is_absent(&e) => Err(fail(path, "delete", &e)),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn sync_file(&self, path: &str) -> Result<()> {
         let (file, _) = self.open_file(path)?;
         syncs::content(&file)
             .and_then(|()| self.sync_parent(path))
             .map_err(|e| not_durable(path, "sync", &e))
+    }
+
+    pub(super) fn sync_all(&self) -> Result<()> {
+        syncs::all(&self.directory).map_err(|e| not_durable("", "sync all", &e))
     }
 
     pub(super) fn free_bytes(&self) -> Result<u64> {

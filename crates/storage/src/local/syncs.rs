@@ -1,4 +1,4 @@
-//! The two system calls by which anything survives power loss. They are made here and nowhere else, so that a test can see
+//! The three system calls by which anything survives power loss. They are made here and nowhere else, so that a test can see
 //! that they are made, and when: on a machine whose power stays on, nothing else tells.
 
 use std::fs::File;
@@ -17,6 +17,16 @@ pub(super) fn content(file: &File) -> io::Result<()> {
 pub(super) fn names(directory: &Path) -> io::Result<()> {
     let file = File::open(directory)?;
     file.sync_all()?;
+    #[cfg(test)]
+    made::note(&file);
+    Ok(())
+}
+
+/// Makes everything durable that the file system of a directory holds, with the names: one wait for the device in place of
+/// thousands. Writes back also what others wrote.
+pub(super) fn all(directory: &Path) -> io::Result<()> {
+    let file = File::open(directory)?;
+    rustix::fs::syncfs(&file)?;
     #[cfg(test)]
     made::note(&file);
     Ok(())

@@ -188,6 +188,10 @@ async fn everything_that_must_survive_power_loss_is_synced_in_order() {
     let all = ["sst/a", "tablets/c", "sst/b"].map(str::to_owned);
     storage.delete_all(&all).await.unwrap();
     assert_eq!(made(), ["sst", "tablets"], "several deletions");
+    storage.put_if_absent("sst/d", Bytes::new()).await.unwrap();
+    made();
+    storage.discard("sst/d").await.unwrap();
+    assert_eq!(made(), [""; 0], "what may come back");
     storage.sync_file("log/0/f").await.unwrap();
     assert_eq!(made(), ["log/0/f", "log/0"], "what another process may have written");
 }

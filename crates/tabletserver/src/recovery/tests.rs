@@ -23,6 +23,8 @@ struct Watched {
     medium: Arc<dyn Storage>,
     synced: Mutex<Vec<String>>,
     taken_over: AtomicBool,
+    /// Lets one owner in at a time.
+    inherits: AtomicBool,
     keeps_appends: bool,
 }
 
@@ -32,6 +34,7 @@ impl Watched {
             medium,
             synced: Mutex::default(),
             taken_over: AtomicBool::new(false),
+            inherits: AtomicBool::new(false),
             keeps_appends: true,
         })
     }
@@ -74,6 +77,11 @@ impl Storage for Watched {
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
         self.synced.lock().push(path.to_owned());
         self.medium.sync_file(path).await
+    }
+
+    async fn inherit(&self) -> stele_storage::Result<bool> {
+        self.synced.lock().push("everything".to_owned());
+        Ok(self.inherits.load(Ordering::Relaxed))
     }
 
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
@@ -141,6 +149,7 @@ async fn start(medium: &Arc<Watched>, catalog: &Catalog, epoch: u32) -> Result<A
         durability: Durability::Flush,
         memory: None,
         free_bytes_min: 0,
+        inherit_from: TABLETS.len(),
         ..ServerOptions::for_memory(64 << 20)
     };
     let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
@@ -199,6 +208,38 @@ async fn what_is_replayed_is_synced_before_anybody_sees_it() {
     assert!(has(&server, "a") && has(&server, "z"));
     let synced = medium.synced.lock().clone();
     assert!(segments.iter().all(|path| synced.contains(path)), "{synced:?}");
+}
+
+/// Whoever inherits a medium claims nothing, and what it commits first is of its epoch nevertheless.
+#[tokio::test]
+async fn tablets_are_inherited_where_nobody_else_can_be_at_work() {
+    let medium = Watched::over(MemoryStorage::new());
+    let catalog = catalog(None).await;
+    let server = first(&medium, None).await;
+    put(&server, "a", None).await;
+    drop(server);
+    let manifests = medium.paths("tablets/").await;
+    let claiming = start(&medium, &catalog, 2).await.unwrap();
+    let claimed = medium.paths("tablets/").await;
+    assert_ne!(claimed, manifests, "others may be at work: each tablet is written to");
+    drop(claiming);
+    medium.inherits.store(true, Ordering::Relaxed);
+    medium.synced.lock().clear();
+    let server = start(&medium, &catalog, 3).await.unwrap();
+    assert_eq!(medium.paths("tablets/").await, claimed);
+    assert_eq!(medium.synced.lock().first().map(String::as_str), Some("everything"));
+    assert!(has(&server, "a"));
+    put(&server, "z", None).await;
+    server.shut_down().await;
+    drop(server);
+    assert_ne!(medium.paths("tablets/").await, claimed, "flushed at the end");
+    assert!(
+        start(&medium, &catalog, 3).await.is_err(),
+        "what it committed is of its epoch"
+    );
+    medium.inherits.store(false, Ordering::Relaxed);
+    let server = start(&medium, &catalog, 4).await.unwrap();
+    assert!(has(&server, "a") && has(&server, "z"));
 }
 
 /// A segment that lost its end, and the one that relieved it: nobody was promised what is in that, and when the first is
@@ -326,6 +367,7 @@ async fn what_must_survive_is_synced_whoever_asks_for_it() {
                     medium,
                     synced: Mutex::default(),
                     taken_over: AtomicBool::new(false),
+                    inherits: AtomicBool::new(false),
                     keeps_appends,
                 })
             };
