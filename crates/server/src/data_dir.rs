@@ -92,7 +92,10 @@ pub async fn open_folder(root: &Path, env: Env) -> anyhow::Result<Arc<LocalStora
 pub async fn look(place: &Place, env: Env) -> anyhow::Result<Arc<dyn Storage>> {
     check_exists(place, &env).await?;
     match place {
-        Place::Folder(root) => Ok(open_folder(root, env).await?),
+        Place::Folder(root) => {
+            check_format(root)?;
+            Ok(LocalStorage::look(root, env)?)
+        }
         Place::Objects(address) => Ok(ObjectStorage::look(address, env).await?),
         Place::Hdfs(address) => {
             let look = HdfsStorage::look(address, env).await;

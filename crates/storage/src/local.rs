@@ -21,6 +21,7 @@
 )]
 
 mod file;
+mod looking;
 mod root;
 mod syncs;
 
@@ -70,6 +71,13 @@ impl LocalStorage {
     pub fn open_with(root: &Path, env: Env, options: LocalOptions) -> Result<Arc<LocalStorage>> {
         let root = Arc::new(Root::open(root)?);
         Ok(Arc::new(LocalStorage { root, env, options }))
+    }
+
+    /// Opens a data root that exists to look at it: what would change it is refused. `Locked` when somebody has it open.
+    pub fn look(root: &Path, env: Env) -> Result<Arc<dyn Storage>> {
+        let root = Arc::new(Root::look(root)?);
+        let options = LocalOptions::default();
+        Ok(Arc::new(looking::Looking(LocalStorage { root, env, options })))
     }
 
     /// Runs file system calls that may wait. The closure holds the root and with it the lock, also when nobody waits

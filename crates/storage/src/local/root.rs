@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct Root {
     directory: PathBuf,
     /// The open file is the lock.
-    _lock: File,
+    _lock: Option<File>,
     /// Directories whose entries, up to the root, this process has synced. Grows by one per directory; directories are
     /// removed at open only.
     durable: Mutex<BTreeSet<PathBuf>>,
@@ -67,6 +67,19 @@ impl Root {
         syncs::names(directory).map_err(failed("sync data directory"))?;
         Ok(Root {
             durable: Mutex::new(BTreeSet::from([directory.to_owned()])),
+            syncing_entries: Mutex::new(()),
+            directory: directory.to_owned(),
+            _lock: Some(lock),
+            sync_directory: syncs::names,
+            put_counter: AtomicU64::new(0),
+        })
+    }
+
+    /// Locks a root that exists and changes nothing in it, so that this also works where nothing can be written.
+    pub(super) fn look(directory: &Path) -> Result<Root> {
+        let lock = lock_to_look(directory, &directory.display().to_string())?;
+        Ok(Root {
+            durable: Mutex::default(),
             syncing_entries: Mutex::new(()),
             directory: directory.to_owned(),
             _lock: lock,
@@ -298,8 +311,47 @@ fn lock(directory: &Path, shown: &str) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     let mut file = options.open(&path).map_err(failed)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
+    lock_file(&mut file, &path, shown)?;
+    write_pid(&mut file).map_err(failed)?;
+    Ok(file)
+}
+
+/// The same for whoever only reads. `None` where nobody ever had the lock.
+fn lock_to_look(directory: &Path, shown: &str) -> Result<Option<File>> {
+    let path = directory.join(RESERVED_LOCK);
+    let failed = |e: io::Error| fail(&path.display().to_string(), "lock", &e);
+    let opened = OpenOptions::new().read(true).write(true).open(&path);
+    let opened = match opened {
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            File::open(&path)
+        }
+        opened => opened,
+    };
+    let mut file = match opened {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    lock_file(&mut file, &path, shown)?;
+    // Only for the error message of who comes second.
+    let _ = write_pid(&mut file);
+    Ok(Some(file))
+}
+
+fn write_pid(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn lock_file(file: &mut File, path: &Path, shown: &str) -> Result<()> {
+    let failed = |e: io::Error| fail(&path.display().to_string(), "lock", &e);
+    match rustix::fs::flock(&*file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => {
             let mut content = String::new();
             let _ = file.read_to_string(&mut content);
@@ -307,20 +359,13 @@ fn lock(directory: &Path, shown: &str) -> Result<File> {
                 Ok(pid) => format!("process {pid}"),
                 Err(_) => "another process".to_owned(),
             };
-            return Err(StorageError::Locked {
+            Err(StorageError::Locked {
                 path: shown.to_owned(),
                 holder,
-            });
+            })
         }
-        Err(e) => return Err(failed(e.into())),
+        Err(e) => Err(failed(e.into())),
     }
-    let mut write_pid = || {
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{}", std::process::id())
-    };
-    write_pid().map_err(failed)?;
-    Ok(file)
 }
 
 /// Renames without replacing. `AlreadyExists` when the target is taken.

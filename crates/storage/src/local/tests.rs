@@ -133,6 +133,40 @@ async fn a_file_in_place_of_a_directory_is_an_error_not_a_surprise() {
     storage.delete("a/b").await.unwrap();
 }
 
+#[tokio::test]
+async fn looking_changes_nothing() {
+    let directory = TempDir::new().unwrap();
+    let look = || LocalStorage::look(directory.path(), TokioRuntime::current());
+    drop(look().expect("nobody ever had it"));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    let storage = open(&directory).unwrap();
+    storage.put_if_absent("a/b", Bytes::from_static(b"x")).await.unwrap();
+    assert!(matches!(look().err(), Some(StorageError::Locked { .. })));
+    drop(storage);
+    let left = [("tmp/7", "an unfinished put"), ("lost+found", "not ours")];
+    for (path, content) in left {
+        std::fs::write(directory.path().join(path), content).unwrap();
+    }
+    std::fs::create_dir(directory.path().join("empty")).unwrap();
+    let looking = look().unwrap();
+    assert!(matches!(open(&directory).err(), Some(StorageError::Locked { .. })));
+    assert_eq!(looking.read_all("a/b").await.unwrap(), "x");
+    assert_eq!(looking.list("").await.unwrap().len(), 1);
+    let refusals = [
+        looking.put_if_absent("c", Bytes::new()).await,
+        looking.create("c").await.map(drop),
+        looking.delete("a/b").await,
+        looking.discard("a/b").await,
+        looking.delete_all(&["a/b".to_owned()]).await,
+        looking.sync_file("a/b").await,
+    ];
+    assert!(refusals.iter().all(Result::is_err), "{refusals:?}");
+    assert!(!looking.inherit().await.unwrap());
+    for path in ["a/b", "tmp/7", "lost+found", "empty"] {
+        assert!(directory.path().join(path).exists(), "{path}");
+    }
+}
+
 #[test]
 fn a_full_disk_is_no_space() {
     for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
