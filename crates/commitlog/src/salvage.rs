@@ -83,13 +83,11 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
     Ok(damaged)
 }
 
-/// Writes what is intact of a damaged segment as a segment of its own; its path, or `None` when nothing is intact. The
+/// Writes what is intact of a damaged segment as a segment of its own; its path, or `None` when nothing is, not even what it says of the segment
+/// before. The
 /// damaged one stays, for the caller to move away. May be called again after an interruption: the new segment is made
 /// whole or not at all, and its number follows from the damaged one's.
 pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<Option<String>, LogError> {
-    if damaged.kept_records == 0 {
-        return Ok(None);
-    }
     let number = number_of_rewritten(damaged.number);
     let original = storage.open(&damaged.path).await?;
     let mut header = SegmentHeader {
@@ -100,7 +98,12 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
         previous_len: 0,
         previous_synced: 0,
     };
-    if let Some(stated) = header_of(&*original).await? {
+    let stated = header_of(&*original).await?;
+    let speaks_of_one_before = stated.as_ref().is_some_and(|stated| stated.previous != 0);
+    if damaged.kept_records == 0 && !speaks_of_one_before {
+        return Ok(None);
+    }
+    if let Some(stated) = stated {
         // What it says of the segment before, or what was refused there would come back.
         header.previous = stated.previous;
         header.previous_len = stated.previous_len;
