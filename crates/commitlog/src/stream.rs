@@ -5,7 +5,7 @@
 //!
 //! * A leader logs its own record with one append on its own thread, applies it, then does the same for at most
 //!   [`LEADER_GROUPS_MAX`] groups that queued up meanwhile, and lets go. It never waits, so that a caller that goes away
-//!   cannot leave a commit half done. Whatever must wait (a sync, a new segment, a large append, more than its share) it
+//!   cannot leave a commit half done. Whatever must wait (a sync, a new segment, a very large append, more than its share) it
 //!   hands over to the task, and is from there on a writer like all others.
 //! * The task goes on until the queue is empty (`task`).
 //!

@@ -442,6 +442,13 @@ impl Cluster {
             unknown |= matches!(fault, Fault::Unknown(_));
             failed += 1;
             let again = matches!(fault, Fault::Unknown(_) | Fault::Busy(_));
+            let fault = match fault {
+                // It would say that the file is not there.
+                Fault::NoSpace if unknown => {
+                    Fault::Unknown("no space left, and an attempt before may have done it".to_owned())
+                }
+                fault => fault,
+            };
             if !again || !self.pause(failed).await {
                 return Err(fault.on(key, "put"));
             }
