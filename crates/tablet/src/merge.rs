@@ -264,11 +264,6 @@ impl Merge {
         add(&mut self.sources);
     }
 
-    /// Whether there is nothing to merge.
-    pub(crate) fn is_without_sources(&self) -> bool {
-        self.sources.is_empty()
-    }
-
     /// Has the sources go on from where those of `before` stand in the same files, for a target near the one before. They
     /// have not been sought in yet, but in memtables.
     pub(crate) fn take_cursors(&mut self, mut before: Merge) {

@@ -297,6 +297,12 @@ impl<O: Output> TabletScanner<O> {
                         continue;
                     }
                     if !position.has_row() {
+                        // A row by itself of which there is nothing counts as looked at, or a long list of such rows would
+                        // be read without a pause.
+                        let is_row = self.ranges.front().is_some_and(|range| range.as_single().is_some());
+                        if is_row && self.reader.row() != position.lower {
+                            self.reader.pass_row(&position.lower);
+                        }
                         self.finish_range();
                     } else if self.spec.reversed {
                         position.begin_row_backward(&mut self.reader, &self.tablet)?;

@@ -51,10 +51,6 @@ impl<O: Output> TabletScanner<O> {
         if let Some(before) = self.row_before.take() {
             merge.take_cursors(before);
         }
-        if merge.is_without_sources() {
-            // It counts as looked at, so that a list of rows that are not there is handed out in batches, too.
-            self.reader.pass_row(row);
-        }
         merge.seek_rest(row)?;
         Ok(merge)
     }
