@@ -10,7 +10,6 @@ mod merges;
 pub(crate) use merges::Merges;
 
 use crate::server::TabletServer;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_tablet::TabletError;
@@ -204,9 +203,8 @@ impl TabletServer {
         self.metrics
             .damaged_tablets
             .set(gauge(self.damaged.read().len() as u64));
-        self.metrics
-            .log_stuck_bytes
-            .set(gauge(self.stuck_log_bytes(&BTreeSet::new())));
+        let failing = self.failing.lock().clone();
+        self.metrics.log_stuck_bytes.set(gauge(self.stuck_log_bytes(&failing)));
     }
 }
 

@@ -149,7 +149,7 @@ impl ServerMetrics {
             ),
             log_stuck_bytes: m.gauge(
                 "stele_log_stuck_bytes",
-                "Bytes of commit log kept for tablets that are not served because they are damaged.",
+                "Bytes of commit log kept for tablets that are damaged, or whose last flush failed.",
             ),
         }
     }

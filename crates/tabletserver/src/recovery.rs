@@ -122,6 +122,7 @@ impl TabletServer {
             indivisible: Mutex::default(),
             work: Notify::new(),
             tidy: Notify::new(),
+            failing: Mutex::default(),
             ripe: Mutex::default(),
             merges: Merges::default(),
             stopping: AtomicBool::new(false),

@@ -85,8 +85,12 @@ impl TabletServer {
     fn flush_ended(&self, (tablet, flushed): Flushed, board: &mut Board) {
         board.busy.remove(&tablet);
         match flushed {
-            Ok(()) => self.merges.announce(tablet),
+            Ok(()) => {
+                self.failing.lock().remove(&tablet);
+                self.merges.announce(tablet);
+            }
             Err(error) => {
+                self.failing.lock().insert(tablet);
                 self.note_failure("flush", &error);
                 self.ripe.lock().insert(tablet);
                 board.failed.insert(tablet);
