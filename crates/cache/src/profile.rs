@@ -39,6 +39,8 @@ pub struct ProfileCounts {
     pub timed: u64,
     /// How long they took, nanoseconds in all.
     pub timed_nanos: u64,
+    /// As many misses of the cache itself as those stand for.
+    pub missed: u64,
 }
 
 /// The simulations of one cache.
@@ -131,6 +133,7 @@ impl Profile {
         if let Some((_, at)) = missed {
             let took = now.saturating_sub(std::mem::take(at));
             inner.counts.timed += 1;
+            inner.counts.missed += 1 << self.shift;
             inner.counts.timed_nanos += u64::try_from(took.as_nanos()).unwrap_or(u64::MAX >> 16);
         }
         inner.access(hash, weight, self.shift);

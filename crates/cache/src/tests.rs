@@ -214,6 +214,7 @@ fn the_profile_times_misses() {
     cache.insert(key(1, 2), (), 100);
     let found = cache.profile().expect("it was started");
     assert_eq!((found.timed, found.timed_nanos, found.accesses), (1, 30_000, 2));
+    assert_eq!(found.missed, 1, "every key is sampled");
 }
 
 #[test]

@@ -3,6 +3,10 @@
 //! Every pool has a *cost curve*: nanoseconds of work per second that the server would do if the pool had so many bytes.
 //!
 //! * Caches: accesses that miss, as the profile of the cache tells for other capacities, times what a miss was seen to cost.
+//! * A row that the row cache does not have is looked for in blocks, so what blocks cost depends on what the row cache is
+//!   given: of the accesses to blocks, those that come from rows missed become more or fewer as rows missed do. Without
+//!   that both caches would keep the same rows, each for fear of what the other one would have to do. What rows missed
+//!   wait for blocks is the blocks' cost, and not counted again as the rows'.
 //! * Memtables: every byte written is rewritten once for each tier between a flushed file and the whole data, so that
 //!   larger flushes save tiers: bytes written × cost of a byte × log4(data / size of a flush).
 //!
@@ -26,6 +30,8 @@ const UNITS: u64 = 64;
 const FLOOR_MEMTABLES: u64 = 4;
 const FLOOR_BLOCKS: u64 = 4;
 const FLOOR_ROWS: u64 = 1;
+/// Most units of the row cache: what is left holds indexes, and the blocks of rows that are not asked for again and again.
+const MOST_ROWS: u64 = UNITS / 4 * 3;
 /// Most units one pool changes by in one step, so that a mistake stays small: a full turn takes four seconds.
 const UNITS_PER_STEP: u64 = 16;
 /// What was observed counts half after so many seconds: two or three steps decide.
@@ -40,6 +46,10 @@ const REVERSAL: f64 = 3.0;
 const REVERSAL_SECONDS: f64 = 20.0;
 /// Saving, nanoseconds of work per second, below which nothing moves: a thousandth of one core.
 const GAIN_NANOS_MIN: f64 = 1e6;
+/// Blocks that are asked for when a row is missed: one of an index and one of cells, if it is in one file.
+const BLOCKS_PER_ROW: f64 = 2.0;
+/// Least part of the time that a missed row takes which counts as its own, whatever it waits for blocks.
+const OWN_PART_MIN: f64 = 0.25;
 /// Cost of rewriting a byte until it has been measured: about 100 MB/s.
 const BYTE_NANOS: f64 = 10.0;
 /// Cost of a miss until it has been measured.
@@ -154,11 +164,47 @@ struct Ratio {
 struct Demand {
     accesses: Rate,
     hits: Vec<Rate>,
+    /// Of the cache itself, with what it was given.
+    missed: Rate,
     miss_nanos: Ratio,
 }
 
 /// Cost by units.
 type Curve = Vec<f64>;
+
+/// What divisions cost.
+struct Costs {
+    memtables: Curve,
+    /// At the present accesses to blocks.
+    blocks: Curve,
+    /// Blocks that missed rows wait for left out.
+    rows: Curve,
+    /// By what factor accesses to blocks change with the row cache.
+    block_accesses: Curve,
+}
+
+impl Costs {
+    /// Of a division in units; `None` past all of them.
+    fn of(&self, [memtables, blocks, rows]: [u64; 3]) -> Option<f64> {
+        let at = |curve: &Curve, units: u64| curve.get(units as usize).copied();
+        let blocks = at(&self.blocks, blocks)? * at(&self.block_accesses, rows)?;
+        Some(at(&self.memtables, memtables)? + blocks + at(&self.rows, rows)?)
+    }
+
+    /// What a unit more of each pool saves and a unit less costs.
+    fn marginal(&self, division: [u64; 3]) -> [(f64, f64); 3] {
+        let here = self.of(division).unwrap_or(0.0);
+        [0, 1, 2].map(|pool| {
+            let (mut more, mut less) = (division, division);
+            more[pool] += 1;
+            less[pool] = less[pool].saturating_sub(1);
+            (
+                self.of(more).map_or(0.0, |cost| here - cost),
+                self.of(less).map_or(0.0, |cost| cost - here),
+            )
+        })
+    }
+}
 
 impl Governor {
     /// A governor of a server that begins with a division.
@@ -191,8 +237,8 @@ impl Governor {
         let divisible = self.divisible(&now);
         let unit = divisible / UNITS;
         let present = self.units_now(unit);
-        let curves = self.curves(unit, &now);
-        let target = self.best(&curves, present);
+        let costs = self.costs(unit, &now);
+        let target = self.best(&costs, present);
         let moved = target != present;
         if moved {
             self.last_move = ([0, 1, 2].map(|i| target[i] as i64 - present[i] as i64), 0.0);
@@ -208,7 +254,7 @@ impl Governor {
         Decision {
             granted: self.granted(divisible),
             division: self.division,
-            marginal: [0, 1, 2].map(|i| marginal(&curves[i], target[i])),
+            marginal: costs.marginal(target),
             moved,
             divisible,
         }
@@ -277,7 +323,7 @@ impl Governor {
         wanted.clamp(FLOOR_MEMTABLES, UNITS / 2)
     }
 
-    fn curves(&self, unit: u64, now: &Observation) -> [Curve; 3] {
+    fn costs(&self, unit: u64, now: &Observation) -> Costs {
         let written = self.written.per_second();
         let byte_nanos = self.byte_nanos.value(BYTE_NANOS);
         let memtables = |bytes: u64| {
@@ -285,23 +331,40 @@ impl Governor {
             let data = (now.file_bytes as f64 / now.written_tablets.max(1) as f64).max(flush * FAN_IN);
             written * byte_nanos * (data / flush).log(FAN_IN)
         };
-        let curve = |cost: &dyn Fn(u64) -> f64| (0..=UNITS).map(|units| cost(units * unit)).collect();
+        let curve = |cost: &dyn Fn(u64) -> f64| -> Curve { (0..=UNITS).map(|units| cost(units * unit)).collect() };
         let capacities = &self.plan.capacities;
-        [
-            curve(&memtables),
-            curve(&|bytes| self.blocks.cost(capacities, bytes)),
-            curve(&|bytes| self.rows.cost(capacities, bytes)),
-        ]
+        let blocks = curve(&|bytes| self.blocks.cost(capacities, bytes));
+        let missed = curve(&|bytes| self.rows.misses(capacities, bytes));
+        // Each missed row that is spared spares so much of the accesses to blocks. Nothing here is of the present division,
+        // but all of what was measured, whatever divisions there were: figures of different times contradict each other.
+        let missed_seen = self.rows.missed.per_second();
+        let of_row = match self.blocks.accesses.per_second() {
+            accesses if accesses > 0.0 => (BLOCKS_PER_ROW / accesses).min(1.0 / missed_seen.max(f64::MIN_POSITIVE)),
+            _ => 0.0,
+        };
+        let miss_nanos = self.rows.miss_nanos.value(MISS_NANOS);
+        // What a missed row waits for blocks.
+        let waits = of_row * self.blocks.missed.per_second() * self.blocks.miss_nanos.value(MISS_NANOS);
+        let own_nanos = (miss_nanos - waits).max(miss_nanos * OWN_PART_MIN);
+        Costs {
+            memtables: curve(&memtables),
+            blocks,
+            block_accesses: missed
+                .iter()
+                .map(|m| (1.0 + of_row * (m - missed_seen)).max(0.0))
+                .collect(),
+            rows: missed.iter().map(|m| m * own_nanos).collect(),
+        }
     }
 
     /// The division to be in next: towards the best one, or the present one when that is not worth it.
-    fn best(&self, curves: &[Curve; 3], present: [u64; 3]) -> [u64; 3] {
-        let cost = |d: [u64; 3]| (0..3).map(|i| curves[i][d[i] as usize]).sum::<f64>();
+    fn best(&self, costs: &Costs, present: [u64; 3]) -> [u64; 3] {
+        let cost = |division: [u64; 3]| costs.of(division).unwrap_or(f64::MAX);
         let now = cost(present);
         let unit = self.unit_of_floor();
         let least = self.memtables_floor(unit);
         let (rows_least, rows_most) = if self.plan.has_rows {
-            (FLOOR_ROWS, UNITS / 2)
+            (FLOOR_ROWS, MOST_ROWS)
         } else {
             (0, 0)
         };
@@ -377,15 +440,6 @@ fn limited(present: [u64; 3], target: [u64; 3]) -> [u64; 3] {
     [memtables, UNITS - memtables - rows, rows]
 }
 
-/// What a unit more saves and a unit less costs.
-fn marginal(curve: &Curve, units: u64) -> (f64, f64) {
-    let at = |units: u64| curve.get(units as usize).copied();
-    let here = at(units).unwrap_or(0.0);
-    let more = at(units + 1).map_or(0.0, |cost| here - cost);
-    let less = units.checked_sub(1).and_then(at).map_or(0.0, |cost| cost - here);
-    (more, less)
-}
-
 impl Rate {
     fn add(&mut self, amount: f64, seconds: f64, keep: f64) {
         self.sum = self.sum * keep + amount;
@@ -423,6 +477,7 @@ impl Demand {
     fn add(&mut self, now: &ProfileCounts, before: &ProfileCounts, seconds: f64, keep: f64) {
         let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
         self.accesses.add(since(now.accesses, before.accesses), seconds, keep);
+        self.missed.add(since(now.missed, before.missed), seconds, keep);
         for (i, rate) in self.hits.iter_mut().enumerate() {
             let of = |counts: &ProfileCounts| counts.hits.get(i).copied().unwrap_or(0);
             rate.add(since(of(now), of(before)), seconds, keep);
@@ -433,8 +488,13 @@ impl Demand {
         );
     }
 
-    /// Nanoseconds per second that misses cost at a capacity: between simulated capacities on a straight line.
+    /// Nanoseconds per second that misses cost at a capacity.
     fn cost(&self, capacities: &[usize], bytes: u64) -> f64 {
+        self.misses(capacities, bytes) * self.miss_nanos.value(MISS_NANOS)
+    }
+
+    /// Misses per second at a capacity: between simulated capacities on a straight line.
+    fn misses(&self, capacities: &[usize], bytes: u64) -> f64 {
         let (mut below, mut hits_below) = (0.0, 0.0f64);
         let bytes = bytes as f64;
         let mut hits = 0.0;
@@ -446,6 +506,6 @@ impl Demand {
             }
             (below, hits_below, hits) = (capacity, here, here);
         }
-        (self.accesses.per_second() - hits).max(0.0) * self.miss_nanos.value(MISS_NANOS)
+        (self.accesses.per_second() - hits).max(0.0)
     }
 }
