@@ -122,7 +122,7 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
         &request.materialized_view_name,
     )?;
     let schema = context.schema(&table)?;
-    let (read, options) = reads::read(table.name, &schema, request, client)?;
+    let (mut read, options) = reads::read(table.name, &schema, request, client)?;
     // Before the read begins: beginning may read a batch already.
     let room = match options.one_row {
         true => context.answers.no_room(),
@@ -130,7 +130,10 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
     };
     let rows = match context.service.read_row_at_once(&read).map_err(status)? {
         Some(batch) => Rows::Batch(Some(batch)),
-        None => Rows::Stream(context.service.read_rows(read).await.map_err(status)?),
+        None => {
+            read.waits = true;
+            Rows::Stream(context.service.read_rows(read).await.map_err(status)?)
+        }
     };
     let mut responses = Responses::new(
         rows,

@@ -73,6 +73,7 @@ pub(crate) fn read(
         rows_limit,
         reversed: request.reversed,
         raw: false,
+        waits: false,
     };
     Ok((read, options))
 }

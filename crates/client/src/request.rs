@@ -24,6 +24,9 @@ pub struct ReadRows {
     pub reversed: bool,
     /// Everything that is stored: markers, hidden and expired cells too. The filter sees them like cells.
     pub raw: bool,
+    /// [`TableService::read_row_at_once`](crate::TableService::read_row_at_once) has been asked, and had no answer: what it
+    /// looks at need not be looked at again.
+    pub waits: bool,
 }
 
 impl ReadRows {
@@ -44,6 +47,7 @@ impl ReadRows {
             rows_limit: 0,
             reversed: false,
             raw: false,
+            waits: false,
         }
     }
 }

@@ -404,6 +404,7 @@ impl RoutedRows {
             reversed: self.request.reversed,
             raw: self.request.raw,
             rows_limit: (self.limit != u64::MAX).then_some(self.limit),
+            waits: self.request.waits,
         };
         match self.shared.tablets.read(tablet.id, read).await {
             Ok(stream) => self.current = Some((tablet.range.clone(), stream)),

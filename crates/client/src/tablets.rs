@@ -25,6 +25,8 @@ pub struct TabletRead {
     pub raw: bool,
     /// Rows wanted at most; all of them when absent.
     pub rows_limit: Option<u64>,
+    /// [`TabletService::read_row_at_once`] has been asked, and had no answer: what it looks at need not be looked at again.
+    pub waits: bool,
 }
 
 /// A conditional write to one row of one tablet.

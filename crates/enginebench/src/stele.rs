@@ -198,7 +198,11 @@ fn value_of(batch: &RowBatch) -> Option<usize> {
 /// Bytes of a row's value, or whether there is none, read on the calling thread; `None` when that has to wait.
 fn value_at_once(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Option<usize>>> {
     let row = server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))?;
-    Ok(row.map(|row| value_of(&row)))
+    Ok(row.map(|row| {
+        let mut found = None;
+        row.each_cell(|cell| found = Some(cell.value.len()));
+        found
+    }))
 }
 
 /// Bytes of a row's value, read on the calling thread if that does not have to wait.
@@ -212,6 +216,7 @@ pub async fn value_bytes(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow
         reversed: false,
         raw: false,
         rows_limit: None,
+        waits: true,
     };
     let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
     let mut found = None;
@@ -230,6 +235,7 @@ pub async fn list(server: &TabletServer, keys: &[[u8; KEY_BYTES]]) -> anyhow::Re
         reversed: false,
         raw: false,
         rows_limit: None,
+        waits: false,
     };
     let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
     let (mut rows, mut bytes) = (0, 0);

@@ -457,17 +457,18 @@ impl Workload {
     }
 
     /// `None` when the read failed, which it may.
-    async fn read(&self, node: &Node, request: ReadRows) -> Option<Vec<(Bytes, Vec<Cell>)>> {
+    async fn read(&self, node: &Node, mut request: ReadRows) -> Option<Vec<(Bytes, Vec<Cell>)>> {
         let router = node.router.clone();
         let read = async move {
             let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
             // As front ends do; of every second row the stream is looked at, too.
             let is_even = |row: &Bytes| row.last().is_some_and(|digit| digit % 2 == 0);
-            if request.one_row().is_some_and(is_even)
-                && let Some(batch) = router.read_row_at_once(&request)?
-            {
-                rows.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
-                return Ok(rows);
+            if request.one_row().is_some_and(is_even) {
+                if let Some(batch) = router.read_row_at_once(&request)? {
+                    rows.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+                    return Ok(rows);
+                }
+                request.waits = true;
             }
             let mut stream = router.read_rows(request).await?;
             while let Some(batch) = stream.next().await? {

@@ -21,7 +21,9 @@ impl SchemaMark {
         SchemaMark(schema.version << FLAG_BITS | ages | row_cache)
     }
 
-    pub(crate) fn word(self) -> u64 {
+    /// All of it: two are equal if their words are.
+    #[inline]
+    pub fn word(self) -> u64 {
         self.0
     }
 

@@ -9,11 +9,10 @@ use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::ops::Deref;
 use std::sync::Arc;
 use stele_client::{BatchRoom, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{CellVisitor, Got, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
+use stele_tablet::{CellRef, CellVisitor, Got, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
@@ -36,18 +35,25 @@ impl OneRow {
     pub fn into_batch(self) -> RowBatch {
         match self {
             OneRow::Own(batch) => batch,
-            OneRow::Shared(kept) => RowBatch::clone(&kept),
+            OneRow::Shared(kept) => kept.to_batch(),
         }
     }
-}
 
-impl Deref for OneRow {
-    type Target = RowBatch;
-
-    fn deref(&self) -> &RowBatch {
+    /// Shows the cells in order, for who takes none of them with him.
+    #[inline]
+    pub fn each_cell(&self, mut look: impl FnMut(CellRef<'_>)) {
         match self {
-            OneRow::Own(batch) => batch,
-            OneRow::Shared(kept) => kept,
+            OneRow::Own(batch) => {
+                for cell in batch.rows().flat_map(|(_, cells)| cells) {
+                    look(CellRef {
+                        family: cell.family,
+                        qualifier: &cell.qualifier,
+                        timestamp: cell.timestamp,
+                        value: &cell.value,
+                    });
+                }
+            }
+            OneRow::Shared(kept) => kept.cells().for_each(look),
         }
     }
 }
@@ -110,7 +116,12 @@ impl TabletServer {
         let served = self.served(tablet)?;
         let mut keep = None;
         if let Some(row) = single_row(&served.tablet, &request) {
-            match self.read_at_once(&served.tablet, row, request.filter.as_ref())? {
+            let (filter, now) = (request.filter.as_ref(), || served.tablet.wall_micros());
+            let found = match request.waits {
+                true => AtOnce::Waits(self.row_cache.reading(&row_read(&served.tablet, row, filter), now)),
+                false => self.read_at_once(&served.tablet, row, filter)?,
+            };
+            match found {
                 AtOnce::Found(found) => {
                     let mut batch = found.into_batch();
                     batch.scanned_through = Some(row.clone());

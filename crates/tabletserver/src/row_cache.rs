@@ -23,8 +23,8 @@
 //! newer rows push out.
 //!
 //! Invariants:
-//! * A variant holds memory of its own: a slice of a block would keep the whole block from being freed.
-//! * What a hit looks at lies together: its row's name, if not long, and its first variant are in one piece of memory.
+//! * A variant is memory of its own, in one piece (`kept`): a slice of a block would keep the whole block from being freed,
+//!   and a hit waits for memory more than for anything else.
 //! * Scans, raw reads and filters that draw lots are never cached; a row is cached while there is room, and otherwise when
 //!   it is read the second time.
 //! * A shard whose `holds` is false has no rows; it changes under the shard's lock.
@@ -39,11 +39,11 @@ mod sync {
 }
 
 use gate::{Holds, Stripe};
-use kept::{CachedRow, Variant};
+use kept::{CachedRow, Provenance, Variant};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stele_cache::{Admission, CacheKey, CacheStats, Profile, ProfileCounts, ProfilePlan, S3Fifo};
+use stele_cache::{Admission, CacheKey, CacheStats, ENTRY_OVERHEAD_BYTES, Profile, ProfileCounts, ProfilePlan, S3Fifo};
 use stele_env::{Env, PlantedBug};
 use stele_filter::Filter;
 use stele_tablet::SchemaMark;
@@ -63,8 +63,6 @@ const VARIANTS_MAX: usize = 4;
 const RESULT_BYTES_MAX: usize = 256 << 10;
 /// Where no age rule applies.
 const ALWAYS: (i64, i64) = (i64::MIN, i64::MAX);
-/// Charged for a variant beyond its cells: the variant itself and the headers of its memory.
-const VARIANT_BYTES: usize = size_of::<Variant>() + 96;
 
 /// The row cache of a server.
 pub struct RowCache {
@@ -85,7 +83,7 @@ struct Shard {
     holds: Holds,
     /// Lookups that found a shard without rows, and did not take its lock; roughly.
     missed: AtomicU64,
-    rows: Mutex<S3Fifo<RowKey, Arc<CachedRow>>>,
+    rows: Mutex<S3Fifo<RowKey, CachedRow>>,
 }
 
 /// Which row of which tablet, as a hash; a collision is noticed at a hit, and costs too much forgotten at a write.
@@ -226,7 +224,7 @@ impl RowCache {
             match shard.find(key, read, shape.hash, &now_micros) {
                 Ok((kept, charge)) => {
                     if let Some(profile) = self.sampled(key) {
-                        profile.accessed(key.0, charge);
+                        profile.accessed(key.0, charge.saturating_sub(ENTRY_OVERHEAD_BYTES));
                     }
                     return Lookup::Hit(kept);
                 }
@@ -242,19 +240,39 @@ impl RowCache {
         if number & self.chance.load(Ordering::Relaxed) != 0 && sampled.is_none() {
             return Lookup::Uncached;
         }
-        let Some(begun) = self.stripes[key.stripe()].quiet() else {
+        let Some(reading) = self.begin_reading(read, key, shape, now_micros) else {
             return Lookup::Uncached;
         };
         if let Some(profile) = sampled {
             profile.missed(key.0, self.env.now());
         }
-        Lookup::Miss(Reading {
+        Lookup::Miss(reading)
+    }
+
+    /// The right to install the result of a read, for one that has looked it up a moment ago in vain and begins only now. It
+    /// is not looked up again, nor counted.
+    pub(crate) fn reading(&self, read: &RowRead<'_>, now_micros: impl Fn() -> i64) -> Option<Reading> {
+        if !self.enabled || !read.schema.row_cache() {
+            return None;
+        }
+        let shape = Shape::of(read.filter.map(|f| &**f))?;
+        self.begin_reading(read, RowKey::new(read.tablet, read.row), shape, now_micros)
+    }
+
+    fn begin_reading(
+        &self,
+        read: &RowRead<'_>,
+        key: RowKey,
+        shape: Shape,
+        now_micros: impl Fn() -> i64,
+    ) -> Option<Reading> {
+        Some(Reading {
             key,
             shape,
             schema: read.schema,
             began_micros: if read.schema.has_ages() { now_micros() } else { 0 },
-            begun,
-            sampled: sampled.is_some(),
+            begun: self.stripes[key.stripe()].quiet()?,
+            sampled: self.sampled(key).is_some(),
         })
     }
 
@@ -270,7 +288,7 @@ impl RowCache {
         now_micros: impl Fn() -> i64,
     ) {
         let key = reading.key;
-        let bytes = weigh(&reading, batch);
+        let bytes = kept::weight(read.row, batch) + reading.shape.bytes;
         if reading.sampled
             && let Some(profile) = self.sampled(key)
         {
@@ -286,13 +304,17 @@ impl RowCache {
         let Some(valid) = validity(&reading, batch, schema, now_micros) else {
             return;
         };
-        let variant = Variant {
-            shape: reading.shape.hash,
-            filter: read.filter.cloned(),
+        let of = Provenance {
+            tablet: read.tablet,
+            row: read.row,
             schema: reading.schema,
+            shape: reading.shape.hash,
+            filter: read.filter,
+            filter_bytes: reading.shape.bytes,
             valid,
-            batch: kept::own_memory(batch),
-            bytes,
+        };
+        let Some(variant) = Variant::new(&of, batch) else {
+            return;
         };
         shard.change(|rows| {
             // Before the count is asked for: see the file's header.
@@ -301,9 +323,9 @@ impl RowCache {
             if !still && !self.env.planted(PlantedBug::StaleRow) {
                 return Vec::new();
             }
-            let row = CachedRow::with(rows.peek(key), read.tablet, read.row, variant);
+            let row = CachedRow::with(rows.peek(key), variant);
             let weight = row.bytes();
-            rows.insert(key, Arc::new(row), weight)
+            rows.insert(key, row, weight)
         });
     }
 
@@ -337,7 +359,7 @@ impl RowCache {
     pub(crate) fn clearing(&self, tablet: TabletId) -> Clearing<'_> {
         self.stripes.iter().for_each(Stripe::begin);
         for shard in &self.shards {
-            shard.change(|rows| rows.remove_all(|_, row| row.tablet == tablet));
+            shard.change(|rows| rows.remove_all(|_, row| row.tablet() == tablet));
         }
         Clearing { cache: self }
     }
@@ -374,13 +396,13 @@ impl Shard {
         let misses = rows.misses();
         let found = rows
             .get_hashed(key, key.0)
-            .and_then(|(row, charge)| Some((Kept::find(row, read, shape, now_micros)?, charge)));
+            .and_then(|(row, charge)| Some((row.find(read, shape, now_micros)?, charge)));
         drop(rows);
         found.ok_or(misses)
     }
 
     /// Changes the rows under the lock, and drops what `change` takes out after it.
-    fn change(&self, change: impl FnOnce(&mut S3Fifo<RowKey, Arc<CachedRow>>) -> Vec<Arc<CachedRow>>) {
+    fn change(&self, change: impl FnOnce(&mut S3Fifo<RowKey, CachedRow>) -> Vec<CachedRow>) {
         let mut rows = self.rows.lock();
         let dropped = change(&mut rows);
         if rows.is_empty() {
@@ -389,15 +411,6 @@ impl Shard {
         drop(rows);
         drop(dropped);
     }
-}
-
-/// Bytes a variant of this result would hold on to.
-fn weigh(reading: &Reading, batch: &RowBatch) -> usize {
-    let rows = batch.rows();
-    let content: usize = rows
-        .map(|(row, cells)| row.len() + cells.iter().map(Cell::weight).sum::<usize>())
-        .sum();
-    VARIANT_BYTES + content + reading.shape.bytes
 }
 
 /// The time around now in which no age rule changes the result; `None` when that cannot be told.

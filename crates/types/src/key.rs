@@ -221,6 +221,13 @@ pub fn set_row_prefix(out: &mut Vec<u8>, row: &[u8]) {
     push_escaped(out, row);
 }
 
+/// Whether nothing of the row is escaped in its encoded prefix.
+#[inline]
+pub fn is_plain_prefix(row_prefix: &[u8], row: &[u8]) -> bool {
+    // Escaping adds bytes, and the terminator is two.
+    row_prefix.len() == row.len() + 2
+}
+
 /// The smallest key after all keys of the row with this encoded prefix. (The terminator's last byte grows by one; no
 /// key of another row lies between, because a row that continues with a zero byte has `00 FF` there.)
 pub fn row_prefix_end(row_prefix: &[u8]) -> Vec<u8> {

@@ -165,6 +165,21 @@ impl RowBatch {
         }
     }
 
+    /// A batch of one row, which has cells, sealed.
+    pub fn of_row(row: Bytes, cells: Vec<Cell>) -> Self {
+        debug_assert!(!cells.is_empty(), "a row without cells is not a row");
+        let end = RowEnd {
+            key: row.len(),
+            cells: cells.len(),
+        };
+        RowBatch {
+            keys: Keys::Sealed(row),
+            last: Some(end),
+            cells,
+            ..RowBatch::default()
+        }
+    }
+
     /// Adds a row. A row without cells is not a row and is ignored.
     pub fn push_row(&mut self, row: impl AsRef<[u8]>, cells: impl IntoIterator<Item = Cell>) {
         self.cells.extend(cells);

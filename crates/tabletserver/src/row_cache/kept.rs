@@ -1,155 +1,365 @@
 //! What the row cache keeps of a row, and lends.
+//!
+//! A result is one *record*: one piece of memory that holds all that a hit asks for and all that it gives. The cache's table
+//! leads to it; a hit looks nowhere else.
+//!
+//! ```text
+//! 8 words       tablet; schema; shape; valid from; valid until; rows seen, and bytes of the filter; cells seen; bytes of the
+//!               row's name, and number of cells (two numbers in a word: the first is the lower half)
+//! row           its name
+//! 24 B × cells  family u32; bytes of qualifier, value and labels u32 each; timestamp i64
+//! bytes         of each cell: qualifier, value, labels; a label is its length as u32 and its bytes
+//! ```
+//!
+//! In the machine's byte order: a record never leaves the process.
 
 use super::{ALWAYS, RowRead, VARIANTS_MAX};
-use bytes::{Bytes, BytesMut};
-use std::ops::Deref;
+use bytes::Bytes;
+use std::io::Write as _;
 use std::sync::Arc;
 use stele_filter::Filter;
-use stele_tablet::SchemaMark;
-use stele_types::{Cell, RowBatch, TabletId};
+use stele_tablet::{CellRef, SchemaMark};
+use stele_types::key::CellKind;
+use stele_types::{Cell, FamilyId, Labels, ReadCounts, RowBatch, TabletId, Timestamp};
 
-/// Longest row that is kept in place: with it, a name takes a cache line.
-const SHORT_BYTES_MAX: usize = 62;
+const WORD_BYTES: usize = size_of::<u64>();
+const HEAD_WORDS: usize = 8;
+const HEAD_BYTES: usize = HEAD_WORDS * WORD_BYTES;
+/// What says how a cell lies in a record.
+const CELL_HEAD_BYTES: usize = 24;
+/// The counts of who holds a record, in front of it.
+const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
-/// A row with the results of reading it. Its parts lie in the order in which a hit asks for them.
-#[repr(C)]
+/// A row with the results of reading it.
 pub(super) struct CachedRow {
-    row: RowName,
-    pub(super) tablet: TabletId,
     /// The newest.
     first: Variant,
     /// Oldest first; with `first` at most [`VARIANTS_MAX`].
-    others: Vec<Variant>,
+    #[expect(clippy::box_collection, reason = "nearly always absent, and every row has one")]
+    others: Option<Box<Vec<Variant>>>,
 }
+
+/// With what the cache adds, a row takes one cache line of its table.
+const _: () = assert!(size_of::<CachedRow>() <= 32);
 
 /// The result under one filter.
 #[derive(Clone)]
-#[repr(C)]
 pub(super) struct Variant {
-    pub(super) shape: u64,
-    pub(super) schema: SchemaMark,
-    pub(super) filter: Option<Arc<Filter>>,
+    record: Kept,
+    filter: Option<Arc<Filter>>,
+}
+
+/// What a result is the result of.
+pub(super) struct Provenance<'a> {
+    pub tablet: TabletId,
+    pub row: &'a [u8],
+    pub schema: SchemaMark,
+    pub shape: u64,
+    pub filter: Option<&'a Arc<Filter>>,
+    /// Memory that the filter holds on to.
+    pub filter_bytes: usize,
     /// Wall-clock microseconds between which no age rule changes the result.
-    pub(super) valid: (i64, i64),
-    pub(super) batch: RowBatch,
-    pub(super) bytes: usize,
+    pub valid: (i64, i64),
 }
 
-/// A row's name; most are short.
-enum RowName {
-    Short(u8, [u8; SHORT_BYTES_MAX]),
-    Long(Box<[u8]>),
-}
-
-impl RowName {
-    fn new(row: &[u8]) -> Self {
-        let mut short = [0; SHORT_BYTES_MAX];
-        match (short.get_mut(..row.len()), u8::try_from(row.len())) {
-            (Some(place), Ok(len)) => {
-                place.copy_from_slice(row);
-                RowName::Short(len, short)
-            }
-            _ => RowName::Long(row.into()),
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            RowName::Short(len, bytes) => bytes.get(..usize::from(*len)).unwrap_or(bytes),
-            RowName::Long(bytes) => bytes,
-        }
-    }
-
-    fn is(&self, row: &[u8]) -> bool {
-        // The empty row has no memory to compare: see `RowRange::begins_by`.
-        row.is_empty() && self.bytes().is_empty() || self.bytes() == row
-    }
-}
-
-/// A result that the cache has, shared with it.
+/// A result that the cache has, shared with it: at most one row.
 #[derive(Clone)]
-pub struct Kept {
-    row: Arc<CachedRow>,
-    /// Which of the other variants it is, if it is not the first.
-    other: Option<usize>,
-}
+pub struct Kept(Arc<[u8]>);
 
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Kept").field(&**self).finish()
-    }
-}
-
-impl Deref for Kept {
-    type Target = RowBatch;
-
-    #[inline]
-    fn deref(&self) -> &RowBatch {
-        let other = self.other.and_then(|other| self.row.others.get(other));
-        &other.unwrap_or(&self.row.first).batch
+        f.debug_tuple("Kept").field(&self.to_batch()).finish()
     }
 }
 
 impl Kept {
-    /// The result of a read in a row's variants.
-    pub(super) fn find(
-        row: &Arc<CachedRow>,
-        read: &RowRead<'_>,
-        shape: u64,
-        now_micros: &impl Fn() -> i64,
-    ) -> Option<Kept> {
-        if row.tablet != read.tablet || !row.row.is(read.row) {
-            return None;
+    /// Number of cells; none of a row that does not exist, or of which the filter lets nothing through.
+    #[inline]
+    pub fn cells_len(&self) -> usize {
+        self.halves(7).1
+    }
+
+    /// The cells, lent; without labels.
+    #[inline]
+    pub fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
+        self.places().map(|place| CellRef {
+            family: place.family,
+            qualifier: self.slice(place.qualifier_at, place.qualifier_len),
+            timestamp: place.timestamp,
+            value: self.slice(place.value_at(), place.value_len),
+        })
+    }
+
+    /// A batch that shares the memory.
+    pub fn to_batch(&self) -> RowBatch {
+        let memory = Bytes::from_owner(self.clone());
+        let cell = |place: Place| Cell {
+            family: place.family,
+            kind: CellKind::Put,
+            qualifier: memory.slice(place.qualifier_at..place.value_at()),
+            timestamp: place.timestamp,
+            value: memory.slice(place.value_at()..place.labels_at()),
+            labels: decode_labels(self.slice(place.labels_at(), place.labels_len)),
+        };
+        let (row_len, cells_len) = self.halves(7);
+        let mut cells = Vec::with_capacity(cells_len);
+        cells.extend(self.places().map(cell));
+        let mut batch = match cells.is_empty() {
+            true => RowBatch::default(),
+            false => RowBatch::of_row(memory.slice(HEAD_BYTES..HEAD_BYTES + row_len), cells),
+        };
+        batch.seen = ReadCounts {
+            rows: self.halves(5).0 as u64,
+            cells: self.word(6),
+        };
+        batch
+    }
+
+    /// The n-th word of the head.
+    #[inline(always)]
+    fn word(&self, n: usize) -> u64 {
+        let word = self.0.as_chunks().0.get(n);
+        word.map_or(0, |word| u64::from_ne_bytes(*word))
+    }
+
+    #[inline(always)]
+    fn halves(&self, n: usize) -> (usize, usize) {
+        let word = self.word(n);
+        ((word & u64::from(u32::MAX)) as usize, (word >> 32) as usize)
+    }
+
+    #[inline]
+    fn slice(&self, at: usize, len: usize) -> &[u8] {
+        self.0.get(at..at + len).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn row(&self) -> &[u8] {
+        self.slice(HEAD_BYTES, self.halves(7).0)
+    }
+
+    fn tablet(&self) -> TabletId {
+        TabletId(self.word(0))
+    }
+
+    fn valid(&self) -> (i64, i64) {
+        (self.word(3) as i64, self.word(4) as i64)
+    }
+
+    #[inline]
+    fn is_of(&self, tablet: TabletId, row: &[u8]) -> bool {
+        // The empty row has no memory to compare: see `RowRange::begins_by`.
+        self.tablet() == tablet && (row.is_empty() && self.halves(7).0 == 0 || self.row() == row)
+    }
+
+    /// Whether it is the result of a read under `schema` and a filter of this shape, at this time.
+    #[inline]
+    fn is_result(&self, schema: SchemaMark, shape: u64, now_micros: &impl Fn() -> i64) -> bool {
+        if self.word(1) != schema.word() || self.word(2) != shape {
+            return false;
         }
-        let is_it = |variant: &Variant| {
-            variant.shape == shape
-                && variant.schema == read.schema
-                && variant.is_valid(now_micros)
-                && same_filter(variant.filter.as_ref(), read.filter)
-        };
-        let other = match is_it(&row.first) {
-            true => None,
-            false => Some(row.others.iter().position(is_it)?),
-        };
-        let row = row.clone();
-        Some(Kept { row, other })
+        let (from, until) = self.valid();
+        (from, until) == ALWAYS || (from..=until).contains(&now_micros())
+    }
+
+    #[inline]
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let (row_len, cells) = self.halves(7);
+        let heads_at = HEAD_BYTES + row_len;
+        let mut at = heads_at + cells * CELL_HEAD_BYTES;
+        let heads = self.slice(heads_at, cells * CELL_HEAD_BYTES);
+        heads.as_chunks::<CELL_HEAD_BYTES>().0.iter().map(move |head| {
+            let place = Place::decode(head, at);
+            at = place.labels_at() + place.labels_len;
+            place
+        })
+    }
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// How a cell lies in a record.
+struct Place {
+    family: FamilyId,
+    timestamp: Timestamp,
+    qualifier_at: usize,
+    qualifier_len: usize,
+    value_len: usize,
+    labels_len: usize,
+}
+
+impl Place {
+    #[inline]
+    fn decode(head: &[u8; CELL_HEAD_BYTES], at: usize) -> Place {
+        let (numbers, _) = head.as_chunks::<4>();
+        let number = |n: usize| numbers.get(n).map_or(0, |number| u32::from_ne_bytes(*number));
+        let timestamp = head.last_chunk().map_or(0, |bytes| i64::from_ne_bytes(*bytes));
+        Place {
+            family: FamilyId(number(0)),
+            timestamp: Timestamp(timestamp),
+            qualifier_at: at,
+            qualifier_len: number(1) as usize,
+            value_len: number(2) as usize,
+            labels_len: number(3) as usize,
+        }
+    }
+
+    #[inline]
+    fn value_at(&self) -> usize {
+        self.qualifier_at + self.qualifier_len
+    }
+
+    #[inline]
+    fn labels_at(&self) -> usize {
+        self.value_at() + self.value_len
     }
 }
 
 impl CachedRow {
     /// The row with one more variant, in place of an older one of the same shape or schema.
-    pub(super) fn with(before: Option<&Arc<CachedRow>>, tablet: TabletId, row: &[u8], variant: Variant) -> CachedRow {
-        let before = before.filter(|before| before.tablet == tablet && before.row.is(row));
-        let older = before.into_iter().flat_map(|row| row.others.iter().chain([&row.first]));
-        let of_use = |v: &&Variant| v.schema == variant.schema && v.shape != variant.shape;
+    pub(super) fn with(before: Option<&CachedRow>, variant: Variant) -> CachedRow {
+        let record = &variant.record;
+        let before = before.filter(|before| before.is_of(record.tablet(), record.row()));
+        let older = before
+            .into_iter()
+            .flat_map(|row| row.others().iter().chain([&row.first]));
+        let of_use = |v: &&Variant| v.record.word(1) == record.word(1) && v.record.word(2) != record.word(2);
         let mut others: Vec<Variant> = older.filter(of_use).cloned().collect();
         if others.len() >= VARIANTS_MAX {
             others.remove(0);
         }
         CachedRow {
-            tablet,
-            row: RowName::new(row),
             first: variant,
-            others,
+            others: (!others.is_empty()).then(|| Box::new(others)),
         }
     }
 
+    pub(super) fn tablet(&self) -> TabletId {
+        self.first.record.tablet()
+    }
+
+    fn is_of(&self, tablet: TabletId, row: &[u8]) -> bool {
+        self.first.record.is_of(tablet, row)
+    }
+
+    fn others(&self) -> &[Variant] {
+        self.others.as_ref().map_or(&[], |others| others)
+    }
+
+    /// The result of a read.
+    #[inline]
+    pub(super) fn find(&self, read: &RowRead<'_>, shape: u64, now_micros: &impl Fn() -> i64) -> Option<Kept> {
+        if !self.is_of(read.tablet, read.row) {
+            return None;
+        }
+        let is_it = |variant: &&Variant| {
+            variant.record.is_result(read.schema, shape, now_micros)
+                && same_filter(variant.filter.as_ref(), read.filter)
+        };
+        let mut variants = std::iter::once(&self.first).chain(self.others());
+        Some(variants.find(is_it)?.record.clone())
+    }
+
+    /// Memory that it holds on to.
     pub(super) fn bytes(&self) -> usize {
-        let variants = self.others.iter().chain([&self.first]);
-        // The first is in the row, and charged with the others.
-        let row = size_of::<CachedRow>() - size_of::<Variant>() + self.row.bytes().len();
-        row + variants.map(|v| v.bytes).sum::<usize>()
+        let others = self.others().iter().map(|v| size_of::<Variant>() + v.bytes());
+        self.first.bytes() + others.sum::<usize>()
     }
 }
 
 impl Variant {
-    fn is_valid(&self, now_micros: &impl Fn() -> i64) -> bool {
-        if self.valid == ALWAYS {
-            return true;
+    /// The result in memory of its own; `None` when it is none of one row as readers get it, or too large.
+    pub(super) fn new(of: &Provenance<'_>, batch: &RowBatch) -> Option<Variant> {
+        let (row, cells) = batch.rows().next().unwrap_or((of.row, &[]));
+        let is_plain = |cell: &Cell| cell.kind == CellKind::Put;
+        if batch.len() > 1 || row != of.row || !cells.iter().all(is_plain) {
+            return None;
         }
-        let now = now_micros();
-        self.valid.0 <= now && now <= self.valid.1
+        let valid = [of.valid.0 as u64, of.valid.1 as u64];
+        let head = [
+            of.tablet.0,
+            of.schema.word(),
+            of.shape,
+            valid[0],
+            valid[1],
+            halves(batch.seen.rows as usize, of.filter_bytes)?,
+            batch.seen.cells,
+            halves(row.len(), cells.len())?,
+        ];
+        let mut record: Arc<[u8]> = std::iter::repeat_n(0, record_bytes(row, cells)).collect();
+        write_record(Arc::get_mut(&mut record)?, &head, row, cells)?;
+        Some(Variant {
+            record: Kept(record),
+            filter: of.filter.cloned(),
+        })
     }
+
+    fn bytes(&self) -> usize {
+        COUNTS_BYTES + self.record.0.len() + self.record.halves(5).1
+    }
+}
+
+/// What the first variant of this result would hold on to, beyond its filter.
+pub(super) fn weight(row: &[u8], batch: &RowBatch) -> usize {
+    let cells = batch.rows().next().map_or(&[][..], |(_, cells)| cells);
+    COUNTS_BYTES + record_bytes(row, cells)
+}
+
+/// Fills a record; `None` when a number does not fit, or all of it.
+fn write_record(mut to: &mut [u8], head: &[u64; HEAD_WORDS], row: &[u8], cells: &[Cell]) -> Option<()> {
+    let mut put = |bytes: &[u8]| to.write_all(bytes).ok();
+    let number = |n: usize| Some(u32::try_from(n).ok()?.to_ne_bytes());
+    for word in head {
+        put(&word.to_ne_bytes())?;
+    }
+    put(row)?;
+    for cell in cells {
+        put(&cell.family.0.to_ne_bytes())?;
+        for len in [cell.qualifier.len(), cell.value.len(), labels_bytes(cell)] {
+            put(&number(len)?)?;
+        }
+        put(&cell.timestamp.0.to_ne_bytes())?;
+    }
+    for cell in cells {
+        put(&cell.qualifier)?;
+        put(&cell.value)?;
+        for label in cell.labels.iter() {
+            put(&number(label.len())?)?;
+            put(label.as_bytes())?;
+        }
+    }
+    Some(())
+}
+
+fn record_bytes(row: &[u8], cells: &[Cell]) -> usize {
+    let cell = |c: &Cell| CELL_HEAD_BYTES + c.qualifier.len() + c.value.len() + labels_bytes(c);
+    HEAD_BYTES + row.len() + cells.iter().map(cell).sum::<usize>()
+}
+
+fn labels_bytes(cell: &Cell) -> usize {
+    cell.labels.iter().map(|label| size_of::<u32>() + label.len()).sum()
+}
+
+fn halves(low: usize, high: usize) -> Option<u64> {
+    Some(u64::from(u32::try_from(low).ok()?) | u64::from(u32::try_from(high).ok()?) << 32)
+}
+
+#[inline]
+fn decode_labels(mut bytes: &[u8]) -> Labels {
+    let mut labels = Labels::none();
+    while let Some((len, rest)) = bytes.split_first_chunk() {
+        let Some((label, rest)) = rest.split_at_checked(u32::from_ne_bytes(*len) as usize) else {
+            debug_assert!(false, "a label that leaves its record");
+            break;
+        };
+        labels.push(String::from_utf8_lossy(label).into_owned());
+        bytes = rest;
+    }
+    labels
 }
 
 fn same_filter(a: Option<&Arc<Filter>>, b: Option<&Arc<Filter>>) -> bool {
@@ -158,32 +368,4 @@ fn same_filter(a: Option<&Arc<Filter>>, b: Option<&Arc<Filter>>) -> bool {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
         _ => false,
     }
-}
-
-/// The same result in memory of its own, values and qualifiers in one piece.
-pub(super) fn own_memory(batch: &RowBatch) -> RowBatch {
-    let parts = |cells: &[Cell]| cells.iter().map(|c| c.qualifier.len() + c.value.len()).sum::<usize>();
-    let through = batch.scanned_through.as_ref().map_or(0, Bytes::len);
-    let mut memory = BytesMut::with_capacity(through + batch.rows().map(|(_, cells)| parts(cells)).sum::<usize>());
-    for cell in batch.rows().flat_map(|(_, cells)| cells) {
-        memory.extend_from_slice(&cell.qualifier);
-        memory.extend_from_slice(&cell.value);
-    }
-    memory.extend_from_slice(batch.scanned_through.as_deref().unwrap_or_default());
-    let mut memory = memory.freeze();
-    let mut next = |like: &Bytes| memory.split_to(like.len());
-    let keys = batch.rows().map(|(row, _)| row.len()).sum();
-    let mut own = RowBatch::with_capacity(batch.len(), keys);
-    for (row, cells) in batch.rows() {
-        let cells = cells.iter().map(|cell| Cell {
-            qualifier: next(&cell.qualifier),
-            value: next(&cell.value),
-            ..cell.clone()
-        });
-        own.push_row(row, cells);
-    }
-    own.seal();
-    own.scanned_through = batch.scanned_through.as_ref().map(&mut next);
-    own.seen = batch.seen;
-    own
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use stele_env::{BlockingWork, Priority, Runtime};
+use stele_tablet::CellRef;
 use stele_types::{
     Compression, DeleteRule, Family, FamilyId, GcRule, GroupId, LocalityGroup, TableId, TableName, TimeUnit, Timestamp,
     ValueType,
@@ -89,13 +90,14 @@ fn result(row: &Bytes, value: u64, filter: usize, schema: u64) -> RowBatch {
     let content = format!("{value} {filter} {schema}");
     let cell = Cell::put(FAMILY, Bytes::from_static(b"q"), Timestamp(1), Bytes::from(content));
     batch.push_row(row.clone(), [cell]);
-    batch.scanned_through = Some(row.clone());
     batch
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     LookUp(usize, usize),
+    /// By a read that has looked it up before, and begins only now.
+    Begin(usize, usize),
     Snapshot(usize),
     Install(usize),
     BeginWrite(Vec<usize>),
@@ -109,6 +111,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0usize..3, 0usize..2).prop_map(|(r, f)| Step::LookUp(r, f)),
+        3 => (0usize..3, 0usize..2).prop_map(|(r, f)| Step::Begin(r, f)),
         12 => (0usize..8).prop_map(Step::Snapshot),
         12 => (0usize..8).prop_map(Step::Install),
         2 => prop::collection::vec(0usize..3, 1..3).prop_map(Step::BeginWrite),
@@ -149,7 +152,8 @@ struct Race {
 impl Race {
     fn step(&mut self, step: Step) {
         match step {
-            Step::LookUp(r, f) => self.look_up(r, f),
+            Step::LookUp(r, f) => self.look_up(r, f, true),
+            Step::Begin(r, f) => self.look_up(r, f, false),
             Step::Snapshot(i) => {
                 let open = self.reads.len().max(1);
                 if let Some(read) = self.reads.get_mut(i % open) {
@@ -210,7 +214,7 @@ impl Race {
         }
     }
 
-    fn look_up(&mut self, r: usize, f: usize) {
+    fn look_up(&mut self, r: usize, f: usize, first: bool) {
         let (schema, row, filter) = (schema(self.schema, None), row(r), filter(f));
         let read = RowRead {
             tablet: TABLET,
@@ -218,10 +222,14 @@ impl Race {
             row: &row,
             filter: filter.as_ref(),
         };
-        match self.cache.lookup(&read, || 0) {
-            Lookup::Hit(batch) => {
+        let lookup = match first {
+            true => self.cache.lookup(&read, || 0),
+            false => self.cache.reading(&read, || 0).map_or(Lookup::Uncached, Lookup::Miss),
+        };
+        match lookup {
+            Lookup::Hit(kept) => {
                 self.hits += 1;
-                assert_eq!(*batch, result(&row, self.values[r], f, self.schema), "stale");
+                assert_eq!(kept.to_batch(), result(&row, self.values[r], f, self.schema), "stale");
             }
             Lookup::Miss(reading) => self.reads.push(OpenRead {
                 reading,
@@ -270,11 +278,15 @@ fn keep(cache: &RowCache, read: &RowRead<'_>, batch: &RowBatch, schema: &TableSc
     }
 }
 
-fn found(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<RowBatch> {
+fn kept_of(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<Kept> {
     match cache.lookup(read, || now_micros) {
-        Lookup::Hit(kept) => Some(RowBatch::clone(&kept)),
+        Lookup::Hit(kept) => Some(kept),
         Lookup::Miss(_) | Lookup::Uncached => None,
     }
+}
+
+fn found(cache: &RowCache, read: &RowRead<'_>, now_micros: i64) -> Option<RowBatch> {
+    Some(kept_of(cache, read, now_micros)?.to_batch())
 }
 
 #[test]
@@ -287,7 +299,6 @@ fn a_result_is_kept_in_memory_of_its_own() {
         Cell::put(FAMILY, block.slice(30..31), Timestamp(4), Bytes::new()),
     ];
     batch.push_row(row.clone(), cells);
-    batch.scanned_through = Some(row.clone());
     batch.seen.cells = 9;
     let read = RowRead {
         tablet: TABLET,
@@ -306,15 +317,86 @@ fn a_result_is_kept_in_memory_of_its_own() {
     assert_eq!(cache.stats().entries, 0);
 }
 
+/// Cells with whatever a filter may leave or add, and names of any length.
+fn any_cell() -> impl Strategy<Value = Cell> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from);
+    let labels = prop::collection::vec("[a-zä]{0,6}", 0..3);
+    let parts = (1u32..5, bytes(), any::<i64>(), bytes(), labels);
+    parts.prop_map(|(family, qualifier, timestamp, value, labels)| {
+        let mut cell = Cell::put(FamilyId(family), qualifier, Timestamp(timestamp), value);
+        labels.into_iter().for_each(|label| cell.labels.push(label));
+        cell
+    })
+}
+
+proptest! {
+    /// A hit gives what was kept, cell by cell and as a batch; under several filters at once each its own.
+    #[test]
+    fn a_hit_gives_what_was_kept(
+        row in prop::collection::vec(any::<u8>(), 0..100),
+        results in prop::collection::vec((prop::collection::vec(any_cell(), 0..5), 0u64..9), 1..=VARIANTS_MAX),
+    ) {
+        let (cache, schema) = (cache(1 << 20), schema(1, None));
+        let kept: Vec<(Option<Arc<Filter>>, RowBatch)> = results.into_iter().enumerate().map(|(n, (cells, seen))| {
+            let mut batch = RowBatch::default();
+            batch.push_row(&row[..], cells);
+            batch.seen.cells = seen;
+            batch.seen.rows = seen.min(1);
+            (filter(n), batch)
+        }).collect();
+        let read = |filter| RowRead { tablet: TABLET, schema: SchemaMark::of(&schema), row: &row, filter };
+        for (filter, batch) in &kept {
+            keep(&cache, &read(filter.as_ref()), batch, &schema, 0);
+        }
+        for (filter, batch) in &kept {
+            let hit = kept_of(&cache, &read(filter.as_ref()), 0).expect("it is there");
+            prop_assert_eq!(&hit.to_batch(), batch);
+            let cells: Vec<&Cell> = batch.rows().flat_map(|(_, cells)| cells).collect();
+            prop_assert_eq!(hit.cells_len(), cells.len());
+            for (lent, cell) in hit.cells().zip(cells) {
+                let CellRef { family, qualifier, timestamp, value } = lent;
+                prop_assert_eq!((family, qualifier, timestamp, value),
+                    (cell.family, &cell.qualifier[..], cell.timestamp, &cell.value[..]));
+            }
+        }
+        let other = [&row[..], b"x"].concat();
+        let elsewhere = RowRead { row: &other, ..read(None) };
+        prop_assert!(found(&cache, &elsewhere, 0).is_none());
+        drop(cache.writing(cache.keys(TABLET, [&row[..]].into_iter())));
+        for (filter, _) in &kept {
+            prop_assert!(found(&cache, &read(filter.as_ref()), 0).is_none(), "written since");
+        }
+    }
+}
+
+/// Two rows of the same hash are told apart by name, and two tablets of the same name by number.
+#[test]
+fn a_collision_is_no_hit() {
+    let (cache, schema, mine, other) = (cache(1 << 20), schema(1, None), row(1), row(2));
+    let read = |row, tablet| RowRead {
+        tablet,
+        schema: SchemaMark::of(&schema),
+        row,
+        filter: None,
+    };
+    keep(&cache, &read(&mine, TABLET), &result(&mine, 1, 0, 1), &schema, 0);
+    assert!(found(&cache, &read(&mine, TABLET), 0).is_some());
+    let key = RowKey::new(TABLET, &mine);
+    let shard = &cache.shards[key.shard()];
+    let shape = Shape::of(None).expect("nothing is in its way").hash;
+    let find = |row, tablet| shard.find(key, &read(row, tablet), shape, &|| 0).is_ok();
+    assert!(find(&mine, TABLET));
+    assert!(!find(&other, TABLET), "another row");
+    assert!(!find(&mine, TabletId(8)), "another tablet");
+}
+
 #[test]
 fn age_rules_end_an_entry() {
     let rule = GcRule::Union(vec![GcRule::MaxVersions(3), GcRule::MaxAgeMicros(1_000)]);
     let (schema, row) = (schema(1, Some(rule)), row(1));
     let mut batch = RowBatch::default();
-    for timestamp in [900, 500] {
-        let cell = Cell::put(FAMILY, Bytes::new(), Timestamp(timestamp), Bytes::new());
-        batch.push_row(row.clone(), [cell]);
-    }
+    let cell = |timestamp| Cell::put(FAMILY, Bytes::new(), Timestamp(timestamp), Bytes::new());
+    batch.push_row(row.clone(), [900, 500].map(cell));
     let read = |filter| RowRead {
         tablet: TABLET,
         schema: SchemaMark::of(&schema),

@@ -46,7 +46,7 @@ fn read(cache: &RowCache, values: &Values, schema: &Arc<TableSchema>, number: us
         filter: None,
     };
     let reading = match cache.lookup(&read, || 0) {
-        Lookup::Hit(kept) => return (value_of(&kept), true),
+        Lookup::Hit(kept) => return (value_of(&kept.to_batch()), true),
         Lookup::Miss(reading) => Some(reading),
         Lookup::Uncached => None,
     };
