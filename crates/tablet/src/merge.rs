@@ -11,7 +11,9 @@ use crate::error::Result;
 use crate::memtable::MemtableCursor;
 use crate::resolve::StoredValue;
 use crate::run::RunCursor;
+use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
+use std::sync::Arc;
 use stele_sstable::AtHand;
 pub use stele_sstable::Step;
 
@@ -69,6 +71,22 @@ impl Source {
     /// An sstable: its keys within the bounds.
     pub fn sstable(cursor: stele_sstable::Cursor, lower: Option<Bytes>, upper: Option<Bytes>) -> Self {
         Self::new(Cursor::Sstable(cursor), lower, upper)
+    }
+
+    /// An sstable within its bounds, by the cursor that one of `before` has in it, if one has.
+    pub(crate) fn sstable_again(before: &mut Vec<Source>, file: &HeldFile, options: ReadOptions) -> Self {
+        let is_there = |source: &Source| match &source.cursor {
+            Cursor::Sstable(cursor) => Arc::ptr_eq(cursor.table(), &file.sstable),
+            _ => false,
+        };
+        let Some(at) = before.iter().position(is_there) else {
+            return file.source(options);
+        };
+        let mut source = before.swap_remove(at);
+        // The same, unless the tablet has changed meanwhile.
+        (source.lower, source.upper) = (file.reference.lower.clone(), file.reference.upper.clone());
+        source.step = Step::End;
+        source
     }
 
     /// A run of several sstables.
@@ -264,21 +282,15 @@ impl Merge {
         add(&mut self.sources);
     }
 
-    /// Has the sources go on from where those of `before` stand in the same files, for a target near the one before. They
-    /// have not been sought in yet, but in memtables.
-    pub(crate) fn take_cursors(&mut self, mut before: Merge) {
-        for source in &mut self.sources {
-            let Cursor::Sstable(cursor) = &mut source.cursor else {
-                continue;
-            };
-            let there = before.sources.iter_mut().find_map(|source| match &mut source.cursor {
-                Cursor::Sstable(there) if std::sync::Arc::ptr_eq(there.table(), cursor.table()) => Some(there),
-                _ => None,
-            });
-            if let Some(there) = there {
-                std::mem::swap(cursor, there);
-            }
-        }
+    /// Forgets its sources for those of another row, which `add` adds; of those there were `add` may take out what goes on in
+    /// the same file, from where it stands. The merge is not positioned then, but in memtables. `spare` is empty before and
+    /// after, and its memory is used again.
+    pub(crate) fn next_row(&mut self, spare: &mut Vec<Source>, add: impl FnOnce(&mut Vec<Source>, &mut Vec<Source>)) {
+        self.heap.clear();
+        self.waiting = false;
+        std::mem::swap(&mut self.sources, spare);
+        add(spare, &mut self.sources);
+        spare.clear();
     }
 
     /// The blocks that waiting sources lack, where they lack one of one file.

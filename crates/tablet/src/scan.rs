@@ -278,8 +278,13 @@ impl<O: Output> TabletScanner<O> {
     /// Reads rows until the batch is complete or something must be loaded.
     fn run(&mut self) -> Result<Progress> {
         loop {
-            if self.position.is_none() && !self.open()? {
-                return Ok(Progress::Batch);
+            if self.position.is_none() {
+                if self.read_listed()? {
+                    return Ok(Progress::Batch);
+                }
+                if self.position.is_none() && !self.open()? {
+                    return Ok(Progress::Batch);
+                }
             }
             let Some(position) = &mut self.position else {
                 return Ok(Progress::Batch);
@@ -378,13 +383,8 @@ impl<O: Output> TabletScanner<O> {
         let Some(range) = self.ranges.front() else {
             return Ok(false);
         };
-        // The state first, then the snapshot: everything acknowledged before is in that state.
-        let state = self.tablet.state();
-        let snapshot = self.tablet.visible();
-        self.reader.set_time(snapshot, self.tablet.wall_micros());
-        if !self.states.0.last().is_some_and(|last| Arc::ptr_eq(last, &state)) {
-            self.states.0.push(state.clone());
-        }
+        let range = range.clone();
+        let (state, snapshot) = self.move_on();
         let lower = key::row_prefix(&range.start);
         let single = range.as_single().is_some();
         let upper = match &range.end {
@@ -392,12 +392,8 @@ impl<O: Output> TabletScanner<O> {
             Some(_) if single => Some(key::row_prefix_end(&lower)),
             end => end.as_ref().map(|end| key::row_prefix(end)),
         };
-        let merge = if single && self.reads_by_row() {
-            self.seek_row(&state, &lower)?
-        } else {
-            self.row_before = None;
-            self.seek_range(&state, &lower, upper.as_deref(), single)?
-        };
+        self.row_before = None;
+        let merge = self.seek_range(&state, &lower, upper.as_deref(), single)?;
         self.position = Some(Position {
             state,
             snapshot,
@@ -410,6 +406,18 @@ impl<O: Output> TabletScanner<O> {
             steps: 0,
         });
         Ok(true)
+    }
+
+    /// The newest state, and a snapshot of it, which rows are read as of from now on.
+    fn move_on(&mut self) -> (Arc<State>, SeqNo) {
+        // The state first, then the snapshot: everything acknowledged before is in that state.
+        let state = self.tablet.state();
+        let snapshot = self.tablet.visible();
+        self.reader.set_time(snapshot, self.tablet.wall_micros());
+        if !self.states.0.last().is_some_and(|last| Arc::ptr_eq(last, &state)) {
+            self.states.0.push(state.clone());
+        }
+        (state, snapshot)
     }
 
     /// A view of a range, at its first entry, or at its last on the way backward.

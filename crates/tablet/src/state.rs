@@ -359,13 +359,15 @@ impl State {
     }
 
     /// Adds all sources that may have keys of the row, as far as the filter wants anything of them: memtables that have
-    /// some, at the first of them, and files that may have some, not yet positioned. As with [`State::add_sources`], nothing is
-    /// missed of what was visible before.
+    /// some, at the first of them, and files that may have some, not yet positioned: by cursors of `before` where those are in
+    /// the same files, and read with the same options. As with [`State::add_sources`], nothing is missed of what was visible
+    /// before.
     pub(crate) fn add_sources_of_row(
         &self,
         filter: Option<&CompiledFilter>,
         row: &Sought<'_>,
         options: ReadOptions,
+        before: &mut Vec<Source>,
         sources: &mut Vec<Source>,
     ) {
         let wanted = self.wanted(filter);
@@ -375,7 +377,7 @@ impl State {
             let memtables = std::iter::once(&group.active).chain(frozen);
             let written = memtables.filter(|table| !table.is_empty());
             sources.extend(written.filter_map(|table| Source::memtable_at_row(table, row.prefix())));
-            let before = sources.len();
+            let sources_before = sources.len();
             for (run, fences) in group.fenced_runs() {
                 let source = match fences.holders(run, row) {
                     [] => continue,
@@ -385,13 +387,13 @@ impl State {
                         if !is_wanted || !wanted.has_file(properties) || !file.sstable.may_contain_hash(row.hash()) {
                             continue;
                         }
-                        file.source(options)
+                        Source::sstable_again(before, file, options)
                     }
                     files => Source::run(RunCursor::new(files.to_vec(), options)),
                 };
                 sources.push(source);
             }
-            group.learnt.read(sources.len() - before);
+            group.learnt.read(sources.len() - sources_before);
         }
     }
 

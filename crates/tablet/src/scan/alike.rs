@@ -8,7 +8,7 @@ use super::output::Output;
 use super::row::RowReader;
 use super::{At, Position};
 use crate::error::Result;
-use crate::merge::Step;
+use crate::merge::{Merge, Step};
 use crate::resolve::StoredValue;
 use crate::tablet::Tablet;
 use bytes::Bytes;
@@ -111,6 +111,32 @@ impl Position {
         }
         Ok(any)
     }
+}
+
+/// Begins the row with this encoded prefix, on whose first entry the merge is, if it is like the one read last, and goes to
+/// what follows: [`Step::End`] says that the row is at its end, anything else that the merge is on more of it or must load
+/// first. `None` when the row is not alike, and nothing has been done.
+#[inline]
+pub(super) fn begin_row<O: Output>(
+    merge: &mut Merge,
+    reader: &mut RowReader<O>,
+    prefix: &[u8],
+    is_plain: bool,
+) -> Result<Option<Step>> {
+    let Some(cursor) = merge.lone_cursor().filter(|_| reader.is_alike()) else {
+        return Ok(None);
+    };
+    if !reader.begin_alike(cursor.key(), prefix.len(), is_plain, CurrentValue(cursor)) {
+        return Ok(None);
+    }
+    let mut step = cursor.advance()?;
+    if step != Step::Ready {
+        step = merge.lone_moved(step)?;
+    }
+    Ok(Some(match step {
+        Step::Ready if !reader.holds(merge.key()) => Step::End,
+        step => step,
+    }))
 }
 
 /// Whether the row of the cursor's key, this encoded one, is known to have no other before it.

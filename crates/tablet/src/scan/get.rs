@@ -156,7 +156,7 @@ impl Tablet {
             self.with_state(|state| {
                 // The state first, then the snapshot: everything acknowledged before is in that state.
                 snapshot = self.visible();
-                state.add_sources_of_row(filter, &sought, options, sources);
+                state.add_sources_of_row(filter, &sought, options, &mut Vec::new(), sources);
             });
             any = !sources.is_empty();
         });
@@ -170,7 +170,7 @@ impl Tablet {
             return Ok(Got::Batch(RowBatch::default()));
         }
         reader.set_time(snapshot, if *has_ages { self.wall_micros() } else { 0 });
-        if reader.begin_row(prefix, self.env()) {
+        if reader.begin_row(prefix, key::is_plain_prefix(prefix, row), self.env()) {
             reader.reserve_one(row);
             if read_forward(merge, reader, &mut 0).ok_or_else(|| malformed(self))?? == Step::Pending {
                 return Ok(Got::Waits);

@@ -125,9 +125,10 @@ impl<O: Output> RowReader<O> {
         Some(self.begin_here(env))
     }
 
-    /// Begins the row with this encoded prefix, as [`RowReader::begin`] does with one that may be none.
-    pub(super) fn begin_row(&mut self, prefix: &[u8], env: &Env) -> bool {
-        self.sink.row.set(prefix, false);
+    /// Begins the row with this encoded prefix, as [`RowReader::begin`] does with one that may be none; `is_plain` says that
+    /// nothing in it is escaped.
+    pub(super) fn begin_row(&mut self, prefix: &[u8], is_plain: bool, env: &Env) -> bool {
+        self.sink.row.set(prefix, is_plain);
         self.begin_here(env)
     }
 

@@ -2,18 +2,20 @@
 //!
 //! The keys come in order. Each row is found as by a read of it alone, but from where the one before was found: a cursor that
 //! stands in a file goes on to the next row in it, which costs no look for the index block, and none for the data block when
-//! the two are neighbours. When a row has to wait for the medium, those that come next are looked for too, and what they lack
+//! the two are neighbours. As long as nothing has to be waited for, rows are read one after the other with the same buffers
+//! and as of one snapshot; a row that waits gets a position as the first row of any other range has. When a row has to wait for the medium, those that come next are looked for too, and what they lack
 //! is fetched at the same time.
 //!
 //! Invariant: for at most [`ROWS_AHEAD`] rows whose turn has not come two blocks of each file that may have them are fetched,
 //! none of more than [`AHEAD_BYTES_MAX`]. They go to the cache; what goes wrong with them is found when it is their turn.
 
+use super::backward::Gathered;
 use super::output::Output;
-use super::{Position, TabletScanner};
+use super::{At, Position, TabletScanner, alike, malformed, read_forward};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
 use crate::run::fences::Sought;
-use crate::state::{ReadOptions, State, Times};
+use crate::state::{ReadOptions, Times};
 use stele_types::key;
 
 /// Rows looked for ahead of one that waits: as many requests as keep a disk or an object store busy.
@@ -37,22 +39,78 @@ impl<O: Output> TabletScanner<O> {
         }
     }
 
-    /// A view of the row with this encoded prefix; not positioned but in memtables.
-    fn row_sources(&self, state: &State, row: &[u8]) -> Merge {
-        let mut sources = Vec::new();
-        let filter = self.spec.filter.as_deref();
-        state.add_sources_of_row(filter, &Sought::new(row), self.row_options(), &mut sources);
-        Merge::new(sources)
+    /// Reads what comes next of the rows that the request names one by one, until the batch is complete, which is what it
+    /// says, or something else comes: a longer range, or a row that waits, which has a position then.
+    pub(super) fn read_listed(&mut self) -> Result<bool> {
+        let is_listed = self.ranges.front().is_some_and(|range| range.as_single().is_some());
+        if !is_listed || !self.reads_by_row() {
+            return Ok(false);
+        }
+        let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
+        let options = self.row_options();
+        let (state, snapshot) = self.move_on();
+        let mut merge = self.row_before.take().unwrap_or_else(|| Merge::new(Vec::new()));
+        let (mut prefix, mut spare) = (Vec::new(), Vec::new());
+        while let Some(row) = self.ranges.front().and_then(|range| range.as_single()) {
+            if self.reader.is_full(rows_max) {
+                return Ok(true);
+            }
+            key::set_row_prefix(&mut prefix, row);
+            let is_plain = key::is_plain_prefix(&prefix, row);
+            let filter = self.spec.filter.as_deref();
+            merge.next_row(&mut spare, |before, sources| {
+                state.add_sources_of_row(filter, &Sought::new(&prefix), options, before, sources);
+            });
+            if let Some((at, steps)) = self.read_listed_row(&mut merge, &prefix, is_plain)? {
+                self.position = Some(Position {
+                    upper: Some(key::row_prefix_end(&prefix)),
+                    lower: prefix,
+                    state,
+                    snapshot,
+                    merge,
+                    backward: false,
+                    at,
+                    gathered: Gathered::default(),
+                    steps,
+                });
+                return Ok(false);
+            }
+            self.rows_fetched = self.rows_fetched.saturating_sub(1);
+            let range = self.ranges.pop_front();
+            self.finished.extend(range);
+        }
+        Ok(false)
     }
 
-    /// The same, at the row's first entry; `state` is read before the snapshot.
-    pub(super) fn seek_row(&mut self, state: &State, row: &[u8]) -> Result<Merge> {
-        let mut merge = self.row_sources(state, row);
-        if let Some(before) = self.row_before.take() {
-            merge.take_cursors(before);
+    /// Reads the row with this encoded prefix from sources that are not positioned yet. Where it waits, if it does: at which
+    /// place, and after how many steps.
+    fn read_listed_row(&mut self, merge: &mut Merge, prefix: &[u8], is_plain: bool) -> Result<Option<(At, u32)>> {
+        let (reader, env) = (&mut self.reader, self.tablet.env());
+        if merge.seek_rest(prefix)? == Step::Pending {
+            return Ok(Some((At::Boundary, 0)));
         }
-        merge.seek_rest(row)?;
-        Ok(merge)
+        if !merge.key().starts_with(prefix) {
+            // It counts as looked at, so that a list of rows that are not there is handed out in batches, too.
+            reader.pass_row(prefix);
+            return Ok(None);
+        }
+        let alike = alike::begin_row(merge, reader, prefix, is_plain)?;
+        if alike == Some(Step::End) {
+            reader.finish_alike(env)?;
+            return Ok(None);
+        }
+        if alike.is_none() && !reader.begin_row(prefix, is_plain, env) {
+            return Ok(None);
+        }
+        let mut steps = 0;
+        let step = read_forward(merge, reader, &mut steps).ok_or_else(|| malformed(&self.tablet))??;
+        Ok(if step == Step::Pending {
+            Some((At::Row, steps))
+        } else if !reader.finish(env)? {
+            Some((At::Values, steps))
+        } else {
+            None
+        })
     }
 
     /// Completes the move of the merge, which waits; where it is in one of several single rows, what those behind it lack is
@@ -86,7 +144,10 @@ impl<O: Output> TabletScanner<O> {
         for range in self.ranges.iter().skip(1).take(ROWS_AHEAD) {
             let Some(row) = range.as_single() else { break };
             let prefix = key::row_prefix(row);
-            let mut merge = self.row_sources(state, &prefix);
+            let (filter, mut sources) = (self.spec.filter.as_deref(), Vec::new());
+            let (options, before) = (self.row_options(), &mut Vec::new());
+            state.add_sources_of_row(filter, &Sought::new(&prefix), options, before, &mut sources);
+            let mut merge = Merge::new(sources);
             if !matches!(merge.seek_rest(&prefix), Ok(Step::Pending)) {
                 continue;
             }
