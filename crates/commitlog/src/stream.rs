@@ -272,17 +272,20 @@ impl<C> Inner<C> {
 }
 
 impl<C: Completion> Inner<C> {
+    /// Takes no more, and gives back what waits.
+    pub(crate) fn shut(&self) -> VecDeque<Append<C>> {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        self.room.close();
+        // Whoever gave one learns of it by its answer's end.
+        queue.orders.clear();
+        std::mem::take(&mut queue.waiting)
+    }
+
     /// Ends the stream after a panic, on whose way the segments got lost: what waits is refused, and all that would come.
     pub(crate) fn give_up(&self) {
         tracing::error!("a commit panicked: the commit log takes no more writes");
-        let waiting = {
-            let mut queue = self.queue.lock();
-            queue.closed = true;
-            self.room.close();
-            // Whoever gave one learns of it by its answer's end.
-            queue.orders.clear();
-            std::mem::take(&mut queue.waiting)
-        };
+        let waiting = self.shut();
         // What asked for no log as well: it would be applied to what the panic left behind.
         waiting
             .into_iter()

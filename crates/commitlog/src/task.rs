@@ -24,12 +24,14 @@ use std::time::Duration;
 
 /// Runs until the stream is closed.
 pub(crate) async fn run<C: Completion>(inner: Arc<Inner<C>>) {
+    let running = Running(inner);
+    let inner = &running.0;
     loop {
         let handed = inner.queue.lock().handed.take();
         match handed {
             Some(segments) => {
                 let turn = Turn {
-                    inner: &inner,
+                    inner,
                     segments: Some(segments),
                     due: Vec::new(),
                     sync_took: Duration::ZERO,
@@ -41,6 +43,16 @@ pub(crate) async fn run<C: Completion>(inner: Arc<Inner<C>>) {
             }
             None => inner.wake.notified().await,
         }
+    }
+}
+
+/// The task. Where it is dropped before its end, as with the runtime, nobody will commit what is queued; and what is queued
+/// holds tablets, which hold the stream.
+struct Running<C: Completion>(Arc<Inner<C>>);
+
+impl<C: Completion> Drop for Running<C> {
+    fn drop(&mut self) {
+        drop(self.0.shut());
     }
 }
 

@@ -8,6 +8,8 @@
 //!   time cost nothing, and a task that spins cannot keep timers from firing.
 //! * Blocking work runs at once, on the stack of whoever asks for it.
 //! * A run is bounded in steps; running out of them, or of anything to do, is an error with the names of the tasks left.
+//! * A machine runs once. With the run all its processes end: tasks hold the machine and the machine holds its tasks, so
+//!   that a server which nobody killed would stay in memory with its medium.
 //! * Every decision goes into a rolling hash. Two runs from one seed that differ in it are a bug, in the simulator or in
 //!   code that reached for a clock, a hash map's order or an address.
 //!
@@ -78,6 +80,7 @@ impl Sim {
             next_task: 0,
             next_process: 0,
             dead: Vec::new(),
+            ended: false,
             ready: Vec::new(),
             timers: BTreeMap::new(),
             next_timer: 0,
@@ -103,7 +106,7 @@ impl Sim {
         }
     }
 
-    /// Runs everything until `future` has its result, as a task of a process of its own.
+    /// Runs everything until `future` has its result, as a task of a process of its own; then ends all processes.
     pub fn run<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T, Stalled> {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
@@ -112,12 +115,16 @@ impl Sim {
             *slot.lock() = Some(output);
         };
         self.process().spawn("main", Box::pin(main));
-        loop {
+        let outcome = loop {
             if let Some(output) = result.lock().take() {
-                return Ok(output);
+                break Ok(output);
             }
-            self.scheduler.step()?;
-        }
+            if let Err(stalled) = self.scheduler.step() {
+                break Err(stalled);
+            }
+        };
+        self.scheduler.end();
+        outcome
     }
 
     /// Moves the wall clock without moving time, as an operator or a time server does.
@@ -174,7 +181,7 @@ impl Process {
 
     fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
         let mut inner = self.scheduler.inner.lock();
-        if inner.dead.contains(&self.id) {
+        if inner.ended || inner.dead.contains(&self.id) {
             drop(inner);
             drop(future);
             return;
@@ -247,6 +254,8 @@ struct Inner {
     next_process: u64,
     /// Processes that have ended.
     dead: Vec<u64>,
+    /// All of them have.
+    ended: bool,
     /// Runnable tasks, without order.
     ready: Vec<u64>,
     /// By deadline, then by creation.
@@ -268,6 +277,16 @@ struct Task {
 }
 
 impl Scheduler {
+    /// Ends all processes: tasks are dropped where they stand, and none is started any more.
+    fn end(&self) {
+        let tasks = {
+            let mut inner = self.inner.lock();
+            inner.ended = true;
+            std::mem::take(&mut inner.tasks)
+        };
+        drop(tasks);
+    }
+
     /// Polls one task.
     fn step(&self) -> Result<(), Stalled> {
         let Some((id, mut future, waker)) = self.pick()? else {

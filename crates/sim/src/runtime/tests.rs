@@ -133,3 +133,30 @@ fn the_wall_clock_jumps_alone() {
     sim.jump_wall_clock(-5_000_000);
     assert_eq!((env.now(), env.wall_micros()), (now, wall - 5_000_000));
 }
+
+#[test]
+fn a_machine_that_has_run_is_freed_with_what_its_tasks_held() {
+    for stalls in [false, true] {
+        let sim = Sim::new(1, 1_000);
+        let (env, held) = (sim.process().env(), Arc::new(()));
+        let (own, left) = (env.clone(), held.clone());
+        env.spawn("server", async move {
+            let _held = left;
+            own.sleep(Duration::from_secs(1)).await;
+            std::future::pending::<()>().await;
+        });
+        let seen = sim.clone();
+        let outcome = sim.run(async move {
+            env.sleep(Duration::from_secs(2)).await;
+            let _seen = seen;
+            if stalls {
+                std::future::pending::<()>().await;
+            }
+        });
+        assert_eq!(outcome.is_err(), stalls);
+        assert_eq!(Arc::strong_count(&held), 1, "a task was not dropped");
+        let scheduler = Arc::downgrade(&sim.scheduler);
+        drop(sim);
+        assert!(scheduler.upgrade().is_none(), "the machine outlives its run");
+    }
+}
