@@ -75,7 +75,7 @@ async fn split_beside_a_compaction(sim: Sim) -> Result<(), String> {
     // As one that takes long does.
     let compacting = served.tablet.stop_compactions().await;
     let splitting = server.clone();
-    let (done, prepared) = oneshot::channel();
+    let (done, mut prepared) = oneshot::channel();
     env.spawn("split", async move {
         let _ = done.send(splitting.prepare_split(tablet, TabletId(1000), TabletId(1001)).await);
     });
@@ -84,6 +84,9 @@ async fn split_beside_a_compaction(sim: Sim) -> Result<(), String> {
     written
         .map_err(|_| "a write waits for the compaction that the split waits for")?
         .map_err(text)?;
+    if prepared.try_recv().is_ok() {
+        return Err("a tablet is divided while a compaction replaces its files".to_owned());
+    }
     drop(compacting);
     let row = prepared.await.map_err(|_| "the split was dropped")?.map_err(text)?;
     if row.is_none() {

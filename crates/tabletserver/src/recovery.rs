@@ -308,4 +308,4 @@ fn start_streams(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -89,3 +89,6 @@ impl TabletControl for TabletServer {
         self.finish(tablet, committed).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

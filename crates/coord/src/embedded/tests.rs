@@ -184,6 +184,43 @@ async fn a_log_without_snapshot_and_a_snapshot_by_a_wrong_name_are_corruption() 
     assert!(error.to_string().contains("expected generation 2, found 1"), "{error}");
 }
 
+/// A log whose beginning is missing, or that belongs to another snapshot: the transactions in between would be lost in silence.
+#[tokio::test]
+async fn a_log_that_does_not_follow_its_snapshot_is_corruption() {
+    let storage = MemoryStorage::new();
+    let coord = open(&storage).await.unwrap();
+    let mut last = 0;
+    for i in 0..3 {
+        last = commit(&*coord, put("k", &i.to_string())).await;
+    }
+    drop(coord);
+    let log = recovery::log_path(1);
+    let whole = storage.read_all(&log).await.unwrap();
+    let records = crate::format::decode_log(&whole, 1).unwrap().records;
+    let second = records[1].offset as usize;
+    change(&storage, &log, |bytes| {
+        drop(bytes.drain(crate::format::LOG_HEADER_BYTES..second))
+    })
+    .await;
+    let error = open(&storage).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    let expected = format!(
+        "{log} at byte {}: expected revision {}, found {}",
+        crate::format::LOG_HEADER_BYTES,
+        last - 2,
+        last - 1
+    );
+    assert!(error.to_string().starts_with(&expected), "{error}");
+    // Nor does one that begins with what the snapshot has.
+    let again = crate::format::encode_record(1, last - 3, &put("k", "x").writes);
+    change(&storage, &log, |bytes| {
+        bytes.truncate(crate::format::LOG_HEADER_BYTES);
+        bytes.extend_from_slice(&again);
+    })
+    .await;
+    assert_eq!(open(&storage).await.err().unwrap().kind(), ErrorKind::Corruption);
+}
+
 #[tokio::test]
 async fn files_of_others_are_left_alone() {
     let storage = MemoryStorage::new();

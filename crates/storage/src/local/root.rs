@@ -494,6 +494,25 @@ mod tests {
         assert_eq!(synced(), 1);
     }
 
+    /// A disk that is full twice while one manifest is committed: what was moved into place is not durable, nor made so by the
+    /// next attempt. Who reads `NoSpace` takes the file for absent, and deletes what it names.
+    #[test]
+    fn what_is_there_is_not_taken_for_absent_though_the_disk_is_full() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let mut root = Root::open(directory.path()).unwrap();
+        root.put_if_absent("tablets/1/manifest-1", b"old").unwrap();
+        root.sync_directory = |_| Err(Errno::NOSPC.into());
+        let is_unknown = |error: &StorageError| matches!(error, StorageError::Io { .. });
+        let put = root.put_if_absent("tablets/1/manifest-2", b"new").unwrap_err();
+        let again = root.put_if_absent("tablets/1/manifest-2", b"new").unwrap_err();
+        let synced = root.sync_file("tablets/1/manifest-2").unwrap_err();
+        assert!(is_unknown(&put) && is_unknown(&synced), "{put}; {synced}");
+        assert!(matches!(again, StorageError::AlreadyExists { .. }), "{again}");
+        root.open_file("tablets/1/manifest-2").unwrap();
+        root.sync_directory = syncs::names;
+        root.sync_file("tablets/1/manifest-2").unwrap();
+    }
+
     #[test]
     fn both_ways_into_place_do_not_replace() {
         for into_place in [move_into_place, link_into_place] {

@@ -19,7 +19,7 @@ use stele_types::{
 };
 
 /// A medium that notes what it is asked to sync, and may have been taken over, or lose what is not synced.
-struct Watched {
+pub(crate) struct Watched {
     medium: Arc<dyn Storage>,
     synced: Mutex<Vec<String>>,
     taken_over: AtomicBool,
@@ -29,7 +29,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn over(medium: Arc<dyn Storage>) -> Arc<Watched> {
+    pub(crate) fn over(medium: Arc<dyn Storage>) -> Arc<Watched> {
         Arc::new(Watched {
             medium,
             synced: Mutex::default(),
@@ -100,7 +100,7 @@ impl Storage for Watched {
     }
 }
 
-const TABLETS: [TabletId; 2] = [TabletId(1), TabletId(2)];
+pub(crate) const TABLETS: [TabletId; 2] = [TabletId(1), TabletId(2)];
 
 fn schema(durability: Option<Durability>) -> TableSchema {
     let family = Family {
@@ -158,7 +158,7 @@ async fn start(medium: &Arc<Watched>, catalog: &Catalog, epoch: u32) -> Result<A
 }
 
 /// The first server, on an empty medium.
-async fn first(medium: &Arc<Watched>, durability: Option<Durability>) -> Arc<TabletServer> {
+pub(crate) async fn first(medium: &Arc<Watched>, durability: Option<Durability>) -> Arc<TabletServer> {
     let nothing = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
     let nothing = Catalog::load(nothing.await.unwrap()).await.unwrap();
     let server = start(medium, &nothing, 1).await.unwrap();
