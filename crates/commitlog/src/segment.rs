@@ -398,16 +398,54 @@ impl Segments {
                 Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => self.next = Next::None,
             }
         }
-        match seen(&mut self.tail) {
+        let tail = seen(&mut self.tail);
+        self.tail_ended(tail);
+        let ahead = self.open.as_mut().and_then(|open| seen(&mut open.ahead));
+        self.ahead_ended(ahead);
+    }
+
+    fn tail_ended(&mut self, outcome: Option<SyncOutcome>) {
+        match outcome {
             Some(Ok(())) => self.sync_oldest(),
             Some(Err(error)) => self.refuse(&error.into()),
             None => {}
         }
-        let Some(open) = &mut self.open else { return };
-        match seen(&mut open.ahead) {
-            Some(Ok(())) => open.synced = open.synced.max(open.ahead_through),
-            Some(Err(error)) => self.refuse(&error.into()),
-            None => {}
+    }
+
+    fn ahead_ended(&mut self, outcome: Option<SyncOutcome>) {
+        match (outcome, &mut self.open) {
+            (Some(Ok(())), Some(open)) => open.synced = open.synced.max(open.ahead_through),
+            (Some(Err(error)), _) => self.refuse(&error.into()),
+            _ => {}
+        }
+    }
+
+    /// Ends a segment that must be closed, while writers wait: by waiting for what keeps the next one from relieving it,
+    /// which is one sync or the making of a file as a rule; where that does not help, by closing it, for which all that is not
+    /// synced has to be.
+    pub(crate) async fn end_full(&mut self) {
+        if let Next::Coming(coming) = &mut self.next {
+            self.next = match coming.await {
+                Ok(Ok(made)) => Next::Ready(made),
+                Ok(Err(_)) | Err(_) => Next::None,
+            };
+        }
+        if let Some(open) = &mut self.open {
+            let ahead = arrived(&mut open.ahead).await;
+            self.ahead_ended(ahead);
+        }
+        while self.shared.unsynced.lock().len() >= UNSYNCED_MAX {
+            self.sync_oldest();
+            let tail = arrived(&mut self.tail).await;
+            let is_synced = matches!(tail, Some(Ok(())));
+            self.tail_ended(tail);
+            if !is_synced {
+                break;
+            }
+        }
+        // Given up, it need not be ended.
+        if self.open.is_some() && !self.relieve() {
+            self.close().await;
         }
     }
 
@@ -683,6 +721,13 @@ async fn settled(begun: &mut Option<oneshot::Receiver<SyncOutcome>>) -> Result<(
     let outcome = outcome.await.unwrap_or_else(|_| Err(vanished()));
     *begun = None;
     Ok(outcome?)
+}
+
+/// The outcome of a sync that was begun, if one was.
+async fn arrived(begun: &mut Option<oneshot::Receiver<SyncOutcome>>) -> Option<SyncOutcome> {
+    let outcome = begun.as_mut()?.await.unwrap_or_else(|_| Err(vanished()));
+    *begun = None;
+    Some(outcome)
 }
 
 /// The outcome of a sync that was begun, once it is known.

@@ -84,7 +84,7 @@ impl<C: Completion> Turn<'_, C> {
         if let Some(segments) = self.segments.as_mut()
             && segments.must_close()
         {
-            segments.close().await;
+            segments.end_full().await;
         }
         loop {
             match self.next() {
@@ -178,7 +178,7 @@ impl<C: Completion> Turn<'_, C> {
         }
         if segments.must_close() {
             self.complete_due();
-            segments.close().await;
+            segments.end_full().await;
         }
     }
 

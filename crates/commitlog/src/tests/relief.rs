@@ -4,8 +4,11 @@
 use super::*;
 use crate::format;
 use crate::salvage::damaged_segments;
+use async_trait::async_trait;
+use bytes::Bytes;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile};
 
 const SEGMENT_BYTES: u64 = 4 << 10;
 
@@ -45,6 +48,81 @@ async fn what_nobody_syncs_costs_a_sync_for_each_file() {
         faulty.counts()
     );
     assert_eq!(replayed(&storage).await.unwrap(), (0..1000).collect::<Vec<_>>());
+}
+
+/// A device that writers are far ahead of: a file that has content takes long to sync.
+struct SlowSyncs(Arc<MemoryStorage>);
+
+/// Steps that a sync takes.
+const SYNC_STEPS: usize = 1000;
+
+struct SlowFile(Box<dyn AppendFile>);
+
+#[async_trait]
+impl AppendFile for SlowFile {
+    async fn append(&mut self, slices: &[Bytes]) -> stele_storage::Result<()> {
+        self.0.append(slices).await
+    }
+
+    fn try_append(&mut self, slices: &[&[u8]]) -> Option<stele_storage::Result<()>> {
+        self.0.try_append(slices)
+    }
+
+    async fn sync(&mut self) -> stele_storage::Result<()> {
+        let steps = if self.0.is_empty() { 0 } else { SYNC_STEPS };
+        for _ in 0..steps {
+            tokio::task::yield_now().await;
+        }
+        self.0.sync().await
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+#[async_trait]
+impl Storage for SlowSyncs {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        Ok(Box::new(SlowFile(self.0.create(path).await?)))
+    }
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        self.0.open(path).await
+    }
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.0.put_if_absent(path, content).await
+    }
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        self.0.list(prefix).await
+    }
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.0.delete(path).await
+    }
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.0.sync_file(path).await
+    }
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.0.free_bytes().await
+    }
+}
+
+#[tokio::test]
+async fn writers_ahead_of_the_device_wait_for_one_segment_at_a_time() {
+    let storage: Arc<dyn Storage> = Arc::new(SlowSyncs(MemoryStorage::new()));
+    let log = start(&storage);
+    let (mut most, mut fell_to) = (0, usize::MAX);
+    for n in 0..3000 {
+        log.write(n, Durability::Flush).await.unwrap();
+        pause().await;
+        let unsynced = log.stream.unsynced_segments();
+        most = most.max(unsynced);
+        if most >= 7 {
+            fell_to = fell_to.min(unsynced);
+        }
+    }
+    assert!((7..=8).contains(&most), "{most} unsynced");
+    assert!(fell_to >= 6, "only {fell_to} are left unsynced after a wait");
+    assert_eq!(replayed(&storage).await.unwrap(), (0..3000).collect::<Vec<_>>());
 }
 
 #[tokio::test]
