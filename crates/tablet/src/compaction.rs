@@ -57,7 +57,7 @@ pub struct Job {
     pub write: WriteOptions,
     /// Bytes after which a file is ended, at the end of a row.
     pub file_bytes: u64,
-    /// Told of entries read, if it is a flush.
+    /// Told of entries read.
     pub progress: Option<Arc<Progress>>,
     /// The value files that the sources refer to.
     pub carried: Carried,

@@ -11,7 +11,7 @@ mod values;
 
 pub use compact::{Compacted, Room};
 pub use learnt::{Learnt, RowSample};
-pub use progress::Progress;
+pub use progress::{Moved, MovedBytes, Progress};
 
 use crate::compaction::{Carried, JobReport};
 use crate::error::{Result, TabletError};
@@ -72,7 +72,7 @@ impl Tablet {
         self.settle().await?;
         let start = self.env().now();
         let memtables = state.frozen.iter().flat_map(|f| &f.memtables);
-        let progress = Progress::begin(&self.context.memory, memtables.map(|(_, table)| table));
+        let progress = Progress::of_flush(&self.context.memory, memtables.map(|(_, table)| table));
         let (mut made, mut added, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut samples = Vec::new();
         for group in &state.groups {
@@ -93,6 +93,9 @@ impl Tablet {
         }
         let metrics = &self.context.metrics;
         metrics.flush_bytes.inc_by(bytes);
+        metrics
+            .moved
+            .flushed(state.frozen_bytes(), added.iter().map(|(_, file)| file.len).sum());
         let flushed = state.frozen.len();
         let change = move |manifest: &mut Manifest| {
             manifest.flushed_through = manifest.flushed_through.max(newest.0);

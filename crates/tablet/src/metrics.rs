@@ -1,5 +1,6 @@
 //! Instruments of the tablets of a server.
 
+use crate::maintenance::Moved;
 use stele_env::metrics::{Histogram, IntCounter, IntGauge, Metrics};
 
 /// Shared by all tablets of a server.
@@ -21,6 +22,8 @@ pub struct TabletMetrics {
     pub compaction_written_bytes: IntCounter,
     /// Their duration.
     pub compaction_seconds: Histogram,
+    /// What paces writers goes by this.
+    pub moved: Moved,
 }
 
 impl TabletMetrics {
@@ -44,6 +47,7 @@ impl TabletMetrics {
                 "Bytes of sstables written by compactions.",
             ),
             compaction_seconds: m.latency("stele_tablet_compaction_seconds", "Duration of a compaction."),
+            moved: Moved::default(),
         }
     }
 }

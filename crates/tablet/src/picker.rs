@@ -75,10 +75,12 @@ pub struct Pick {
 /// Runs of a tier that make a merge worth its writes: with 4, an entry is rewritten log4(size) times and a reader merges
 /// at most about 4 runs per tier.
 pub const TIER_RUNS: usize = 4;
-/// Tiers that gather behind a merge into the bottom before they are merged among themselves first.
-const TIER_RUNS_BEHIND_MERGE: usize = 2 * TIER_RUNS;
-/// Runs merged at once; bounds open readers and memory.
-const RUNS_MAX: usize = 32;
+/// Runs that gather behind a merge into the bottom before they are merged among themselves first. The next such merge takes
+/// them all, so to merge them before that writes each of their bytes once more, and holds up the merge that frees space:
+/// only reads gain by it.
+const RUNS_BEHIND_MERGE: usize = 32;
+/// Runs merged at once, those of two such times; bounds open readers and memory.
+const RUNS_MAX: usize = 64;
 /// A run joins a tier when it is at most this much larger than all newer ones of the tier together.
 const TIER_RATIO: u64 = 2;
 /// Known garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's threshold.
@@ -89,13 +91,15 @@ const EXPECTED_PERCENT: u64 = 25;
 /// The same when nobody writes any more: RocksDB's leveled trees keep as much when settled.
 const EXPECTED_PERCENT_QUIET: u64 = 10;
 /// Space as a multiple of what is expected to be live, in percent, from which on writers are slowed, and at which they
-/// come to a halt. Merges that keep up stay below the first; half way is where they settle when they do not.
+/// are slowed much. Merges that keep up stay below the first; half way is where they settle when they do not.
 const CROWDED_PERCENT: Range<u64> = 150..250;
 /// Garbage that slows nobody, however little is live: there are disks for that.
 const CROWDED_BYTES_MIN: u64 = 256 << 20;
-/// Sorted runs of a group up to which writers are not slowed: merges leave as many alone in a full tree, seven tiers of
-/// four, with some to spare. At twice as many they come to a halt.
-pub const RUNS_EASY: usize = 32;
+/// Sorted runs of a group up to which writers are not slowed: those that a merge into the bottom takes, and those that
+/// gather behind it meanwhile. At twice as many they are slowed much.
+const RUNS_EASY: u64 = 64;
+/// Crowding at which writers are slowed much: see [`crowding`].
+pub const CROWDED: u64 = 1000;
 /// Files that are this many times larger than what is referenced of them are worth rewriting: two splits, say, or most
 /// rows dropped.
 const FOREIGN_RATIO: u64 = 4;
@@ -107,12 +111,10 @@ const BYTES_PER_RUN_READ: u64 = 512;
 pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
     if let Some(end) = begun(runs) {
         let behind = runs.get(end..).unwrap_or_default();
-        if behind.len() >= TIER_RUNS_BEHIND_MERGE
-            && let Some(pick) = pick_tier(behind, Experience::default())
-        {
-            return Some(shifted(pick, end));
-        }
-        return Some(down_to_bottom(runs, end));
+        return Some(match pick_behind(behind) {
+            Some(pick) => shifted(pick, end),
+            None => down_to_bottom(runs, end),
+        });
     }
     if is_worth_merging(runs, experience) {
         return Some(down_to_bottom(runs, runs.len()));
@@ -159,10 +161,21 @@ pub fn expected_garbage(runs: &[RunSummary], experience: Experience) -> u64 {
     overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100
 }
 
-/// The space that a group takes, beyond what is expected to be live of it, as so many sorted runs: more than [`RUNS_EASY`]
-/// when writers have to be slowed for it. Of runs of which the first is the bottom: where nothing can be merged into it, to
-/// wait brings no space.
-pub fn crowding(runs: &[RunSummary], experience: Experience) -> usize {
+/// How much a group asks of those who write to it, in thousandths: nothing while merges keep up, [`CROWDED`] where writers are
+/// slowed much, and more beyond. Grows in a straight line with the number of sorted runs, or with the space that they take
+/// beyond what is expected to be live, whichever asks more. Space counts where the first run `is_bottom`: where nothing can
+/// be merged into it, to wait brings no space.
+pub fn crowding(runs: &[RunSummary], experience: Experience, is_bottom: bool) -> u64 {
+    let excess = (runs.len() as u64).saturating_sub(RUNS_EASY);
+    let by_runs = excess * CROWDED / RUNS_EASY;
+    if is_bottom {
+        by_runs.max(crowding_by_space(runs, experience))
+    } else {
+        by_runs
+    }
+}
+
+fn crowding_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
     let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
     let space: u64 = runs.iter().map(|run| run.file_bytes.max(run.bytes)).sum();
     // What merges may turn out to free is worth a try, but nobody is to wait for it.
@@ -172,13 +185,11 @@ pub fn crowding(runs: &[RunSummary], experience: Experience) -> usize {
     if space.saturating_sub(live) < CROWDED_BYTES_MIN {
         return 0;
     }
-    let percent = space.saturating_mul(100) / live;
-    if percent <= CROWDED_PERCENT.start {
-        return 0;
-    }
-    let width = CROWDED_PERCENT.end - CROWDED_PERCENT.start;
-    let over = (percent - CROWDED_PERCENT.start).min(width);
-    RUNS_EASY + RUNS_EASY * over as usize / width as usize
+    // In thousandths of a percent, so that it does not jump.
+    let percent = u128::from(space) * u128::from(100 * CROWDED) / u128::from(live);
+    let over = percent.saturating_sub(u128::from(CROWDED_PERCENT.start * CROWDED));
+    let crowding = over / u128::from(CROWDED_PERCENT.end - CROWDED_PERCENT.start);
+    u64::try_from(crowding).unwrap_or(u64::MAX)
 }
 
 fn shifted(tier: Range<usize>, by: usize) -> Pick {
@@ -245,6 +256,31 @@ fn pick_tier(runs: &[RunSummary], experience: Experience) -> Option<Range<usize>
             tier.bytes += older.bytes;
         }
         if end - start >= TIER_RUNS || is_paid_for(&tier, end - start, runs.len(), experience) {
+            return Some(start..end);
+        }
+        end = start;
+    }
+    None
+}
+
+/// Runs of about equal size among those behind a merge into the bottom, when there are too many. They must be half of them at
+/// least: that merge goes on between two such merges, or it would never end while flushes come fast.
+fn pick_behind(behind: &[RunSummary]) -> Option<Range<usize>> {
+    if behind.len() < RUNS_BEHIND_MERGE {
+        return None;
+    }
+    let mut end = behind.len();
+    while end > 0 {
+        let mut start = end - 1;
+        let mut largest = behind.get(start)?.bytes;
+        while let Some(older) = start.checked_sub(1).and_then(|at| behind.get(at))
+            && end - start < RUNS_MAX
+            && older.bytes <= largest.saturating_mul(TIER_RATIO)
+        {
+            start -= 1;
+            largest = largest.max(older.bytes);
+        }
+        if 2 * (end - start) >= behind.len().min(RUNS_MAX) {
             return Some(start..end);
         }
         end = start;

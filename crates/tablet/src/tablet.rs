@@ -52,9 +52,9 @@ pub struct TabletContext {
 pub struct WriteLoad {
     /// Bytes in active memtables.
     pub active_bytes: u64,
-    /// Sorted runs of files of the locality group that has most, as of the last flush or compaction; or as many as its space
-    /// is worth, if that is more ([`crate::picker::crowding`]).
-    pub runs_max: usize,
+    /// How far merges are behind in the locality group where they are furthest, as of the last flush or compaction:
+    /// [`crate::picker::crowding`].
+    pub crowding: u64,
 }
 
 /// One tablet. Shared by its readers, its writers and maintenance.
@@ -88,8 +88,8 @@ pub struct Tablet {
     pub(crate) debt: AtomicU64,
     /// What merges are expected to free, in thousandths; likewise.
     pub(crate) garbage_share: AtomicU64,
-    /// Runs of the group that has most; likewise.
-    pub(crate) runs: AtomicUsize,
+    /// How far merges are behind; likewise.
+    pub(crate) crowding: AtomicU64,
     /// Where scans stand that wait for their readers.
     parked: Mutex<Vec<Weak<Parked>>>,
 }
@@ -156,7 +156,7 @@ impl Tablet {
             committer: tokio::sync::Mutex::new(Committer::new(log, manifest)),
             garbage_share: AtomicU64::new(0),
             debt: AtomicU64::new(0),
-            runs: AtomicUsize::new(0),
+            crowding: AtomicU64::new(0),
             parked: Mutex::default(),
             context,
         });
@@ -204,7 +204,7 @@ impl Tablet {
         let state = self.current.load();
         WriteLoad {
             active_bytes: state.active_bytes(),
-            runs_max: self.runs.load(Ordering::Relaxed),
+            crowding: self.crowding.load(Ordering::Relaxed),
         }
     }
 

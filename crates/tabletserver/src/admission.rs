@@ -1,8 +1,8 @@
 //! Back-pressure: when writes wait, and when they are refused.
 //!
-//! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share and to how many
-//!   sorted runs wait to be merged ([`pacing`]), so that the load settles instead of stopping and starting. Should memory
-//!   run over nevertheless, they wait; one that waited too long is told that the server is busy.
+//! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share, and by how far
+//!   merges are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting. Should
+//!   memory run over nevertheless, they wait; one that waited too long is told that the server is busy.
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
 //!   merges that make garbage go; writes come back by themselves when there is space again.
 
@@ -11,7 +11,7 @@ mod pacing;
 use crate::memory::RowRoom;
 use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
-use pacing::{Cause, PRESSURE_EASY, Pacer};
+use pacing::{Cause, Load, Pacer};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_storage::Storage;
-use stele_tablet::{MemoryAccount, Room};
+use stele_tablet::{MemoryAccount, Moved, Room};
 use stele_types::ErrorKind;
 use tokio::sync::Notify;
 
@@ -36,6 +36,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub struct Admission {
     env: Env,
     memory: MemoryAccount,
+    moved: Moved,
     memtables: MemtableLimits,
     free_bytes_min: u64,
     wait_max: Duration,
@@ -53,13 +54,14 @@ pub struct Admission {
 
 impl Admission {
     /// Admission under the server's options.
-    pub fn new(env: Env, memory: MemoryAccount, options: &ServerOptions, metrics: ServerMetrics) -> Self {
+    pub fn new(env: Env, memory: MemoryAccount, moved: Moved, options: &ServerOptions, metrics: ServerMetrics) -> Self {
         Admission {
             pacer: Mutex::new(Pacer::new()),
             // As much as values on their way to readers may take, and for the same reason.
             rows: RowRoom::new(options.value_room_bytes, options.admission_wait_max, env.clone()),
             env,
             memory,
+            moved,
             memtables: options.memtables.clone(),
             free_bytes_min: options.free_bytes_min,
             wait_max: options.admission_wait_max,
@@ -80,13 +82,13 @@ impl Admission {
         Ok(())
     }
 
-    /// Waits until a write of about so many bytes may proceed, to a tablet with so many sorted runs. A few loads where there
-    /// is no pressure.
-    pub async fn pace(&self, bytes: usize, runs: usize) -> ServiceResult<()> {
+    /// Waits until a write of about so many bytes may proceed, to a tablet of this crowding (`picker::crowding`). A few loads
+    /// where there is no pressure.
+    pub async fn pace(&self, bytes: usize, crowding: u64) -> ServiceResult<()> {
         self.spend(bytes);
-        let (pressure, cause) = self.pressure(runs);
-        if pressure > PRESSURE_EASY {
-            self.wait_for_turn(bytes, pressure, cause).await?;
+        let load = self.load(crowding);
+        if !load.is_easy() {
+            self.wait_for_turn(bytes, load).await?;
         }
         Ok(())
     }
@@ -120,9 +122,9 @@ impl Admission {
         }
     }
 
-    fn pressure(&self, runs: usize) -> (f64, Cause) {
+    fn load(&self, crowding: u64) -> Load {
         let foreseen = self.memory.bytes() + self.memory.flushing_bytes();
-        pacing::pressure(foreseen, self.memtables.bytes_max(), runs)
+        Load::new(foreseen, self.memtables.bytes_max(), crowding)
     }
 
     /// Whether memtables take so much more than their share that nothing may be added: the last resort, where a
@@ -132,13 +134,13 @@ impl Admission {
         self.memory.bytes() > max.saturating_add((max / 4).min(MEMORY_OVER_MAX))
     }
 
-    async fn wait_for_turn(&self, bytes: usize, pressure: f64, cause: Cause) -> ServiceResult<()> {
+    async fn wait_for_turn(&self, bytes: usize, load: Load) -> ServiceResult<()> {
         let turn = {
             let (now, mut pacer) = (self.env.now(), self.pacer.lock());
-            pacer.observe(now, self.memory.flushed_bytes(), pressure);
-            pacer.turn(now, bytes, pressure, self.wait_max)
+            pacer.observe(now, self.memory.flushed_bytes(), self.moved.bytes(), load);
+            pacer.turn(now, bytes, load, self.wait_max)
         };
-        let wait = turn.ok_or_else(|| self.busy())?;
+        let (wait, cause) = turn.ok_or_else(|| self.busy())?;
         if !wait.is_zero() {
             match cause {
                 Cause::Memory => self.metrics.delayed_memory.inc(),
@@ -178,13 +180,14 @@ impl Admission {
 
     /// A flush has ended: tells waiting writers, and shows how fast flushes are.
     pub fn memory_freed(&self) {
-        let (pressure, _) = self.pressure(0);
-        let drain = {
+        let load = self.load(0);
+        let (drain, merge_yield) = {
             let mut pacer = self.pacer.lock();
-            pacer.observe(self.env.now(), self.memory.flushed_bytes(), pressure);
-            pacer.drain()
+            pacer.observe(self.env.now(), self.memory.flushed_bytes(), self.moved.bytes(), load);
+            (pacer.drain(), pacer.merge_yield())
         };
         self.metrics.drain_bytes_per_second.set(drain as i64);
+        self.metrics.merge_yield_bytes_per_second.set(merge_yield as i64);
         self.freed.notify_waiters();
     }
 

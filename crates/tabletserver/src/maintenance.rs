@@ -191,12 +191,11 @@ impl TabletServer {
             .set(gauge(self.context.files.obsolete_bytes()));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
         self.metrics.open_files.set(gauge(open_files as u64));
-        let debt = self
-            .all_served()
-            .iter()
-            .map(|served| served.tablet.compaction_debt())
-            .sum();
+        let served = self.all_served();
+        let debt = served.iter().map(|served| served.tablet.compaction_debt()).sum();
         self.metrics.compaction_debt_bytes.set(gauge(debt));
+        let crowding = served.iter().map(|served| served.tablet.write_load().crowding).max();
+        self.metrics.crowding.set(gauge(crowding.unwrap_or(0)));
         self.metrics
             .running_compactions
             .set(gauge(self.merges.running() as u64));

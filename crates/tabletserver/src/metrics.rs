@@ -46,6 +46,10 @@ pub struct ServerMetrics {
     pub delayed_seconds: Histogram,
     /// How fast flushes free memtables, as measured.
     pub drain_bytes_per_second: IntGauge,
+    /// How many bytes of writes merges make good for, as measured.
+    pub merge_yield_bytes_per_second: IntGauge,
+    /// How far merges are behind in the tablet where they are furthest, in thousandths.
+    pub crowding: IntGauge,
     /// Failed flushes and compactions.
     pub maintenance_failures: IntCounter,
     /// How memory is divided.
@@ -125,6 +129,14 @@ impl ServerMetrics {
             drain_bytes_per_second: m.gauge(
                 "stele_flush_drain_bytes_per_second",
                 "How fast flushes free memtables, as measured.",
+            ),
+            merge_yield_bytes_per_second: m.gauge(
+                "stele_merge_yield_bytes_per_second",
+                "How fast writes may come for merges to keep up, as measured.",
+            ),
+            crowding: m.gauge(
+                "stele_crowding_thousandths",
+                "How far merges are behind, in runs or in space, in the tablet where they are furthest; writes to it are slowed above 0.",
             ),
             maintenance_failures: m.counter(
                 "stele_maintenance_failures_total",

@@ -101,7 +101,13 @@ impl TabletServer {
             duration: Duration::ZERO,
         };
         let streams = start_streams(&env, &storage, epoch, &options, replayed, LogMetrics::new(metrics));
-        let admission = Admission::new(env.clone(), context.memory.clone(), &options, server_metrics.clone());
+        let admission = Admission::new(
+            env.clone(),
+            context.memory.clone(),
+            context.metrics.moved.clone(),
+            &options,
+            server_metrics.clone(),
+        );
         admission.check_disk(&storage).await;
         let row_cache = RowCache::new(env.clone(), options.row_cache_bytes);
         let server = Arc::new(TabletServer {

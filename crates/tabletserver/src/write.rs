@@ -179,7 +179,7 @@ impl TabletServer {
         if full || ripe {
             self.work.notify_one();
         }
-        self.admission.pace(bytes, load.runs_max).await?;
+        self.admission.pace(bytes, load.crowding).await?;
         Ok(served)
     }
 

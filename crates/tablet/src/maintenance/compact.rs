@@ -19,7 +19,7 @@ use crate::manifest::{FileRef, Manifest};
 use crate::merge::{Merge, Source, Step};
 use crate::picker::{self, Pick, RunSummary};
 use crate::run;
-use crate::state::{GroupState, HeldFile, State};
+use crate::state::{GroupState, HeldFile, ReadOptions, State};
 use crate::tablet::Tablet;
 use crate::values::collect;
 use bytes::Bytes;
@@ -45,6 +45,14 @@ pub struct Compacted {
 /// Files of the bottom, in bytes of a file, that one job rewrites: some seconds of work at most, and several files, so
 /// that few are left smaller than they should be.
 const JOB_FILES: u64 = 4;
+
+/// Bytes after which a file above the bottom is ended, where those of the bottom are larger: a merge into the bottom gives a
+/// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
+const TIER_FILE_BYTES: u64 = 16 << 20;
+
+/// Bytes that all runs of a merge together are read ahead: half a megabyte of each of the most that are merged at once, which
+/// still is a thousandth of a second of a disk that reads 500 MB/s.
+const READAHEAD_BYTES_MAX: usize = 32 << 20;
 
 /// What a job replaces. Positions are of the group's list of files.
 pub(super) struct Plan {
@@ -130,22 +138,20 @@ impl Tablet {
         let Ok(_compacting) = self.compacting.try_lock() else {
             return Ok(None);
         };
-        let state = self.state();
-        if state.movable_bytes().is_some_and(|bytes| bytes <= room.any)
-            && let Some(moved) = self.relocate_next(&state).await?
+        if self
+            .with_state(State::movable_bytes)
+            .is_some_and(|bytes| bytes <= room.any)
+            && let Some(moved) = self.relocate_next().await?
         {
             return Ok(Some(moved));
         }
-        drop(state);
         let state = self.files_state();
         for group in &state.groups {
             if let Some(weighed) = self.plan_within(&state, group, room).await? {
                 return self.carry_out(group, weighed).await.map(Some);
             }
         }
-        // Where a merge is due for which there is no room, one may be in the middle of the runs.
-        let collection = self.collection_due(&state);
-        if let Some((group, plan)) = collection.filter(|(group, _)| self.due(&state, group).is_none()) {
+        if let Some((group, plan)) = self.collection_due(&state) {
             let weighed = self.weigh(group, plan).await?;
             if weighed.needs <= room.into_bottom {
                 return self.carry_out(group, weighed).await.map(Some);
@@ -229,7 +235,7 @@ impl Tablet {
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
         let _compacting = self.compacting.lock().await;
-        while self.relocate_next(&self.state()).await?.is_some() {}
+        while self.relocate_next().await?.is_some() {}
         for collects in [false, true] {
             let state = self.files_state();
             let collected = match collects {
@@ -267,7 +273,7 @@ impl Tablet {
     /// Whether a compaction is due.
     pub fn compaction_due(&self) -> bool {
         let state = self.state();
-        let due = |group: &GroupState| self.due(&state, group).is_some();
+        let due = |group: &GroupState| self.is_due(&state, group);
         state.movable_bytes().is_some() || state.groups.iter().any(due) || self.collection_due(&state).is_some()
     }
 
@@ -280,7 +286,7 @@ impl Tablet {
     /// Works out what writers are slowed by, after a change of files.
     pub(crate) fn note_debt(&self) {
         let state = self.state();
-        let (mut debt, mut runs_max) = (0, 0);
+        let (mut debt, mut crowding) = (0, 0);
         let (mut garbage, mut bytes) = (0, 0);
         for group in &state.groups {
             let (runs, places) = self.summaries(group);
@@ -288,15 +294,13 @@ impl Tablet {
             debt += picker::debt(&runs, experience);
             garbage += picker::expected_garbage(&runs, experience);
             bytes += runs.iter().map(|run| run.bytes).sum::<u64>();
-            runs_max = runs_max.max(runs.len());
-            if has_bottom(&state, group, &places) && !state.is_entangled(group.id) {
-                runs_max = runs_max.max(picker::crowding(&runs, experience));
-            }
+            let is_bottom = has_bottom(&state, group, &places) && !state.is_entangled(group.id);
+            crowding = crowding.max(picker::crowding(&runs, experience, is_bottom));
         }
         self.debt.store(debt, Ordering::Relaxed);
         let share = garbage.saturating_mul(1000) / bytes.max(1);
         self.garbage_share.store(share, Ordering::Relaxed);
-        self.runs.store(runs_max, Ordering::Relaxed);
+        self.crowding.store(crowding, Ordering::Relaxed);
     }
 
     /// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
@@ -322,6 +326,11 @@ impl Tablet {
         (summaries, places)
     }
 
+    /// Whether a merge is due in a group.
+    pub(super) fn is_due(&self, state: &State, group: &GroupState) -> bool {
+        self.due(state, group).is_some()
+    }
+
     fn due(&self, state: &State, group: &GroupState) -> Option<Due> {
         if state.is_entangled(group.id) {
             return None;
@@ -341,8 +350,9 @@ impl Tablet {
         let inputs = due.files();
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let read = read_of(due.pick.runs.len());
         Plan {
-            sources: runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect(),
+            sources: runs.filter_map(|run| run::source(run, &[], None, None, read)).collect(),
             cut: inputs.end..inputs.end,
             inputs,
             upper: None,
@@ -378,8 +388,9 @@ impl Tablet {
         let runs = tiers.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let mut sources: Vec<Source> = Vec::new();
         let replaced = bottom.get(inputs.clone()).unwrap_or_default();
-        sources.extend(run::source(replaced, &[], None, None, READ));
-        sources.extend(runs.filter_map(|run| run::source(run, &[], upper.as_deref(), None, READ)));
+        let read = read_of(due.pick.runs.len());
+        sources.extend(run::source(replaced, &[], None, None, read));
+        sources.extend(runs.filter_map(|run| run::source(run, &[], upper.as_deref(), None, read)));
         let first = replaced.first().map(|file| row_of(file.first_key()));
         let first = match (begins, first) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -490,6 +501,7 @@ impl Tablet {
         let files = &group.files;
         let carried = carried(group, std::mem::take(&mut plan.collected));
         let sources = std::mem::take(&mut plan.sources);
+        let progress = Progress::of_merge(&self.context.metrics.moved, bytes_in, cells_in(files, &plan, &left));
         let report = self
             .run_job(
                 group.id,
@@ -497,7 +509,7 @@ impl Tablet {
                 sources,
                 plan.upper.clone(),
                 (plan.bottom, plan.major),
-                (carried, None),
+                (carried, Some(progress)),
             )
             .await?;
         let metrics = &self.context.metrics;
@@ -552,6 +564,7 @@ impl Tablet {
         write.dictionary_bytes = options.dictionary_bytes as usize;
         write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
         write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
+        let file_bytes = options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes());
         let job = Job {
             schema,
             sources,
@@ -560,13 +573,24 @@ impl Tablet {
             bottom,
             major,
             write,
-            file_bytes: options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes()),
+            file_bytes: match bottom {
+                true => file_bytes,
+                false => file_bytes.min(TIER_FILE_BYTES),
+            },
             progress,
             carried,
         };
         let mut report = compaction::run(job, self.env(), &self.context.files).await?;
         number_run(&mut report.files, 0);
         Ok(report)
+    }
+}
+
+/// How so many runs are read together.
+fn read_of(runs: usize) -> ReadOptions {
+    ReadOptions {
+        readahead_bytes: (READAHEAD_BYTES_MAX / runs.max(1)).min(READ.readahead_bytes),
+        ..READ
     }
 }
 
@@ -672,6 +696,14 @@ fn rows_between(all: &RowRange, first: Option<&[u8]>, end: Option<&[u8]>) -> Row
         end: end.and_then(row),
     };
     all.intersect(&within)
+}
+
+/// About how many entries a job reads.
+fn cells_in(files: &[HeldFile], plan: &Plan, left: &[FileRef]) -> u64 {
+    let read = [plan.inputs.clone(), plan.cut.clone()].into_iter();
+    let read = read.filter_map(|range| files.get(range)).flatten();
+    let before: u64 = read.map(|file| cells_of(&file.reference)).sum();
+    before.saturating_sub(left.iter().map(cells_of).sum())
 }
 
 /// About how many entries are referenced.

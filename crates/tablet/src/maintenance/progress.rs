@@ -1,37 +1,106 @@
-//! How far a flush is: what paces writers goes by it.
+//! How far flushes and merges are: what paces writers goes by it.
 
 use crate::memtable::{MemoryAccount, Memtable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A flush under way. The account is told of its end when this is dropped, however it ends.
+/// Bytes that flushes and merges of a server have moved so far; only grows. Clones are one and the same.
+#[derive(Clone, Debug, Default)]
+pub struct Moved {
+    inner: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    memtables: AtomicU64,
+    files: AtomicU64,
+    merged: AtomicU64,
+}
+
+/// What [`Moved`] had counted at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MovedBytes {
+    /// Of memtables that were flushed.
+    pub memtables: u64,
+    /// Of the sstables these became, values kept apart not among them.
+    pub files: u64,
+    /// Of sstables that merges have read.
+    pub merged: u64,
+}
+
+impl Moved {
+    /// What has been moved by now.
+    pub fn bytes(&self) -> MovedBytes {
+        let Counters {
+            memtables,
+            files,
+            merged,
+        } = &*self.inner;
+        MovedBytes {
+            memtables: memtables.load(Ordering::Relaxed),
+            files: files.load(Ordering::Relaxed),
+            merged: merged.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A flush has ended that made sstables of memtables.
+    pub(crate) fn flushed(&self, memtables: u64, files: u64) {
+        self.inner.memtables.fetch_add(memtables, Ordering::Relaxed);
+        self.inner.files.fetch_add(files, Ordering::Relaxed);
+    }
+
+    /// A merge has read so much more.
+    pub(crate) fn merged(&self, bytes: u64) {
+        self.inner.merged.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A flush or a merge under way. Who counts its bytes is told of its end when this is dropped, however it ends.
 #[derive(Debug)]
 pub struct Progress {
-    account: MemoryAccount,
-    /// Of the memtables being flushed.
+    told_to: ToldTo,
+    /// Of what is read.
     bytes: u64,
     entries: u64,
-    /// Entries read so far, and the bytes that the account was told are written.
+    /// Entries read so far, and the bytes that were told.
     read: AtomicU64,
     told: AtomicU64,
 }
 
+/// Who counts the bytes.
+#[derive(Debug)]
+enum ToldTo {
+    /// Of memtables being flushed.
+    Memory(MemoryAccount),
+    /// Of sstables being merged.
+    Moved(Moved),
+}
+
 impl Progress {
     /// A flush of these memtables begins.
-    pub fn begin<'a>(account: &MemoryAccount, memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> Arc<Progress> {
+    pub fn of_flush<'a>(account: &MemoryAccount, memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> Arc<Progress> {
         let (mut bytes, mut entries) = (0, 0);
         for table in memtables {
             bytes += table.bytes();
             entries += table.len();
         }
         account.flush_begins(bytes);
-        Arc::new(Progress {
-            account: account.clone(),
+        Arc::new(Progress::new(ToldTo::Memory(account.clone()), bytes, entries))
+    }
+
+    /// A merge of sstables with about so many bytes and entries begins.
+    pub fn of_merge(moved: &Moved, bytes: u64, entries: u64) -> Arc<Progress> {
+        Arc::new(Progress::new(ToldTo::Moved(moved.clone()), bytes, entries))
+    }
+
+    fn new(told_to: ToldTo, bytes: u64, entries: u64) -> Progress {
+        Progress {
+            told_to,
             bytes,
             entries,
             read: AtomicU64::new(0),
             told: AtomicU64::new(0),
-        })
+        }
     }
 
     /// So many more entries have been read. Called by one task at a time.
@@ -41,13 +110,19 @@ impl Progress {
         // Not more than `bytes`, which is 64 bits.
         let written = u64::try_from(written).unwrap_or(self.bytes);
         let before = self.told.swap(written, Ordering::Relaxed);
-        self.account.flush_wrote(written.saturating_sub(before));
+        let more = written.saturating_sub(before);
+        match &self.told_to {
+            ToldTo::Memory(account) => account.flush_wrote(more),
+            ToldTo::Moved(moved) => moved.merged(more),
+        }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.account.flush_ends(self.bytes - self.told.load(Ordering::Relaxed));
+        if let ToldTo::Memory(account) = &self.told_to {
+            account.flush_ends(self.bytes - self.told.load(Ordering::Relaxed));
+        }
     }
 }
 
@@ -58,13 +133,7 @@ mod tests {
     #[test]
     fn what_is_written_is_no_longer_to_be_flushed() {
         let account = MemoryAccount::default();
-        let progress = Progress {
-            account: account.clone(),
-            bytes: 1000,
-            entries: 7,
-            read: AtomicU64::new(0),
-            told: AtomicU64::new(0),
-        };
+        let progress = Progress::new(ToldTo::Memory(account.clone()), 1000, 7);
         account.flush_begins(1000);
         account.flush_begins(50);
         progress.advance(3);
@@ -73,5 +142,23 @@ mod tests {
         assert_eq!((account.flushing_bytes(), account.flushed_bytes()), (1050 - 857, 857));
         drop(progress);
         assert_eq!((account.flushing_bytes(), account.flushed_bytes()), (50, 857));
+    }
+
+    #[test]
+    fn a_merge_tells_of_what_it_has_read() {
+        let moved = Moved::default();
+        let progress = Progress::of_merge(&moved, 1000, 10);
+        progress.advance(4);
+        moved.flushed(70, 30);
+        assert_eq!((moved.bytes().merged, moved.bytes().memtables), (400, 70));
+        // There were more than was thought.
+        progress.advance(40);
+        drop(progress);
+        let expected = MovedBytes {
+            memtables: 70,
+            files: 30,
+            merged: 1000,
+        };
+        assert_eq!(moved.bytes(), expected);
     }
 }

@@ -123,12 +123,25 @@ struct Made {
 }
 
 impl Tablet {
-    /// Relocates the residues of one group, if some can be; no compaction runs meanwhile.
-    pub(super) async fn relocate_next(&self, state: &State) -> Result<Option<Compacted>> {
-        if state.is_to_sort_out() {
-            return self.sort_out(state).await;
+    /// Relocates the residues of one group, if some can be; no compaction runs meanwhile. What waits in memtables decides
+    /// whether that is possible; what is rewritten are files, and takes too long to keep the memtables for.
+    pub(super) async fn relocate_next(&self) -> Result<Option<Compacted>> {
+        let (is_to_sort_out, movable, files) = self.with_state(|state| {
+            let movable = state.movable().map(|(group, leavers)| (group.id, leavers));
+            (state.is_to_sort_out(), movable, state.of_files(&self.context.memory))
+        });
+        if is_to_sort_out {
+            return self.sort_out(&files).await;
         }
-        let Some((group, leavers)) = state.movable() else {
+        match movable {
+            Some((group, leavers)) => self.relocate(&files, group, leavers).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Takes the families that have left a group out of it.
+    async fn relocate(&self, state: &State, group: GroupId, leavers: Leavers) -> Result<Option<Compacted>> {
+        let Some(group) = state.group(group) else {
             return Ok(None);
         };
         self.settle().await?;
@@ -182,6 +195,7 @@ impl Tablet {
         let metrics = &self.context.metrics;
         metrics.compaction_read_bytes.inc_by(read * made.jobs);
         metrics.compaction_written_bytes.inc_by(made.written);
+        metrics.moved.merged(read * made.jobs);
         self.commit(&made.files, change, |_| {}).await?;
         self.note_debt();
         metrics.compactions.inc();

@@ -14,14 +14,25 @@ use stele_types::FileId;
 
 impl Tablet {
     /// The next step of collecting value files, if that is worth it, and in which group: a file of the bottom, or another
-    /// run, by itself. Only asked when no merge is due in the group, so that none is in the middle of the runs.
+    /// run, by itself. Not in a group where a merge is due, for which there may be no room: it may be in the middle of the runs.
     pub(super) fn collection_due<'a>(&self, state: &'a State) -> Option<(&'a GroupState, Plan)> {
-        let (first, collected) = collect::pick(&value_units(state), &value_shares(state))?;
         let places = state.groups.iter().flat_map(|group| {
             let places = unit_places(group).into_iter();
             places.map(move |place| (group, place))
         });
-        let (group, inputs) = places.into_iter().nth(first)?;
+        let places: Vec<(&GroupState, Range<usize>)> = places.collect();
+        // The units of a group follow one another.
+        let mut looked_at = None;
+        let may_be = |unit: usize| {
+            let Some((group, _)) = places.get(unit) else {
+                return false;
+            };
+            let known = looked_at.filter(|(id, _)| *id == group.id);
+            let (_, is_due) = *looked_at.insert(known.unwrap_or_else(|| (group.id, self.is_due(state, group))));
+            !is_due
+        };
+        let (first, collected) = collect::pick(&value_units(state), &value_shares(state), may_be)?;
+        let (group, inputs) = places.get(first).cloned()?;
         let bottom = group.runs().next().is_some_and(|oldest| inputs.end <= oldest.len());
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let bottom_end = match bottom {

@@ -89,12 +89,17 @@ fn new_rows_make_no_garbage() {
 #[test]
 fn space_that_is_not_live_crowds() {
     const MIB: u64 = 1 << 20;
-    let check = |bottom: u64, tier: RunSummary, expected: usize| {
+    let check = |bottom: u64, tier: RunSummary, expected: u64| {
         let bottom = RunSummary {
             bytes: bottom * MIB,
             ..RunSummary::default()
         };
-        assert_eq!(crowding(&[bottom, tier], Experience::default()), expected, "{tier:?}");
+        assert_eq!(
+            crowding(&[bottom, tier], Experience::default(), true),
+            expected,
+            "{tier:?}"
+        );
+        assert_eq!(crowding(&[bottom, tier], Experience::default(), false), 0);
     };
     let tier = |mib: u64, overlap: u64| RunSummary {
         bytes: mib * MIB,
@@ -102,9 +107,11 @@ fn space_that_is_not_live_crowds() {
         ..RunSummary::default()
     };
     check(1000, tier(500, 100), 0);
-    check(1000, tier(510, 100), RUNS_EASY);
-    check(1000, tier(1000, 100), RUNS_EASY + RUNS_EASY / 2);
-    check(1000, tier(9000, 100), 2 * RUNS_EASY);
+    check(1000, tier(501, 100), 1);
+    check(1000, tier(510, 100), 10);
+    check(1000, tier(1000, 100), CROWDED / 2);
+    check(1000, tier(1500, 100), CROWDED);
+    check(1000, tier(9000, 100), 85 * CROWDED / 10);
     check(1000, tier(1000, 0), 0);
     // Little, however many times what is live.
     check(10, tier(200, 100), 0);
@@ -113,7 +120,20 @@ fn space_that_is_not_live_crowds() {
         file_bytes: 1000 * MIB,
         ..tier(0, 0)
     };
-    check(1000, cut, RUNS_EASY + RUNS_EASY / 2);
+    check(1000, cut, CROWDED / 2);
+}
+
+#[test]
+fn many_runs_crowd() {
+    let check = |runs, expected| {
+        let runs = vec![RunSummary::default(); runs];
+        assert_eq!(crowding(&runs, Experience::default(), false), expected);
+        assert_eq!(crowding(&runs, Experience::default(), true), expected);
+    };
+    check(0, 0);
+    check(RUNS_EASY as usize, 0);
+    check(RUNS_EASY as usize * 5 / 4, CROWDED / 4);
+    check(RUNS_EASY as usize * 3, 2 * CROWDED);
 }
 
 /// Or they would wait for nothing.
@@ -139,7 +159,7 @@ fn who_waits_for_space_waits_for_a_merge() {
                 };
                 let runs: Vec<_> = [bottom].into_iter().chain(std::iter::repeat_n(tier, tiers)).collect();
                 let experience = Experience::default();
-                if crowding(&runs, experience) > 0 {
+                if crowding(&runs, experience, true) > 0 {
                     let pick = pick(&runs, experience);
                     assert!(pick.is_some_and(|pick| pick.runs.start == 0), "{tiers} of {tier:?}");
                 }
@@ -153,7 +173,48 @@ fn a_merge_goes_on_with_the_runs_it_began_with() {
     check("10000 500> 400> 100", "0..3");
     check("10000 500> 400>", "0..3 major");
     check("10000 500> 10 10 10 10", "0..2");
-    check("10000 500> 10 10 10 10 10 10 10 10", "2..10");
+    let behind = |runs: &str, times| format!("10000 500> {}", vec![runs; times].join(" "));
+    check(&behind("10", RUNS_BEHIND_MERGE - 1), "0..2");
+    check(&behind("10", RUNS_BEHIND_MERGE), "2..34");
+    // What was merged behind it is left alone by the next.
+    check(&format!("10000 500> 320 {}", vec!["10"; 31].join(" ")), "3..34");
+    check(&format!("10000 500> 320 {} 4", vec!["10"; 30].join(" ")), "3..33");
+    check(&format!("10000 500> 320 {}", vec!["10"; 30].join(" ")), "0..2");
+}
+
+/// Flushes come as fast as merges can read them: what is merged behind a merge into the bottom leaves it a part of the time.
+#[test]
+fn a_merge_that_has_begun_ends_though_flushes_come_fast() {
+    let run = |bytes, advanced| RunSummary {
+        bytes,
+        file_bytes: bytes,
+        advanced,
+        ..RunSummary::default()
+    };
+    for flush in [1, 10, 50] {
+        let mut runs = vec![run(3000, false), run(1000, true)];
+        let (mut read, mut jobs) = (0, 0);
+        while runs.get(1).is_some_and(|tier| tier.advanced) {
+            let pick = pick(&runs, Experience::default()).unwrap();
+            if pick.runs.start == 0 {
+                read += 300;
+                jobs += 1;
+                if jobs == 14 {
+                    runs[1].advanced = false;
+                }
+            } else {
+                let merged = runs[pick.runs.clone()].iter().map(|run| run.bytes).sum();
+                read += merged;
+                runs.splice(pick.runs, [run(merged, false)]);
+            }
+            // While 300 are read, 100 are flushed.
+            while runs[2..].iter().map(|run| run.bytes).sum::<u64>() * 3 < read {
+                runs.push(run(flush, false));
+            }
+            assert!(read < 20_000, "{jobs} jobs were done, {runs:?}");
+        }
+        assert!(runs.len() < 60 + 400 / flush as usize, "{} runs", runs.len());
+    }
 }
 
 #[test]
@@ -169,7 +230,7 @@ fn what_can_be_done_in_parts() {
     };
     check(&[false, false, false], 0..3, true);
     check(&[false, true, false], 0..2, false);
-    check(&[false; 40], 0..RUNS_MAX, false);
+    check(&[false; 80], 0..RUNS_MAX, false);
 }
 
 #[test]

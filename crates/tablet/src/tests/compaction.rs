@@ -270,6 +270,36 @@ async fn a_row_may_begin_plain_and_go_on_with_markers() {
     }
 }
 
+/// So that a merge into the bottom gives them back one after the other, while those of the bottom are as large as is asked.
+#[tokio::test]
+async fn what_is_flushed_above_a_bottom_is_in_smaller_files() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    write_rows(&tablet, 0..1, "a value");
+    tablet.flush().await.unwrap();
+    let mut noise = 1u64;
+    let mut word = || {
+        noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (noise >> 32) as u32
+    };
+    for n in 0..2000 {
+        let value: Vec<u8> = (0..5000).flat_map(|_| word().to_le_bytes()).collect();
+        let put = Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(1),
+            value: value.into(),
+        };
+        write_row(&tablet, row(n), vec![put]);
+    }
+    tablet.flush().await.unwrap();
+    check_runs(&tablet, 2);
+    let flushed: Vec<u64> = files(&tablet).iter().skip(1).map(HeldFile::bytes).collect();
+    assert_eq!(flushed.len(), 3, "{flushed:?}");
+    assert!(flushed.iter().all(|bytes| *bytes < 17 << 20), "{flushed:?}");
+    tablet.compact_all().await.unwrap();
+    assert_eq!(files(&tablet).len(), 1);
+}
+
 /// A job takes seconds; what is flushed meanwhile is in files, and its memory counts against writers.
 #[tokio::test]
 async fn memtables_flushed_during_a_compaction_are_freed_at_once() {

@@ -250,6 +250,34 @@ async fn a_read_of_families_touches_no_block_of_other_groups() {
     );
 }
 
+/// As during a compaction: what is flushed meanwhile gives its memory back.
+#[tokio::test]
+async fn memtables_flushed_during_a_relocation_are_freed_at_once() {
+    let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    for row in 0..16_000 {
+        write_row(
+            &tablet,
+            Bytes::from(format!("{row:05}")),
+            vec![put_in(1, 1, b"a value".to_vec())],
+        );
+    }
+    tablet.flush().await.unwrap();
+    tablet.set_schema(moved(&schema, FamilyId(1), GroupId(1)));
+    write_row(
+        &tablet,
+        Bytes::from("00000"),
+        vec![put_in(1, 1, b"another value".to_vec())],
+    );
+    let mut relocating = Box::pin(tablet.compact_next());
+    assert!(futures::poll!(&mut relocating).is_pending());
+    tablet.flush().await.unwrap();
+    assert_eq!(tablet.context.memory.bytes(), 0);
+    assert!(relocating.await.unwrap().is_some());
+    assert_eq!((families(&tablet, 0).len(), tablet.state().residues().len()), (0, 0));
+    assert_eq!(scan(&tablet, None).await, 16_000);
+}
+
 #[tokio::test]
 async fn a_family_moves_with_what_it_has() {
     let schema = two_groups([GroupOptions::default(), GroupOptions::default()]);

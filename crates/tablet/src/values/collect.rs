@@ -37,8 +37,12 @@ const GARBAGE_PART: u64 = 2;
 /// The same where everything is rewritten on request.
 const GARBAGE_PART_WHEN_ASKED: u64 = 8;
 
-/// The first unit to rewrite, and the files whose values it moves, when collecting them is worth it.
-pub fn pick(units: &[Unit], files: &BTreeMap<FileId, Shared>) -> Option<(usize, BTreeSet<FileId>)> {
+/// The first unit to rewrite of those that may be now, and the files whose values it moves, when collecting them is worth it.
+pub fn pick(
+    units: &[Unit],
+    files: &BTreeMap<FileId, Shared>,
+    mut may_be: impl FnMut(usize) -> bool,
+) -> Option<(usize, BTreeSet<FileId>)> {
     let live = live_bytes(units);
     let collected = mostly_garbage(&live, files, GARBAGE_PART);
     let refers = |unit: &Unit| unit.live.keys().any(|file| collected.contains(file));
@@ -49,7 +53,8 @@ pub fn pick(units: &[Unit], files: &BTreeMap<FileId, Shared>) -> Option<(usize, 
         .sum();
     let moved: u64 = collected.iter().filter_map(|file| live.get(file)).sum();
     let rewritten: u64 = units.iter().filter(|unit| refers(unit)).map(|unit| unit.bytes).sum();
-    let first = units.iter().position(refers)?;
+    let mut referring = units.iter().enumerate().filter(|(_, unit)| refers(unit));
+    let (first, _) = referring.find(|(at, _)| may_be(*at))?;
     // What is moved is freed and written again.
     (freed >= moved.saturating_mul(2).saturating_add(rewritten)).then_some((first, collected))
 }
@@ -103,7 +108,7 @@ mod tests {
 
     fn check(units: &[Unit], files: &BTreeMap<FileId, Shared>, expected: Option<(usize, &[u64])>) {
         let expected = expected.map(|(at, files)| (at, files.iter().map(|file| FileId(*file)).collect()));
-        assert_eq!(pick(units, files), expected);
+        assert_eq!(pick(units, files, |_| true), expected);
     }
 
     #[test]
@@ -121,6 +126,16 @@ mod tests {
             &two,
             Some((1, &[1])),
         );
+    }
+
+    #[test]
+    fn what_may_not_be_rewritten_now_does_not_hold_up_the_rest() {
+        let one = files(&[(1, 100)]);
+        let units = [unit(1, &[(1, 1)]), unit(1, &[]), unit(1, &[(1, 1)])];
+        let at = |may_be: &dyn Fn(usize) -> bool| pick(&units, &one, may_be).map(|(at, _)| at);
+        assert_eq!(at(&|_| true), Some(0));
+        assert_eq!(at(&|unit| unit > 0), Some(2));
+        assert_eq!(at(&|unit| unit == 1), None);
     }
 
     #[test]

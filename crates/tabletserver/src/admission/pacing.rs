@@ -1,28 +1,40 @@
 //! How fast writes may come: in proportion to the room that is left, so that they slow down smoothly instead of stopping.
 //!
-//! Terms: the *pressure* is how much of what there is room for is taken, from 0 to 1; the *drain* is how many bytes of
-//! memtables flushes write in a second, while there is enough for them to do.
+//! Two things are in short supply, and a write waits for the one that it has to wait for longer.
 //!
-//! Up to [`PRESSURE_EASY`] nothing is slowed. Above, writes may come at a rate that falls with the room left, in a
-//! straight line: twice the drain where it begins, the drain half way, nothing at the end. (RocksDB and Pebble slow writers
-//! at thresholds too; the difference is that the rate here is a function of the room, not a search for one.)
+//! **Memory.** Terms: the *pressure* is how much of what there is room for is taken, from 0 to 1; the *drain* is how many
+//! bytes of memtables flushes write in a second, while there is enough for them to do. Up to [`PRESSURE_EASY`] nothing is
+//! slowed. Above, writes may come at a rate that falls with the room left, in a straight line: twice the drain where it
+//! begins, the drain half way, nothing at the end. (RocksDB and Pebble slow writers at thresholds too; the difference is
+//! that the rate here is a function of the room, not a search for one.)
 //!
-//! * Memory: memtables are freed whole, when the last of them is in a file. What counts is therefore what memory will have
-//!   come to by then, at the rate at which flushes write: the bytes of all memtables, and once more those that the flushes
-//!   under way have still to write. This *foreseen* memory does not jump when a flush ends, so the rate does not either, and
-//!   writes come as fast as they are flushed. Going by the memory of the moment, a writer met the limit just before
-//!   the end of every flush.
-//! * Compactions settle the number of runs in the same way, without anybody knowing how fast they are; and the space that a
-//!   tablet takes beyond what is live, which counts as runs.
+//! Memtables are freed whole, when the last of them is in a file. What counts is therefore what memory will have
+//! come to by then, at the rate at which flushes write: the bytes of all memtables, and once more those that the flushes
+//! under way have still to write. This *foreseen* memory does not jump when a flush ends, so the rate does not either, and
+//! writes come as fast as they are flushed. Going by the memory of the moment, a writer met the limit just before
+//! the end of every flush.
+//!
+//! **Merges.** A tablet's *crowding* (`stele_tablet::picker::crowding`) says how far merges are behind there, in runs or in space:
+//! 0 is not at all. The *yield* is how many bytes of writes merges make good for in a second. A write of a crowded tablet
+//! may come at four times the yield where crowding begins, at the yield half way to 1, at a quarter of it at 1, a 16th at
+//! 1.5, and so on: each step of the same width divides the rate by the same number. Such a law has no
+//! end at which writes stop; it settles where writes come as fast as merges make good for them, and a yield that is mistaken by
+//! four times moves that by half. The yield is measured from what merges read, which does not depend on how fast writes
+//! come: a rate that follows what was let in itself finds no rest, and swings between everything and nothing.
+//!
+//! Nobody waits longer than [`LONGEST_WAIT`] for merges while crowding is below 1; beyond, that grows by the same law until it
+//! meets the limit of all waits. So many writers of large batches are not made to wait for one another; what they do to
+//! space comes back to them later.
 //!
 //! Pure: [`Pacer`] is told the time.
 
 use std::time::Duration;
-use stele_tablet::picker::RUNS_EASY;
+use stele_tablet::MovedBytes;
+use stele_tablet::picker::CROWDED;
 
 /// Pressure up to which writes are not slowed. Flushes for the sake of memory begin at a half.
 pub const PRESSURE_EASY: f64 = 0.6;
-/// Drain before any flush was measured: what a slow disk can do.
+/// Drain and yield before any were measured: what a slow disk can do.
 const DRAIN_INITIAL: f64 = 64e6;
 /// Slowest rate. Nobody is held up for good by a measurement gone wrong; the limit of memory itself stops all.
 const RATE_MIN: f64 = 1e6;
@@ -36,49 +48,84 @@ const BURST: Duration = Duration::from_millis(5);
 const WINDOW: Duration = Duration::from_millis(200);
 /// A measurement as old as this counts a third: longer than a flush, of which the beginning and the end write nothing.
 const MEMORY: f64 = 2.0;
+/// The yield is measured over this long at least; a merge tells of every megabyte it has read.
+const MERGE_WINDOW: Duration = Duration::from_millis(500);
+/// A time this long without writes to crowded tablets is not measured: merges may have had nothing to do.
+const MERGE_PAUSE: Duration = Duration::from_secs(5);
+/// A measurement of merges as old as this counts a third: several jobs.
+const MERGE_MEMORY: f64 = 8.0;
+/// Of what merges read, the part that makes good for writes: half of it is garbage where space is twice what is live, which
+/// is where crowding is half way. Where runs are what is too many, half of what is merged comes from
+/// flushes and half from earlier merges, give or take.
+const GARBAGE_SHARE: f64 = 0.5;
+/// How much slower writes come for every 1 of crowding, and how much faster than the yield where it begins.
+const STEEPNESS: f64 = 16.0;
+/// Longest wait for merges while crowding is below 1: what a caller hardly notices.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// What slows a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Memtables fill faster than they are flushed.
     Memory,
-    /// Runs are made faster than they are merged.
+    /// Runs or garbage are made faster than they are merged.
     Compaction,
 }
 
-/// The greater of the two pressures. `foreseen` are bytes of memory, see the [module](self).
-pub fn pressure(foreseen: u64, memory_bytes_max: u64, runs: usize) -> (f64, Cause) {
-    let memory = foreseen as f64 / memory_bytes_max.max(1) as f64;
-    // RUNS_EASY runs are PRESSURE_EASY, twice as many are the end.
-    let excess = runs.saturating_sub(RUNS_EASY) as f64 / RUNS_EASY as f64;
-    let compaction = if excess > 0.0 {
-        PRESSURE_EASY + excess * (1.0 - PRESSURE_EASY)
-    } else {
-        0.0
-    };
-    if compaction > memory {
-        (compaction.min(1.0), Cause::Compaction)
-    } else {
-        (memory.min(1.0), Cause::Memory)
+/// How much a write is to be slowed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Pressure on memory.
+    pub pressure: f64,
+    /// Crowding of the tablet: 1 is much.
+    pub crowding: f64,
+}
+
+impl Load {
+    /// `foreseen` are bytes of memory, see the [module](self); `crowding` is in units of [`CROWDED`].
+    pub fn new(foreseen: u64, memory_bytes_max: u64, crowding: u64) -> Load {
+        Load {
+            pressure: (foreseen as f64 / memory_bytes_max.max(1) as f64).min(1.0),
+            crowding: crowding as f64 / CROWDED as f64,
+        }
+    }
+
+    /// Whether nothing slows.
+    pub fn is_easy(&self) -> bool {
+        self.pressure <= PRESSURE_EASY && self.crowding <= 0.0
     }
 }
 
-/// Bytes a second that may come; `None` for as many as like.
-pub fn rate(drain: f64, pressure: f64) -> Option<f64> {
+/// Bytes a second that may come under a pressure; `None` for as many as like.
+pub fn memory_rate(drain: f64, pressure: f64) -> Option<f64> {
     let room = (1.0 - pressure) / (1.0 - PRESSURE_EASY);
     (pressure > PRESSURE_EASY).then(|| (2.0 * drain * room).max(RATE_MIN))
 }
 
-/// Hands out turns at a rate, and measures the drain.
+/// Bytes a second that may come to a tablet of this crowding; `None` for as many as like.
+pub fn merge_rate(merged: f64, crowding: f64) -> Option<f64> {
+    (crowding > 0.0).then(|| (merged * STEEPNESS.powf(0.5 - crowding)).max(RATE_MIN))
+}
+
+/// Longest that a write to a tablet of this crowding waits for merges.
+pub fn longest_wait(crowding: f64, wait_max: Duration) -> Duration {
+    let longest = LONGEST_WAIT.as_secs_f64() * STEEPNESS.powf((crowding - 1.0).clamp(0.0, 8.0));
+    Duration::from_secs_f64(longest).min(wait_max)
+}
+
+/// Hands out turns at the rates, and measures what they go by.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     /// Bytes a second.
     drain: f64,
     /// When what has been admitted is used up, at the rates it was admitted at.
     used_up: Duration,
+    /// The same of the rates for merges.
+    merges_used_up: Duration,
     /// Since when writers have been slowed and flushes had enough to do, or the last measurement; and the bytes that
     /// flushes had written by then.
     measured: Option<(Duration, u64)>,
+    merging: Merging,
 }
 
 impl Pacer {
@@ -87,7 +134,9 @@ impl Pacer {
         Pacer {
             drain: DRAIN_INITIAL,
             used_up: Duration::ZERO,
+            merges_used_up: Duration::ZERO,
             measured: None,
+            merging: Merging::new(),
         }
     }
 
@@ -96,10 +145,29 @@ impl Pacer {
         self.drain
     }
 
-    /// How long a write of `bytes` has to wait under a pressure; `None`, and no turn is taken, when those before it alone
-    /// take longer than `wait_max`.
-    pub fn turn(&mut self, now: Duration, bytes: usize, pressure: f64, wait_max: Duration) -> Option<Duration> {
-        let Some(rate) = rate(self.drain, pressure) else {
+    /// Bytes of writes that merges are taken to make good for in a second.
+    pub fn merge_yield(&self) -> f64 {
+        self.merging.in_writes()
+    }
+
+    /// How long a write of `bytes` has to wait, and for what; `None`, and no turn is taken, when those before it alone take
+    /// longer than `wait_max`.
+    pub fn turn(&mut self, now: Duration, bytes: usize, load: Load, wait_max: Duration) -> Option<(Duration, Cause)> {
+        let memory = self.memory_turn(now, bytes, load.pressure, wait_max)?;
+        let merges = self.merge_turn(now, bytes, load.crowding, wait_max);
+        let (wait, cause) = match merges > memory {
+            true => (merges, Cause::Compaction),
+            false => (memory, Cause::Memory),
+        };
+        Some(if wait < SLEEP_MIN {
+            (Duration::ZERO, cause)
+        } else {
+            (wait, cause)
+        })
+    }
+
+    fn memory_turn(&mut self, now: Duration, bytes: usize, pressure: f64, wait_max: Duration) -> Option<Duration> {
+        let Some(rate) = memory_rate(self.drain, pressure) else {
             return Some(Duration::ZERO);
         };
         if self.used_up.saturating_sub(now) > wait_max {
@@ -107,18 +175,28 @@ impl Pacer {
         }
         let turn = Duration::from_secs_f64(bytes as f64 / rate).min(TURN_MAX);
         self.used_up = self.used_up.max(now.saturating_sub(BURST)) + turn;
-        let wait = self.used_up.saturating_sub(now);
-        Some(if wait < SLEEP_MIN {
-            Duration::ZERO
-        } else {
-            wait.min(wait_max)
-        })
+        Some(self.used_up.saturating_sub(now).min(wait_max))
     }
 
-    /// Flushes have written `flushed` bytes since the beginning of time. Called with every turn, and when a flush ends:
-    /// while nobody is slowed they may have nothing to do, and how fast they are is not known.
-    pub fn observe(&mut self, now: Duration, flushed: u64, pressure: f64) {
-        if pressure <= PRESSURE_EASY {
+    fn merge_turn(&mut self, now: Duration, bytes: usize, crowding: f64, wait_max: Duration) -> Duration {
+        let Some(rate) = merge_rate(self.merge_yield(), crowding) else {
+            return Duration::ZERO;
+        };
+        let longest = longest_wait(crowding, wait_max);
+        let turn = Duration::from_secs_f64(bytes as f64 / rate).min(longest);
+        let begins = self.merges_used_up.max(now.saturating_sub(BURST));
+        // Who has waited long enough takes no more of the others' time.
+        let ends = (begins + turn).min(now + longest);
+        self.merges_used_up = self.merges_used_up.max(ends);
+        ends.saturating_sub(now)
+    }
+
+    /// Flushes have written `flushed` bytes since the beginning of time, and flushes and merges moved so many of files. Called with
+    /// every turn, and when a flush ends: while nobody is slowed they may have nothing to do, and how fast they are is not
+    /// known.
+    pub fn observe(&mut self, now: Duration, flushed: u64, moved: MovedBytes, load: Load) {
+        self.merging.observe(now, moved, load.crowding > 0.0);
+        if load.pressure <= PRESSURE_EASY {
             self.measured = None;
             return;
         }
@@ -135,18 +213,79 @@ impl Pacer {
     }
 }
 
+/// Measures how many bytes of writes merges make good for. What they read is in bytes of files, which are compressed, and
+/// writes are not: what flushes made of memtables says how these compare.
+#[derive(Clone, Debug)]
+struct Merging {
+    /// Time with crowded tablets and what merges read in it, what is older counting less.
+    seconds: f64,
+    merged: f64,
+    /// The same of memtables that were flushed, and of the files they became.
+    memtables: f64,
+    files: f64,
+    /// Since when, what had been moved by then, and whether there were crowded tablets since.
+    measured: Option<(Duration, MovedBytes, bool)>,
+}
+
+impl Merging {
+    fn new() -> Merging {
+        // Forgotten within seconds.
+        Merging {
+            seconds: 1.0,
+            merged: DRAIN_INITIAL / GARBAGE_SHARE,
+            memtables: 1e6,
+            files: 1e6,
+            measured: None,
+        }
+    }
+
+    fn in_writes(&self) -> f64 {
+        let merged = GARBAGE_SHARE * self.merged / self.seconds;
+        (merged * self.memtables / self.files.max(1.0)).max(RATE_MIN)
+    }
+
+    fn observe(&mut self, now: Duration, moved: MovedBytes, is_crowded: bool) {
+        let (since, before, was_crowded) = self.measured.get_or_insert((now, moved, false));
+        *was_crowded |= is_crowded;
+        let (since, before, was_crowded) = (*since, *before, *was_crowded);
+        let took = now.saturating_sub(since);
+        if took < MERGE_WINDOW {
+            return;
+        }
+        self.measured = Some((now, moved, false));
+        if !was_crowded || took > MERGE_PAUSE {
+            return;
+        }
+        let seconds = took.as_secs_f64();
+        let keep = (-seconds / MERGE_MEMORY).exp();
+        let count = |sum: &mut f64, now: u64, before: u64| *sum = *sum * keep + now.saturating_sub(before) as f64;
+        self.seconds = self.seconds * keep + seconds;
+        count(&mut self.merged, moved.merged, before.merged);
+        count(&mut self.memtables, moved.memtables, before.memtables);
+        count(&mut self.files, moved.files, before.files);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const WAIT_MAX: Duration = Duration::from_secs(10);
 
+    /// Memory is under this pressure, and merges keep up.
+    fn pressed(pressure: f64) -> Load {
+        Load {
+            pressure,
+            crowding: 0.0,
+        }
+    }
+
     #[test]
     fn the_rate_falls_with_the_room_left() {
         let drain = 100e6;
-        assert_eq!(rate(drain, 0.0), None);
-        assert_eq!(rate(drain, PRESSURE_EASY), None);
-        let at = |pressure| rate(drain, pressure).unwrap();
+        assert_eq!(memory_rate(drain, 0.0), None);
+        assert_eq!(memory_rate(drain, PRESSURE_EASY), None);
+        let at = |pressure| memory_rate(drain, pressure).unwrap();
         assert!(
             (at(0.8) - drain).abs() < 1.0,
             "half way as fast as flushes: {}",
@@ -157,12 +296,206 @@ mod tests {
     }
 
     #[test]
-    fn the_greater_pressure_counts() {
-        assert_eq!(pressure(50, 100, 10), (0.5, Cause::Memory));
-        assert_eq!(pressure(50, 100, RUNS_EASY).1, Cause::Memory);
-        let (half, cause) = pressure(50, 100, RUNS_EASY * 3 / 2);
-        assert!((half - 0.8).abs() < 1e-9 && cause == Cause::Compaction);
-        assert_eq!(pressure(200, 100, 1000).0, 1.0);
+    fn the_longer_wait_counts() {
+        let at = |pressure, crowding| {
+            let load = Load { pressure, crowding };
+            Pacer::new()
+                .turn(Duration::from_secs(1), 1_000_000, load, WAIT_MAX)
+                .unwrap()
+        };
+        assert!(Load::new(50, 100, 0).is_easy());
+        assert!(!Load::new(50, 100, 1).is_easy() && !Load::new(61, 100, 0).is_easy());
+        assert_eq!(
+            Load::new(200, 100, 500),
+            Load {
+                pressure: 1.0,
+                crowding: 0.5
+            }
+        );
+        assert_eq!(at(0.5, 0.0), (Duration::ZERO, Cause::Memory));
+        assert_eq!(at(0.9, 0.5).1, Cause::Memory);
+        assert_eq!(at(0.5, 0.5).1, Cause::Compaction);
+        assert_eq!(at(0.8, 0.9).1, Cause::Compaction);
+    }
+
+    /// The wait of one who writes 100 kB at this crowding, alone.
+    fn lone_wait(crowding: f64) -> Duration {
+        let mut pacer = Pacer::new();
+        let now = Duration::from_secs(1);
+        pacer.merges_used_up = now;
+        pacer.merge_turn(now, 100_000, crowding, WAIT_MAX)
+    }
+
+    #[test]
+    fn waits_for_merges_grow_smoothly_with_crowding() {
+        assert_eq!(lone_wait(0.0), Duration::ZERO);
+        let mut before = lone_wait(1e-9);
+        // From a quarter of what takes place at the yield.
+        let at_yield = 100_000.0 / DRAIN_INITIAL;
+        assert!((before.as_secs_f64() / at_yield - 0.25).abs() < 1e-3, "{before:?}");
+        for step in 1..5_000 {
+            let crowding = f64::from(step) / 1e3;
+            let wait = lone_wait(crowding);
+            assert!(wait >= before, "{crowding}: {wait:?} after {before:?}");
+            assert!(wait <= before.mul_f64(1.01), "{crowding}: {wait:?} after {before:?}");
+            assert!(wait <= longest_wait(crowding, WAIT_MAX));
+            before = wait;
+        }
+        assert!((lone_wait(0.5).as_secs_f64() / at_yield - 1.0).abs() < 1e-3);
+        assert!((lone_wait(1.0).as_secs_f64() / at_yield - 4.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn nobody_waits_long_for_merges_before_they_are_far_behind() {
+        let second = Duration::from_secs(1);
+        let mut pacer = Pacer::new();
+        let most = |pacer: &mut Pacer, crowding, writers| {
+            let turn = |_| pacer.merge_turn(second, 1 << 20, crowding, WAIT_MAX);
+            (0..writers).map(turn).max().unwrap()
+        };
+        assert_eq!(most(&mut pacer, 0.9, 1000), LONGEST_WAIT);
+        assert_eq!(most(&mut pacer, 1.0, 1000), LONGEST_WAIT);
+        let more = most(&mut pacer, 1.5, 1000);
+        assert!(more > 3 * LONGEST_WAIT && more < 5 * LONGEST_WAIT, "{more:?}");
+        // Whoever writes to a tablet that is less crowded does not wait for these.
+        assert_eq!(most(&mut pacer, 0.1, 1), LONGEST_WAIT);
+        assert_eq!(most(&mut pacer, 0.0, 1), Duration::ZERO);
+        assert_eq!(most(&mut pacer, 9.0, 1000), WAIT_MAX);
+        // Nor is what was waited for counted twice.
+        let later = second + WAIT_MAX;
+        assert!(pacer.merge_turn(later, 1000, 0.1, WAIT_MAX) < SLEEP_MIN);
+    }
+
+    /// One tablet that is overwritten as fast as pacing lets it be, by one writer in batches of a megabyte: merges read so
+    /// many bytes a second, and take all tiers there are to the bottom one after the other. What a merge has read of tiers is
+    /// free `held` of its time later. Space at most, as a multiple of what is live, in the second half; rows in bytes a
+    /// second; the longest wait.
+    fn overwritten(merged: f64, compressed: f64, offered: f64, held: f64) -> (f64, f64, Duration) {
+        const LIVE: f64 = 3.2e9;
+        const MIB: f64 = 1024.0 * 1024.0;
+        let step = Duration::from_millis(1);
+        let mut pacer = Pacer::new();
+        // Tiers that are merged, what the merge has read; tiers behind it.
+        let (mut tiers, mut read, mut behind) = (0.0, 0.0, 0.0);
+        let (mut memtable, mut moved) = (0.0, MovedBytes::default());
+        let (mut now, mut free_at) = (Duration::ZERO, Duration::ZERO);
+        let (mut most, mut accepted, mut longest) = (0f64, 0.0, Duration::ZERO);
+        let end = Duration::from_secs(400);
+        while now < end {
+            now += step;
+            if tiers > 0.0 {
+                read += merged * 1e-3;
+                moved.merged += (merged * 1e-3) as u64;
+                if read >= LIVE + tiers {
+                    (tiers, read) = (0.0, 0.0);
+                }
+            } else if behind > 0.33 * LIVE {
+                (tiers, behind) = (behind, 0.0);
+            }
+            if memtable > 50e6 {
+                moved.memtables += memtable as u64;
+                moved.files += (memtable * compressed) as u64;
+                behind += memtable * compressed;
+                memtable = 0.0;
+            }
+            let part = read / (LIVE + tiers);
+            let space = LIVE + tiers * (1.0 - (part - held).max(0.0)) + behind;
+            let percent = space / LIVE * 100.0;
+            let load = Load {
+                pressure: 0.0,
+                crowding: ((percent - 150.0) / 100.0).max(0.0),
+            };
+            pacer.observe(now, 0, moved, load);
+            while free_at <= now {
+                let (wait, _) = pacer.turn(now, MIB as usize, load, WAIT_MAX).unwrap();
+                free_at = free_at.max(now - step) + wait + Duration::from_secs_f64(MIB / offered);
+                memtable += MIB;
+                if now > end / 2 {
+                    longest = longest.max(wait);
+                    accepted += MIB;
+                }
+            }
+            if now > end / 2 {
+                most = most.max(space / LIVE);
+            }
+        }
+        (most, accepted / (end / 2).as_secs_f64(), longest)
+    }
+
+    #[test]
+    fn space_settles_without_a_stop() {
+        for merged in [100e6, 400e6, 1000e6] {
+            for compressed in [0.3, 0.65, 1.0] {
+                for held in [0.1, 1.0] {
+                    let (most, rate, longest) = overwritten(merged, compressed, 2e9, held);
+                    // All that merges read is half garbage where space is twice what is live.
+                    let at_twice = GARBAGE_SHARE * merged / compressed;
+                    let of = rate / at_twice;
+                    println!(
+                        "{merged:e} {compressed} {held}: space {most:.2}, {of:.2} of the yield, longest {longest:?}"
+                    );
+                    assert!(most < 2.5, "{merged} {compressed} {held}: {most}");
+                    assert!(of > 0.5 && of < 1.5, "{merged} {compressed} {held}: {of}");
+                    let long = Duration::from_secs_f64(8.0 * 1024.0 * 1024.0 / rate);
+                    assert!(
+                        longest < long.min(LONGEST_WAIT),
+                        "{merged} {compressed} {held}: {longest:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_writes_slower_than_merges_is_not_slowed() {
+        let (most, rate, longest) = overwritten(400e6, 0.65, 100e6, 1.0);
+        assert!(
+            most < 2.0 && rate > 95e6 && longest < 2 * SLEEP_MIN,
+            "{most} {rate} {longest:?}"
+        );
+    }
+
+    #[test]
+    fn the_yield_is_measured_while_there_are_crowded_tablets() {
+        let at = Duration::from_millis;
+        let crowded = |crowding| Load {
+            pressure: 0.0,
+            crowding,
+        };
+        let mut pacer = Pacer::new();
+        let mut moved = MovedBytes::default();
+        // Files half as large as the memtables.
+        let mut go = |pacer: &mut Pacer, from: u64, merged, load| {
+            for step in 1..=200 {
+                moved.memtables += 2_000_000;
+                moved.files += 1_000_000;
+                moved.merged += merged;
+                pacer.observe(at(from + 200 * step), 0, moved, load);
+            }
+        };
+        go(&mut pacer, 0, 100_000_000, crowded(0.0));
+        assert_eq!(pacer.merge_yield(), DRAIN_INITIAL);
+        go(&mut pacer, 40_000, 20_000_000, crowded(0.1));
+        assert!(
+            (pacer.merge_yield() / 100e6 - 1.0).abs() < 0.02,
+            "{}",
+            pacer.merge_yield()
+        );
+        // A pause in which nothing was to be merged.
+        pacer.observe(at(200_000), 0, moved_by(0), crowded(0.1));
+        assert!(
+            (pacer.merge_yield() / 100e6 - 1.0).abs() < 0.02,
+            "{}",
+            pacer.merge_yield()
+        );
+    }
+
+    fn moved_by(bytes: u64) -> MovedBytes {
+        MovedBytes {
+            memtables: bytes,
+            files: bytes,
+            merged: bytes,
+        }
     }
 
     #[test]
@@ -171,7 +504,7 @@ mod tests {
         let mut now = Duration::from_secs(1);
         let mut slept = 0;
         for _ in 0..1_000 {
-            let wait = pacer.turn(now, 64_000, 0.8, WAIT_MAX).unwrap();
+            let wait = pacer.turn(now, 64_000, pressed(0.8), WAIT_MAX).unwrap().0;
             slept += usize::from(!wait.is_zero());
             assert!(wait.is_zero() || wait >= SLEEP_MIN);
             now += wait;
@@ -180,14 +513,18 @@ mod tests {
         let took = (now - Duration::from_secs(1)).as_secs_f64();
         assert!((0.98..1.01).contains(&took), "{took}");
         assert!(slept > 400, "{slept}");
-        assert_eq!(pacer.turn(now, 1 << 30, 0.5, WAIT_MAX), Some(Duration::ZERO));
+        let mut turn = |now, bytes, pressure, wait_max| {
+            let turn = pacer.turn(now, bytes, pressed(pressure), wait_max);
+            turn.map(|(wait, _)| wait)
+        };
+        assert_eq!(turn(now, 1 << 30, 0.5, WAIT_MAX), Some(Duration::ZERO));
         // One that is large does not use up everybody's time. When too many wait, the next is refused, and takes no turn.
-        assert_eq!(pacer.turn(now, 1 << 30, 0.8, WAIT_MAX), Some(TURN_MAX));
+        assert_eq!(turn(now, 1 << 30, 0.8, WAIT_MAX), Some(TURN_MAX));
         let short = 2 * TURN_MAX;
-        assert!(pacer.turn(now, 1 << 30, 0.8, short).is_some());
-        assert!(pacer.turn(now, 1 << 30, 0.8, short).is_some());
-        assert_eq!(pacer.turn(now, 1, 0.8, short), None);
-        assert!(pacer.turn(now + TURN_MAX, 1, 0.8, short).is_some());
+        assert!(turn(now, 1 << 30, 0.8, short).is_some());
+        assert!(turn(now, 1 << 30, 0.8, short).is_some());
+        assert_eq!(turn(now, 1, 0.8, short), None);
+        assert!(turn(now + TURN_MAX, 1, 0.8, short).is_some());
     }
 
     /// A server whose writers fill memory ten times as fast as it is flushed: one tablet, the next flush of which begins
@@ -215,10 +552,10 @@ mod tests {
                 frozen = 0.0;
             }
             let foreseen = active + frozen + left;
-            let (pressure, _) = pressure(foreseen as u64, max as u64, 0);
-            pacer.observe(now, flushed as u64, pressure);
+            let load = Load::new(foreseen as u64, max as u64, 0);
+            pacer.observe(now, flushed as u64, MovedBytes::default(), load);
             while free_at <= now {
-                let wait = pacer.turn(now, 100_000, pressure, WAIT_MAX).unwrap();
+                let (wait, _) = pacer.turn(now, 100_000, load, WAIT_MAX).unwrap();
                 longest = longest.max(wait);
                 free_at = free_at.max(now - step) + wait.max(step / 10);
                 active += 100e3;
@@ -247,17 +584,17 @@ mod tests {
     fn the_drain_is_measured_while_there_is_enough_to_do() {
         let mut pacer = Pacer::new();
         let at = Duration::from_millis;
-        pacer.observe(at(0), 0, 0.7);
+        pacer.observe(at(0), 0, MovedBytes::default(), pressed(0.7));
         // Nothing was measured: a pause, then a new beginning.
-        pacer.observe(at(1000), 0, 0.3);
-        pacer.observe(at(2000), 0, 0.7);
+        pacer.observe(at(1000), 0, MovedBytes::default(), pressed(0.3));
+        pacer.observe(at(2000), 0, MovedBytes::default(), pressed(0.7));
         assert_eq!(pacer.drain(), DRAIN_INITIAL);
         for i in 1..=100 {
-            pacer.observe(at(2000 + 100 * i), 20_000_000 * i, 0.7);
+            pacer.observe(at(2000 + 100 * i), 20_000_000 * i, MovedBytes::default(), pressed(0.7));
         }
         assert!((pacer.drain() / 200e6 - 1.0).abs() < 0.01, "{}", pacer.drain());
         for i in 1..=100 {
-            pacer.observe(at(12_000 + 200 * i), 2_000_000_000, 0.7);
+            pacer.observe(at(12_000 + 200 * i), 2_000_000_000, MovedBytes::default(), pressed(0.7));
         }
         assert!(pacer.drain() < 10e6);
     }
