@@ -177,7 +177,16 @@ pub fn crowding(runs: &[RunSummary], experience: Experience, is_bottom: bool) ->
 
 fn crowding_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
     let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
-    let space: u64 = runs.iter().map(|run| run.file_bytes.max(run.bytes)).sum();
+    // A file that is half merged is there as a whole until the merge is through. One that is shared with the other half of a
+    // split tablet goes when it is worth rewriting, and no waiting brings that nearer.
+    let held = |run: &RunSummary| {
+        if run.advanced {
+            run.file_bytes.max(run.bytes)
+        } else {
+            run.bytes
+        }
+    };
+    let space: u64 = runs.iter().map(held).sum();
     // What merges may turn out to free is worth a try, but nobody is to wait for it.
     let overlapping: u64 = runs.iter().skip(1).map(|run| run.known_overlapping).sum();
     let garbage = overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100;

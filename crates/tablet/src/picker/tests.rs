@@ -115,12 +115,14 @@ fn space_that_is_not_live_crowds() {
     check(1000, tier(1000, 0), 0);
     // Little, however many times what is live.
     check(10, tier(200, 100), 0);
-    // What is cut off a file that is still there counts.
-    let cut = RunSummary {
+    // What a merge has cut off a file counts while it goes on; what the other half of a split tablet has of it does not.
+    let cut = |advanced| RunSummary {
         file_bytes: 1000 * MIB,
+        advanced,
         ..tier(0, 0)
     };
-    check(1000, cut, CROWDED / 2);
+    check(1000, cut(true), CROWDED / 2);
+    check(1000, cut(false), 0);
 }
 
 #[test]
@@ -142,19 +144,19 @@ fn who_waits_for_space_waits_for_a_merge() {
     const MIB: u64 = 1 << 20;
     for tiers in 1..RUNS_MAX {
         for tier_mib in [1, 10, 100, 1000] {
-            for known in [0, 30, 60, 100] {
+            for (known, of_others) in [(0, 1), (30, 1), (60, 1), (100, 1), (0, 3), (60, 3)] {
                 let bytes = tier_mib * MIB;
                 let known_overlapping = bytes * known / 100;
                 let tier = RunSummary {
                     bytes,
-                    file_bytes: bytes,
+                    file_bytes: bytes * of_others,
                     overlapping: known_overlapping,
                     known_overlapping,
                     ..RunSummary::default()
                 };
                 let bottom = RunSummary {
                     bytes: 1000 * MIB,
-                    file_bytes: 1000 * MIB,
+                    file_bytes: 1000 * of_others * MIB,
                     ..RunSummary::default()
                 };
                 let runs: Vec<_> = [bottom].into_iter().chain(std::iter::repeat_n(tier, tiers)).collect();
