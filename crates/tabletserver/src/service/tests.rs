@@ -48,6 +48,7 @@ async fn scan(server: &TabletServer, tablet: TabletId, rows: RowSet) -> usize {
         reversed: false,
         raw: false,
         rows_limit: None,
+        waits: true,
     };
     let mut stream = TabletService::read(server, tablet, request).await.unwrap();
     let mut found = 0;
