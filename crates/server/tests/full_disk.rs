@@ -1,7 +1,8 @@
 //! The real process on a real file system that is full: a small one in memory, in a mount namespace of its own.
 //!
 //! Writes are refused for want of space while reads go on; when there is space again writes go on without a restart; and
-//! after a kill everything that was acknowledged is there.
+//! after a kill everything that was acknowledged is there. A tablet alone is given so little space that of what a flush writes
+//! the sstable fits, and the manifest does not.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -12,13 +13,28 @@
 #[path = "support/server.rs"]
 mod server;
 
+use bytes::Bytes;
 use server::{STELE, Server};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_sstable::Cache;
+use stele_storage::Storage;
+use stele_storage::local::{LocalOptions, LocalStorage};
+use stele_tablet::manifest::ManifestLog;
+use stele_tablet::{
+    BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics, TabletScanner,
+};
+use stele_types::{
+    Compression, DeleteRule, Epoch, ErrorKind, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation, RowSet,
+    TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+};
 
 /// More than the 64 MiB that the server keeps free, and the 64 MiB that its settings do.
 const DISK_BYTES: u64 = 192 << 20;
@@ -35,8 +51,8 @@ struct Disk {
 
 impl Disk {
     /// `None` where the system allows no such thing.
-    fn new(at: &Path) -> Option<Disk> {
-        let script = format!("mount -t tmpfs -o size={DISK_BYTES} none \"$0\" && echo mounted && exec cat");
+    fn new(at: &Path, bytes: u64) -> Option<Disk> {
+        let script = format!("mount -t tmpfs -o size={bytes} none \"$0\" && echo mounted && exec cat");
         let mut holder = Command::new("unshare")
             .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
             .arg(at)
@@ -71,6 +87,12 @@ impl Disk {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .stdin(Stdio::null());
         command
+    }
+
+    /// Where processes outside of the namespace see it.
+    fn outside(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
+        root.join(self.mount.strip_prefix("/").unwrap())
     }
 
     fn ballast(&self) -> PathBuf {
@@ -151,7 +173,7 @@ fn write_until(server: &Server, stop: &AtomicBool, next: &AtomicUsize) -> Vec<St
 #[test]
 fn a_full_disk_refuses_writes_and_loses_nothing() {
     let scratch = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::new(scratch.path()) else {
+    let Some(disk) = Disk::new(scratch.path(), DISK_BYTES) else {
         eprintln!("no mount namespaces here: nothing was tested");
         return;
     };
@@ -208,4 +230,156 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let lost: Vec<_> = acknowledged.difference(&read).collect();
     assert!(lost.is_empty(), "lost {lost:?}");
     drop(server);
+}
+
+/// What a file takes of the file system at least.
+const PAGE_BYTES: u64 = 4096;
+/// A flush of one small row takes an sstable and a manifest of a page each.
+const PAGES_MAX: u64 = 8;
+
+fn context(storage: &Arc<LocalStorage>, epoch: u32) -> TabletContext {
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), epoch);
+    TabletContext {
+        env: TokioRuntime::current(),
+        storage: storage.clone(),
+        files: Arc::new(files),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    }
+}
+
+fn schema() -> Arc<TableSchema> {
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    Arc::new(TableSchema {
+        id: TableId(1),
+        name: TableName::new("full", "disk"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: [(FamilyId(1), family)].into(),
+        next_family: FamilyId(2),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        front_end_data: Vec::new(),
+    })
+}
+
+fn apply(tablet: &Tablet, row: u64) {
+    let put = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::new(),
+        timestamp: Timestamp(1),
+        value: Bytes::from_static(b"v"),
+    };
+    let mut batch = BatchBuilder::default();
+    batch.push_row(&RowMutation {
+        row: Bytes::from(format!("row{row:03}")),
+        mutations: vec![put],
+    });
+    let batch = batch.finish();
+    let first = tablet.sequence(batch.len(), |first| first).unwrap();
+    tablet.apply(&batch, first);
+}
+
+async fn count_rows(tablet: &Arc<Tablet>) -> u64 {
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut rows = 0;
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        rows += batch.rows().count() as u64;
+    }
+    rows
+}
+
+/// The sstables that the newest manifest names; all of them must be there.
+async fn named(storage: &Arc<LocalStorage>) -> usize {
+    let (_, manifest) = ManifestLog::open(storage.clone(), TabletId(1)).await.unwrap();
+    for file in manifest.stored() {
+        storage.open(&file.path()).await.unwrap();
+    }
+    manifest.stored().count()
+}
+
+#[tokio::test]
+async fn a_manifest_that_does_not_fit_leaves_the_one_before() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::new(scratch.path(), 2 << 20) else {
+        eprintln!("no mount namespaces here: nothing was tested");
+        return;
+    };
+    let (data, ballast) = (disk.outside().join("data"), disk.outside().join("ballast"));
+    let options = LocalOptions { reserve_bytes: 0 };
+    let storage = LocalStorage::open_with(&data, TokioRuntime::current(), options).unwrap();
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let first = context(&storage, 1);
+    let files = first.files.clone();
+    let tablet = Tablet::create(first, schema(), manifest).await.unwrap();
+    apply(&tablet, 0);
+    tablet.flush().await.unwrap();
+    let mut without_space = BTreeSet::new();
+    for pages in 0..PAGES_MAX {
+        apply(&tablet, pages + 1);
+        let before = named(&storage).await;
+        disk.fill();
+        {
+            // Closed again: what is open keeps its space.
+            let file = std::fs::OpenOptions::new().write(true).open(&ballast).unwrap();
+            let bytes = file.metadata().unwrap().len();
+            file.set_len(bytes - pages * PAGE_BYTES).unwrap();
+        }
+        let mut is_flushed = false;
+        for _ in 0..2 {
+            match tablet.flush().await {
+                Ok(_) => is_flushed = true,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
+                    without_space.insert(if error.to_string().contains("manifest-") {
+                        "manifest"
+                    } else {
+                        "sstable"
+                    });
+                    assert_eq!(named(&storage).await, before);
+                }
+            }
+            assert_eq!(count_rows(&tablet).await, pages + 2, "what is in memory is read");
+            files.delete_obsolete().await.unwrap();
+        }
+        std::fs::remove_file(&ballast).unwrap();
+        tablet.flush().await.unwrap();
+        assert_eq!(
+            named(&storage).await,
+            before + 1,
+            "the file of the flush that went well, with {pages} pages"
+        );
+        assert_eq!(storage.list("sst/").await.unwrap().len(), before + 1);
+        assert_eq!(std::fs::read_dir(data.join("tmp")).unwrap().count(), 0);
+        assert!(is_flushed || pages < PAGES_MAX - 1, "two pages are not enough");
+    }
+    assert_eq!(without_space, BTreeSet::from(["manifest", "sstable"]));
+    tablet.close();
+    let tablet = Tablet::open(context(&storage, 2), schema(), TabletId(1), Epoch(2))
+        .await
+        .unwrap();
+    assert_eq!(count_rows(&tablet).await, PAGES_MAX + 1);
 }
