@@ -59,8 +59,11 @@ const BATCH_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 4096;
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
-/// Bytes fetched ahead by scans of more than one row.
+/// Bytes fetched ahead of each run by scans of more than one row.
 const READAHEAD_BYTES: usize = 256 << 10;
+/// Bytes fetched ahead of all runs together, those of 32: there are more only while merges are far behind, and then as many
+/// scans as ever are to have room.
+const READAHEAD_BYTES_MAX: usize = 8 << 20;
 
 /// A scan in progress.
 pub struct TabletScanner<O = RowBatch> {
@@ -424,7 +427,7 @@ impl<O: Output> TabletScanner<O> {
     fn seek_range(&self, state: &State, lower: &[u8], upper: Option<&[u8]>, single: bool) -> Result<Merge> {
         let options = ReadOptions {
             fill_cache: true,
-            readahead_bytes: if single { 0 } else { READAHEAD_BYTES },
+            readahead_bytes: if single { 0 } else { readahead_bytes(state) },
             single_row: single && !self.spec.reversed,
             times: match self.spec.raw {
                 true => Times::ALL,
@@ -585,4 +588,10 @@ fn skip_target(key: &[u8], row_end: usize, skip: Skip) -> Option<Vec<u8>> {
     let mut target = end.to_vec();
     target.push(0x02);
     Some(target)
+}
+
+/// Bytes that a scan of several rows fetches ahead of each run.
+fn readahead_bytes(state: &State) -> usize {
+    let runs: usize = state.groups.iter().map(|group| group.runs().count()).sum();
+    READAHEAD_BYTES.min(READAHEAD_BYTES_MAX / runs.max(1))
 }

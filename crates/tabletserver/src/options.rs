@@ -121,8 +121,8 @@ pub struct ServerOptions {
     /// Tablets from which on a start makes all that the medium holds durable, where one owner has it, and writes no claim to
     /// each.
     pub inherit_from: usize,
-    /// Compactions at once, of different tablets. Each takes some 50 MB at most: read-ahead of a megabyte for each of 32
-    /// runs, and the filter and index of the file it writes.
+    /// Compactions at once, of different tablets. Each takes some 50 MB at most: 32 MB of read-ahead, and the filter and
+    /// index of the file it writes.
     pub compactions_max: usize,
     /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
