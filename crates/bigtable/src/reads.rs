@@ -94,6 +94,10 @@ impl Rows {
             Rows::Batch(batch) => Ok(batch.take()),
         }
     }
+
+    fn is_taken(&self) -> bool {
+        matches!(self, Rows::Batch(None))
+    }
 }
 
 /// A read under way.
@@ -146,7 +150,7 @@ impl Responses {
     /// fails.
     pub async fn begin(&mut self) -> Result<(), Status> {
         self.advance().await?;
-        if !self.ended && self.ready_bytes() < SMALL_BYTES {
+        if !self.ended && (self.is_complete() || self.ready_bytes() < SMALL_BYTES) {
             self.failure = self.advance().await.err();
         }
         // A client that takes nothing keeps none of it waiting for nothing.
@@ -174,17 +178,30 @@ impl Responses {
         self.ready.iter().map(Bytes::len).sum()
     }
 
+    /// Whether nothing more can come: to learn that takes no room, which may be short for longer than a client that has its
+    /// row should wait.
+    fn is_complete(&self) -> bool {
+        self.rows.is_taken() || (self.options.one_row && self.returned.rows > 0)
+    }
+
+    fn end(&mut self) -> Result<(), Status> {
+        self.ended = true;
+        if self.options.stats {
+            self.ready.push_back(framed(&self.stats())?);
+        }
+        Ok(())
+    }
+
     async fn advance(&mut self) -> Result<(), Status> {
+        if self.is_complete() {
+            return self.end();
+        }
         let mut room = match self.room.take() {
             Some(room) => room,
             None => self.answers.for_batch().await?,
         };
         let Some(batch) = self.rows.next_within(&mut room).await.map_err(status)? else {
-            self.ended = true;
-            if self.options.stats {
-                self.ready.push_back(framed(&self.stats())?);
-            }
-            return Ok(());
+            return self.end();
         };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
@@ -298,6 +315,27 @@ mod tests {
         large.ready.clear();
         large.fill().await.unwrap();
         assert_eq!((large.ready.len(), large.ended), (0, true));
+    }
+
+    #[tokio::test]
+    async fn who_has_the_row_asked_for_does_not_look_for_more() {
+        let mut one = responses(vec![rows(SMALL_BYTES), failure()]);
+        one.options.one_row = true;
+        one.begin().await.unwrap();
+        assert!(!one.ready.is_empty() && one.ended);
+        let Ok(Some(batch)) = rows(SMALL_BYTES) else { panic!() };
+        let mut at_hand = responses(vec![]);
+        at_hand.rows = Rows::Batch(Some(batch));
+        at_hand.begin().await.unwrap();
+        assert!(!at_hand.ready.is_empty() && at_hand.ended);
+        // A filter may let nothing of the first row through, and the next one is wanted.
+        let mut second = responses(vec![Ok(Some(RowBatch::default())), rows(SMALL_BYTES), failure()]);
+        second.options.one_row = true;
+        second.begin().await.unwrap();
+        assert!(!second.ready.is_empty() && !second.ended);
+        second.ready.clear();
+        second.fill().await.unwrap();
+        assert!(second.ready.is_empty() && second.ended);
     }
 
     #[tokio::test]
