@@ -3,6 +3,9 @@
 //!
 //! `cargo xtask server-cost`, or `cargo run --release -p stele-bench --example server_cost -- [--stele PROGRAM]`.
 //!
+//! A workload begins when the server is quiet. Of those that write there are two figures: of the time in which they were
+//! acknowledged, with what was flushed and merged meanwhile, and of all until the server is quiet again.
+//!
 //! Every repeat measures the echo and all workloads in turn, so that whatever else the machine does meets all of them.
 //! Requests are encoded before they are counted, and answers are looked at no further than to know that they are right:
 //! caller and server share the machine, and a caller that is slow changes how much the server can do at a time.
@@ -79,9 +82,16 @@ fn main() -> anyhow::Result<()> {
 struct Measured {
     /// Operations, rows or bytes for each CPU second of the server.
     per_cpu_second: f64,
-    /// The same for each second of the clock.
+    /// The same when also the time counts that the server takes until it is quiet again.
+    settled: f64,
+    /// For each second of the clock.
     per_second: f64,
 }
+
+/// A server is quiet when it uses less than a twentieth of a core for so long.
+const QUIET: Duration = Duration::from_millis(400);
+/// Longest wait for that.
+const QUIET_WAIT_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
 struct Line {
@@ -90,6 +100,8 @@ struct Line {
     workload: &'static str,
     unit: &'static str,
     per_server_cpu_second: f64,
+    /// With what was left to be flushed and merged; only of workloads that write.
+    settled: Option<f64>,
     /// Lowest and highest of the repeats.
     spread: [f64; 2],
     per_second: f64,
@@ -147,14 +159,31 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
 /// Runs a workload and relates what it did to what the server's process used.
 async fn one(caller: &Arc<Caller>, server: &Server, plan: &Plan, time: Duration) -> anyhow::Result<Measured> {
     let workload = Arc::new(Workload::new(plan)?);
+    quiet(server).await?;
     run(caller, &workload, plan.callers, time / 5).await?;
     let (started, cpu) = (Instant::now(), server.cpu_seconds()?);
     let done = run(caller, &workload, plan.callers, time).await? as f64;
-    let (wall, cpu) = (started.elapsed().as_secs_f64(), server.cpu_seconds()? - cpu);
+    let (wall, end) = (started.elapsed().as_secs_f64(), server.cpu_seconds()?);
+    if plan.writes() {
+        quiet(server).await?;
+    }
     Ok(Measured {
-        per_cpu_second: done / cpu,
+        per_cpu_second: done / (end - cpu),
+        settled: done / (server.cpu_seconds()? - cpu),
         per_second: done / wall,
     })
+}
+
+/// Waits until the server has nothing left to do, so that no workload pays for the one before.
+async fn quiet(server: &Server) -> anyhow::Result<()> {
+    let end = Instant::now() + QUIET_WAIT_MAX;
+    loop {
+        let before = server.cpu_seconds()?;
+        tokio::time::sleep(QUIET).await;
+        if server.cpu_seconds()? - before < QUIET.as_secs_f64() / 20.0 || Instant::now() > end {
+            return Ok(());
+        }
+    }
 }
 
 /// All callers in closed loops; what they got done, in the plan's unit.
@@ -192,6 +221,9 @@ fn line(server: &Server, plan: &Plan, measured: &[Measured], echoes: &[Measured]
         workload: plan.name,
         unit: plan.unit,
         per_server_cpu_second: median(&per_cpu),
+        settled: plan
+            .writes()
+            .then(|| median(&measured.iter().map(|m| m.settled).collect::<Vec<_>>())),
         spread: [ends(&per_cpu, f64::min), ends(&per_cpu, f64::max)],
         per_second: median(&measured.iter().map(|m| m.per_second).collect::<Vec<_>>()),
         of_echo: (plan.unit == "calls").then(|| median(&ratios)),
@@ -206,18 +238,19 @@ fn median(values: &[f64]) -> f64 {
 
 fn print(lines: &[Line], with_servers: bool) {
     println!(
-        "{:<18} {:>14} {:>26} {:>12} {:>8}  unit",
-        "workload", "/CPU-second", "spread", "/second", "of echo"
+        "{:<18} {:>14} {:>26} {:>12} {:>12} {:>8}  unit",
+        "workload", "/CPU-second", "spread", "settled", "/second", "of echo"
     );
     for line in lines {
         let [low, high] = line.spread;
         let spread = format!("{low:.0} to {high:.0}");
         let of_echo = line.of_echo.map_or(String::new(), |ratio| format!("{ratio:.2}"));
         println!(
-            "{:<18} {:>14.0} {:>26} {:>12.0} {:>8}  {} {}",
+            "{:<18} {:>14.0} {:>26} {:>12} {:>12.0} {:>8}  {} {}",
             line.workload,
             line.per_server_cpu_second,
             spread,
+            line.settled.map_or(String::new(), |settled| format!("{settled:.0}")),
             line.per_second,
             of_echo,
             line.unit,

@@ -1,7 +1,7 @@
 //! What is asked of the servers.
 //!
 //! Reads are of [`ROWS`] rows of 1000 bytes, which fit in memory. Writes go to a table of their own, so that what is read
-//! stays as it is, and draw their keys from ten million.
+//! stays as it is, and draw the keys of each request anew from ten million: what is sent again and again are the values alone.
 
 use crate::caller::{Caller, framed};
 use crate::echo::Payload;
@@ -19,7 +19,7 @@ use v2::row_filter::Filter;
 /// 20 MB, far below any memory budget.
 const ROWS: u64 = 20_000;
 
-/// Writes meet few keys twice.
+/// Few are met twice.
 const KEYS: u64 = 10_000_000;
 
 /// Requests made before the measurement, sent in turn. Of batches there are fewer, or they would fill the memory.
@@ -41,6 +41,13 @@ pub struct Plan {
     /// Calls under way at a time.
     pub callers: u64,
     kind: Kinds,
+}
+
+impl Plan {
+    /// Whether it leaves something to be flushed and merged.
+    pub fn writes(&self) -> bool {
+        matches!(self.kind, Kinds::Write | Kinds::Batch(_))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -90,8 +97,42 @@ impl Plan {
 pub struct Workload {
     kind: Kinds,
     path: &'static str,
-    requests: Vec<Bytes>,
+    requests: Vec<Template>,
     seed: u64,
+}
+
+/// A request as it is sent, or all of it but the keys it writes.
+struct Template {
+    bytes: Bytes,
+    /// Where the keys begin.
+    keys: Vec<usize>,
+}
+
+impl Template {
+    fn new(kind: Kinds, bytes: Bytes) -> Template {
+        let is_key =
+            |at: &usize| bytes[*at..].starts_with(KEY_PREFIX) && bytes[at + KEY_PREFIX.len()..].len() >= KEY_DIGITS;
+        let keys = match kind {
+            Kinds::Write | Kinds::Batch(_) => (0..bytes.len()).filter(is_key).collect(),
+            _ => Vec::new(),
+        };
+        Template { bytes, keys }
+    }
+
+    fn request(&self, random: &mut Stream) -> Bytes {
+        if self.keys.is_empty() {
+            return self.bytes.clone();
+        }
+        let mut bytes = self.bytes.to_vec();
+        for at in &self.keys {
+            let mut rest = random.below(KEYS);
+            for digit in bytes[at + KEY_PREFIX.len()..][..KEY_DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+        bytes.into()
+    }
 }
 
 impl Workload {
@@ -104,7 +145,7 @@ impl Workload {
             Kinds::Write => (MUTATE_ROW, REQUESTS),
             Kinds::Batch(_) => (MUTATE_ROWS, BATCH_REQUESTS),
         };
-        let requests = (0..count).map(|_| request(plan.kind, &mut random));
+        let requests = (0..count).map(|_| Ok(Template::new(plan.kind, request(plan.kind, &mut random)?)));
         Ok(Workload {
             kind: plan.kind,
             path,
@@ -185,7 +226,7 @@ impl Requests {
             None => self.uri.insert(caller.uri(self.workload.path)?).clone(),
         };
         let number = self.random.below(self.workload.requests.len() as u64) as usize;
-        let request = self.workload.requests[number].clone();
+        let request = self.workload.requests[number].request(&mut self.random);
         if let Kinds::Batch(_) = self.workload.kind {
             return batch(caller, uri, request).await;
         }
@@ -249,6 +290,9 @@ pub async fn prepare(caller: &Caller) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+const KEY_PREFIX: &[u8] = b"user";
+const KEY_DIGITS: usize = 16;
 
 /// Twenty bytes.
 fn key(number: u64) -> Bytes {
