@@ -1,5 +1,6 @@
 //! The binary `stele`: the server, and the commands that speak to one.
 
+mod allocator;
 mod check;
 mod config;
 mod connections;
@@ -86,7 +87,11 @@ fn one_line(error: &anyhow::Error) -> String {
 
 fn run(command: Top) -> anyhow::Result<ExitCode> {
     match command {
-        Top::Start(args) => start::run(&config::load(&args)?).map(|()| ExitCode::SUCCESS),
+        Top::Start(args) => {
+            let config = config::load(&args)?;
+            allocator::suit(config.memory);
+            start::run(&config).map(|()| ExitCode::SUCCESS)
+        }
         Top::Config(_) => print(&config::describe()),
         Top::Inspect(args) => print(&tool_runtime()?.block_on(inspect::inspect(&args.file, args.verbose))?),
         Top::Check(args) => offline(async |env| check::run(&args, env).await),
