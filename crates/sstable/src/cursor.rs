@@ -130,6 +130,11 @@ impl Cursor {
         }
     }
 
+    /// Reads no more than this ahead from now on, where it would read more.
+    pub fn limit_readahead(&mut self, bytes: usize) {
+        self.ahead.limit(bytes);
+    }
+
     /// The file under the cursor.
     pub fn table(&self) -> &Arc<Sstable> {
         &self.table

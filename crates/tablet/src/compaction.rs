@@ -97,19 +97,27 @@ impl JobReport {
 
 /// Longest that a job keeps its thread, about what a request behind it can bear; half of that is a typical wait.
 const SLICE: Duration = Duration::from_millis(1);
+/// Four blocks of the usual size.
+const READAHEAD_BYTES_MIN: usize = 64 << 10;
 /// Entries between two looks at the clock: some 20 µs of small cells.
 const ENTRIES_PER_LOOK: u64 = 128;
 /// Looks after which the thread is given up even if no time has passed, as in a simulation.
 const LOOKS_PER_SLICE: u64 = 32;
 
+/// What each of so many sources may read ahead when all may read so much together. Not less than a few blocks: a merge of
+/// very many runs takes more rather than read each block by itself.
+fn readahead_of(sources: usize, bytes: usize) -> usize {
+    (bytes / sources.max(1)).max(READAHEAD_BYTES_MIN)
+}
+
 /// Runs a job. On an error its files are discarded.
 pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport> {
     let drops_markers = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
     let carried = job.carried.clone();
-    let output = Output::new(files, job.write.clone(), job.file_bytes, carried);
+    let output = Output::new(env, files, job.write.clone(), job.file_bytes, carried);
     let mut stream = Stream::new(job.schema.clone(), env.wall_micros(), job.bottom, drops_markers, output);
     let mut report = JobReport::default();
-    let done = match pump(job, &mut stream, env, &mut report).await {
+    let done = match pump(job, files.job_readahead_bytes(), &mut stream, env, &mut report).await {
         Ok(()) => stream.output().finish().await,
         Err(error) => Err(error),
     };
@@ -126,7 +134,15 @@ pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport>
 }
 
 /// Moves everything from the sources to the output.
-async fn pump(job: Job, stream: &mut Stream<'_>, env: &Env, report: &mut JobReport) -> Result<()> {
+async fn pump(
+    mut job: Job,
+    readahead_bytes: usize,
+    stream: &mut Stream<'_>,
+    env: &Env,
+    report: &mut JobReport,
+) -> Result<()> {
+    let each = readahead_of(job.sources.len(), readahead_bytes);
+    job.sources.iter_mut().for_each(|source| source.limit_readahead(each));
     let mut merge = Merge::new(job.sources);
     let mut slice = Slice::new(env);
     let mut step = merge.seek(job.lower.as_deref().unwrap_or(&[]))?;
@@ -185,5 +201,17 @@ impl Slice {
             env.yield_now().await;
             *self = Slice::new(env);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_share_what_may_be_read_ahead() {
+        assert_eq!(readahead_of(0, 2 << 20), 2 << 20);
+        assert_eq!(readahead_of(4, 2 << 20), 512 << 10);
+        assert_eq!(readahead_of(1_000, 2 << 20), READAHEAD_BYTES_MIN);
     }
 }

@@ -46,6 +46,8 @@ pub struct FileRegistry {
     /// Values from this size on go to value files.
     separate_bytes: usize,
     value_room: ValueRoom,
+    /// Bytes that all sources of one flush or compaction may read ahead together.
+    job_readahead_bytes: usize,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
     /// Woken when a file becomes obsolete.
@@ -153,6 +155,7 @@ impl FileRegistry {
             file_bytes: FILE_BYTES,
             separate_bytes: SEPARATE_BYTES_MIN,
             value_room: ValueRoom::new(VALUE_ROOM_BYTES),
+            job_readahead_bytes: usize::MAX,
             keeps_former: AtomicBool::new(false),
             noted: Notify::new(),
             obsolete_bytes: AtomicU64::new(0),
@@ -177,6 +180,17 @@ impl FileRegistry {
         self.separate_bytes = separate_bytes;
         self.value_room = ValueRoom::new(room_bytes);
         self
+    }
+
+    /// The same registry with a bound on what all sources of one flush or compaction read ahead together.
+    pub fn with_job_readahead(mut self, bytes: usize) -> Self {
+        self.job_readahead_bytes = bytes;
+        self
+    }
+
+    /// Bytes that all sources of one flush or compaction may read ahead together.
+    pub fn job_readahead_bytes(&self) -> usize {
+        self.job_readahead_bytes
     }
 
     /// Values from this size on go to value files.

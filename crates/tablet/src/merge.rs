@@ -104,6 +104,15 @@ impl Source {
         }
     }
 
+    /// Reads no more than this ahead, where it would read more. Before the first move.
+    pub(crate) fn limit_readahead(&mut self, bytes: usize) {
+        match &mut self.cursor {
+            Cursor::Memtable(_) => {}
+            Cursor::Sstable(cursor) => cursor.limit_readahead(bytes),
+            Cursor::Run(cursor) => cursor.limit_readahead(bytes),
+        }
+    }
+
     fn seek(&mut self, target: &[u8]) -> Result<Step> {
         let target = self.lower.as_deref().map_or(target, |lower| lower.max(target));
         self.backward = false;

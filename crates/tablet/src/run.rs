@@ -66,6 +66,11 @@ impl RunCursor {
         }
     }
 
+    /// Reads no more than this ahead from now on, where it would read more. Before the first move.
+    pub fn limit_readahead(&mut self, bytes: usize) {
+        self.options.readahead_bytes = self.options.readahead_bytes.min(bytes);
+    }
+
     /// To the first key not below `target`.
     pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
         self.backward = false;

@@ -6,6 +6,7 @@ mod damage;
 mod directions;
 mod golden;
 mod groups;
+mod readahead;
 mod reads;
 mod rows;
 mod values;

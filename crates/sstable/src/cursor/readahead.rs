@@ -25,6 +25,12 @@ impl Readahead {
         }
     }
 
+    /// Reads no more than this at once from now on.
+    pub(super) fn limit(&mut self, bytes: usize) {
+        self.limit = self.limit.min(bytes);
+        self.window = self.window.min(self.limit);
+    }
+
     /// Most bytes to read at once now; 0 for no read-ahead.
     pub(super) fn window(&self) -> usize {
         self.window

@@ -14,6 +14,7 @@ use crate::values::{REFERENCE_BYTES, ValueRef};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use stele_env::Env;
 use stele_sstable::{SstableError, SstableWriter, WriteOptions};
 use stele_types::{CellKind, FileId};
 
@@ -50,6 +51,7 @@ struct Waiting {
 
 /// A sorted run being written, in files of bounded size.
 pub struct Output<'a> {
+    env: &'a Env,
     files: &'a FileRegistry,
     options: WriteOptions,
     file_bytes: u64,
@@ -71,8 +73,15 @@ pub struct Output<'a> {
 
 impl<'a> Output<'a> {
     /// An output without files.
-    pub fn new(files: &'a FileRegistry, options: WriteOptions, file_bytes: u64, carried: Carried) -> Self {
+    pub fn new(
+        env: &'a Env,
+        files: &'a FileRegistry,
+        options: WriteOptions,
+        file_bytes: u64,
+        carried: Carried,
+    ) -> Self {
         Output {
+            env,
             separate_bytes: files.separate_bytes(),
             files,
             options,
@@ -196,9 +205,13 @@ impl<'a> Output<'a> {
                 self.add_now(&key, row_len, &value)?;
                 continue;
             }
+            // Until it is written.
+            let mut _room = None;
             let value = match key.last() == Some(&(CellKind::Reference as u8)) {
                 true => {
                     let (file, reference) = self.file_of(&value)?;
+                    let bytes = reference.value_len as usize;
+                    _room = self.files.value_room().take_to_move(bytes, self.env).await;
                     file.read(reference).await?
                 }
                 false => value,

@@ -401,6 +401,48 @@ async fn values_on_their_way_are_bounded() {
     assert_eq!(batch.rows().next().unwrap().1[0].value.len(), 2 * ROOM);
 }
 
+/// What moves values keeps to the same room as those who read them.
+#[tokio::test]
+async fn values_that_are_moved_take_room() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    for row in 0..4 {
+        write_value(&tablet, row, "large", Bytes::from(vec![row as u8; 2 * ROOM]));
+    }
+    tablet.flush().await.unwrap();
+    for row in 0..2 {
+        write_value(&tablet, row, "large", Bytes::from_static(b"small"));
+    }
+    tablet.flush().await.unwrap();
+    let room = tablet.context.files.value_room().clone();
+    let held = room.take_to_move(2 * ROOM, tablet.env()).await;
+    assert_eq!((held.is_some(), room.taken()), (true, ROOM as u64));
+    let mut compacting = std::pin::pin!(tablet.compact_all());
+    for _ in 0..1_000 {
+        assert!(futures::poll!(&mut compacting).is_pending(), "moved without room");
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    compacting.await.unwrap();
+    assert_eq!(room.taken(), 0);
+    tablet.context.files.delete_obsolete().await.unwrap();
+    let left = value_bytes(&storage).await;
+    assert!(left < 5 * ROOM as u64, "half of it is gone: {left}");
+    for row in 2..4 {
+        // One after the other: each takes all the room.
+        let spec = ScanSpec {
+            rows: RowSet::new(vec![RowRange::single(&name(row))]),
+            filter: None,
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        let batch = TabletScanner::new(tablet.clone(), spec).next_batch().await.unwrap();
+        let found = batch.unwrap().rows().next().unwrap().1[0].value.clone();
+        assert!(found.len() == 2 * ROOM && found.iter().all(|byte| u64::from(*byte) == row));
+    }
+}
+
 #[tokio::test]
 async fn manifests_name_what_sstables_refer_to() {
     let storage = memory();

@@ -52,6 +52,12 @@ impl ValueRoom {
         ((self.units - free) * UNIT) as u64
     }
 
+    /// Room for a value that is moved to another file. Readers that take nothing do not keep it waiting for ever: after a
+    /// while it is moved without, one at a time for each job.
+    pub(crate) async fn take_to_move(&self, bytes: usize, env: &Env) -> Option<OwnedSemaphorePermit> {
+        self.take(bytes, env).await.unwrap_or(None)
+    }
+
     /// Waits for room for `bytes`; for all of it when that is less. `None` for what needs none.
     async fn take(&self, bytes: usize, env: &Env) -> Result<Option<OwnedSemaphorePermit>> {
         if bytes <= FREE_BYTES {

@@ -1,0 +1,123 @@
+//! What compactions read ahead keeps within what they may take.
+
+use super::*;
+use async_trait::async_trait;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stele_storage::{AppendFile, FileInfo, ReadFile, Result};
+
+/// Memory that notes the largest read of an sstable.
+struct Measured {
+    medium: Arc<dyn Storage>,
+    largest: Arc<AtomicUsize>,
+}
+
+struct MeasuredFile {
+    file: Arc<dyn ReadFile>,
+    largest: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Storage for Measured {
+    async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
+        self.medium.create(path).await
+    }
+
+    async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
+        let file = self.medium.open(path).await?;
+        let largest = self.largest.clone();
+        Ok(Arc::new(MeasuredFile { file, largest }))
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
+        self.medium.put_if_absent(path, content).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
+        self.medium.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<()> {
+        self.medium.delete(path).await
+    }
+
+    async fn sync_file(&self, path: &str) -> Result<()> {
+        self.medium.sync_file(path).await
+    }
+
+    async fn free_bytes(&self) -> Result<Option<u64>> {
+        self.medium.free_bytes().await
+    }
+}
+
+#[async_trait]
+impl ReadFile for MeasuredFile {
+    async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.largest.fetch_max(len, Ordering::Relaxed);
+        self.file.read_at(offset, len).await
+    }
+
+    /// A medium that is far away, for which reading ahead is made.
+    fn try_read_at(&self, _: u64, _: usize) -> Option<Result<Bytes>> {
+        None
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn path(&self) -> &str {
+        self.file.path()
+    }
+}
+
+/// The largest read of a merge of two files of 4 MB when jobs may read so much ahead.
+async fn largest_read(job_bytes: usize) -> usize {
+    let largest = Arc::new(AtomicUsize::new(0));
+    let storage: Arc<dyn Storage> = Arc::new(Measured {
+        medium: MemoryStorage::new(),
+        largest: largest.clone(),
+    });
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_job_readahead(job_bytes);
+    let context = TabletContext {
+        env: TokioRuntime::current(),
+        storage,
+        files: Arc::new(files),
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    };
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let schema = schema(DeleteRule::BySequence, None);
+    let tablet = Tablet::create(context, schema, manifest).await.unwrap();
+    for file in 0..2 {
+        for row in 0..2_000 {
+            let value = Bytes::from(vec![file; 2_000]);
+            let (family, qualifier, timestamp) = (FamilyId(1), Bytes::from_static(b"q"), Timestamp(1));
+            let put = Mutation::Put {
+                family,
+                qualifier,
+                timestamp,
+                value,
+            };
+            write_row(&tablet, Bytes::from(format!("{row:04}-{file}")), vec![put]);
+        }
+        tablet.flush().await.unwrap();
+    }
+    largest.store(0, Ordering::Relaxed);
+    tablet.compact_all().await.unwrap();
+    largest.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn sources_of_a_job_share_what_it_may_read_ahead() {
+    // A block may be more than what is left of the window.
+    let block = 64 << 10;
+    let largest = largest_read(512 << 10).await;
+    assert!(largest <= (256 << 10) + block, "{largest}");
+    let unbounded = largest_read(usize::MAX).await;
+    assert!(unbounded > 512 << 10, "{unbounded}");
+}
