@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         let (first, last) = (SeqNo(1), SeqNo(batch.len()));
         assert_eq!(
-            Batch::decode_record(batch.bytes().clone(), first, last).as_ref(),
+            Batch::decode_record(batch.to_bytes(), first, last).as_ref(),
             Some(&batch)
         );
         batch.entries(first, |key, _| assert!(CellKey::decode(key).is_some()));

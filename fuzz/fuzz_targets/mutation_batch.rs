@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(batch) = Batch::decode(Bytes::copy_from_slice(bytes)) else {
         return;
     };
-    let numbered = Batch::decode_record(batch.bytes().clone(), FIRST, SeqNo(batch.len()));
+    let numbered = Batch::decode_record(batch.to_bytes(), FIRST, SeqNo(batch.len()));
     assert_eq!(numbered.is_some(), !batch.is_empty());
     let entries = entries(&batch);
     assert_eq!(entries.len() as u64, batch.len());
@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
         builder.push(&key.row, mutation);
     }
     let again = builder.finish();
-    let decoded = Batch::decode(again.bytes().clone()).expect("what was encoded decodes");
+    let decoded = Batch::decode(again.to_bytes()).expect("what was encoded decodes");
     assert_eq!(self::entries(&decoded), entries);
 });
 

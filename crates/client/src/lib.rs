@@ -5,6 +5,7 @@
 //! each, and goes on where a tablet has split or moved in between. [`scanner::ScannerRegistry`] adds scanners with
 //! leases, for protocols whose scans span requests.
 
+pub mod alone;
 pub mod error;
 pub mod request;
 pub mod router;
@@ -12,6 +13,7 @@ pub mod scanner;
 pub mod service;
 pub mod tablets;
 
+pub use alone::{ALONE_BYTES, Alone, GoesBeyond};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CheckAndMutate, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,

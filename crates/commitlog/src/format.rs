@@ -149,34 +149,58 @@ pub struct Record {
     pub payload: Payload,
 }
 
-/// A payload with its checksum, computed once, on the thread that made it.
+/// A payload with its checksum, computed once, on the thread that made it. It may come in two pieces, so that a large value
+/// need not be copied behind what precedes it; on the medium nobody can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     bytes: Bytes,
+    /// Behind `bytes`; mostly empty.
+    tail: Bytes,
     crc: u32,
 }
 
 impl Payload {
     /// Checksums a payload.
     pub fn new(bytes: Bytes) -> Self {
-        let crc = Self::checksum(&bytes);
-        Payload { bytes, crc }
+        let tail = Bytes::new();
+        let crc = Self::checksum([&bytes, &tail]);
+        Payload { bytes, tail, crc }
     }
 
-    /// The checksum of a payload.
-    pub fn checksum(bytes: &[u8]) -> u32 {
-        crc32fast::hash(bytes)
+    /// The checksum of a payload in two pieces.
+    pub fn checksum([bytes, tail]: [&Bytes; 2]) -> u32 {
+        if tail.is_empty() {
+            return crc32fast::hash(bytes);
+        }
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(bytes);
+        hasher.update(tail);
+        hasher.finalize()
     }
 
-    /// A payload whose checksum is known.
-    pub fn with_crc(bytes: Bytes, crc: u32) -> Self {
-        debug_assert_eq!(crc, crc32fast::hash(&bytes), "the checksum is the payload's");
-        Payload { bytes, crc }
+    /// A payload in two pieces whose checksum is known.
+    pub fn with_crc([bytes, tail]: [&Bytes; 2], crc: u32) -> Self {
+        debug_assert_eq!(crc, Self::checksum([bytes, tail]), "the checksum is the payload's");
+        Payload {
+            bytes: bytes.clone(),
+            tail: tail.clone(),
+            crc,
+        }
     }
 
-    /// The content.
+    /// The content, but for the second piece. What was read comes in one.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// The pieces.
+    pub(crate) fn pieces(&self) -> [&Bytes; 2] {
+        [&self.bytes, &self.tail]
+    }
+
+    /// Bytes of both.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.tail.len()
     }
 }
 
@@ -191,6 +215,8 @@ pub struct RecordRef<'a> {
     pub last: SeqNo,
     /// The tablet's encoding of the mutations.
     pub payload: &'a [u8],
+    /// What of it comes in a second piece.
+    pub tail: &'a [u8],
     /// CRC-32 of the payload.
     pub crc: u32,
 }
@@ -198,14 +224,18 @@ pub struct RecordRef<'a> {
 impl RecordRef<'_> {
     /// Bytes of the framed record.
     pub fn frame_len(&self) -> usize {
-        RECORD_HEADER_BYTES + self.payload.len()
+        RECORD_HEADER_BYTES + self.payload_len()
+    }
+
+    fn payload_len(&self) -> usize {
+        self.payload.len() + self.tail.len()
     }
 
     /// The bytes that precede the payload on disk.
     pub fn encode_header(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut out = [0; RECORD_HEADER_BYTES];
         let mut rest = &mut out[..];
-        rest.put_u32_le(self.payload.len() as u32);
+        rest.put_u32_le(self.payload_len() as u32);
         rest.put_u32_le(self.crc);
         rest.put_u64_le(self.tablet.0);
         rest.put_u64_le(self.first.0);
@@ -219,7 +249,7 @@ impl RecordRef<'_> {
 impl Record {
     /// Bytes of the framed record.
     pub fn frame_len(&self) -> usize {
-        RECORD_HEADER_BYTES + self.payload.bytes.len()
+        RECORD_HEADER_BYTES + self.payload.len()
     }
 
     /// The bytes that precede the payload on disk. Kept apart so that a large payload is not copied.
@@ -234,6 +264,7 @@ impl Record {
             first: self.first,
             last: self.last,
             payload: &self.payload.bytes,
+            tail: &self.payload.tail,
             crc: self.payload.crc,
         }
     }
@@ -256,6 +287,7 @@ impl Record {
             last: SeqNo(read_u64(header, 24)?),
             payload: Payload {
                 bytes: input.slice(RECORD_HEADER_BYTES..end),
+                tail: Bytes::new(),
                 crc,
             },
         };

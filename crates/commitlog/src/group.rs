@@ -1,8 +1,7 @@
 //! What one group commit takes off the queue, and which of it must wait for a sync.
 
 use crate::error::LogError;
-use crate::format::{Record, RecordRef};
-use bytes::Bytes;
+use crate::format::{Payload, Record, RecordRef};
 use std::collections::{BTreeSet, VecDeque};
 use stele_types::Durability;
 
@@ -51,7 +50,7 @@ impl<C> Group<C> {
             if count > 0 && bytes >= bytes_max {
                 break;
             }
-            bytes += append.record.payload.bytes().len();
+            bytes += append.record.payload.len();
             count += 1;
         }
         Group::of(queue.drain(..count).collect())
@@ -117,8 +116,8 @@ impl<'a, C> Part<'a, C> {
     }
 
     /// Their payloads.
-    pub(crate) fn payloads(&self) -> impl Iterator<Item = &'a Bytes> + use<'a, C> {
-        logged(self.0).map(|append| append.record.payload.bytes())
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = &'a Payload> + use<'a, C> {
+        logged(self.0).map(|append| &append.record.payload)
     }
 
     /// Whether nothing of it goes into the log.
@@ -144,7 +143,7 @@ pub(crate) fn complete<C: Completion>(appends: impl Iterator<Item = Append<C>>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Payload;
+    use bytes::Bytes;
     use stele_types::{SeqNo, TabletId};
 
     fn check(records: &[(u64, u64, Durability)], free: &[(u64, u64)], bound: &[(u64, u64)]) {

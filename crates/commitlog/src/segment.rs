@@ -20,7 +20,7 @@
 //! and the next one begins with a durable header: it rests on nothing.
 
 use crate::error::LogError;
-use crate::format::{self, GROUP_HEADER_BYTES, GroupHeader, RECORD_HEADER_BYTES, RecordRef, SegmentHeader};
+use crate::format::{self, GROUP_HEADER_BYTES, GroupHeader, Payload, RECORD_HEADER_BYTES, RecordRef, SegmentHeader};
 use crate::metrics::LogMetrics;
 use crate::retention::{Retention, SegmentInfo};
 use bytes::Bytes;
@@ -191,17 +191,19 @@ impl Segments {
         }
         self.frame.clear();
         self.frame.extend_from_slice(&header.encode(open.number));
-        let mut apart: &[u8] = &[];
+        let mut apart: [&[u8]; 2] = [&[]; 2];
         for record in records {
             self.frame.extend_from_slice(&record.encode_header());
             if is_apart {
-                apart = record.payload;
+                apart = [record.payload, record.tail];
             } else {
                 self.frame.extend_from_slice(record.payload);
+                self.frame.extend_from_slice(record.tail);
             }
         }
         let outcome = match is_apart {
-            true => open.file.try_append(&[&self.frame, apart])?,
+            true if apart[1].is_empty() => open.file.try_append(&[&self.frame, apart[0]])?,
+            true => open.file.try_append(&[&self.frame, apart[0], apart[1]])?,
             false => open.file.try_append(&[&self.frame])?,
         };
         Some(outcome.map_err(LogError::from))
@@ -211,7 +213,7 @@ impl Segments {
     pub(crate) async fn append<'r>(
         &mut self,
         records: impl Iterator<Item = RecordRef<'r>> + Clone + Send,
-        payloads: impl Iterator<Item = &'r Bytes> + Send,
+        payloads: impl Iterator<Item = &'r Payload> + Send,
     ) -> Result<(), LogError> {
         self.look_ahead();
         if self.open.is_none() {
@@ -235,7 +237,7 @@ impl Segments {
         let mut at = GROUP_HEADER_BYTES;
         for payload in payloads {
             slices.push(heads.slice(at..at + RECORD_HEADER_BYTES));
-            slices.push(payload.clone());
+            slices.extend(payload.pieces().into_iter().filter(|piece| !piece.is_empty()).cloned());
             at += RECORD_HEADER_BYTES;
         }
         open.file.append(&slices).await?;
@@ -888,6 +890,39 @@ mod tests {
         append(&mut segments, all[2].borrowed()).await;
         assert_eq!(segments.previous.number, 1, "the segment was given up");
         assert_eq!(replayed(&storage).await.unwrap(), [0, 1, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_payload_in_two_pieces_is_one_on_the_medium() {
+        let (head, tail) = (Bytes::from_static(b"head"), |len| Bytes::from(vec![7; len]));
+        let in_pieces = |n: u64, tail: &Bytes| {
+            let crc = Payload::checksum([&head, tail]);
+            Record {
+                payload: Payload::with_crc([&head, tail], crc),
+                ..record(1, n)
+            }
+        };
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let mut segments = segments_in(&storage);
+        let tails = [tail(0), tail(10), tail(INLINE_BYTES_MAX), tail(INLINE_RECORD_BYTES_MAX)];
+        let mut expected = Vec::new();
+        for (n, tail) in (1..).zip(&tails) {
+            let pieces = in_pieces(n, tail);
+            let (records, payloads) = (std::iter::once(pieces.borrowed()), std::iter::once(&pieces.payload));
+            segments.append(records, payloads).await.unwrap();
+            segments.acknowledge(std::iter::once(pieces.borrowed()));
+            expected.push(Record {
+                payload: Payload::new([&head[..], tail].concat().into()),
+                ..record(1, n)
+            });
+        }
+        let mut found = Vec::new();
+        let keep = |record| {
+            found.push(record);
+            Ok::<(), LogError>(())
+        };
+        crate::replay(&*storage, keep).await.unwrap();
+        assert_eq!(found, expected);
     }
 
     #[tokio::test]

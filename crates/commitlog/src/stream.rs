@@ -294,7 +294,7 @@ impl<C: Completion> Inner<C> {
 
     /// Tells records their outcome and gives back their room.
     pub(crate) fn complete(&self, appends: Vec<Append<C>>, outcome: &Result<(), LogError>) {
-        let cost = |append: &Append<C>| self.cost(append.record.payload.bytes().len()) as usize;
+        let cost = |append: &Append<C>| self.cost(append.record.payload.len()) as usize;
         let room = appends.iter().map(cost).sum();
         complete(appends.into_iter(), outcome);
         self.room.add_permits(room);

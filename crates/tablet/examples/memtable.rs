@@ -100,7 +100,7 @@ impl Run {
             }
             encode += middle - start;
             insert += cpu_nanos() - middle;
-            bytes += batches.iter().map(|b| b.bytes().len()).sum::<usize>();
+            bytes += batches.iter().map(|b| b.byte_len()).sum::<usize>();
         }
         self.report("single", &table, encode, insert, bytes);
     }
@@ -117,7 +117,7 @@ impl Run {
             apply(&table, &batch, (chunk * BATCH_ROWS) as u64);
             encode += middle - start;
             insert += cpu_nanos() - middle;
-            bytes += batch.bytes().len();
+            bytes += batch.byte_len();
         }
         self.report(name, &table, encode, insert, bytes);
     }

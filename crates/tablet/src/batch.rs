@@ -5,6 +5,8 @@
 //! not repeated, since for small values that is most of the bytes. Byte table: `docs/formats/mutation-batch.md`.
 //!
 //! Invariants:
+//! * The bytes of a batch are its *head* and behind it its *tail*: the value of the last entry where that is large, shared with
+//!   the request it came in. Only here do they come in two pieces; in the log they are one.
 //! * Whatever [`Batch::decode`] accepts, [`Batch::entries`] visits in full, with keys a memtable can hold.
 //! * [`BatchBuilder::push_rows`] puts rows in key order, which the memtable inserts fastest; it keeps the order of
 //!   mutations of the same row, the only order between mutations that means anything.
@@ -16,7 +18,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use stele_types::key::{self, CellKind, KeyBuf};
 use stele_types::varint;
-use stele_types::{FamilyId, Mutation, RowMutation, RowWrites, SeqNo, Timestamp, limits};
+use stele_types::{FamilyId, Mutation, RowMutation, RowWrite, RowWrites, SeqNo, Timestamp, limits};
 
 const VERSION: u8 = 2;
 /// Version and the longest number of entries: kept free in front of the entries until their number is known.
@@ -32,21 +34,37 @@ const SAME_TIME: u8 = 0x40;
 /// first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
 const ENTRY_OVERHEAD: usize = 16;
 
+/// From this size on the last value of a batch is its tail instead of being copied. Requests with a value of such a size mostly
+/// have no other; one that has is held by the log as long as a copy would be.
+const TAIL_BYTES_MIN: usize = 256 << 10;
+
 /// Room for a key; longer ones find more. Most rows and qualifiers have some ten bytes each, and the rest of a key twenty.
 const KEY_BYTES_USUAL: usize = 128;
 
 /// An encoded batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Batch {
-    bytes: Bytes,
+    head: Bytes,
+    /// Empty, or the value of the last entry.
+    tail: Bytes,
     entries: u32,
 }
+
+impl PartialEq for Batch {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries && self.to_bytes() == other.to_bytes()
+    }
+}
+
+impl Eq for Batch {}
 
 /// Collects mutations into a batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    /// Room for the header, then the entries; nothing before the first of them.
+    /// Room for the header, then the entries; nothing before the first of them. Without the tail.
     bytes: Vec<u8>,
+    /// The value of the last entry, and nothing may follow, unless it is empty.
+    tail: Bytes,
     entries: u32,
     /// Where the last entry's row is in `bytes`.
     row: Range<usize>,
@@ -61,6 +79,7 @@ impl Default for BatchBuilder {
     fn default() -> Self {
         BatchBuilder {
             bytes: Vec::new(),
+            tail: Bytes::new(),
             entries: 0,
             row: 0..0,
             family: FamilyId(0),
@@ -71,24 +90,50 @@ impl Default for BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Adds all mutations of all rows, in the order of the rows.
-    pub fn push_rows(&mut self, rows: &RowWrites) {
+    /// About what a batch of these rows takes of memory of its own, at most.
+    pub fn bytes_of(rows: &RowWrites) -> usize {
         let mut len = HEADER_BYTES_MAX;
         for row in rows.iter() {
             // Written once, whatever the number of its mutations: a long key before many would reserve gigabytes.
             len += row.row.len();
             row.for_each(|mutation| len += ENTRY_OVERHEAD + mutation.data_len());
         }
-        self.bytes.reserve(len);
-        let mut push = |index: usize| {
-            if let Some(row) = rows.get(index) {
-                row.for_each(|mutation| self.push(row.row, mutation));
-            }
-        };
-        match order::of(rows) {
-            None => (0..rows.len()).for_each(push),
-            Some(order) => order.into_iter().for_each(|index| push(index as usize)),
+        match (rows.get(0), rows.len()) {
+            (Some(row), 1) => len - tail_of(row, rows).len(),
+            _ => len,
         }
+    }
+
+    /// Adds all mutations of all rows, in the order of the rows. Nothing may be added behind them.
+    pub fn push_rows(&mut self, rows: &RowWrites) {
+        self.push_rows_within(rows, Self::bytes_of(rows));
+    }
+
+    /// The same where [`BatchBuilder::bytes_of`] has said what they take.
+    pub fn push_rows_within(&mut self, rows: &RowWrites, bytes: usize) {
+        self.bytes.reserve(bytes);
+        let order = order::of(rows);
+        let index = |place: usize| match &order {
+            None => place,
+            Some(order) => order.get(place).map_or(usize::MAX, |index| *index as usize),
+        };
+        let Some(others) = rows.len().checked_sub(1) else {
+            return;
+        };
+        for row in (0..others).filter_map(|place| rows.get(index(place))) {
+            row.for_each(|mutation| self.push(row.row, mutation));
+        }
+        let Some(last) = rows.get(index(others)) else { return };
+        let tail = tail_of(last, rows);
+        let mut left = match tail.is_empty() {
+            true => usize::MAX,
+            false => last.mutations(),
+        };
+        last.for_each(|mutation| {
+            left -= 1;
+            self.push_mutation(last.row, mutation, left == 0);
+        });
+        self.tail = tail;
     }
 
     /// Adds all mutations of one row.
@@ -100,6 +145,12 @@ impl BatchBuilder {
 
     /// Adds one mutation of a row.
     pub fn push(&mut self, row: &[u8], mutation: Mutation<&[u8]>) {
+        self.push_mutation(row, mutation, false);
+    }
+
+    /// Adds one mutation of a row, of whose value nothing but the length if that `is_tail`.
+    #[inline]
+    fn push_mutation(&mut self, row: &[u8], mutation: Mutation<&[u8]>, is_tail: bool) {
         let range_value;
         let (family, qualifier, timestamp, kind, value): (FamilyId, &[u8], Timestamp, CellKind, &[u8]) = match mutation
         {
@@ -141,18 +192,28 @@ impl BatchBuilder {
                 timestamp,
             } => (family, qualifier, timestamp, CellKind::DeleteVersion, &[]),
         };
-        self.push_entry(row, family, qualifier, timestamp, kind, value);
+        let entry = NewEntry {
+            family,
+            qualifier,
+            timestamp,
+            kind,
+            value,
+            is_tail,
+        };
+        self.push_entry(row, entry);
     }
 
-    fn push_entry(
-        &mut self,
-        row: &[u8],
-        family: FamilyId,
-        qualifier: &[u8],
-        timestamp: Timestamp,
-        kind: CellKind,
-        value: &[u8],
-    ) {
+    #[inline]
+    fn push_entry(&mut self, row: &[u8], entry: NewEntry<'_>) {
+        let NewEntry {
+            family,
+            qualifier,
+            timestamp,
+            kind,
+            value,
+            is_tail,
+        } = entry;
+        debug_assert!(self.tail.is_empty(), "nothing follows the tail");
         let same_row = self.entries > 0 && self.bytes.get(self.row.clone()) == Some(row);
         let same_column =
             kind.has_qualifier() && family == self.family && self.bytes.get(self.qualifier.clone()) == Some(qualifier);
@@ -179,7 +240,9 @@ impl BatchBuilder {
             varint::put_u64(out, varint::zigzag(timestamp.0.wrapping_sub(self.timestamp.0)));
             self.timestamp = timestamp;
         }
-        if kind.has_value() {
+        if kind.has_value() && is_tail {
+            varint::put_u32(out, value.len() as u32);
+        } else if kind.has_value() {
             varint::put_bytes(out, value);
         }
         self.entries += 1;
@@ -214,10 +277,27 @@ impl BatchBuilder {
         let unused = HEADER_BYTES_MAX - header.len();
         self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(header);
         Batch {
-            bytes: Bytes::from(self.bytes).slice(unused..),
+            head: Bytes::from(self.bytes).slice(unused..),
+            tail: self.tail,
             entries: self.entries,
         }
     }
+}
+
+/// What is added.
+struct NewEntry<'a> {
+    family: FamilyId,
+    qualifier: &'a [u8],
+    timestamp: Timestamp,
+    kind: CellKind,
+    value: &'a [u8],
+    is_tail: bool,
+}
+
+/// The value of a row's last mutation, if it is to be the tail of a batch that ends with the row.
+fn tail_of(row: RowWrite<'_>, rows: &RowWrites) -> Bytes {
+    let value = row.last_value(rows).filter(|value| value.len() >= TAIL_BYTES_MIN);
+    value.unwrap_or_default()
 }
 
 impl Batch {
@@ -227,13 +307,17 @@ impl Batch {
         let entries = varint::take_u32(&mut input)?;
         let sound = match version {
             VERSION => {
-                let mut reader = Reader::new(input);
+                let mut reader = Reader::new(input, &[]);
                 (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty()
             }
             version1::VERSION => version1::is_sound(input, entries),
             _ => false,
         };
-        sound.then_some(Batch { bytes, entries })
+        sound.then_some(Batch {
+            head: bytes,
+            tail: Bytes::new(),
+            entries,
+        })
     }
 
     /// Checks an encoded batch together with the sequence numbers of the log record that carried it: one for each
@@ -244,9 +328,22 @@ impl Batch {
         (one_each && first.epoch() == last.epoch()).then_some(batch)
     }
 
-    /// The encoded bytes.
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
+    /// The encoded bytes, in their two pieces; the second is empty but with a large value.
+    pub fn pieces(&self) -> [&Bytes; 2] {
+        [&self.head, &self.tail]
+    }
+
+    /// How many they are.
+    pub fn byte_len(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// The encoded bytes in one piece.
+    pub fn to_bytes(&self) -> Bytes {
+        match self.tail.is_empty() {
+            true => self.head.clone(),
+            false => [&self.head[..], &self.tail].concat().into(),
+        }
     }
 
     /// Number of mutations, hence of sequence numbers it takes.
@@ -266,12 +363,12 @@ impl Batch {
 
     /// As [`Batch::entries`], without entries whose family is not `wanted`; markers of a whole row have family 0.
     pub fn entries_of(&self, first: SeqNo, wanted: impl Fn(FamilyId) -> bool, mut visit: impl FnMut(&[u8], &[u8])) {
-        let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
+        let mut input: &[u8] = self.head.get(1..).unwrap_or_default();
         let _ = varint::take_u32(&mut input);
-        if self.bytes.first() == Some(&version1::VERSION) {
+        if self.head.first() == Some(&version1::VERSION) {
             return version1::entries(input, first, wanted, visit);
         }
-        let mut reader = Reader::new(input);
+        let mut reader = Reader::new(input, &self.tail);
         let mut key = KeyBuf::with_capacity(KEY_BYTES_USUAL);
         for number in 0..self.len() {
             let Some(entry) = reader.next() else { return };
@@ -296,6 +393,8 @@ impl Batch {
 struct Reader<'a> {
     /// What is left.
     input: &'a [u8],
+    /// The value of the last entry, if it is not behind its length.
+    tail: &'a [u8],
     begun: bool,
     row: &'a [u8],
     /// Of the last entry with a qualifier; family 0 before that.
@@ -314,9 +413,10 @@ struct Entry<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(input: &'a [u8]) -> Self {
+    fn new(input: &'a [u8], tail: &'a [u8]) -> Self {
         Reader {
             input,
+            tail,
             begun: false,
             row: &[],
             family: FamilyId(0),
@@ -346,11 +446,7 @@ impl<'a> Reader<'a> {
             let change = varint::unzigzag(varint::take_u64(&mut self.input)?);
             self.timestamp = Timestamp(self.timestamp.0.wrapping_add(change));
         }
-        let value = if kind.has_value() {
-            self.take_bytes(limits::VALUE_BYTES_MAX)?
-        } else {
-            &[]
-        };
+        let value = if kind.has_value() { self.take_value()? } else { &[] };
         if matches!(kind, CellKind::Merge | CellKind::DeleteRange) && value.len() != 8 {
             return None;
         }
@@ -382,6 +478,17 @@ impl<'a> Reader<'a> {
         self.qualifier = self.take_bytes(limits::QUALIFIER_BYTES_MAX)?;
         self.family = family;
         Some((family, self.qualifier))
+    }
+
+    fn take_value(&mut self) -> Option<&'a [u8]> {
+        let before = self.input;
+        if let Some(value) = self.take_bytes(limits::VALUE_BYTES_MAX) {
+            return Some(value);
+        }
+        self.input = before;
+        let len = varint::take_u32(&mut self.input)? as usize;
+        let is_tail = self.input.is_empty() && !self.tail.is_empty() && self.tail.len() == len;
+        is_tail.then(|| std::mem::take(&mut self.tail))
     }
 
     fn take_bytes(&mut self, len_max: usize) -> Option<&'a [u8]> {

@@ -8,7 +8,7 @@
 
 mod pacing;
 
-use crate::memory::RowRoom;
+use crate::memory::{RowRoom, WriteRoom};
 use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
 use pacing::{Cause, Load, Pacer};
@@ -21,11 +21,15 @@ use stele_env::Env;
 use stele_storage::Storage;
 use stele_tablet::{MemoryAccount, Moved, Room};
 use stele_types::ErrorKind;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
 /// server may take above its budget.
 const MEMORY_OVER_MAX: u64 = 64 << 20;
+/// Writes of more than such a part of the memtables' share are let in one by one: two at once would go past it by as much.
+const LARGE_PART: u64 = 8;
+/// Smaller ones never are: dozens at once are within what memtables may take beyond their share.
+const LARGE_BYTES_MIN: u64 = 1 << 20;
 /// Free bytes above the reserve from which on nobody counts what is written between two looks at the medium: far more than
 /// a fifth of a second's writes.
 const AMPLE_SPACE: u64 = 1 << 30;
@@ -50,6 +54,48 @@ pub struct Admission {
     metrics: ServerMetrics,
     /// For rows that writes read.
     pub(crate) rows: RowRoom,
+    /// For what is copied of requests.
+    pub(crate) batches: WriteRoom,
+    /// One turn: of the large write that waits for memory, while others queue behind it.
+    large: Semaphore,
+    /// Bytes of the large write that waits for memory.
+    wanted: AtomicU64,
+    /// Bytes of large writes that have been let in and may not be in memtables yet.
+    coming: AtomicU64,
+}
+
+/// A large write that has been let in; dropped when it is applied.
+pub struct Coming<'a> {
+    admission: &'a Admission,
+    bytes: u64,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.admission.freed.notify_waiters();
+    }
+}
+
+/// What memtables may take beyond their share.
+fn over_max(share: u64) -> u64 {
+    (share / 4).min(MEMORY_OVER_MAX)
+}
+
+/// Tells of a write that waits, as long as it does.
+struct Wanted<'a>(&'a AtomicU64);
+
+impl<'a> Wanted<'a> {
+    fn new(wanted: &'a AtomicU64, bytes: u64) -> Self {
+        wanted.store(bytes, Ordering::Relaxed);
+        Wanted(wanted)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Admission {
@@ -58,7 +104,16 @@ impl Admission {
         Admission {
             pacer: Mutex::new(Pacer::new()),
             // As much as values on their way to readers may take, and for the same reason.
-            rows: RowRoom::new(options.value_room_bytes, options.admission_wait_max, env.clone()),
+            rows: RowRoom::new(
+                options.value_room_bytes,
+                options.alone.clone(),
+                options.admission_wait_max,
+                env.clone(),
+            ),
+            batches: WriteRoom::new(options.batch_room_bytes, options.admission_wait_max, env.clone()),
+            large: Semaphore::new(1),
+            wanted: AtomicU64::new(0),
+            coming: AtomicU64::new(0),
             env,
             memory,
             moved,
@@ -131,7 +186,7 @@ impl Admission {
     /// measurement was wrong or the share has become smaller.
     fn is_memory_over(&self) -> bool {
         let max = self.memtables.bytes_max();
-        self.memory.bytes() > max.saturating_add((max / 4).min(MEMORY_OVER_MAX))
+        self.memory.bytes() > max.saturating_add(over_max(max))
     }
 
     async fn wait_for_turn(&self, bytes: usize, load: Load) -> ServiceResult<()> {
@@ -170,6 +225,49 @@ impl Admission {
         let took = self.env.now() - start;
         self.metrics.delayed_seconds.observe(took.as_secs_f64());
         freed.map_err(|_| self.busy())
+    }
+
+    /// Lets a write in that is a sizeable part of the memtables' share: when it fits beside what there is, and what else has
+    /// been let in, or when hardly anything is left to be flushed. One after the other; `nudge` is called to have memtables
+    /// flushed. `None` for all others, which [`Admission::pace`] lets in.
+    pub async fn let_in(&self, bytes: usize, nudge: impl Fn()) -> ServiceResult<Option<Coming<'_>>> {
+        let bytes = bytes as u64;
+        if bytes <= LARGE_BYTES_MIN || bytes <= self.memtables.bytes_max() / LARGE_PART {
+            return Ok(None);
+        }
+        let start = self.env.now();
+        let waits = async {
+            // Never closed.
+            let _turn = self.large.acquire().await.ok();
+            let _wanted = Wanted::new(&self.wanted, bytes);
+            while !self.fits(bytes) {
+                let notified = self.freed.notified();
+                nudge();
+                let _ = self.env.timeout(LOOK_AGAIN, notified).await;
+            }
+            self.coming.fetch_add(bytes, Ordering::Relaxed);
+            Coming { admission: self, bytes }
+        };
+        let let_in = self.env.timeout(self.wait_max, waits).await;
+        let took = self.env.now() - start;
+        if took >= LOOK_AGAIN {
+            self.metrics.delayed_memory.inc();
+            self.metrics.delayed_seconds.observe(took.as_secs_f64());
+        }
+        let_in.map(Some).map_err(|_| self.busy())
+    }
+
+    /// Whether a large write may be added.
+    fn fits(&self, bytes: u64) -> bool {
+        let (max, there) = (self.memtables.bytes_max(), self.memory.bytes());
+        let coming = self.coming.load(Ordering::Relaxed);
+        let is_first = coming == 0 && there <= max / LARGE_PART;
+        is_first || there.saturating_add(coming).saturating_add(bytes) <= max.saturating_add(over_max(max))
+    }
+
+    /// Bytes of large writes that are not in memtables yet: flushes make room for them.
+    pub fn expected_bytes(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed) + self.coming.load(Ordering::Relaxed)
     }
 
     fn busy(&self) -> ServiceError {
@@ -232,5 +330,83 @@ impl Admission {
     /// Whether writes are refused for want of space.
     pub fn is_disk_full(&self) -> bool {
         self.disk_full.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use stele_env::metrics::Metrics;
+    use stele_env::tokio_env::TokioRuntime;
+    use stele_tablet::memtable::Memtable;
+    use stele_types::SeqNo;
+
+    const MIB: u64 = 1 << 20;
+
+    /// With a share of 16 MiB for memtables, hence 20 at most.
+    fn admission() -> (Admission, MemoryAccount) {
+        let memory = MemoryAccount::default();
+        let mut options = ServerOptions::for_memory(64 * MIB);
+        options.memtables = MemtableLimits::for_share(16 * MIB);
+        options.admission_wait_max = Duration::from_millis(100);
+        let metrics = ServerMetrics::new(&Metrics::new());
+        let env = TokioRuntime::current();
+        (Admission::new(env, memory.clone(), &options, metrics), memory)
+    }
+
+    /// A memtable of about so many bytes.
+    fn memtable(memory: &MemoryAccount, bytes: u64) -> Memtable {
+        let table = Memtable::new(memory.clone());
+        let value = vec![0; bytes as usize];
+        table.insert_all(|inserter| inserter.insert(b"key", &value, SeqNo(1)));
+        table
+    }
+
+    #[tokio::test]
+    async fn large_writes_are_let_in_when_they_fit() {
+        let (admission, memory) = admission();
+        let nudge = || {};
+        assert!(
+            admission.let_in(2 * MIB as usize, nudge).await.unwrap().is_none(),
+            "not large"
+        );
+        let there = memtable(&memory, 8 * MIB);
+        let first = admission.let_in(6 * MIB as usize, nudge).await.unwrap();
+        assert_eq!((first.is_some(), admission.expected_bytes()), (true, 6 * MIB));
+        // 8 and 6 and 7 are more than 20.
+        let nudges = Cell::new(0);
+        let counted = || nudges.set(nudges.get() + 1);
+        let busy = admission.let_in(7 * MIB as usize, counted).await.err().unwrap();
+        assert_eq!((busy.kind, nudges.get() > 1), (ErrorKind::Busy, true));
+        assert_eq!(admission.expected_bytes(), 6 * MIB, "who has given up is not expected");
+        let mut waits = Box::pin(admission.let_in(7 * MIB as usize, nudge));
+        assert!(futures::poll!(&mut waits).is_pending());
+        assert_eq!(admission.expected_bytes(), 13 * MIB);
+        drop(there);
+        let second = waits.await.unwrap();
+        assert_eq!((second.is_some(), admission.expected_bytes()), (true, 13 * MIB));
+        drop((first, second));
+        assert_eq!(admission.expected_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_larger_than_the_share_waits_for_all_others() {
+        let (admission, memory) = admission();
+        let there = memtable(&memory, 3 * MIB);
+        let large = 100 * MIB as usize;
+        assert_eq!(
+            admission.let_in(large, || {}).await.err().unwrap().kind,
+            ErrorKind::Busy
+        );
+        drop(there);
+        let _rest = memtable(&memory, MIB);
+        let first = admission.let_in(large, || {}).await.unwrap();
+        assert_eq!(
+            admission.let_in(large, || {}).await.err().unwrap().kind,
+            ErrorKind::Busy
+        );
+        drop(first);
+        assert!(admission.let_in(large, || {}).await.unwrap().is_some());
     }
 }

@@ -190,6 +190,14 @@ impl TabletServer {
             .obsolete_bytes
             .set(gauge(self.context.files.obsolete_bytes()));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
+        let held = [
+            ("batches", self.admission.batches.taken() as u64),
+            ("rows", self.admission.rows.taken() as u64),
+            ("values", self.context.files.value_room().taken()),
+        ];
+        for (of, bytes) in held {
+            self.metrics.held_bytes.with_label_values(&[of]).set(gauge(bytes));
+        }
         self.metrics.open_files.set(gauge(open_files as u64));
         let served = self.all_served();
         let debt = served.iter().map(|served| served.tablet.compaction_debt()).sum();

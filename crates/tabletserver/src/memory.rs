@@ -1,17 +1,20 @@
-//! Memory of rows that are read for a write: those of conditional writes and of read-modify-writes.
+//! Memory of writes on their way: of the rows that conditional writes and read-modify-writes read, and of batches.
 //!
-//! Such a row is read whole, under its latch, and nobody but its write sees it, so it is in no account of answers. A small
+//! A row that is read for a write is read whole, under its latch, and nobody but its write sees it, so it is in no account of answers. A small
 //! one, as nearly all are, is read on the calling thread and needs nothing; a larger one takes *room* first, of which there
 //! is a part of the budget. As with answers nobody holds room while waiting for more, and a row that takes more than all of it
-//! waits until it is alone and may then be as large as one value.
+//! waits until it is alone and may then be as large as one value, in the one allowance that all share.
 
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ServiceError, ServiceResult};
+use stele_client::{ALONE_BYTES, Alone, GoesBeyond, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_types::ErrorKind;
-use stele_types::limits::VALUE_BYTES_MAX;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+/// Batches up to this need no room. There are at most as many bytes of them as of requests in flight, and they are gone
+/// before anything waits for long.
+const SMALL_BATCH_BYTES: usize = 64 << 10;
 
 /// What room is counted in.
 const UNIT_BYTES: usize = 64 << 10;
@@ -19,32 +22,32 @@ const UNIT_BYTES: usize = 64 << 10;
 /// What a row gets that turns out not to be small: the scanner of one takes so much.
 const FIRST_BYTES: usize = 2 << 20;
 
-/// What a row may take that has all the room.
-const ALONE_BYTES_MIN: usize = VALUE_BYTES_MAX + (4 << 20);
-
 /// All the room.
 pub(crate) struct RowRoom {
     units: Arc<Semaphore>,
     units_max: u32,
+    alone: Alone,
     wait_max: Duration,
     env: Env,
 }
 
 /// Room of one row.
 pub(crate) struct HeldRoom {
-    permit: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
+    _beyond: Option<GoesBeyond>,
     /// What may be in it.
     pub(crate) bytes: usize,
 }
 
 impl RowRoom {
     /// Room for this many bytes, for which nobody waits longer than `wait_max`.
-    pub(crate) fn new(bytes: usize, wait_max: Duration, env: Env) -> Self {
+    pub(crate) fn new(bytes: usize, alone: Alone, wait_max: Duration, env: Env) -> Self {
         let units_max = u32::try_from(bytes.max(FIRST_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         RowRoom {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
+            alone,
             wait_max,
             env,
         }
@@ -58,7 +61,7 @@ impl RowRoom {
     /// Gives back what there is, which nothing may be in any more, and waits for room for a row that takes `bytes` and more.
     pub(crate) async fn more(&self, held: HeldRoom, bytes: usize) -> ServiceResult<HeldRoom> {
         let before = held.bytes;
-        drop(held.permit);
+        drop(held);
         if before >= self.alone_bytes() {
             let message = format!("the row takes more than {before} bytes, which is all that is spared for one write");
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
@@ -70,34 +73,123 @@ impl RowRoom {
     async fn take(&self, bytes: usize) -> ServiceResult<HeldRoom> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         let units = units.min(self.units_max);
-        let taken = self
-            .env
-            .timeout(self.wait_max, self.units.clone().acquire_many_owned(units));
+        let is_all = units == self.units_max;
+        let taken = self.env.timeout(self.wait_max, async {
+            let goes_beyond = is_all && self.alone_bytes() > self.all_bytes();
+            let beyond = match goes_beyond {
+                true => Some(self.alone.take().await),
+                false => None,
+            };
+            (beyond, self.units.clone().acquire_many_owned(units).await)
+        });
         // Never closed.
-        let Ok(Ok(permit)) = taken.await else {
+        let Ok((_beyond, Ok(_permit))) = taken.await else {
             let message = "rows that are read for writes take all the memory there is for them: retry later";
             return Err(ServiceError::new(ErrorKind::Busy, message));
         };
-        let bytes = match units == self.units_max {
+        let bytes = match is_all {
             true => self.alone_bytes(),
             false => units as usize * UNIT_BYTES,
         };
-        Ok(HeldRoom { permit, bytes })
+        Ok(HeldRoom {
+            _permit,
+            _beyond,
+            bytes,
+        })
+    }
+
+    /// Bytes that rows have taken of the room.
+    pub(crate) fn taken(&self) -> usize {
+        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
+    }
+
+    fn all_bytes(&self) -> usize {
+        self.units_max as usize * UNIT_BYTES
     }
 
     fn alone_bytes(&self) -> usize {
-        (self.units_max as usize * UNIT_BYTES).max(ALONE_BYTES_MIN)
+        self.all_bytes().max(ALONE_BYTES)
+    }
+}
+
+/// Room for batches: what is copied of requests for the log, from before it is copied until it is applied. One that is larger
+/// than all of it waits until it has all; requests are bounded for their part.
+pub(crate) struct WriteRoom {
+    units: Arc<Semaphore>,
+    units_max: u32,
+    wait_max: Duration,
+    env: Env,
+}
+
+impl WriteRoom {
+    /// Room for this many bytes, for which nobody waits longer than `wait_max`.
+    pub(crate) fn new(bytes: usize, wait_max: Duration, env: Env) -> Self {
+        let units_max = u32::try_from(bytes.max(UNIT_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
+        let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+        WriteRoom {
+            units: Arc::new(Semaphore::new(units_max as usize)),
+            units_max,
+            wait_max,
+            env,
+        }
+    }
+
+    /// Waits for room for a batch; one that is small needs none.
+    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<Option<SemaphorePermit<'_>>> {
+        if bytes <= SMALL_BATCH_BYTES {
+            return Ok(None);
+        }
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        let units = units.min(self.units_max);
+        if let Ok(permit) = self.units.try_acquire_many(units) {
+            return Ok(Some(permit));
+        }
+        let taken = self.env.timeout(self.wait_max, self.units.acquire_many(units));
+        match taken.await {
+            Ok(Ok(permit)) => Ok(Some(permit)),
+            // Never closed.
+            Ok(Err(_)) | Err(_) => {
+                let message = "writes on their way to the log take all the memory there is for them: retry later";
+                Err(ServiceError::new(ErrorKind::Busy, message))
+            }
+        }
+    }
+
+    /// Bytes that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn batches_wait_for_room_and_large_ones_for_all_of_it() {
+        let room = WriteRoom::new(8 * UNIT_BYTES, Duration::from_millis(10), TokioRuntime::current());
+        assert!(room.take(SMALL_BATCH_BYTES).await.unwrap().is_none());
+        let first = room.take(5 * UNIT_BYTES).await.unwrap();
+        let second = room.take(3 * UNIT_BYTES - 1).await.unwrap();
+        assert_eq!(room.taken(), 8 * UNIT_BYTES);
+        assert_eq!(room.take(2 * UNIT_BYTES).await.err().unwrap().kind, ErrorKind::Busy);
+        drop(first);
+        let larger = room.take(100 * UNIT_BYTES).await.err().unwrap();
+        assert_eq!(larger.kind, ErrorKind::Busy);
+        drop(second);
+        let larger = room.take(100 * UNIT_BYTES).await.unwrap();
+        assert_eq!(room.taken(), 8 * UNIT_BYTES);
+        drop(larger);
+        assert_eq!(room.taken(), 0);
+    }
+
     use stele_env::tokio_env::TokioRuntime;
 
     #[tokio::test]
     async fn a_row_waits_for_more_without_what_it_had() {
-        let room = RowRoom::new(8 << 20, Duration::from_millis(10), TokioRuntime::current());
+        let allowance = Alone::default();
+        let wait = Duration::from_millis(10);
+        let room = RowRoom::new(8 << 20, allowance.clone(), wait, TokioRuntime::current());
         let first = room.first().await.unwrap();
         let other = room.first().await.unwrap();
         assert_eq!(first.bytes, FIRST_BYTES);
@@ -105,10 +197,18 @@ mod tests {
         assert_eq!(busy.kind, ErrorKind::Busy);
         // What was held is there for others.
         let alone = room.more(other, 8 << 20).await.unwrap();
-        assert_eq!(alone.bytes, ALONE_BYTES_MIN);
+        assert_eq!(alone.bytes, ALONE_BYTES);
+        assert!(allowance.is_taken());
         assert_eq!(room.first().await.err().unwrap().kind, ErrorKind::Busy);
         let refused = room.more(alone, 1 << 30).await.err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
-        room.first().await.unwrap();
+        let small = room.first().await.unwrap();
+        // Somebody else goes beyond what there is: this one waits without what it had.
+        let answer = allowance.take().await;
+        let busy = room.more(small, 8 << 20).await.err().unwrap();
+        assert_eq!((busy.kind, room.taken()), (ErrorKind::Busy, 0));
+        drop(answer);
+        let small = room.first().await.unwrap();
+        assert_eq!(room.more(small, 8 << 20).await.unwrap().bytes, ALONE_BYTES);
     }
 }

@@ -1,7 +1,7 @@
 //! Instruments of a tablet server.
 
 use crate::governor::GovernorMetrics;
-use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, Metrics};
+use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 
 /// Shared by the parts of one server.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct ServerMetrics {
     pub row_cache_misses: IntGauge,
     /// Bytes of indexes and filters of open files.
     pub pinned_bytes: IntGauge,
+    /// Bytes that are held for a while and not divided, by what they are held for.
+    pub held_bytes: IntGaugeVec,
     /// Open sstables.
     pub open_files: IntGauge,
     /// Free bytes of the medium.
@@ -92,6 +94,12 @@ impl ServerMetrics {
                 "Reads of single rows that the row cache might have answered.",
             ),
             pinned_bytes: m.gauge("stele_pinned_bytes", "Bytes of indexes and filters of open sstables."),
+            held_bytes: m.gauges(
+                "stele_memory_held_bytes",
+                "Bytes that are held for a while and not divided, by what for: requests, batches, answers, values on their way \
+                 to readers, rows that are read for writes.",
+                &["of"],
+            ),
             open_files: m.gauge("stele_open_sstables", "Open sstables."),
             free_bytes: m.gauge(
                 "stele_storage_free_bytes",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use stele_client::Alone;
 use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
 
@@ -121,9 +122,15 @@ pub struct ServerOptions {
     /// Tablets from which on a start makes all that the medium holds durable, where one owner has it, and writes no claim to
     /// each.
     pub inherit_from: usize,
-    /// Compactions at once, of different tablets. Each takes some 50 MB at most: 32 MB of read-ahead, and the filter and
-    /// index of the file it writes.
+    /// Bytes that batches may take between their requests and the memtables.
+    pub batch_room_bytes: usize,
+    /// What one request at a time may take beyond its room; whoever else gives room shares it.
+    pub alone: Alone,
+    /// Compactions at once, of different tablets. Each takes what it reads ahead, a few megabytes of blocks on their way, and
+    /// the filter and index of the file it writes.
     pub compactions_max: usize,
+    /// Bytes that a flush or a compaction reads ahead, over all that it reads from.
+    pub job_readahead_bytes: usize,
     /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
     /// How long a write waits for memory before it is refused as busy.
@@ -156,7 +163,17 @@ impl ServerOptions {
                 .clamp(16 << 20, 1 << 30),
             // To make everything durable may wait for what others wrote to the disk, so a few tablets are claimed one by one.
             inherit_from: 64,
+            // Twice what the queue of a stream takes: who waits for the queue has its batch already.
+            batch_room_bytes: usize::try_from(memory / 16)
+                .unwrap_or(usize::MAX)
+                .clamp(8 << 20, 128 << 20),
+            alone: Alone::default(),
             compactions_max: 2,
+            // A megabyte for each of 32 runs where there is a gigabyte; less is more requests to the medium, which only one far
+            // away would notice.
+            job_readahead_bytes: usize::try_from(memory / 32)
+                .unwrap_or(usize::MAX)
+                .clamp(1 << 20, 32 << 20),
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),
         }

@@ -76,7 +76,8 @@ impl TabletServer {
         let server_metrics = ServerMetrics::new(metrics);
         let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0)
             .with_file_bytes(options.sstable_bytes)
-            .with_values(options.value_separate_bytes, options.value_room_bytes);
+            .with_values(options.value_separate_bytes, options.value_room_bytes)
+            .with_job_readahead(options.job_readahead_bytes);
         let context = TabletContext {
             env: env.clone(),
             storage: storage.clone(),

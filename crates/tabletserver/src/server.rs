@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stele_client::{ServiceError, ServiceResult};
+use stele_client::{Alone, ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
 use stele_env::Env;
 use stele_sstable::Cache;
@@ -212,6 +212,11 @@ impl TabletServer {
     /// The server's ownership generation.
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// What one request at a time may take beyond its room: front ends share it.
+    pub fn alone(&self) -> &Alone {
+        &self.options.alone
     }
 
     /// The environment.

@@ -90,7 +90,8 @@ impl Placed {
             tablet: self.held.entered.tablet.id(),
             first: self.first,
             last: self.first.plus(self.batch.len() - 1),
-            payload: self.batch.bytes(),
+            payload: self.batch.pieces()[0],
+            tail: self.batch.pieces()[1],
             crc: self.crc,
         }
     }
@@ -121,7 +122,7 @@ impl Placed {
                 tablet,
                 first,
                 last,
-                payload: Payload::with_crc(self.batch.bytes().clone(), self.crc),
+                payload: Payload::with_crc(self.batch.pieces(), self.crc),
             },
             durability: self.durability,
             done: PendingWrite {
@@ -144,8 +145,15 @@ enum Committed {
 impl TabletServer {
     /// Writes rows of one tablet; returns when they are as durable as asked.
     pub async fn write(&self, tablet: TabletId, rows: &RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
-        let batch = batch_of(rows);
-        let entered = self.enter(self.admit(tablet, batch.bytes().len()).await?).await?;
+        let bytes = BatchBuilder::bytes_of(rows);
+        let _room = self.admission.batches.take(bytes).await?;
+        let mut builder = BatchBuilder::default();
+        builder.push_rows_within(rows, bytes);
+        let batch = builder.finish();
+        let served = self.admit(tablet, batch.byte_len()).await?;
+        let nudge = || self.work.notify_one();
+        let _coming = self.admission.let_in(batch.byte_len(), nudge).await?;
+        let entered = self.enter(served).await?;
         check_rows(&entered, rows)?;
         let at_once = match (rows.get(0), rows.len()) {
             (Some(row), 1) => self.latches.try_share(row.row),
@@ -209,13 +217,13 @@ impl TabletServer {
         if batch.is_empty() {
             return Ok(());
         }
-        let (count, payload_bytes) = (batch.len(), batch.bytes().len());
+        let (count, payload_bytes) = (batch.len(), batch.byte_len());
         // Keeps tablet and stream while the batch, which holds the tablet too, is on its way.
         let served = held.entered.0.clone();
         let default = served.tablet.durability().unwrap_or(self.options.durability);
         let slot = served.stream.slot(payload_bytes).await.map_err(from_log)?;
         let mut placed = Placed {
-            crc: Payload::checksum(batch.bytes()),
+            crc: Payload::checksum(batch.pieces()),
             batch,
             first: SeqNo::ZERO,
             durability: self.kept(durability.unwrap_or(default)),
@@ -246,13 +254,6 @@ impl TabletServer {
 fn stopped() -> ServiceError {
     let message = "the server stopped before the write was acknowledged";
     ServiceError::new(ErrorKind::Aborted, message)
-}
-
-/// The rows as the log takes them.
-fn batch_of(rows: &RowWrites) -> Batch {
-    let mut builder = BatchBuilder::default();
-    builder.push_rows(rows);
-    builder.finish()
 }
 
 /// Every row must be the tablet's: the caller's view of the catalog may be old.

@@ -2,7 +2,7 @@
 //!
 //! A front end that has a request's bytes before it lays the rows *flat* over them: a list of rows and a list of mutations
 //! for all rows, whose keys, qualifiers and values are places in those bytes. A batch of any size is then three allocations,
-//! and its values are copied for the first time into the commit log. Who has rows in pieces gives them *owned*.
+//! and its values are copied for the first time into the commit log, a large one at its end not even there. Who has rows in pieces gives them *owned*.
 //!
 //! Both are read in the same way, and cheap to share: the way down to the tablets hands on the same rows, or a choice of
 //! them, as often as it must.
@@ -188,6 +188,26 @@ impl<'a> RowWrite<'a> {
         }
     }
 
+    /// Number of its mutations.
+    pub fn mutations(self) -> usize {
+        match self.mutations {
+            Mutations::Owned(mutations) => mutations.len(),
+            Mutations::Flat(mutations, _) => mutations.len(),
+        }
+    }
+
+    /// The value of its last mutation as a slice of the request, if that puts one.
+    pub fn last_value(self, rows: &RowWrites) -> Option<Bytes> {
+        match (self.mutations, &*rows.rows) {
+            (Mutations::Owned([.., Mutation::Put { value, .. }]), _) => Some(value.clone()),
+            (Mutations::Flat([.., Mutation::Put { value, .. }], _), Rows::Flat(flat)) => {
+                value.of(&flat.bytes)?;
+                Some(flat.bytes.slice(value.start as usize..value.end as usize))
+            }
+            _ => None,
+        }
+    }
+
     /// The row with bytes of its own.
     pub fn to_owned(self) -> RowMutation {
         let mut mutations = Vec::new();
@@ -310,6 +330,8 @@ mod tests {
         ];
         assert_eq!(owned(&flat), expected);
         for writes in [flat, RowWrites::from(expected.clone())] {
+            let last = |index| writes.get(index).and_then(|row| row.last_value(&writes));
+            assert_eq!((last(0), last(1)), (None, Some(Bytes::new())));
             assert_eq!((writes.len(), writes.get(2).is_none()), (2, true));
             let swapped = writes.choose([1, 0, 5]);
             assert_eq!(owned(&swapped), [expected[1].clone(), expected[0].clone()]);

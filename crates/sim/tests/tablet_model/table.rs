@@ -163,7 +163,7 @@ impl Table {
             let mut builder = BatchBuilder::default();
             own.iter().for_each(|row| builder.push_row(row));
             let batch = builder.finish();
-            let decoded = Batch::decode(batch.bytes().clone());
+            let decoded = Batch::decode(batch.to_bytes());
             if decoded.as_ref() != Some(&batch) {
                 return Err("an encoded batch does not decode to itself".to_owned());
             }

@@ -19,7 +19,7 @@ fn entries_get_absolute_sequence_numbers_in_order() {
         mutations,
     });
     let batch = builder.finish();
-    assert_eq!(Batch::decode(batch.bytes().clone()), Some(batch.clone()));
+    assert_eq!(Batch::decode(batch.to_bytes()), Some(batch.clone()));
     let mut seen = Vec::new();
     let first = SeqNo::new(stele_types::Epoch(3), 100);
     batch.entries(first, |key, value| {
@@ -33,9 +33,9 @@ fn entries_get_absolute_sequence_numbers_in_order() {
     ];
     assert_eq!(seen, expected);
     // Header; kind, row, far timestamp; kind, column, far timestamp, value; kind, value.
-    assert_eq!(batch.bytes().len(), 2 + (1 + 2 + 10) + (1 + 3 + 10 + 2) + (1 + 2));
-    for cut in 0..batch.bytes().len() {
-        assert_eq!(Batch::decode(batch.bytes().slice(..cut)), None);
+    assert_eq!(batch.byte_len(), 2 + (1 + 2 + 10) + (1 + 3 + 10 + 2) + (1 + 2));
+    for cut in 0..batch.byte_len() {
+        assert_eq!(Batch::decode(batch.to_bytes().slice(..cut)), None);
     }
 }
 
@@ -48,7 +48,7 @@ fn a_record_has_one_number_for_each_mutation() {
         mutations,
     });
     let batch = builder.finish();
-    let decode = |first, last| Batch::decode_record(batch.bytes().clone(), SeqNo(first), SeqNo(last));
+    let decode = |first, last| Batch::decode_record(batch.to_bytes(), SeqNo(first), SeqNo(last));
     assert_eq!(decode(5, 6), Some(batch.clone()));
     let last_of_epoch = SeqNo::COUNTER_MAX;
     for (first, last) in [
@@ -61,7 +61,7 @@ fn a_record_has_one_number_for_each_mutation() {
         assert_eq!(decode(first, last), None, "{first}..={last}");
     }
     let empty = BatchBuilder::default().finish();
-    assert_eq!(Batch::decode_record(empty.bytes().clone(), SeqNo(1), SeqNo(0)), None);
+    assert_eq!(Batch::decode_record(empty.to_bytes(), SeqNo(1), SeqNo(0)), None);
 }
 
 fn bytes(max: usize) -> impl Strategy<Value = Bytes> {
@@ -192,11 +192,11 @@ proptest! {
         rows.sort_by(|a, b| a.row.cmp(&b.row));
         prop_assert_eq!(entries(&batch, first), expected(&rows, first));
 
-        prop_assert_eq!(Batch::decode(batch.bytes().clone()), Some(batch.clone()));
-        for cut in 0..batch.bytes().len() {
-            prop_assert_eq!(Batch::decode(batch.bytes().slice(..cut)), None);
+        prop_assert_eq!(Batch::decode(batch.to_bytes()), Some(batch.clone()));
+        for cut in 0..batch.byte_len() {
+            prop_assert_eq!(Batch::decode(batch.to_bytes().slice(..cut)), None);
         }
-        let mut rotten = batch.bytes().to_vec();
+        let mut rotten = batch.to_bytes().to_vec();
         let at = flip.index(rotten.len());
         rotten[at] ^= 1u8 << bit;
         if let Some(batch) = Batch::decode(rotten.into()) {
@@ -256,4 +256,63 @@ fn memory_for_a_long_key_is_reserved_once() {
     builder.push_rows(&vec![rows].into());
     let (len, room) = (builder.bytes.len(), builder.bytes.capacity());
     assert!(room <= len + 1000 * ENTRY_OVERHEAD, "{room} bytes reserved for {len}");
+}
+
+#[test]
+fn a_large_last_value_stays_where_it_is() {
+    let put = |qualifier: &'static str, value: &Bytes| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(qualifier.as_bytes()),
+        timestamp: Timestamp(7),
+        value: value.clone(),
+    };
+    let row = |row: &'static str, mutations| RowMutation {
+        row: Bytes::from_static(row.as_bytes()),
+        mutations,
+    };
+    let large = Bytes::from(vec![7; TAIL_BYTES_MIN]);
+    let small = large.slice(1..);
+    // The last in the order of rows counts; what is no put has no value to share.
+    let check = |rows: Vec<RowMutation>, shared: bool| {
+        let mut sorted = rows.clone();
+        sorted.sort_by(|a, b| a.row.cmp(&b.row));
+        let mut builder = BatchBuilder::default();
+        let writes = rows.into();
+        let bytes = BatchBuilder::bytes_of(&writes);
+        builder.push_rows(&writes);
+        let room = builder.bytes.capacity();
+        assert!(room <= bytes, "{room} bytes reserved of {bytes}");
+        let batch = builder.finish();
+        let [head, tail] = batch.pieces();
+        assert_eq!(tail.as_ptr() == large.as_ptr(), shared);
+        assert_eq!(
+            (tail.len(), head.len() < large.len()),
+            if shared { (large.len(), true) } else { (0, false) }
+        );
+        assert_eq!(entries(&batch, SeqNo(77)), expected(&sorted, SeqNo(77)));
+        assert_eq!(batch.byte_len(), batch.to_bytes().len());
+        let decoded = Batch::decode(batch.to_bytes()).expect("what was encoded decodes");
+        assert_eq!(entries(&decoded, SeqNo(77)), expected(&sorted, SeqNo(77)));
+    };
+    check(vec![row("r", vec![put("q", &large)])], true);
+    check(vec![row("r", vec![put("q", &Bytes::new()), put("r", &large)])], true);
+    check(
+        vec![
+            row("s", vec![put("q", &large)]),
+            row("r", vec![put("q", &Bytes::new())]),
+        ],
+        true,
+    );
+    check(vec![row("r", vec![put("q", &small)])], false);
+    check(vec![row("r", vec![put("q", &large), put("r", &small)])], false);
+    let delete = Mutation::DeleteRow { up_to: Timestamp::MAX };
+    check(vec![row("r", vec![put("q", &large), delete])], false);
+    // The same bytes twice: only the last of them is left out.
+    let writes = RowWrites::from(vec![row("r", vec![put("q", &large), put("r", &large)])]);
+    let mut builder = BatchBuilder::default();
+    builder.push_rows(&writes);
+    let batch = builder.finish();
+    assert_eq!(batch.pieces()[1].len(), large.len());
+    let both = vec![row("r", vec![put("q", &large), put("r", &large)])];
+    assert_eq!(entries(&batch, SeqNo(77)), expected(&both, SeqNo(77)));
 }

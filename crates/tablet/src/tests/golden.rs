@@ -114,7 +114,10 @@ fn a_run_is_written_only_where_there_is_one() {
 
 #[test]
 fn batches_are_written_and_read_as_ever() {
-    assert!(batch().bytes() == BATCH_2, "the bytes of a mutation batch have changed");
+    assert!(
+        batch().to_bytes() == BATCH_2,
+        "the bytes of a mutation batch have changed"
+    );
     assert_eq!(Batch::decode(Bytes::from_static(BATCH_2)), Some(batch()));
 }
 

@@ -108,7 +108,7 @@ impl TabletServer {
         let log_bytes = self.log_bytes(&board.failed);
         let going: u64 = board.busy.values().sum();
         let pressure = FlushPressure {
-            memory_bytes: self.context.memory.bytes().saturating_sub(going),
+            memory_bytes: self.context.memory.bytes().saturating_sub(going) + self.admission.expected_bytes(),
             memory_bytes_max: self.options.memtables.bytes_max(),
             tablet_bytes: self.options.memtables.tablet_bytes(),
             log_bytes,

@@ -271,9 +271,9 @@ async fn what_does_not_count_behind_a_hole_is_deleted() {
         tablet: TABLETS[0],
         first: SeqNo::new(Epoch(1), 5),
         last: SeqNo::new(Epoch(1), 5),
-        payload: stele_commitlog::Payload::new(batch.bytes().clone()),
+        payload: stele_commitlog::Payload::new(batch.to_bytes()),
     };
-    let records = [&record.encode_header()[..], batch.bytes()].concat();
+    let records = [&record.encode_header()[..], &batch.to_bytes()].concat();
     let group = GroupHeader {
         records_len: records.len() as u32,
         records: 1,
