@@ -10,17 +10,16 @@
 //! while waiting for more of it: a read that meets a row for which its room is too small gives all of it back, with what it
 //! has read, and begins the batch again in more.
 //!
-//! A single row may take more than all the room. It waits until it has all of it, alone, and may then go so far beyond as
-//! one value of the largest size does; a row that takes still more is refused.
+//! A single row may take more than all the room. It waits until it has all of it, and the one allowance that all share
+//! ([`Alone`]), and may then go so far beyond as one value of the largest size does; a row that takes still more is refused.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{BatchRoom, ServiceError, ServiceResult};
+use stele_client::{ALONE_BYTES, Alone, BatchRoom, GoesBeyond, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_types::ErrorKind;
-use stele_types::limits::VALUE_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
@@ -34,10 +33,6 @@ const BATCH_BYTES: usize = 2 << 20;
 /// Answers up to this need no room, and are followed by a look whether there is more before they are sent.
 pub(crate) const SMALL_BYTES: usize = UNIT_BYTES;
 
-/// What one answer may take that has all the room: a value of the largest size and what it comes in, however small the
-/// budget.
-const ALONE_BYTES_MIN: usize = VALUE_BYTES_MAX + (4 << 20);
-
 /// Bytes of answers that were read without room and wait for it: rows of up to a megabyte that turned out not to be small.
 const LATE_BYTES_MAX: usize = 8 << 20;
 
@@ -50,6 +45,7 @@ pub(crate) struct Answers {
     units: Arc<Semaphore>,
     units_max: u32,
     late: Arc<Semaphore>,
+    alone: Alone,
     wait: Duration,
     env: Env,
 }
@@ -57,18 +53,26 @@ pub(crate) struct Answers {
 /// Room of one batch.
 pub(crate) struct Room {
     answers: Answers,
-    held: Option<OwnedSemaphorePermit>,
+    held: Option<Held>,
+}
+
+/// What is held of the room.
+struct Held {
+    units: OwnedSemaphorePermit,
+    /// While more than all the room is, or may be, taken.
+    beyond: Option<GoesBeyond>,
 }
 
 impl Answers {
     /// Room for this many bytes.
-    pub fn new(bytes_max: usize, env: Env) -> Self {
+    pub fn new(bytes_max: usize, alone: Alone, env: Env) -> Self {
         let units_max = u32::try_from(bytes_max.max(BATCH_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         Answers {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
             late: Arc::new(Semaphore::new(LATE_BYTES_MAX)),
+            alone,
             wait: WAIT,
             env,
         }
@@ -85,7 +89,7 @@ impl Answers {
     /// Waits until there is room for a batch that is yet to be read.
     pub async fn for_batch(&self) -> Result<Room, Status> {
         let mut room = self.no_room();
-        room.held = Some(self.take(self.units_of(BATCH_BYTES)).await?);
+        room.held = Some(self.take(self.units_of(BATCH_BYTES), false).await?);
         Ok(room)
     }
 
@@ -95,18 +99,33 @@ impl Answers {
         wanted.min(self.units_max)
     }
 
-    async fn take(&self, units: u32) -> Result<OwnedSemaphorePermit, Status> {
-        let acquire = Arc::clone(&self.units).acquire_many_owned(units);
+    async fn take(&self, units: u32, goes_beyond: bool) -> Result<Held, Status> {
+        let acquire = async {
+            let beyond = match goes_beyond {
+                true => Some(self.alone.take().await),
+                false => None,
+            };
+            (beyond, Arc::clone(&self.units).acquire_many_owned(units).await)
+        };
         match self.env.timeout(self.wait, acquire).await {
-            Ok(Ok(held)) => Ok(held),
+            Ok((beyond, Ok(units))) => Ok(Held { units, beyond }),
             // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(too_many()),
+            Ok((_, Err(_))) | Err(_) => Err(too_many()),
         }
+    }
+
+    /// Bytes that answers have taken of the room.
+    pub fn taken(&self) -> usize {
+        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
+    }
+
+    fn all_bytes(&self) -> usize {
+        self.units_max as usize * UNIT_BYTES
     }
 
     /// What one answer may take that has all the room.
     fn alone_bytes(&self) -> usize {
-        (self.units_max as usize * UNIT_BYTES).max(ALONE_BYTES_MIN)
+        self.all_bytes().max(ALONE_BYTES)
     }
 }
 
@@ -125,7 +144,11 @@ impl Room {
         let wanted = self.answers.units_of(bytes);
         let held = match self.held {
             Some(mut held) => {
-                drop(held.split(held.num_permits().saturating_sub(wanted as usize)));
+                drop(
+                    held.units
+                        .split(held.units.num_permits().saturating_sub(wanted as usize)),
+                );
+                held.beyond = held.beyond.filter(|_| bytes > self.answers.all_bytes());
                 held
             }
             None => self.answers.late(bytes, wanted).await?,
@@ -144,13 +167,13 @@ impl Room {
 
 impl Answers {
     /// Room for an answer that is there already.
-    async fn late(&self, bytes: usize, units: u32) -> Result<OwnedSemaphorePermit, Status> {
-        if let Ok(held) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Ok(held);
+    async fn late(&self, bytes: usize, units: u32) -> Result<Held, Status> {
+        if let Ok(units) = Arc::clone(&self.units).try_acquire_many_owned(units) {
+            return Ok(Held { units, beyond: None });
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let _waits = self.late.try_acquire_many(bytes).map_err(|_| too_many())?;
-        self.take(units).await
+        self.take(units, false).await
     }
 }
 
@@ -158,9 +181,9 @@ impl Answers {
 impl BatchRoom for Room {
     fn bytes(&self) -> usize {
         let Some(held) = &self.held else { return 0 };
-        match held.num_permits() == self.answers.units_max as usize {
+        match held.beyond.is_some() {
             true => self.answers.alone_bytes(),
-            false => held.num_permits() * UNIT_BYTES,
+            false => held.units.num_permits() * UNIT_BYTES,
         }
     }
 
@@ -176,7 +199,8 @@ impl BatchRoom for Room {
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         let units = self.answers.units_of(bytes);
-        let taken = self.answers.take(units).await;
+        let goes_beyond = units == self.answers.units_max && self.answers.alone_bytes() > self.answers.all_bytes();
+        let taken = self.answers.take(units, goes_beyond).await;
         self.held = Some(taken.map_err(|status| ServiceError::new(ErrorKind::Busy, status.message()))?);
         Ok(())
     }
@@ -185,7 +209,7 @@ impl BatchRoom for Room {
 /// A piece of a message, with the room of its batch.
 struct Sent {
     bytes: Bytes,
-    _room: Arc<OwnedSemaphorePermit>,
+    _room: Arc<Held>,
 }
 
 impl AsRef<[u8]> for Sent {
@@ -200,7 +224,7 @@ mod tests {
     use stele_env::tokio_env::TokioRuntime;
 
     fn answers(batches: usize) -> Answers {
-        let mut answers = Answers::new(batches * BATCH_BYTES, TokioRuntime::current());
+        let mut answers = Answers::new(batches * BATCH_BYTES, Alone::default(), TokioRuntime::current());
         answers.wait = Duration::from_millis(20);
         answers
     }
@@ -252,10 +276,36 @@ mod tests {
         drop(other);
         // One that is larger than all the room gets all of it, and no more.
         room.renew(100 * BATCH_BYTES).await.unwrap();
-        assert_eq!(room.bytes(), ALONE_BYTES_MIN);
+        assert_eq!(room.bytes(), ALONE_BYTES);
+        assert!(answers.alone.is_taken());
         let refused = room.renew(101 * BATCH_BYTES).await.err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
         assert_eq!(answers.units.available_permits() * UNIT_BYTES, 4 * BATCH_BYTES);
+    }
+
+    #[tokio::test]
+    async fn one_goes_beyond_the_room_whoever_it_is_and_only_as_long_as_it_must() {
+        let answers = answers(4);
+        let write = answers.alone.take().await;
+        let mut room = answers.for_batch().await.unwrap();
+        assert_eq!(room.renew(100 * BATCH_BYTES).await.err().unwrap().kind, ErrorKind::Busy);
+        drop(write);
+        room.renew(100 * BATCH_BYTES).await.unwrap();
+        assert!(answers.alone.is_taken());
+        // Messages that fit give it back before they are sent; others do not.
+        let mut fits = pieces(&[4 * BATCH_BYTES]);
+        room.give_to(&mut fits).await.unwrap();
+        assert!(!answers.alone.is_taken());
+        assert_eq!(answers.taken(), 4 * BATCH_BYTES);
+        drop(fits);
+        let mut room = answers.for_batch().await.unwrap();
+        room.renew(100 * BATCH_BYTES).await.unwrap();
+        let mut beyond = pieces(&[5 * BATCH_BYTES]);
+        room.give_to(&mut beyond).await.unwrap();
+        assert!(answers.alone.is_taken());
+        drop(beyond);
+        assert!(!answers.alone.is_taken());
+        assert_eq!(answers.taken(), 0);
     }
 
     #[tokio::test]

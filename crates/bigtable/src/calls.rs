@@ -5,7 +5,8 @@
 //! that handlers stay free of it and so that it sees a request before it is decoded: the bytes of a request are counted
 //! while they arrive, what is decoded of it is added before it is decoded, and a request that would take the front end
 //! past its budget is refused at that point, with UNAVAILABLE, because backing off helps. One that is too large by
-//! itself is RESOURCE_EXHAUSTED, one that arrives too slowly DEADLINE_EXCEEDED.
+//! itself is RESOURCE_EXHAUSTED, one that arrives too slowly DEADLINE_EXCEEDED. A message that announces more than requests may
+//! take in all is in no account of theirs: it takes the allowance that everything shares ([`Alone`]), when nobody has it.
 //!
 //! A call lasts from its first header to the end, or the abandonment, of its response stream.
 
@@ -18,12 +19,13 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use stele_client::{ALONE_BYTES, Alone, GoesBeyond};
 use stele_env::Env;
-use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, Metrics};
+use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
@@ -47,6 +49,7 @@ pub(crate) fn charge_current(bytes: usize) -> Result<(), Status> {
 pub(crate) struct Ledger {
     env: Env,
     limits: CallLimits,
+    alone: Alone,
     slots: Arc<Semaphore>,
     request_bytes: AtomicUsize,
     /// By path; constant.
@@ -54,6 +57,7 @@ pub(crate) struct Ledger {
     unserved: MethodInstruments,
     requests: IntCounterVec,
     in_flight: IntGauge,
+    held_bytes: IntGaugeVec,
 }
 
 #[derive(Clone)]
@@ -66,7 +70,13 @@ struct MethodInstruments {
 }
 
 impl Ledger {
-    pub fn new(served: impl Iterator<Item = &'static str>, limits: CallLimits, env: Env, metrics: &Metrics) -> Self {
+    pub fn new(
+        served: impl Iterator<Item = &'static str>,
+        limits: CallLimits,
+        alone: Alone,
+        env: Env,
+        metrics: &Metrics,
+    ) -> Self {
         let requests = metrics.counters(
             "stele_bigtable_requests_total",
             "Calls of the Bigtable API by method and gRPC code.",
@@ -80,6 +90,12 @@ impl Ledger {
         let in_flight = metrics.gauge(
             "stele_bigtable_requests_in_flight",
             "Calls of the Bigtable API that have not ended.",
+        );
+        let held_bytes = metrics.gauges(
+            "stele_bigtable_held_bytes",
+            "Bytes held for the Bigtable API, by what for: requests in flight, answers that are read or not sent \
+             yet; and what whoever goes beyond these may take.",
+            &["of"],
         );
         let instruments = |label: &'static str, message_bytes_max| MethodInstruments {
             label,
@@ -95,12 +111,25 @@ impl Ledger {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
             limits,
+            alone,
             request_bytes: AtomicUsize::new(0),
             served,
             unserved,
             requests,
             in_flight,
+            held_bytes,
         }
+    }
+
+    /// Brings the gauge of what is held up to date; answers are in another account.
+    pub fn update_held(&self, answers: usize) {
+        let of = |of: &str, bytes: usize| {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            self.held_bytes.with_label_values(&[of]).set(bytes);
+        };
+        of("requests", self.request_bytes.load(Ordering::Relaxed));
+        of("answers", answers);
+        of("beyond", if self.alone.is_taken() { ALONE_BYTES } else { 0 });
     }
 
     /// Admits a call of this path; otherwise what to answer.
@@ -121,6 +150,8 @@ impl Ledger {
             started: self.env.now(),
             code: AtomicI32::new(CODE_PENDING),
             request_bytes: AtomicUsize::new(0),
+            counted_bytes: AtomicUsize::new(0),
+            beyond: OnceLock::new(),
             ledger: Arc::clone(self),
             _slot: slot,
         })
@@ -173,8 +204,11 @@ pub(crate) struct Call {
     started: Duration,
     /// The gRPC code, `CODE_PENDING` until it is known.
     code: AtomicI32,
-    /// What its request takes; counted into the ledger's sum.
+    /// What its request takes.
     request_bytes: AtomicUsize,
+    /// What of that is counted into the ledger's sum: all, unless it goes beyond.
+    counted_bytes: AtomicUsize,
+    beyond: OnceLock<GoesBeyond>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -206,12 +240,20 @@ impl Call {
         if bytes == 0 {
             return Ok(());
         }
-        let max = self.ledger.limits.request_bytes_max;
+        let goes_beyond = self.beyond.get().is_some();
+        let max = match goes_beyond {
+            true => self.ledger.limits.alone_request_bytes,
+            false => self.ledger.limits.request_bytes_max,
+        };
         let own = self
             .request_bytes
             .fetch_add(bytes, Ordering::Relaxed)
             .saturating_add(bytes);
-        let before = self.ledger.request_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut before = 0;
+        if !goes_beyond {
+            self.counted_bytes.fetch_add(bytes, Ordering::Relaxed);
+            before = self.ledger.request_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         if own > max {
             return Err(Status::resource_exhausted(format!(
                 "The request takes {own} bytes of memory, this server spares {max} for requests: send less at once, or \
@@ -229,6 +271,9 @@ impl Call {
     /// Refuses a message by the size that it announces.
     fn check_message_len(&self, len: usize) -> Result<(), Status> {
         let max = self.method.message_bytes_max;
+        if len <= max && len > self.ledger.limits.request_bytes_max {
+            return self.go_beyond();
+        }
         if len <= max {
             return Ok(());
         }
@@ -236,6 +281,16 @@ impl Call {
             "The message has {len} bytes, the limit of {} is {max} on this server",
             self.method.label
         )))
+    }
+
+    /// Takes the allowance for a message that is larger than all requests may be together.
+    fn go_beyond(&self) -> Result<(), Status> {
+        let Some(beyond) = self.ledger.alone.try_take() else {
+            let message = "Another request takes all the memory there is for one of that size; retry after backing off";
+            return Err(Status::unavailable(message));
+        };
+        let _ = self.beyond.set(beyond);
+        Ok(())
     }
 
     /// What is left of the time in which a request must arrive; an error when that is nothing.
@@ -263,7 +318,7 @@ impl Drop for Call {
         self.method.seconds.observe(elapsed.as_secs_f64());
         self.ledger
             .request_bytes
-            .fetch_sub(self.request_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+            .fetch_sub(self.counted_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         self.ledger.in_flight.dec();
     }
 }

@@ -73,7 +73,7 @@ use pb::stubs::locality_groups_server::LocalityGroupsServer;
 use pb::stubs::operations_server::OperationsServer;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{TableAdmin, TableService};
+use stele_client::{Alone, TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use tonic::service::Routes;
@@ -106,28 +106,35 @@ pub struct BigtableFrontEnd {
 impl BigtableFrontEnd {
     /// A front end with the default limits. At most one per registry of metrics.
     pub fn new(service: Arc<dyn TableService>, admin: Arc<dyn TableAdmin>, env: Env, metrics: &Metrics) -> Self {
-        Self::with_limits(service, admin, env, metrics, CallLimits::default())
+        Self::with_limits(service, admin, env, metrics, CallLimits::default(), Alone::default())
     }
 
-    /// A front end with other limits.
+    /// A front end with other limits. What goes beyond them shares the allowance `alone` with everything else of the process.
     pub fn with_limits(
         service: Arc<dyn TableService>,
         admin: Arc<dyn TableAdmin>,
         env: Env,
         metrics: &Metrics,
         limits: CallLimits,
+        alone: Alone,
     ) -> Self {
         let served = SERVED.iter().copied().chain(Hot::PATHS.map(|(path, _)| path));
-        let ledger = Arc::new(Ledger::new(served, limits, env.clone(), metrics));
+        let ledger = Arc::new(Ledger::new(served, limits, alone.clone(), env.clone(), metrics));
         let context = Arc::new(Context {
             service,
             admin,
-            answers: Answers::new(limits.answer_bytes_max, env.clone()),
+            answers: Answers::new(limits.answer_bytes_max, alone, env.clone()),
             env,
             operations: OperationLog::default(),
             instance_changes: tokio::sync::Mutex::new(()),
         });
         BigtableFrontEnd { context, ledger }
+    }
+
+    /// Brings gauges up to date that nothing else moves: to be called before metrics are shown.
+    pub fn gauges(&self) -> impl Fn() + Send + Sync + 'static {
+        let (ledger, answers) = (Arc::clone(&self.ledger), self.context.answers.clone());
+        move || ledger.update_held(answers.taken())
     }
 
     /// All of it as one service, for any transport.

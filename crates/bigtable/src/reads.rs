@@ -255,7 +255,7 @@ impl Responses {
 mod tests {
     use super::*;
     use crate::testing;
-    use stele_client::ServiceError;
+    use stele_client::{Alone, ServiceError};
     use stele_env::tokio_env::TokioRuntime;
     use stele_types::{Cell, ErrorKind, FamilyId, Timestamp};
 
@@ -283,7 +283,7 @@ mod tests {
             options,
             TokioRuntime::current(),
             {
-                let answers = Answers::new(1 << 20, TokioRuntime::current());
+                let answers = Answers::new(1 << 20, Alone::default(), TokioRuntime::current());
                 let room = answers.no_room();
                 (answers, room)
             },

@@ -20,6 +20,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
+use stele_client::Alone;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use tonic::{Code, Request, Status};
@@ -31,6 +32,7 @@ const TABLE: &str = "projects/p/instances/i/tables/t";
 struct Harness {
     fake: Arc<Fake>,
     metrics: Metrics,
+    alone: Alone,
     service: BigtableService,
 }
 
@@ -43,10 +45,12 @@ impl Harness {
         let fake = Arc::new(Fake::default());
         let metrics = Metrics::new();
         let env = TokioRuntime::current();
-        let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits);
+        let alone = Alone::default();
+        let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, alone.clone());
         Harness {
             fake,
             metrics,
+            alone,
             service: front_end.into_service(),
         }
     }

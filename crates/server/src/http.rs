@@ -2,6 +2,7 @@
 //!
 //! `/healthz` says that the process runs, `/readyz` that it serves requests, `/metrics` what it does (Prometheus text).
 
+use crate::sizes;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -9,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use stele_env::metrics::Metrics;
+use stele_env::metrics::{IntGaugeVec, Metrics};
 use stele_tabletserver::TabletServer;
 
 /// What the pages show.
@@ -18,7 +19,12 @@ pub struct Pages {
     metrics: Metrics,
     stage: Arc<AtomicU8>,
     server: Arc<OnceLock<Arc<TabletServer>>>,
+    front_end: Arc<OnceLock<UpdateGauges>>,
+    resident: IntGaugeVec,
 }
+
+/// Brings the gauges of something up to date.
+type UpdateGauges = Box<dyn Fn() + Send + Sync>;
 
 /// Where the process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +41,15 @@ pub enum Stage {
 impl Pages {
     /// Pages of a process that has just begun.
     pub fn new(metrics: Metrics) -> Self {
+        let resident = metrics.gauges(
+            "stele_resident_bytes",
+            "Bytes of the process that are in memory: its own, and those of files it has mapped, the program above all.",
+            &["kind"],
+        );
         Pages {
             metrics,
+            resident,
+            front_end: Arc::default(),
             stage: Arc::new(AtomicU8::new(Stage::Recovering as u8)),
             server: Arc::default(),
         }
@@ -50,6 +63,11 @@ impl Pages {
     /// Names the server whose gauges are shown.
     pub fn set_server(&self, server: Arc<TabletServer>) {
         let _ = self.server.set(server);
+    }
+
+    /// Names what brings the gauges of the front end up to date.
+    pub fn set_front_end(&self, update: impl Fn() + Send + Sync + 'static) {
+        let _ = self.front_end.set(Box::new(update));
     }
 
     /// The routes.
@@ -86,6 +104,13 @@ async fn readyz(State(pages): State<Pages>) -> Response {
 async fn metrics(State(pages): State<Pages>) -> Response {
     if let Some(server) = pages.server.get() {
         server.update_gauges();
+    }
+    if let Some(update) = pages.front_end.get() {
+        update();
+    }
+    for (kind, line) in [("own", "RssAnon:"), ("files", "RssFile:")] {
+        let bytes = sizes::status_bytes(line).and_then(|bytes| i64::try_from(bytes).ok());
+        pages.resident.with_label_values(&[kind]).set(bytes.unwrap_or(0));
     }
     (
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],

@@ -67,9 +67,14 @@ pub fn show_bytes(bytes: u64) -> String {
 
 /// What this process has in memory now, where the system tells.
 pub fn resident_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// What the system says of this process in the line that begins so.
+pub fn status_bytes(line: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib = resident.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    let bytes = status.lines().find_map(|found| found.strip_prefix(line))?;
+    let kib = bytes.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
     Some(kib * 1024)
 }
 

@@ -74,8 +74,15 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     announce(config, &node, bigtable_at, http_at);
 
     let limits = CallLimits::for_memory(config.memory);
-    let front_end =
-        BigtableFrontEnd::with_limits(node.service.clone(), node.admin.clone(), env.clone(), &metrics, limits);
+    let front_end = BigtableFrontEnd::with_limits(
+        node.service.clone(),
+        node.admin.clone(),
+        env.clone(),
+        &metrics,
+        limits,
+        node.server.alone().clone(),
+    );
+    pages.set_front_end(front_end.gauges());
     let (stop, mut stopped) = watch::channel(false);
     let serving = stele_bigtable::configure(Server::builder()).serve_with_incoming_shutdown(
         front_end.into_service(),

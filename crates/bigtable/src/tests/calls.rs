@@ -60,6 +60,7 @@ async fn overload_is_unavailable_and_passes() {
     let harness = Harness::with_limits(CallLimits {
         calls_max: 1,
         request_bytes_max: 20_000,
+        alone_request_bytes: 0,
         ..CallLimits::default()
     });
     harness.tables().create_table(table_request("t")).await.unwrap();
@@ -84,6 +85,37 @@ async fn overload_is_unavailable_and_passes() {
         "never fits"
     );
     assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
+    assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
+}
+
+#[tokio::test]
+async fn one_request_larger_than_all_may_be_is_taken_at_a_time() {
+    let harness = Harness::with_limits(CallLimits {
+        request_bytes_max: 20_000,
+        alone_request_bytes: 40_000,
+        ..CallLimits::default()
+    });
+    harness.tables().create_table(table_request("t")).await.unwrap();
+    let write = |bytes: usize| v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        mutations: vec![set("f", "q", 0, vec![0; bytes])],
+        ..Default::default()
+    };
+    assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Ok);
+    assert_eq!(
+        code(harness.data().mutate_row(write(50_000)).await),
+        Code::ResourceExhausted,
+        "more than the allowance"
+    );
+    // Somebody else has it: an answer, say.
+    let taken = harness.alone.try_take().unwrap();
+    assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Unavailable);
+    assert_eq!(code(harness.data().mutate_row(write(10_000)).await), Code::Ok);
+    drop(taken);
+    assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Ok);
+    assert!(!harness.alone.is_taken());
+    // All of it was given back.
     assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
 }
 
