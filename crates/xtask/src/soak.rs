@@ -2,14 +2,18 @@
 //! budget and 200 MB whatever was asked of the server, the files are not much larger than the data, and a restart is
 //! quick.
 //!
-//! A run goes through *phases*, each a kind of load, and notes the largest resident set of each. What presses on memory
-//! and how is in `tests/clients/go/cmd/load/press.go`; requests made to hurt are in `crates/server/tests/hostile.rs`.
+//! A run goes through *phases*, each a kind of load, and notes the largest resident set of each, and what the server says that
+//! it is made of ([`account`]). What presses on memory and how is in `tests/clients/go/cmd/load/press.go`; requests made to
+//! hurt are in `crates/server/tests/hostile.rs`.
+
+mod account;
 
 use crate::measure::json_line;
 use crate::server::{self, Scratch, Server, Start};
 use crate::shell::Run;
 use crate::tally::Tally;
 use crate::tools;
+use account::Account;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fs;
@@ -60,10 +64,10 @@ struct Outcome {
     checks: Vec<(String, bool)>,
 }
 
-/// What every run of the pipeline does: one server, half a minute with the load of all phases. Not a small one: on 64 MiB
-/// the widest rows go beyond the bound, and on 128 MiB they come close to it (`docs/memory.md`).
+/// What every run of the pipeline does: half a minute with the load of all phases on the smallest budget, for which a request
+/// may be larger than all there is, and on a usual one.
 pub fn smoke() -> Result<Tally> {
-    Ok(Tally::one(run(120, &[512], 3)?))
+    Ok(Tally::one(run(120, &[64, 512], 3)?))
 }
 
 /// Whether all of it held, for each budget; each kind of load goes on for so many seconds.
@@ -103,9 +107,10 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
     let address = server.address().to_owned();
     let mut phase = |server: &mut Server, name: &str, arguments: &[&str]| -> Result<Value> {
         server.process().forget_peak_rss()?;
-        let result = json_line(Run::new(load).args(arguments).args(["-address", &address]))?;
+        let run = || json_line(Run::new(load).args(arguments).args(["-address", &address]));
+        let (result, account) = Account::largest_while(server.http(), run)?;
         let peak = server.process().peak_rss_bytes()?;
-        println!("{name}: {result}, peak {} MiB", peak >> 20);
+        println!("{name}: {result}, peak {} MiB\n    {account}", peak >> 20);
         peaks.push((name.to_owned(), peak));
         Ok(result)
     };

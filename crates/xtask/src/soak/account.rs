@@ -1,0 +1,126 @@
+//! What a server's memory is made of, by its own accounts, at the moment when it has most of it.
+//!
+//! Looked at a few dozen times a second, so that a peak of some milliseconds may be missed; the largest resident set itself
+//! comes from the system, which misses none. *Unexplained* is what no account knows: the program's own structures, buffers of
+//! flushes, compactions and connections, and what the allocator keeps of freed memory.
+
+use crate::server::http_get;
+use anyhow::Result;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(30);
+
+/// Gauges that say what memory is held for, and what they are called here.
+const KNOWN: [(&str, &str); 10] = [
+    ("stele_memtable_bytes", "memtables"),
+    ("stele_block_cache_bytes", "blocks"),
+    ("stele_row_cache_bytes", "rows"),
+    ("stele_pinned_bytes", "indexes"),
+    (r#"stele_memory_held_bytes{of="batches"}"#, "batches"),
+    (r#"stele_memory_held_bytes{of="values"}"#, "values"),
+    (r#"stele_memory_held_bytes{of="rows"}"#, "rows for writes"),
+    (r#"stele_bigtable_held_bytes{of="requests"}"#, "requests"),
+    (r#"stele_bigtable_held_bytes{of="answers"}"#, "answers"),
+    // Memory of the program itself.
+    (r#"stele_resident_bytes{kind="files"}"#, "program"),
+];
+
+/// Not divided into anything: what `KNOWN` is a part of.
+const OWN: &str = r#"stele_resident_bytes{kind="own"}"#;
+
+/// Whether somebody may take more than there is room for; how much of it is taken nobody knows.
+const BEYOND: &str = r#"stele_bigtable_held_bytes{of="beyond"}"#;
+
+/// One look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    resident: u64,
+    known: Vec<(&'static str, u64)>,
+    goes_beyond: bool,
+}
+
+impl Account {
+    /// Runs something, and gives with its result the account of the moment with the largest resident set.
+    pub fn largest_while<T>(http: &str, run: impl FnOnce() -> Result<T>) -> Result<(T, Account)> {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut largest = Account::default();
+                while !done.load(Ordering::Relaxed) {
+                    // A look that fails is one less.
+                    if let Ok(metrics) = http_get(http, "/metrics") {
+                        let account = Account::of(&metrics);
+                        if account.resident > largest.resident {
+                            largest = account;
+                        }
+                    }
+                    thread::sleep(PAUSE);
+                }
+                largest
+            });
+            let result = run();
+            done.store(true, Ordering::Relaxed);
+            let largest = looking.join().unwrap_or_default();
+            Ok((result?, largest))
+        })
+    }
+
+    /// From what a server says of itself.
+    fn of(metrics: &str) -> Account {
+        let of = |name: &str| {
+            let values = metrics
+                .lines()
+                .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            values.filter_map(|value| value.trim().parse::<f64>().ok()).sum::<f64>() as u64
+        };
+        let known: Vec<_> = KNOWN.iter().map(|(name, shown)| (*shown, of(name))).collect();
+        Account {
+            resident: of(OWN) + of(r#"stele_resident_bytes{kind="files"}"#),
+            known,
+            goes_beyond: of(BEYOND) > 0,
+        }
+    }
+
+    fn unexplained(&self) -> u64 {
+        let known = self.known.iter().map(|(_, bytes)| bytes).sum();
+        self.resident.saturating_sub(known)
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "of {} MiB:", self.resident >> 20)?;
+        for (shown, bytes) in self.known.iter().filter(|(_, bytes)| *bytes >= 1 << 19) {
+            write!(f, " {shown} {},", (bytes + (1 << 19)) >> 20)?;
+        }
+        let beyond = if self.goes_beyond {
+            ", one goes beyond its room"
+        } else {
+            ""
+        };
+        write!(f, " unexplained {}{beyond}", self.unexplained() >> 20)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_adds_up() {
+        let metrics = "# HELP x\nstele_memtable_bytes 10485760\nstele_memtable_bytes_of_something 7\n\
+                       stele_memory_held_bytes{of=\"values\"} 2.097152e6\n\
+                       stele_resident_bytes{kind=\"own\"} 31457280\nstele_resident_bytes{kind=\"files\"} 5242880\n\
+                       stele_bigtable_held_bytes{of=\"beyond\"} 109051904\n";
+        let account = Account::of(metrics);
+        assert_eq!(account.unexplained(), 18 << 20);
+        assert_eq!(
+            account.to_string(),
+            "of 35 MiB: memtables 10, values 2, program 5, unexplained 18, one goes beyond its room"
+        );
+    }
+}
