@@ -1,0 +1,159 @@
+//! Large writes are let in one by one, and memtables are flushed for them.
+#![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
+
+use super::*;
+use crate::server::TabletServer;
+use bytes::Bytes;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use stele_catalog::Catalog;
+use stele_coord::EmbeddedCoord;
+use stele_env::metrics::Metrics;
+use stele_env::tokio_env::TokioRuntime;
+use stele_sstable::Cache;
+use stele_storage::memory::MemoryStorage;
+use stele_tablet::memtable::Memtable;
+use stele_types::{
+    Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation,
+    RowRange, SeqNo, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// With a share of 16 MiB for memtables, hence 20 at most.
+fn admission() -> (Admission, MemoryAccount) {
+    let memory = MemoryAccount::default();
+    let mut options = ServerOptions::for_memory(64 * MIB);
+    options.memtables = MemtableLimits::for_share(16 * MIB);
+    options.admission_wait_max = Duration::from_millis(100);
+    let metrics = ServerMetrics::new(&Metrics::new());
+    let env = TokioRuntime::current();
+    (Admission::new(env, memory.clone(), &options, metrics), memory)
+}
+
+/// A memtable of about so many bytes.
+fn memtable(memory: &MemoryAccount, bytes: u64) -> Memtable {
+    let table = Memtable::new(memory.clone());
+    let value = vec![0; bytes as usize];
+    table.insert_all(|inserter| inserter.insert(b"key", &value, SeqNo(1)));
+    table
+}
+
+#[tokio::test]
+async fn large_writes_are_let_in_when_they_fit() {
+    let (admission, memory) = admission();
+    let nudge = || {};
+    assert!(
+        admission.let_in(2 * MIB as usize, nudge).await.unwrap().is_none(),
+        "not large"
+    );
+    let there = memtable(&memory, 8 * MIB);
+    let first = admission.let_in(6 * MIB as usize, nudge).await.unwrap();
+    assert_eq!((first.is_some(), admission.expected_bytes()), (true, 6 * MIB));
+    // 8 and 6 and 7 are more than 20.
+    let nudges = Cell::new(0);
+    let counted = || nudges.set(nudges.get() + 1);
+    let busy = admission.let_in(7 * MIB as usize, counted).await.err().unwrap();
+    assert_eq!((busy.kind, nudges.get() > 1), (ErrorKind::Busy, true));
+    assert_eq!(admission.expected_bytes(), 6 * MIB, "who has given up is not expected");
+    let mut waits = Box::pin(admission.let_in(7 * MIB as usize, nudge));
+    assert!(futures::poll!(&mut waits).is_pending());
+    assert_eq!(admission.expected_bytes(), 13 * MIB);
+    drop(there);
+    let second = waits.await.unwrap();
+    assert_eq!((second.is_some(), admission.expected_bytes()), (true, 13 * MIB));
+    drop((first, second));
+    assert_eq!(admission.expected_bytes(), 0);
+}
+
+#[tokio::test]
+async fn one_that_is_larger_than_the_share_waits_for_all_others() {
+    let (admission, memory) = admission();
+    let there = memtable(&memory, 3 * MIB);
+    let large = 100 * MIB as usize;
+    assert_eq!(
+        admission.let_in(large, || {}).await.err().unwrap().kind,
+        ErrorKind::Busy
+    );
+    drop(there);
+    let _rest = memtable(&memory, MIB);
+    let first = admission.let_in(large, || {}).await.unwrap();
+    assert_eq!(
+        admission.let_in(large, || {}).await.err().unwrap().kind,
+        ErrorKind::Busy
+    );
+    drop(first);
+    assert!(admission.let_in(large, || {}).await.unwrap().is_some());
+}
+
+/// A server with a share of 25.6 MiB for memtables, hence 32 at most, and one tablet.
+async fn server() -> Arc<TabletServer> {
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
+    let catalog = Catalog::load(coord.await.unwrap()).await.unwrap();
+    let options = ServerOptions {
+        durability: Durability::Flush,
+        memory: None,
+        free_bytes_min: 0,
+        ..ServerOptions::for_memory(64 * MIB)
+    };
+    let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
+    let medium: Arc<dyn Storage> = MemoryStorage::new();
+    let started = TabletServer::start(env, medium, &catalog, Epoch(1), cache, options, &metrics).await;
+    let (server, _) = started.unwrap();
+    let family = Family {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    let schema = TableSchema {
+        id: TableId(1),
+        name: TableName::new("n", "t"),
+        version: 1,
+        time_unit: TimeUnit::Micros,
+        granularity: 1,
+        delete_rule: DeleteRule::BySequence,
+        durability: None,
+        deletion_protection: false,
+        families: BTreeMap::from([(FamilyId(1), family)]),
+        next_family: FamilyId(2),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::None)],
+        tablet_bytes_max: 0,
+        row_cache: true,
+        front_end_data: Vec::new(),
+    };
+    let ranges = vec![(TabletId(1), RowRange::all())];
+    server.create_empty(Arc::new(schema), ranges).await.unwrap();
+    server
+}
+
+async fn write(server: &TabletServer, value_bytes: u64) -> u64 {
+    let mutation = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(1),
+        value: Bytes::from(vec![7; value_bytes as usize]),
+    };
+    let row = RowMutation {
+        row: Bytes::from_static(b"r"),
+        mutations: vec![mutation],
+    };
+    server.write(TabletId(1), &vec![row].into(), None).await.unwrap();
+    server.context.memory.bytes()
+}
+
+/// What is there is less than what memtables are flushed for by themselves.
+#[tokio::test]
+async fn memtables_are_flushed_for_a_write_that_waits() {
+    let server = server().await;
+    assert!(write(&server, 4 * MIB).await > 4 * MIB);
+    assert!(write(&server, 30 * MIB).await < 31 * MIB);
+    assert_eq!(server.admission.expected_bytes(), 0);
+    // Several at once, each of which would fit alone, do not add up.
+    let writes = (0..4).map(|_| write(&server, 20 * MIB));
+    let there = futures::future::join_all(writes).await;
+    assert!(there.iter().all(|bytes| *bytes < 33 * MIB), "{there:?}");
+    assert_eq!(server.admission.batches.taken(), 0);
+    server.shut_down().await;
+}
