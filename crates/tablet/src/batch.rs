@@ -99,7 +99,7 @@ impl BatchBuilder {
             row.for_each(|mutation| len += ENTRY_OVERHEAD + mutation.data_len());
         }
         match (rows.get(0), rows.len()) {
-            (Some(row), 1) => len - tail_of(row, rows).len(),
+            (Some(row), 1) if len > TAIL_BYTES_MIN => len - tail_of(row, rows).len(),
             _ => len,
         }
     }
@@ -295,9 +295,9 @@ struct NewEntry<'a> {
 }
 
 /// The value of a row's last mutation, if it is to be the tail of a batch that ends with the row.
+#[inline]
 fn tail_of(row: RowWrite<'_>, rows: &RowWrites) -> Bytes {
-    let value = row.last_value(rows).filter(|value| value.len() >= TAIL_BYTES_MIN);
-    value.unwrap_or_default()
+    row.last_value(rows, TAIL_BYTES_MIN).unwrap_or_default()
 }
 
 impl Batch {

@@ -227,14 +227,16 @@ impl Admission {
         freed.map_err(|_| self.busy())
     }
 
-    /// Lets a write in that is a sizeable part of the memtables' share: when it fits beside what there is, and what else has
-    /// been let in, or when hardly anything is left to be flushed. One after the other; `nudge` is called to have memtables
-    /// flushed. `None` for all others, which [`Admission::pace`] lets in.
-    pub async fn let_in(&self, bytes: usize, nudge: impl Fn()) -> ServiceResult<Option<Coming<'_>>> {
+    /// Whether a write is a sizeable part of the memtables' share: then [`Admission::let_in`] lets it in, after
+    /// [`Admission::pace`], which does for all others.
+    pub fn is_large(&self, bytes: usize) -> bool {
+        bytes as u64 > LARGE_BYTES_MIN && bytes as u64 > self.memtables.bytes_max() / LARGE_PART
+    }
+
+    /// Lets a large write in when it fits beside what there is, and what else has been let in, or when hardly anything is left
+    /// to be flushed. One after the other; `nudge` is called to have memtables flushed.
+    pub async fn let_in(&self, bytes: usize, nudge: impl Fn()) -> ServiceResult<Coming<'_>> {
         let bytes = bytes as u64;
-        if bytes <= LARGE_BYTES_MIN || bytes <= self.memtables.bytes_max() / LARGE_PART {
-            return Ok(None);
-        }
         let start = self.env.now();
         let waits = async {
             // Never closed.
@@ -254,7 +256,7 @@ impl Admission {
             self.metrics.delayed_memory.inc();
             self.metrics.delayed_seconds.observe(took.as_secs_f64());
         }
-        let_in.map(Some).map_err(|_| self.busy())
+        let_in.map_err(|_| self.busy())
     }
 
     /// Whether a large write may be added.

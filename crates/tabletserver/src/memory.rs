@@ -134,19 +134,21 @@ impl WriteRoom {
         }
     }
 
-    /// Waits for room for a batch; one that is small needs none.
-    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<Option<SemaphorePermit<'_>>> {
-        if bytes <= SMALL_BATCH_BYTES {
-            return Ok(None);
-        }
+    /// Whether a batch of so many bytes takes any.
+    pub(crate) fn is_needed(bytes: usize) -> bool {
+        bytes > SMALL_BATCH_BYTES
+    }
+
+    /// Waits for room for a batch.
+    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<SemaphorePermit<'_>> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         let units = units.min(self.units_max);
         if let Ok(permit) = self.units.try_acquire_many(units) {
-            return Ok(Some(permit));
+            return Ok(permit);
         }
         let taken = self.env.timeout(self.wait_max, self.units.acquire_many(units));
         match taken.await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
+            Ok(Ok(permit)) => Ok(permit),
             // Never closed.
             Ok(Err(_)) | Err(_) => {
                 let message = "writes on their way to the log take all the memory there is for them: retry later";
@@ -168,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn batches_wait_for_room_and_large_ones_for_all_of_it() {
         let room = WriteRoom::new(8 * UNIT_BYTES, Duration::from_millis(10), TokioRuntime::current());
-        assert!(room.take(SMALL_BATCH_BYTES).await.unwrap().is_none());
+        assert!(!WriteRoom::is_needed(SMALL_BATCH_BYTES) && WriteRoom::is_needed(SMALL_BATCH_BYTES + 1));
         let first = room.take(5 * UNIT_BYTES).await.unwrap();
         let second = room.take(3 * UNIT_BYTES - 1).await.unwrap();
         assert_eq!(room.taken(), 8 * UNIT_BYTES);

@@ -12,6 +12,7 @@
 
 use crate::error::{from_log, from_tablet, not_here};
 use crate::latch::Latched;
+use crate::memory::WriteRoom;
 use crate::row_cache::RowKey;
 use crate::server::{Served, TabletServer};
 use std::sync::Arc;
@@ -146,13 +147,23 @@ impl TabletServer {
     /// Writes rows of one tablet; returns when they are as durable as asked.
     pub async fn write(&self, tablet: TabletId, rows: &RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
         let bytes = BatchBuilder::bytes_of(rows);
-        let _room = self.admission.batches.take(bytes).await?;
+        // No future is made for small writes: making and dropping it is what they would notice.
+        let _room = match WriteRoom::is_needed(bytes) {
+            true => Some(self.admission.batches.take(bytes).await?),
+            false => None,
+        };
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(rows, bytes);
         let batch = builder.finish();
         let served = self.admit(tablet, batch.byte_len()).await?;
-        let nudge = || self.work.notify_one();
-        let _coming = self.admission.let_in(batch.byte_len(), nudge).await?;
+        let _coming = match self.admission.is_large(batch.byte_len()) {
+            true => Some(
+                self.admission
+                    .let_in(batch.byte_len(), || self.work.notify_one())
+                    .await?,
+            ),
+            false => None,
+        };
         let entered = self.enter(served).await?;
         check_rows(&entered, rows)?;
         let at_once = match (rows.get(0), rows.len()) {

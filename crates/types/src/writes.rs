@@ -196,11 +196,12 @@ impl<'a> RowWrite<'a> {
         }
     }
 
-    /// The value of its last mutation as a slice of the request, if that puts one.
-    pub fn last_value(self, rows: &RowWrites) -> Option<Bytes> {
+    /// The value of its last mutation as a slice of the request, if that puts one of at least this size.
+    #[inline]
+    pub fn last_value(self, rows: &RowWrites, len_min: usize) -> Option<Bytes> {
         match (self.mutations, &*rows.rows) {
-            (Mutations::Owned([.., Mutation::Put { value, .. }]), _) => Some(value.clone()),
-            (Mutations::Flat([.., Mutation::Put { value, .. }], _), Rows::Flat(flat)) => {
+            (Mutations::Owned([.., Mutation::Put { value, .. }]), _) if value.len() >= len_min => Some(value.clone()),
+            (Mutations::Flat([.., Mutation::Put { value, .. }], _), Rows::Flat(flat)) if value.len() >= len_min => {
                 value.of(&flat.bytes)?;
                 Some(flat.bytes.slice(value.start as usize..value.end as usize))
             }
@@ -330,8 +331,8 @@ mod tests {
         ];
         assert_eq!(owned(&flat), expected);
         for writes in [flat, RowWrites::from(expected.clone())] {
-            let last = |index| writes.get(index).and_then(|row| row.last_value(&writes));
-            assert_eq!((last(0), last(1)), (None, Some(Bytes::new())));
+            let last = |index, len_min| writes.get(index).and_then(|row| row.last_value(&writes, len_min));
+            assert_eq!((last(0, 0), last(1, 0), last(1, 1)), (None, Some(Bytes::new()), None));
             assert_eq!((writes.len(), writes.get(2).is_none()), (2, true));
             let swapped = writes.choose([1, 0, 5]);
             assert_eq!(owned(&swapped), [expected[1].clone(), expected[0].clone()]);

@@ -43,13 +43,11 @@ fn memtable(memory: &MemoryAccount, bytes: u64) -> Memtable {
 async fn large_writes_are_let_in_when_they_fit() {
     let (admission, memory) = admission();
     let nudge = || {};
-    assert!(
-        admission.let_in(2 * MIB as usize, nudge).await.unwrap().is_none(),
-        "not large"
-    );
+    let is_large = |mib: u64| admission.is_large((mib * MIB) as usize);
+    assert_eq!((is_large(2), is_large(3)), (false, true));
     let there = memtable(&memory, 8 * MIB);
     let first = admission.let_in(6 * MIB as usize, nudge).await.unwrap();
-    assert_eq!((first.is_some(), admission.expected_bytes()), (true, 6 * MIB));
+    assert_eq!((first.bytes, admission.expected_bytes()), (6 * MIB, 6 * MIB));
     // 8 and 6 and 7 are more than 20.
     let nudges = Cell::new(0);
     let counted = || nudges.set(nudges.get() + 1);
@@ -61,7 +59,7 @@ async fn large_writes_are_let_in_when_they_fit() {
     assert_eq!(admission.expected_bytes(), 13 * MIB);
     drop(there);
     let second = waits.await.unwrap();
-    assert_eq!((second.is_some(), admission.expected_bytes()), (true, 13 * MIB));
+    assert_eq!((second.bytes, admission.expected_bytes()), (7 * MIB, 13 * MIB));
     drop((first, second));
     assert_eq!(admission.expected_bytes(), 0);
 }
@@ -83,7 +81,7 @@ async fn one_that_is_larger_than_the_share_waits_for_all_others() {
         ErrorKind::Busy
     );
     drop(first);
-    assert!(admission.let_in(large, || {}).await.unwrap().is_some());
+    admission.let_in(large, || {}).await.unwrap();
 }
 
 /// A server with a share of 25.6 MiB for memtables, hence 32 at most, and one tablet.
