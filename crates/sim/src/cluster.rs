@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::Router;
+use stele_client::{Alone, Router};
 use stele_coord::{EmbeddedCoord, next_epoch};
 use stele_env::metrics::Metrics;
 use stele_env::{Env, PlantedBug, Priority};
@@ -82,7 +82,10 @@ pub fn options() -> ServerOptions {
         value_separate_bytes: 4 << 10,
         value_room_bytes: 64 << 10,
         inherit_from: usize::MAX,
+        batch_room_bytes: 64 << 10,
+        alone: Alone::default(),
         compactions_max: 2,
+        job_readahead_bytes: 8 << 10,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
     }
