@@ -28,7 +28,8 @@ fn admission() -> (Admission, MemoryAccount) {
     options.admission_wait_max = Duration::from_millis(100);
     let metrics = ServerMetrics::new(&Metrics::new());
     let env = TokioRuntime::current();
-    (Admission::new(env, memory.clone(), &options, metrics), memory)
+    let admission = Admission::new(env, memory.clone(), Moved::default(), &options, metrics);
+    (admission, memory)
 }
 
 /// A memtable of about so many bytes.
