@@ -91,8 +91,9 @@ const EXPECTED_PERCENT: u64 = 25;
 /// The same when nobody writes any more: RocksDB's leveled trees keep as much when settled.
 const EXPECTED_PERCENT_QUIET: u64 = 10;
 /// Space as a multiple of what is expected to be live, in percent, from which on writers are slowed, and at which they
-/// are slowed much. Merges that keep up stay below the first; half way is where they settle when they do not.
-const CROWDED_PERCENT: Range<u64> = 150..250;
+/// are slowed much. Merges that keep up stay below the first; about half way is where they settle when they do not, and what they
+/// are writing comes on top. Below 134 nobody would have a merge to wait for: see [`EXPECTED_PERCENT`].
+const CROWDED_PERCENT: Range<u64> = 135..235;
 /// Garbage that slows nobody, however little is live: there are disks for that.
 const CROWDED_BYTES_MIN: u64 = 256 << 20;
 /// Sorted runs of a group up to which writers are not slowed: those that a merge into the bottom takes, and those that

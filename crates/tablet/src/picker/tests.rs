@@ -106,12 +106,12 @@ fn space_that_is_not_live_crowds() {
         known_overlapping: mib * overlap / 100 * MIB,
         ..RunSummary::default()
     };
-    check(1000, tier(500, 100), 0);
-    check(1000, tier(501, 100), 1);
-    check(1000, tier(510, 100), 10);
-    check(1000, tier(1000, 100), CROWDED / 2);
-    check(1000, tier(1500, 100), CROWDED);
-    check(1000, tier(9000, 100), 85 * CROWDED / 10);
+    check(1000, tier(350, 100), 0);
+    check(1000, tier(351, 100), 1);
+    check(1000, tier(360, 100), 10);
+    check(1000, tier(850, 100), CROWDED / 2);
+    check(1000, tier(1350, 100), CROWDED);
+    check(1000, tier(9000, 100), 865 * CROWDED / 100);
     check(1000, tier(1000, 0), 0);
     // Little, however many times what is live.
     check(10, tier(200, 100), 0);
@@ -121,7 +121,7 @@ fn space_that_is_not_live_crowds() {
         advanced,
         ..tier(0, 0)
     };
-    check(1000, cut(true), CROWDED / 2);
+    check(1000, cut(true), 65 * CROWDED / 100);
     check(1000, cut(false), 0);
 }
 

@@ -55,7 +55,7 @@ const MERGE_PAUSE: Duration = Duration::from_secs(5);
 /// A measurement of merges as old as this counts a third: several jobs.
 const MERGE_MEMORY: f64 = 8.0;
 /// Of what merges read, the part that makes good for writes: half of it is garbage where space is twice what is live, which
-/// is where crowding is half way. Where runs are what is too many, half of what is merged comes from
+/// is about where crowding is half way. Where runs are what is too many, half of what is merged comes from
 /// flushes and half from earlier merges, give or take.
 const GARBAGE_SHARE: f64 = 0.5;
 /// How much slower writes come for every 1 of crowding, and how much faster than the yield where it begins.
