@@ -35,6 +35,8 @@ pub enum HotPath {
     PutBatch,
     /// A row found in a cached block.
     Get,
+    /// A row found in the row cache.
+    GetKept,
     /// A row of a list of a hundred keys.
     MultiGet,
     /// A row that is not there.
@@ -53,11 +55,12 @@ impl FromStr for HotPath {
             "put" => HotPath::Put,
             "put-batch" => HotPath::PutBatch,
             "get" => HotPath::Get,
+            "get-kept" => HotPath::GetKept,
             "multi-get" => HotPath::MultiGet,
             "get-absent" => HotPath::GetAbsent,
             "scan" => HotPath::Scan,
             "scan-reverse" => HotPath::ScanReverse,
-            _ => bail!("{name:?} is none of put, put-batch, get, multi-get, get-absent, scan, scan-reverse"),
+            _ => bail!("{name:?} is none of put, put-batch, get, get-kept, multi-get, get-absent, scan, scan-reverse"),
         })
     }
 }
@@ -70,20 +73,30 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
             memory: MEMORY,
             compression: Compression::Snappy,
             // It would answer most of the reads.
-            row_cache: false,
+            row_cache: path == HotPath::GetKept,
             fixed: None,
         };
         let server = stele::start(TokioRuntime::current(), MemoryStorage::new(), options).await?;
         match path {
             HotPath::Put => write(&server, operations, 1).await,
             HotPath::PutBatch => write(&server, operations, BATCH).await,
-            HotPath::Get | HotPath::MultiGet | HotPath::GetAbsent | HotPath::Scan | HotPath::ScanReverse => {
+            HotPath::Get
+            | HotPath::GetKept
+            | HotPath::MultiGet
+            | HotPath::GetAbsent
+            | HotPath::Scan
+            | HotPath::ScanReverse => {
                 write(&server, ROWS, BATCH).await?;
                 for served in server.all_served() {
                     served.tablet.compact_all().await?;
                 }
                 // Once before, so that blocks are cached whatever is counted.
                 scan(&server, false).await?;
+                if path == HotPath::GetKept {
+                    for number in 0..ROWS {
+                        stele::value_bytes(&server, &data::key(number)).await?;
+                    }
+                }
                 read(&server, path, operations).await
             }
         }

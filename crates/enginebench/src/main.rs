@@ -57,8 +57,8 @@ struct Arguments {
     #[arg(long, default_value_t = 512)]
     memory_mib: u64,
     /// Instead of measuring: does so many operations of the one path that is named, in one thread and in memory, so that
-    /// instructions can be counted. The paths are put, put-batch, get, multi-get, get-absent, scan,
-    /// scan-reverse.
+    /// instructions can be counted. The paths are put, put-batch, get, get-kept, multi-get, get-absent,
+    /// scan, scan-reverse.
     #[arg(long, value_name = "OPERATIONS")]
     count: Option<u64>,
     /// Where data is put; a folder that can be deleted is made in it.

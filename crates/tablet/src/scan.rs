@@ -159,9 +159,10 @@ impl TabletScanner {
 }
 
 impl<O: Output> TabletScanner<O> {
-    fn with_output(tablet: Arc<Tablet>, spec: ScanSpec, output: O) -> Self {
+    fn with_output(tablet: Arc<Tablet>, mut spec: ScanSpec, output: O) -> Self {
         let schema = tablet.schema();
-        let mut ranges: VecDeque<RowRange> = spec.rows.intersect(tablet.range()).into_ranges().into();
+        let rows = std::mem::replace(&mut spec.rows, RowSet::new(Vec::new()));
+        let mut ranges: VecDeque<RowRange> = rows.cut_to(tablet.range()).into_ranges().into();
         if let Some(filter) = &spec.filter {
             let pushdown = filter.pushdown();
             if pushdown.no_cells {

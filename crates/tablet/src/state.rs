@@ -387,7 +387,11 @@ impl State {
                         if !is_wanted || !wanted.has_file(properties) || !file.sstable.may_contain_hash(row.hash()) {
                             continue;
                         }
-                        Source::sstable_again(before, file, options)
+                        if before.is_empty() {
+                            file.source(options)
+                        } else {
+                            Source::sstable_again(before, file, options)
+                        }
                     }
                     files => Source::run(RunCursor::new(files.to_vec(), options)),
                 };

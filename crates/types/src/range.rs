@@ -96,6 +96,12 @@ impl RowRange {
         RowRange { start, end }
     }
 
+    /// Whether all rows of `other` are inside.
+    fn covers(&self, other: &RowRange) -> bool {
+        let ends_within = |end: &Bytes| other.end.as_ref().is_some_and(|other| other <= end);
+        self.begins_by(&other.start) && self.end.as_ref().is_none_or(ends_within)
+    }
+
     /// Whether some row may be in both.
     pub fn overlaps(&self, other: &RowRange) -> bool {
         !self.intersect(other).is_empty()
@@ -182,6 +188,13 @@ impl RowSet {
         self.ranges.is_empty()
     }
 
+    /// The rows also in `range`. What lies within it is taken as it is.
+    pub fn cut_to(self, range: &RowRange) -> RowSet {
+        let cut = |r: RowRange| if range.covers(&r) { r } else { r.intersect(range) };
+        let ranges = self.ranges.into_iter().map(cut).filter(|r| !r.is_empty()).collect();
+        RowSet { ranges }
+    }
+
     /// The rows also in `range`.
     pub fn intersect(&self, range: &RowRange) -> RowSet {
         let ranges = self
@@ -214,6 +227,12 @@ mod tests {
             for pair in set.ranges().windows(2) {
                 prop_assert!(pair[0].end.as_ref().is_some_and(|end| *end < pair[1].start));
             }
+        }
+
+        #[test]
+        fn a_set_is_cut_to_what_both_hold(ranges in prop::collection::vec(range(), 0..5), range in range()) {
+            let set = RowSet::new(ranges);
+            prop_assert_eq!(set.clone().cut_to(&range), set.intersect(&range));
         }
 
         #[test]

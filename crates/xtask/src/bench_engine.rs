@@ -34,10 +34,11 @@ pub struct Arguments {
 }
 
 /// Hot paths, with two numbers of operations whose difference is counted.
-const PATHS: [(&str, u64, u64); 7] = [
+const PATHS: [(&str, u64, u64); 8] = [
     ("put", 2_000, 12_000),
     ("put-batch", 10_000, 40_000),
     ("get", 1_000, 11_000),
+    ("get-kept", 1_000, 21_000),
     ("multi-get", 1_000, 11_000),
     ("get-absent", 1_000, 21_000),
     // Whole scans of 50,000 rows.

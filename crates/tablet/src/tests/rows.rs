@@ -150,3 +150,44 @@ async fn rows_that_are_not_there_end_batches_too() {
         assert_eq!(through.last().unwrap().as_ref(), rows.last());
     }
 }
+
+/// Rows of one cell behind each other, of several columns, and of more versions than a block has room for, all in one file.
+#[tokio::test]
+async fn rows_of_a_list_may_be_unlike_each_other() {
+    let (tablet, medium) = filled(0).await;
+    let value: &'static str = Box::leak("v".repeat(600).into_boxed_str());
+    for n in (0..2_000).step_by(5) {
+        let versions = if n % 2 == 0 { 1 } else { 40 };
+        let mut mutations: Vec<Mutation> = (0..versions).map(|version| put(10 + version, value)).collect();
+        mutations.push(Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"z"),
+            timestamp: Timestamp(1),
+            value: Bytes::from_static(b"behind"),
+        });
+        write_row(&tablet, name(n), mutations);
+    }
+    tablet.flush().await.unwrap();
+    tablet.compact_all().await.unwrap();
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let (mut scanner, mut all) = (TabletScanner::new(tablet.clone(), spec), Vec::new());
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        all.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+    }
+    let rows: Vec<Bytes> = (0..2_000).filter(|n| n % 5 < 2).map(name).collect();
+    let expected: Vec<_> = all.into_iter().filter(|(row, _)| rows.contains(row)).collect();
+    assert_eq!(expected.len(), rows.len());
+    for read_miss in [0.0, 0.5, 1.0] {
+        medium.set_plan(FaultPlan {
+            read_miss,
+            ..FaultPlan::default()
+        });
+        assert!(read_list(&tablet, &rows, None).await == expected, "{read_miss}");
+    }
+}

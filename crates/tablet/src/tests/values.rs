@@ -107,6 +107,33 @@ async fn check_rows(tablet: &Arc<Tablet>, rows: impl Iterator<Item = u64>, versi
     }
 }
 
+/// A filter that looks at values gets them before a row of a list is at its end.
+#[tokio::test]
+async fn lists_of_rows_wait_for_values() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_all(&tablet, 0..30, 1).await;
+    let large = value(8, 1)[..1].to_vec();
+    let filter = Filter::ValueRange {
+        start: Bound::Included(Bytes::from(large)),
+        end: Bound::Unbounded,
+    };
+    let expected = cells(&tablet, Some(filter.clone()), false).await.unwrap();
+    assert!(!expected.is_empty());
+    let spec = ScanSpec {
+        rows: RowSet::new((0..30).map(|row| RowRange::single(&name(row))).collect()),
+        filter: Some(Arc::new(filter.compile(&tablet.schema()).unwrap())),
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let (mut scanner, mut found) = (TabletScanner::new(tablet.clone(), spec), Vec::new());
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+    }
+    assert_eq!(found, expected);
+}
+
 /// Value files on the medium.
 async fn value_files(storage: &Arc<dyn Storage>) -> BTreeSet<String> {
     let files = storage.list("sst/").await.unwrap();
