@@ -30,6 +30,10 @@ const UNIT_BYTES: usize = 64 << 10;
 /// of them.
 const BATCH_BYTES: usize = 2 << 20;
 
+/// Room of a read of one row that must wait for the medium: as much as one may take that is granted nothing. Of those that
+/// find everything in memory few are under way at a time, of these as many as there are callers.
+const ROW_BYTES: usize = 1 << 20;
+
 /// Answers up to this need no room, and are followed by a look whether there is more before they are sent.
 pub(crate) const SMALL_BYTES: usize = UNIT_BYTES;
 
@@ -38,6 +42,11 @@ const LATE_BYTES_MAX: usize = 8 << 20;
 
 /// How long room is waited for: longer than sending all of it takes over any network that serves that many clients.
 const WAIT: Duration = Duration::from_secs(10);
+/// How much of that who wants more than half of all may keep those waiting who come later: as long as a client does not take
+/// its answer, all of it is not to be had, and the others could go on.
+const IN_QUEUE: Duration = Duration::from_secs(1);
+/// How often it looks afterwards whether there is enough.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// All room there is. Cloning shares it.
 #[derive(Clone)]
@@ -47,6 +56,7 @@ pub(crate) struct Answers {
     late: Arc<Semaphore>,
     alone: Alone,
     wait: Duration,
+    in_queue: Duration,
     env: Env,
 }
 
@@ -74,6 +84,7 @@ impl Answers {
             late: Arc::new(Semaphore::new(LATE_BYTES_MAX)),
             alone,
             wait: WAIT,
+            in_queue: IN_QUEUE,
             env,
         }
     }
@@ -93,6 +104,13 @@ impl Answers {
         Ok(room)
     }
 
+    /// Waits until there is room for a row that is yet to be read, and has to be waited for.
+    pub async fn for_row(&self) -> Result<Room, Status> {
+        let mut room = self.no_room();
+        room.held = Some(self.take(self.units_of(ROW_BYTES), false).await?);
+        Ok(room)
+    }
+
     /// All of it when that is less.
     fn units_of(&self, bytes: usize) -> u32 {
         let wanted = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
@@ -105,12 +123,27 @@ impl Answers {
                 true => Some(self.alone.take().await),
                 false => None,
             };
-            (beyond, Arc::clone(&self.units).acquire_many_owned(units).await)
+            let units = self.acquire(units).await?;
+            Some(Held { units, beyond })
         };
-        match self.env.timeout(self.wait, acquire).await {
-            Ok((beyond, Ok(units))) => Ok(Held { units, beyond }),
-            // The semaphore is never closed.
-            Ok((_, Err(_))) | Err(_) => Err(too_many()),
+        let acquired = self.env.timeout(self.wait, acquire).await;
+        acquired.ok().flatten().ok_or_else(too_many)
+    }
+
+    /// `None` when the semaphore is closed, which it never is.
+    async fn acquire(&self, units: u32) -> Option<OwnedSemaphorePermit> {
+        let in_turn = Arc::clone(&self.units).acquire_many_owned(units);
+        if units <= self.units_max / 2 {
+            return in_turn.await.ok();
+        }
+        if let Ok(acquired) = self.env.timeout(self.in_queue, in_turn).await {
+            return acquired.ok();
+        }
+        loop {
+            if let Ok(acquired) = Arc::clone(&self.units).try_acquire_many_owned(units) {
+                return Some(acquired);
+            }
+            self.env.sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -306,6 +339,25 @@ mod tests {
         drop(beyond);
         assert!(!answers.alone.is_taken());
         assert_eq!(answers.taken(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_wants_all_keeps_nobody_waiting_for_long() {
+        let mut answers = answers(4);
+        (answers.wait, answers.in_queue) = (Duration::from_secs(10), Duration::from_millis(20));
+        let mut paused = pieces(&[BATCH_BYTES]);
+        answers.for_batch().await.unwrap().give_to(&mut paused).await.unwrap();
+        let mut row = answers.for_batch().await.unwrap();
+        let all = tokio::spawn(async move { row.renew(4 * BATCH_BYTES).await.map(|()| row) });
+        tokio::task::yield_now().await;
+        // Behind it, though there is enough.
+        tokio::time::timeout(Duration::from_secs(5), answers.for_batch())
+            .await
+            .expect("not for as long as the other waits")
+            .unwrap();
+        assert!(!all.is_finished());
+        drop(paused);
+        assert_eq!(all.await.unwrap().unwrap().bytes(), ALONE_BYTES);
     }
 
     #[tokio::test]

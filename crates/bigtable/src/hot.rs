@@ -124,7 +124,7 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
     let schema = context.schema(&table)?;
     let (mut read, options) = reads::read(table.name, &schema, request, client)?;
     // Before the read begins: beginning may read a batch already.
-    let room = match options.one_row {
+    let mut room = match options.one_row {
         true => context.answers.no_room(),
         false => context.answers.for_batch().await?,
     };
@@ -132,6 +132,9 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
         Some(batch) => Rows::Batch(Some(batch)),
         None => {
             read.waits = true;
+            if options.one_row {
+                room = context.answers.for_row().await?;
+            }
             Rows::Stream(context.service.read_rows(read).await.map_err(status)?)
         }
     };
