@@ -323,9 +323,8 @@ mod tests {
         one.options.one_row = true;
         one.begin().await.unwrap();
         assert!(!one.ready.is_empty() && one.ended);
-        let Ok(Some(batch)) = rows(SMALL_BYTES) else { panic!() };
         let mut at_hand = responses(vec![]);
-        at_hand.rows = Rows::Batch(Some(batch));
+        at_hand.rows = Rows::Batch(rows(SMALL_BYTES).unwrap());
         at_hand.begin().await.unwrap();
         assert!(!at_hand.ready.is_empty() && at_hand.ended);
         // A filter may let nothing of the first row through, and the next one is wanted.
