@@ -353,10 +353,10 @@ mod tests {
         assert!(futures::poll!(&mut all).is_pending());
         // Behind it, though there is enough.
         let both = futures::future::select(all, Box::pin(answers.for_batch())).await;
-        let Either::Right((Ok(_), all)) = both else {
+        let Either::Right((Ok(batch), all)) = both else {
             unreachable!("not for as long as the other waits");
         };
-        drop(paused);
+        drop((paused, batch));
         all.await.unwrap();
         assert!(answers.alone.is_taken());
     }
