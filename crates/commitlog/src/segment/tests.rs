@@ -1,0 +1,204 @@
+//! What a failure costs, and what is appended at once.
+
+use super::*;
+use crate::format::{Payload, Record};
+use crate::tests::{env, record, replayed};
+use stele_env::metrics::Metrics;
+use stele_storage::StorageError;
+use stele_storage::memory::MemoryStorage;
+
+/// Records whose second reading is the moment at which a sync in the background turns out to have failed.
+struct Untimely<I> {
+    records: I,
+    fail: Arc<Mutex<Option<oneshot::Sender<SyncOutcome>>>>,
+}
+
+impl<I: Clone> Clone for Untimely<I> {
+    fn clone(&self) -> Self {
+        if let Some(fail) = self.fail.lock().take() {
+            let _ = fail.send(Err(sync_error()));
+        }
+        Untimely {
+            records: self.records.clone(),
+            fail: self.fail.clone(),
+        }
+    }
+}
+
+impl<I: Iterator> Iterator for Untimely<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.records.next()
+    }
+}
+
+async fn append(segments: &mut Segments, record: RecordRef<'_>) {
+    segments
+        .append(std::iter::once(record), std::iter::empty())
+        .await
+        .unwrap();
+    segments.acknowledge(std::iter::once(record));
+}
+
+fn segments_in(storage: &Arc<dyn Storage>) -> Segments {
+    let shared = Arc::new(Shared {
+        storage: storage.clone(),
+        metrics: LogMetrics::new(&Metrics::new()),
+        retention: Mutex::default(),
+        unsynced: Mutex::default(),
+        open_bytes: AtomicU64::new(0),
+    });
+    let numbers = AtomicU64::new(1);
+    Segments {
+        env: env(1),
+        stream: 0,
+        segment_bytes: 1 << 20,
+        next_segment: Arc::new(move || numbers.fetch_add(1, Ordering::Relaxed)),
+        shared,
+        open: None,
+        previous: Previous::default(),
+        tail: None,
+        since_demand: 0,
+        next: Next::None,
+        frame: Vec::new(),
+    }
+}
+
+fn sync_error() -> StorageError {
+    StorageError::Io {
+        path: String::new(),
+        operation: "sync",
+        message: "planted".to_owned(),
+    }
+}
+
+/// A full segment was relieved, but the next one could not be begun; then the sync of the full one fails, as an order
+/// or a look tells while none is open. What comes then must not rest on it.
+#[tokio::test]
+async fn a_sync_that_fails_while_no_segment_is_open_is_not_forgotten() {
+    for seen_by_settling in [true, false] {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let mut segments = segments_in(&storage);
+        let (done, tail) = oneshot::channel();
+        done.send(Err(sync_error())).unwrap();
+        segments.tail = Some(tail);
+        if seen_by_settling {
+            segments.settle().await.unwrap_err();
+        } else {
+            segments.look_ahead();
+        }
+        segments.settle().await.unwrap();
+        append(&mut segments, record(1, 0).borrowed()).await;
+        let open = segments.open.as_ref().expect("a segment was begun");
+        assert!(open.synced > 0, "its beginning rests on what was lost");
+    }
+}
+
+/// Nobody says that a sync is done whose task is gone: by an order to be durable, or by a look while appends go on.
+#[tokio::test]
+async fn a_sync_that_vanished_has_failed() {
+    for (of_tail, seen_by_settling) in [(true, true), (true, false), (false, true), (false, false)] {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let mut segments = segments_in(&storage);
+        append(&mut segments, record(1, 0).borrowed()).await;
+        let (vanishing, outcome) = oneshot::channel();
+        drop(vanishing);
+        match (&mut segments.open, of_tail) {
+            (Some(open), false) => open.ahead = Some(outcome),
+            _ => segments.tail = Some(outcome),
+        }
+        if seen_by_settling {
+            let synced = async {
+                segments.settle().await?;
+                segments.sync().await
+            };
+            synced.await.unwrap_err();
+        } else {
+            segments.look_ahead();
+            assert!(segments.open.is_none(), "the segment is given up");
+        }
+    }
+}
+
+/// The group is not refused because something else failed just then.
+#[tokio::test]
+async fn a_sync_that_fails_while_a_group_is_appended_costs_the_group_nothing() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let mut segments = segments_in(&storage);
+    let all = [record(1, 0), record(1, 1), record(1, 2)];
+    append(&mut segments, all[0].borrowed()).await;
+    let (fail, ahead) = oneshot::channel();
+    if let Some(open) = &mut segments.open {
+        open.ahead = Some(ahead);
+    }
+    let untimely = Untimely {
+        records: std::iter::once(all[1].borrowed()),
+        fail: Arc::new(Mutex::new(Some(fail))),
+    };
+    segments.append(untimely, std::iter::empty()).await.unwrap();
+    segments.acknowledge(std::iter::once(all[1].borrowed()));
+    append(&mut segments, all[2].borrowed()).await;
+    assert_eq!(segments.previous.number, 1, "the segment was given up");
+    assert_eq!(replayed(&storage).await.unwrap(), [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_payload_in_two_pieces_is_one_on_the_medium() {
+    let (head, tail) = (Bytes::from_static(b"head"), |len| Bytes::from(vec![7; len]));
+    let in_pieces = |n: u64, tail: &Bytes| {
+        let crc = Payload::checksum([&head, tail]);
+        Record {
+            payload: Payload::with_crc([&head, tail], crc),
+            ..record(1, n)
+        }
+    };
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let mut segments = segments_in(&storage);
+    let tails = [tail(0), tail(10), tail(INLINE_BYTES_MAX), tail(INLINE_RECORD_BYTES_MAX)];
+    let mut expected = Vec::new();
+    for (n, tail) in (1..).zip(&tails) {
+        let pieces = in_pieces(n, tail);
+        let (records, payloads) = (std::iter::once(pieces.borrowed()), std::iter::once(&pieces.payload));
+        segments.append(records, payloads).await.unwrap();
+        segments.acknowledge(std::iter::once(pieces.borrowed()));
+        expected.push(Record {
+            payload: Payload::new([&head[..], tail].concat().into()),
+            ..record(1, n)
+        });
+    }
+    let mut found = Vec::new();
+    let keep = |record| {
+        found.push(record);
+        Ok::<(), LogError>(())
+    };
+    crate::replay(&*storage, keep).await.unwrap();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn a_large_record_by_itself_is_appended_at_once() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let mut segments = segments_in(&storage);
+    append(&mut segments, record(1, 0).borrowed()).await;
+    let large = |n: u64, len| Record {
+        payload: Payload::new(Bytes::from(vec![n as u8; len])),
+        ..record(1, n)
+    };
+    let all = [large(1, INLINE_BYTES_MAX), large(2, INLINE_BYTES_MAX)];
+    assert!(segments.try_append(all.iter().map(Record::borrowed)).is_none());
+    let too_large = large(3, INLINE_RECORD_BYTES_MAX);
+    assert!(segments.try_append(std::iter::once(too_large.borrowed())).is_none());
+    for record in &all {
+        let appended = segments.try_append(std::iter::once(record.borrowed()));
+        appended.expect("nothing to wait for").unwrap();
+        segments.acknowledge(std::iter::once(record.borrowed()));
+    }
+    let mut found = Vec::new();
+    let keep = |record| {
+        found.push(record);
+        Ok::<(), LogError>(())
+    };
+    crate::replay(&*storage, keep).await.unwrap();
+    assert_eq!(found[1..], all);
+}

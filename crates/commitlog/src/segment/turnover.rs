@@ -1,0 +1,210 @@
+//! From one segment to the next: the file that is made beforehand, relief, and the ends a segment can come to.
+
+use super::Segments;
+use super::ahead::{UNSYNCED_MAX, arrived};
+use super::open::{Empty, Next, Open, Previous};
+use crate::error::LogError;
+use crate::format;
+use std::sync::atomic::Ordering;
+use stele_storage::AppendFile;
+use tokio::sync::oneshot;
+
+impl Segments {
+    /// Has the next file made, and both known to the medium by name, when half the segment is full and not of syncs anyway:
+    /// a reader takes a segment that is not there for one that was flushed.
+    pub(super) fn prepare(&mut self) {
+        let Some(open) = self.open.as_mut() else { return };
+        let due = open.acknowledged >= self.segment_bytes / 2 && open.acknowledged > open.synced;
+        if !due || open.asked || !matches!(self.next, Next::None) {
+            return;
+        }
+        open.asked = true;
+        if !open.is_named() {
+            self.begin_ahead();
+        }
+        let number = (self.next_segment)();
+        let path = format::segment_path(self.stream, number);
+        let (done, made) = oneshot::channel();
+        self.next = Next::Coming(made);
+        let storage = self.shared.storage.clone();
+        self.env.spawn("commit-log-create", async move {
+            let made = async {
+                let mut file = storage.create(&path).await?;
+                file.sync().await?;
+                Ok(file)
+            };
+            let made = made.await;
+            if made.is_err() {
+                let _ = storage.delete(&path).await;
+            }
+            let named = true;
+            let _ = done.send(made.map(|file| Empty {
+                number,
+                path,
+                file,
+                named,
+            }));
+        });
+    }
+
+    /// Ends a segment that must be closed, while writers wait: by waiting for what keeps the next one from relieving it,
+    /// which is one sync or the making of a file as a rule; where that does not help, by closing it, for which all that is not
+    /// synced has to be.
+    pub(crate) async fn end_full(&mut self) {
+        if let Next::Coming(coming) = &mut self.next {
+            self.next = match coming.await {
+                Ok(Ok(made)) => Next::Ready(made),
+                Ok(Err(_)) | Err(_) => Next::None,
+            };
+        }
+        if let Some(open) = &mut self.open {
+            let ahead = arrived(&mut open.ahead).await;
+            self.ahead_ended(ahead);
+        }
+        while self.shared.unsynced.lock().len() >= UNSYNCED_MAX {
+            self.sync_oldest();
+            let tail = arrived(&mut self.tail).await;
+            let is_synced = matches!(tail, Some(Ok(())));
+            self.tail_ended(tail);
+            if !is_synced {
+                break;
+            }
+        }
+        // Given up, it need not be ended.
+        if self.open.is_some() && !self.relieve() {
+            self.close().await;
+        }
+    }
+
+    /// Has the next segment take over from a full one, if that can be done at once; whether it did.
+    pub(super) fn relieve(&mut self) -> bool {
+        let ready = |open: &Open| open.is_named() && open.ahead.is_none();
+        if !self.open.as_ref().is_some_and(ready) || self.shared.unsynced.lock().len() >= UNSYNCED_MAX {
+            return false;
+        }
+        let Next::Ready(next) = &mut self.next else {
+            return false;
+        };
+        let Some(full) = self.open.take() else { return false };
+        let previous = Previous::of(&full, false);
+        let header = previous.header_of_next(self.stream, next.number).encode();
+        let Some(begun) = next.file.try_append(&[&header]) else {
+            self.open = Some(full);
+            return false;
+        };
+        let Next::Ready(next) = std::mem::take(&mut self.next) else {
+            return false;
+        };
+        // Also when that failed nothing more goes into the full one: a header that was written states its length.
+        self.previous = previous;
+        let number = full.number;
+        let file = self.retire(full);
+        self.shared.unsynced.lock().insert(number, file);
+        self.since_demand = self.since_demand.saturating_add(1);
+        self.sync_oldest();
+        match begun {
+            Ok(()) => self.open = Some(Open::new(next, number, true)),
+            Err(_) => {
+                // Whoever opens the next one sees what is wrong.
+                let (storage, path) = (self.shared.storage.clone(), next.path);
+                self.env.spawn("commit-log-delete", async move {
+                    let _ = storage.delete(&path).await;
+                });
+            }
+        }
+        true
+    }
+
+    /// Gives up the segment after a failure: it is never written or synced again, and what was not acknowledged in it
+    /// stays refused.
+    pub(crate) fn refuse(&mut self, error: &LogError) {
+        self.shared.metrics.failures.inc();
+        tracing::error!(stream = self.stream, %error, "commit log segment given up");
+        if let Some(open) = self.open.take() {
+            self.previous = Previous::of(&open, true);
+            self.retire(open);
+        }
+        // Also when none is open: what failed may be an earlier one, on which the next would rest.
+        self.previous.refused = true;
+    }
+
+    /// Ends a healthy segment. Its tail is synced, so that the order in which segments became durable is the order in
+    /// which they were written.
+    pub(crate) async fn close(&mut self) {
+        let whole = self.sync_unsynced().await;
+        let Some(mut open) = self.open.take() else { return };
+        let outcome = match whole {
+            Ok(()) => open.sync_tail().await,
+            failed => failed,
+        };
+        if let Err(error) = &outcome {
+            tracing::warn!(path = open.info.path, %error, "the tail of a log segment could not be synced");
+        }
+        self.previous = Previous::of(&open, outcome.is_err());
+        self.retire(open);
+    }
+
+    /// Deletes the file that was made for a next segment, for there will be none.
+    pub(crate) async fn discard_next(&mut self) {
+        if let Some(empty) = self.take_next().await {
+            let _ = self.shared.storage.delete(&empty.path).await;
+        }
+    }
+
+    pub(super) async fn take_next(&mut self) -> Option<Empty> {
+        match std::mem::take(&mut self.next) {
+            Next::None => None,
+            Next::Coming(coming) => coming.await.ok()?.ok(),
+            Next::Ready(empty) => Some(empty),
+        }
+    }
+
+    /// From now on the segment is one of the closed ones.
+    pub(super) fn retire(&mut self, mut open: Open) -> Box<dyn AppendFile> {
+        open.settle();
+        open.info.len = open.acknowledged;
+        open.info.reading_cost = open.file.reading_cost();
+        self.shared.open_bytes.store(0, Ordering::Relaxed);
+        self.shared.retention.lock().add(open.number, open.info);
+        open.file
+    }
+
+    pub(super) async fn open_segment(&mut self) -> Result<Open, LogError> {
+        // One that begins after a failure rests on nothing.
+        let rests = self.sync_unsynced().await.is_ok() && !self.previous.refused;
+        let mut next = match self.take_next().await {
+            Some(next) => next,
+            None => {
+                let number = (self.next_segment)();
+                let path = format::segment_path(self.stream, number);
+                let file = self.shared.storage.create(&path).await?;
+                let named = false;
+                Empty {
+                    number,
+                    path,
+                    file,
+                    named,
+                }
+            }
+        };
+        let header = self.previous.header_of_next(self.stream, next.number);
+        let mut begun = next.file.append(&[header.encode()]).await;
+        let durable = begun.is_ok() && !rests;
+        if durable {
+            // The header is what keeps the refused from coming back. Should this segment be refused as well, the next
+            // one's header will name this one only, so this one must be durable by then. It is also what a reader keeps
+            // the segment for, should the one before have a hole.
+            begun = next.file.sync().await;
+        }
+        if let Err(error) = begun {
+            // Nothing was acknowledged in it, so the stub means nothing; a leftover is an empty torn tail.
+            let _ = self.shared.storage.delete(&next.path).await;
+            return Err(error.into());
+        }
+        let mut open = Open::new(next, self.previous.number, false);
+        if durable {
+            open.synced = open.file.len();
+        }
+        Ok(open)
+    }
+}
