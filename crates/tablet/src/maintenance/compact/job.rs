@@ -1,0 +1,194 @@
+//! A job: what it writes, and how its files take the place of those it has read.
+
+use super::Compacted;
+use super::plan::{Plan, Weighed};
+use super::summary::cells_of;
+use crate::compaction::{self, Carried, Job, JobReport};
+use crate::error::Result;
+use crate::maintenance::Progress;
+use crate::maintenance::learnt::overlap_with;
+use crate::maintenance::values::carried;
+use crate::manifest::{FileRef, Manifest};
+use crate::merge::Source;
+use crate::state::{GroupState, HeldFile};
+use crate::tablet::Tablet;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+use stele_sstable::WriteOptions;
+use stele_types::{FileId, GroupId, TableSchema};
+
+/// Bytes after which a file above the bottom is ended, where those of the bottom are larger: a merge into the bottom gives a
+/// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
+const TIER_FILE_BYTES: u64 = 16 << 20;
+
+impl Tablet {
+    /// Bytes at which a file of the group is ended.
+    pub(super) fn file_bytes(&self, group: GroupId) -> u64 {
+        let own = self.with_schema(|schema| schema.group_options(group).file_bytes);
+        own.unwrap_or_else(|| self.context.files.file_bytes())
+    }
+
+    pub(super) async fn carry_out(&self, group: &GroupState, weighed: Weighed) -> Result<Compacted> {
+        let Weighed {
+            mut plan,
+            left,
+            bytes_in,
+            ..
+        } = weighed;
+        self.settle().await?;
+        let start = self.env().now();
+        let files = &group.files;
+        let carried = carried(group, std::mem::take(&mut plan.collected));
+        let sources = std::mem::take(&mut plan.sources);
+        let progress = Progress::of_merge(&self.context.metrics.moved, bytes_in, cells_in(files, &plan, &left));
+        let report = self
+            .run_job(
+                group.id,
+                self.schema(),
+                sources,
+                plan.upper.clone(),
+                (plan.bottom, plan.major),
+                (carried, Some(progress)),
+            )
+            .await?;
+        let metrics = &self.context.metrics;
+        metrics.compaction_read_bytes.inc_by(bytes_in);
+        metrics.compaction_written_bytes.inc_by(report.bytes());
+        learn(group, &plan, &left, &report);
+        let tier = (!plan.bottom).then(|| overlap_with(group, plan.inputs.start, report.sample.rows()));
+        let tier_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
+        let made = report.made();
+        let change = replacement(
+            group.id,
+            files,
+            (plan.inputs, plan.cut),
+            report.files,
+            left,
+            plan.bottom,
+        );
+        self.commit(&made, change, |_| {}).await?;
+        let state = self.state();
+        if let Some((percent, now)) = tier.zip(state.group(group.id)) {
+            group.learnt.note_overlap(now, tier_files.into_iter(), percent);
+        }
+        self.note_debt();
+        metrics.compactions.inc();
+        metrics
+            .compaction_seconds
+            .observe((self.env().now() - start).as_secs_f64());
+        Ok(Compacted {
+            group: group.id,
+            rows: plan.rows,
+            major: plan.major,
+        })
+    }
+
+    /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`; `(bottom, major)` as in
+    /// [`Job`].
+    pub(in crate::maintenance) async fn run_job(
+        &self,
+        group: GroupId,
+        schema: Arc<TableSchema>,
+        sources: Vec<Source>,
+        upper: Option<Bytes>,
+        (bottom, major): (bool, bool),
+        (carried, progress): (Carried, Option<Arc<Progress>>),
+    ) -> Result<JobReport> {
+        let options = schema.group_options(group);
+        // The writer gives every file its own id.
+        let mut write = WriteOptions::new(FileId(0));
+        write.created_micros = self.wall_micros();
+        write.compression = options.compression;
+        write.zstd_level = options.zstd_level;
+        write.dictionary_bytes = options.dictionary_bytes as usize;
+        write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
+        write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
+        let file_bytes = options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes());
+        let job = Job {
+            schema,
+            sources,
+            lower: None,
+            upper,
+            bottom,
+            major,
+            write,
+            file_bytes: match bottom {
+                true => file_bytes,
+                false => file_bytes.min(TIER_FILE_BYTES),
+            },
+            progress,
+            carried,
+        };
+        let mut report = compaction::run(job, self.env(), &self.context.files).await?;
+        number_run(&mut report.files, 0);
+        Ok(report)
+    }
+}
+
+/// Takes what a job has shown to the experience with the group.
+fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
+    let learnt = &group.learnt;
+    learnt.forget_reads();
+    if plan.bottom && !plan.cut.is_empty() {
+        let tiers = group.files.get(plan.cut.clone()).unwrap_or_default();
+        let overlapping = |file: &FileRef| cells_of(file) * learnt.known_overlap(file.id()).unwrap_or(100) / 100;
+        let moved = |cells: &dyn Fn(&FileRef) -> u64| {
+            let before: u64 = tiers.iter().map(|file| cells(&file.reference)).sum();
+            before.saturating_sub(left.iter().map(cells).sum())
+        };
+        let dropped = report.entries_in.saturating_sub(report.entries_out);
+        learnt.merged(moved(&overlapping), moved(&cells_of), dropped);
+    }
+    // The last part of a merge, or one of everything.
+    if plan.bottom && left.is_empty() && (plan.major || !plan.cut.is_empty()) {
+        learnt.gathered();
+    }
+}
+
+/// The change of a manifest that puts a job's output into place. Only flushes have changed the list since the job began,
+/// and they append.
+fn replacement(
+    group: GroupId,
+    files: &[HeldFile],
+    (inputs, cut): (Range<usize>, Range<usize>),
+    output: Vec<FileRef>,
+    left: Vec<FileRef>,
+    bottom: bool,
+) -> impl FnOnce(&mut Manifest) {
+    let read = if bottom { 0..cut.end } else { inputs.clone() };
+    let expected = files.get(read.clone()).unwrap_or_default().iter();
+    let expected: Vec<FileRef> = expected.map(|file| file.reference.clone()).collect();
+    move |manifest| {
+        let mut now = manifest.files(group).to_vec();
+        if now.get(read) != Some(&expected[..]) {
+            return;
+        }
+        now.splice(cut.clone(), left);
+        let last_of_bottom = cut.start - inputs.len() + output.len();
+        now.splice(inputs, output);
+        if bottom && let Some(run) = now.get_mut(..last_of_bottom) {
+            let number = run.iter().map(|file| file.run).find(|number| *number != 0);
+            number_run(run, number.unwrap_or(0));
+        }
+        manifest.set_files(group, now);
+    }
+}
+
+/// Makes the references one run under `number`, or a number of their own for 0; a single one needs none.
+pub(in crate::maintenance) fn number_run(run: &mut [FileRef], number: u64) {
+    let number = match run {
+        [] | [_] => 0,
+        [first, ..] if number == 0 => first.file,
+        _ => number,
+    };
+    run.iter_mut().for_each(|file| file.run = number);
+}
+
+/// About how many entries a job reads.
+fn cells_in(files: &[HeldFile], plan: &Plan, left: &[FileRef]) -> u64 {
+    let read = [plan.inputs.clone(), plan.cut.clone()].into_iter();
+    let read = read.filter_map(|range| files.get(range)).flatten();
+    let before: u64 = read.map(|file| cells_of(&file.reference)).sum();
+    before.saturating_sub(left.iter().map(cells_of).sum())
+}

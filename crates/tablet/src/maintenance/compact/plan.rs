@@ -1,0 +1,314 @@
+//! What the next job of a compaction that is due reads, and what it takes.
+
+use super::Room;
+use super::summary::{Expiry, has_bottom, summarize};
+use crate::error::Result;
+use crate::maintenance::READ;
+use crate::manifest::FileRef;
+use crate::merge::{Merge, Source, Step};
+use crate::picker::{self, Pick};
+use crate::run;
+use crate::state::{GroupState, HeldFile, ReadOptions, State};
+use crate::tablet::Tablet;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use stele_types::key::{decode_row, row_prefix_len};
+use stele_types::{FileId, RowRange};
+
+/// Files of the bottom, in bytes of a file, that one job rewrites: some seconds of work at most, and several files, so
+/// that few are left smaller than they should be.
+const JOB_FILES: u64 = 4;
+
+/// Bytes that all runs of a merge together are read ahead: half a megabyte of each of the most that are merged at once, which
+/// still is a thousandth of a second of a disk that reads 500 MB/s.
+const READAHEAD_BYTES_MAX: usize = 32 << 20;
+
+/// What a job replaces. Positions are of the group's list of files.
+pub(in crate::maintenance) struct Plan {
+    pub(in crate::maintenance) sources: Vec<Source>,
+    /// Replaced by the output.
+    pub(in crate::maintenance) inputs: Range<usize>,
+    /// Files of the tiers that lose what the job takes; behind `inputs`, or empty.
+    pub(in crate::maintenance) cut: Range<usize>,
+    /// Keys from this on are not the job's.
+    pub(in crate::maintenance) upper: Option<Bytes>,
+    pub(in crate::maintenance) rows: RowRange,
+    pub(in crate::maintenance) bottom: bool,
+    pub(in crate::maintenance) major: bool,
+    /// Value files whose values are moved.
+    pub(in crate::maintenance) collected: BTreeSet<FileId>,
+}
+
+/// A plan, and what it comes to.
+pub(super) struct Weighed {
+    pub(super) plan: Plan,
+    /// What is left of the files of the tiers that are cut.
+    pub(super) left: Vec<FileRef>,
+    /// Bytes of sstables to be read.
+    pub(super) bytes_in: u64,
+    /// Bytes that are written at most, about: those, and the values that are moved.
+    pub(super) needs: u64,
+}
+
+/// A pick, and where its runs are in the list of files.
+pub(super) struct Due {
+    pub(super) pick: Pick,
+    /// The list's runs that the picker saw, as positions of files.
+    pub(super) runs: Vec<Range<usize>>,
+    /// The first of these runs is the oldest.
+    pub(super) has_bottom: bool,
+}
+
+impl Due {
+    fn is_into_bottom(&self) -> bool {
+        self.has_bottom && self.pick.runs.start == 0
+    }
+
+    fn files(&self) -> Range<usize> {
+        let runs = self.runs.get(self.pick.runs.clone()).unwrap_or_default();
+        match (runs.first(), runs.last()) {
+            (Some(first), Some(last)) => first.start..last.end,
+            _ => 0..0,
+        }
+    }
+}
+
+impl Tablet {
+    /// What is due in a group, if there is room for it.
+    pub(super) async fn plan_within(&self, state: &State, group: &GroupState, room: Room) -> Result<Option<Weighed>> {
+        let Some(mut due) = self.due(state, group) else {
+            return Ok(None);
+        };
+        if !due.is_into_bottom() {
+            let weighed = self.weigh(group, self.plan_tier(group, &due)).await?;
+            if weighed.needs <= room.any {
+                return Ok(Some(weighed));
+            }
+            if !due.has_bottom {
+                return Ok(None);
+            }
+            due.pick = picker::pick_bottom(&self.summaries(group).0);
+        }
+        let Some(plan) = self.plan_bottom(group, &due, room).await? else {
+            return Ok(None);
+        };
+        let weighed = self.weigh(group, plan).await?;
+        Ok((weighed.needs <= room.into_bottom).then_some(weighed))
+    }
+
+    pub(super) fn plan_all(&self, state: &State, group: &GroupState, collected: BTreeSet<FileId>) -> Plan {
+        let runs = group.runs();
+        let is_bottom = !state.is_above_residue(group.id);
+        Plan {
+            sources: runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect(),
+            inputs: 0..group.files.len(),
+            cut: group.files.len()..group.files.len(),
+            upper: None,
+            rows: self.range().clone(),
+            bottom: is_bottom,
+            major: is_bottom,
+            collected,
+        }
+    }
+
+    pub(super) fn due(&self, state: &State, group: &GroupState) -> Option<Due> {
+        if state.is_entangled(group.id) {
+            return None;
+        }
+        let (summaries, runs) = self.summaries(group);
+        let has_bottom = has_bottom(state, group, &runs);
+        let pick = if has_bottom {
+            picker::pick(&summaries, group.learnt.experience(self.env().now()))
+        } else {
+            picker::pick_above(&summaries)
+        };
+        pick.map(|pick| Due { pick, runs, has_bottom })
+    }
+
+    /// A merge of whole runs above the bottom.
+    fn plan_tier(&self, group: &GroupState, due: &Due) -> Plan {
+        let inputs = due.files();
+        let files = group.files.get(inputs.clone()).unwrap_or_default();
+        let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let read = read_of(due.pick.runs.len());
+        Plan {
+            sources: runs.filter_map(|run| run::source(run, &[], None, None, read)).collect(),
+            cut: inputs.end..inputs.end,
+            inputs,
+            upper: None,
+            rows: self.range().clone(),
+            bottom: false,
+            major: false,
+            collected: BTreeSet::new(),
+        }
+    }
+
+    /// The next part of a merge into the bottom; `None` when there is nothing to do after all.
+    pub(super) async fn plan_bottom(&self, group: &GroupState, due: &Due, room: Room) -> Result<Option<Plan>> {
+        let bottom_len = due.runs.first().map_or(0, |run| run.end);
+        let (bottom, above) = group.files.split_at_checked(bottom_len).unwrap_or_default();
+        let cut = bottom_len..due.files().end;
+        let tiers = above.get(..cut.len()).unwrap_or_default();
+        let mut next = Tiers::new(tiers);
+        let begins = next.row_from(&[]).await?;
+        let (inputs, upper) = match &begins {
+            Some(row) => {
+                let file_bytes = self.file_bytes(group.id);
+                // As much of the tiers may come on top.
+                let bytes_max = (JOB_FILES * file_bytes).min(room.into_bottom / 2);
+                self.part_from(bottom, &mut next, row, (file_bytes, bytes_max)).await?
+            }
+            // Nothing is left of the tiers.
+            None if !tiers.is_empty() => (0..0, None),
+            None => match self.most_garbage(group, bottom) {
+                Some(at) => (at..at + 1, None),
+                None => return Ok(None),
+            },
+        };
+        let runs = tiers.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let mut sources: Vec<Source> = Vec::new();
+        let replaced = bottom.get(inputs.clone()).unwrap_or_default();
+        let read = read_of(due.pick.runs.len());
+        sources.extend(run::source(replaced, &[], None, None, read));
+        sources.extend(runs.filter_map(|run| run::source(run, &[], upper.as_deref(), None, read)));
+        let first = replaced.first().map(|file| row_of(file.first_key()));
+        let first = match (begins, first) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let end = bottom.get(inputs.end).map(|file| row_of(file.first_key()));
+        Ok(Some(Plan {
+            sources,
+            inputs,
+            cut,
+            upper,
+            rows: rows_between(self.range(), first.as_deref(), end.as_deref()),
+            bottom: true,
+            major: due.pick.major,
+            collected: BTreeSet::new(),
+        }))
+    }
+
+    /// The files of the bottom that a job rewrites that begins with `row`, the first of the tiers, and where it ends: before
+    /// the next file when it has `bytes_max`.
+    async fn part_from(
+        &self,
+        bottom: &[HeldFile],
+        tiers: &mut Tiers,
+        row: &[u8],
+        (file_bytes, bytes_max): (u64, u64),
+    ) -> Result<(Range<usize>, Option<Bytes>)> {
+        let after = bottom.partition_point(|file| &row_of(file.first_key())[..] <= row);
+        let before = after.checked_sub(1).and_then(|at| bottom.get(at));
+        // A file that ends before the row is left alone, unless it is small: what comes behind it may fill it up.
+        let takes_before = before.is_some_and(|file| !file.ends_before(row) || file.bytes() < file_bytes / 2);
+        let start = after - usize::from(takes_before);
+        let mut bytes = before.filter(|_| takes_before).map_or(0, HeldFile::bytes);
+        let mut end = after;
+        while let Some(next) = bottom.get(end) {
+            let begins = row_of(next.first_key());
+            if bytes >= bytes_max {
+                return Ok((start..end, Some(begins)));
+            }
+            match tiers.row_from(&begins).await? {
+                None => return Ok((start..end, None)),
+                Some(row) if next.ends_before(&row) => return Ok((start..end, Some(begins))),
+                Some(_) => {}
+            }
+            bytes += next.bytes();
+            end += 1;
+        }
+        Ok((start..end, None))
+    }
+
+    /// The file of the bottom most worth rewriting by itself.
+    fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<usize> {
+        let schema = self.schema();
+        let expiry = Expiry::new(&schema, group.id, self.wall_micros());
+        let share = |file: &HeldFile| {
+            let run = summarize(std::slice::from_ref(file), &expiry, &[], &group.learnt);
+            let garbage = run.garbage * 1000 / run.cells.max(1);
+            let is_worth_it = picker::is_worth_rewriting(&run);
+            is_worth_it.then(|| garbage + run.file_bytes / run.bytes.max(1))
+        };
+        let worth = bottom
+            .iter()
+            .enumerate()
+            .filter_map(|(at, file)| Some((share(file)?, at)));
+        worth.max().map(|(_, at)| at)
+    }
+
+    /// Looks how much a job has to read.
+    pub(super) async fn weigh(&self, group: &GroupState, plan: Plan) -> Result<Weighed> {
+        let files = &group.files;
+        let mut left = Vec::new();
+        if let Some(upper) = &plan.upper {
+            for file in files.get(plan.cut.clone()).unwrap_or_default() {
+                left.extend(file.narrowed(Some(upper), None).await?);
+            }
+        }
+        let read = [plan.inputs.clone(), plan.cut.clone()];
+        let read = read.into_iter().filter_map(|range| files.get(range)).flatten();
+        let before: u64 = read.map(HeldFile::bytes).sum();
+        let bytes_in = before.saturating_sub(left.iter().map(|file| file.referenced).sum());
+        let inputs = files.get(plan.inputs.clone()).unwrap_or_default();
+        let links = inputs.iter().flat_map(|file| &file.reference.values);
+        let moved = links.filter(|link| plan.collected.contains(&link.id()));
+        let needs = bytes_in.saturating_add(moved.map(|link| link.bytes).sum());
+        Ok(Weighed {
+            plan,
+            left,
+            bytes_in,
+            needs,
+        })
+    }
+}
+
+/// How so many runs are read together.
+fn read_of(runs: usize) -> ReadOptions {
+    ReadOptions {
+        readahead_bytes: (READAHEAD_BYTES_MAX / runs.max(1)).min(READ.readahead_bytes),
+        ..READ
+    }
+}
+
+/// Where the merged tiers have rows.
+struct Tiers {
+    merge: Merge,
+}
+
+impl Tiers {
+    fn new(files: &[HeldFile]) -> Self {
+        let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ));
+        Tiers {
+            merge: Merge::new(sources.collect()),
+        }
+    }
+
+    /// The first row at or after this one, as an encoded prefix.
+    async fn row_from(&mut self, row: &[u8]) -> Result<Option<Bytes>> {
+        let mut step = self.merge.seek(row)?;
+        while step == Step::Pending {
+            step = self.merge.load().await?;
+        }
+        Ok((step == Step::Ready).then(|| row_of(self.merge.key())))
+    }
+}
+
+/// The encoded row a key begins with. A bound is one by itself.
+fn row_of(key: &[u8]) -> Bytes {
+    let len = row_prefix_len(key).unwrap_or(key.len());
+    Bytes::copy_from_slice(key.get(..len).unwrap_or(key))
+}
+
+/// The rows of `all` between two encoded rows.
+fn rows_between(all: &RowRange, first: Option<&[u8]>, end: Option<&[u8]>) -> RowRange {
+    let row = |prefix: &[u8]| decode_row(prefix).map(|row| Bytes::copy_from_slice(&row));
+    let within = RowRange {
+        start: first.and_then(row).unwrap_or_default(),
+        end: end.and_then(row),
+    };
+    all.intersect(&within)
+}

@@ -1,0 +1,136 @@
+//! What the picker is told of a group's runs.
+
+use crate::maintenance::learnt::Learnt;
+use crate::manifest::FileRef;
+use crate::picker::RunSummary;
+use crate::state::{GroupState, HeldFile, State};
+use crate::tablet::Tablet;
+use std::ops::Range;
+use stele_types::key::row_prefix;
+use stele_types::{GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
+
+impl Tablet {
+    /// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
+    /// older: merging over it would make markers and versions go that still decide over what is in it, and trying to
+    /// merge it would fail again and again.
+    pub(super) fn summaries(&self, group: &GroupState) -> (Vec<RunSummary>, Vec<Range<usize>>) {
+        let schema = self.schema();
+        let expiry = Expiry::new(&schema, group.id, self.wall_micros());
+        let start = row_prefix(&self.range().start);
+        let (mut summaries, mut places) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        for run in group.runs() {
+            let place = at..at + run.len();
+            at = place.end;
+            if run.iter().any(HeldFile::is_damaged) {
+                summaries.clear();
+                places.clear();
+                continue;
+            }
+            summaries.push(summarize(run, &expiry, &start, &group.learnt));
+            places.push(place);
+        }
+        (summaries, places)
+    }
+}
+
+/// Whether the first of these runs is the oldest of all: what a family has left in another group is below all that is here.
+pub(super) fn has_bottom(state: &State, group: &GroupState, runs: &[Range<usize>]) -> bool {
+    runs.first().is_some_and(|first| first.start == 0) && !state.is_above_residue(group.id)
+}
+
+/// About how many entries are referenced.
+pub(super) fn cells_of(file: &FileRef) -> u64 {
+    scaled(file.cells, file)
+}
+
+/// The part of a number about the whole file that falls to what is referenced.
+fn scaled(number: u64, file: &FileRef) -> u64 {
+    let part = u128::from(number) * u128::from(file.referenced) / u128::from(file.len.max(1));
+    u64::try_from(part).unwrap_or(number).min(number)
+}
+
+pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], learnt: &Learnt) -> RunSummary {
+    let mut all = RunSummary::default();
+    for file in run {
+        let reference = &file.reference;
+        let cells = cells_of(reference);
+        let properties = file.sstable.properties();
+        let expired = match (properties.timestamp_min, properties.timestamp_max) {
+            (Some(min), Some(max)) => expiry.percent(min, max),
+            _ => 0,
+        };
+        all.bytes += reference.referenced;
+        all.cells += cells;
+        all.garbage += (scaled(reference.deletes, reference) + cells * expired / 100).min(cells);
+        let overlapping = |percent: u64| reference.referenced * percent / 100;
+        let known = learnt.known_overlap(reference.id());
+        all.overlapping += overlapping(known.unwrap_or(100));
+        all.known_overlapping += overlapping(known.unwrap_or(0));
+        all.file_bytes += reference.len;
+        all.advanced |= reference.lower.as_deref().is_some_and(|lower| lower > tablet_start);
+    }
+    all
+}
+
+/// What a group's rules say of age.
+pub(super) struct Expiry {
+    /// Of all families; empty when one has none, or there are too many to look at.
+    rules: Vec<GcRule>,
+    unit: TimeUnit,
+    now_micros: i64,
+}
+
+/// Different rules looked at: a group of more is left to other reasons to be compacted.
+const RULES_MAX: usize = 8;
+
+impl Expiry {
+    pub(super) fn new(schema: &TableSchema, group: GroupId, now_micros: i64) -> Self {
+        let mut rules: Vec<GcRule> = Vec::new();
+        for family in schema.families.values().filter(|family| family.group == group) {
+            match &family.gc_rule {
+                Some(rule) if rules.contains(rule) => {}
+                Some(rule) if rules.len() < RULES_MAX => rules.push(rule.clone()),
+                _ => {
+                    rules.clear();
+                    break;
+                }
+            }
+        }
+        Expiry {
+            rules,
+            unit: schema.time_unit,
+            now_micros,
+        }
+    }
+
+    /// How many in a hundred of cells spread evenly between two timestamps are certainly expired. By the mildest rule: it
+    /// is not known which family they are of.
+    fn percent(&self, min: i64, max: i64) -> u64 {
+        let expired = |rule: &GcRule, timestamp: i128| {
+            rule.is_garbage(&GcView {
+                version_index: 0,
+                timestamp: Timestamp(i64::try_from(timestamp).unwrap_or(i64::MAX)),
+                unit: self.unit,
+                now_micros: self.now_micros,
+            })
+        };
+        let (min, width) = (i128::from(min), i128::from(max) - i128::from(min));
+        let percent = |rule: &GcRule| {
+            if expired(rule, i128::from(max)) {
+                return 100;
+            }
+            let (mut low, mut high) = (0, 100);
+            while high - low > 1 {
+                let middle = (low + high) / 2;
+                if expired(rule, min + width * middle / 100) {
+                    low = middle;
+                } else {
+                    high = middle;
+                }
+            }
+            low as u64
+        };
+        self.rules.iter().map(percent).min().unwrap_or(0)
+    }
+}
