@@ -2,7 +2,8 @@
 //!
 //! * Part 0 holds no content. The file exists as long as it does: it is made first and deleted first.
 //! * Parts 1, 2, … hold what was appended between two syncs, each made with put-if-absent, one after the other.
-//! * An empty part is a seal: a new owner ended the file, and nothing comes after it.
+//! * An empty part is a seal: a new owner ended the file, and nothing comes after it. It outlives the file: who was asleep
+//!   when the file was sealed may wake up after it was deleted, and must find its next number taken.
 //!
 //! An append is kept in memory until the `sync`, which is one put. A put that failed may have happened or may yet happen;
 //! nothing follows it in this file, as the trait demands.
@@ -64,16 +65,32 @@ impl Parts {
         self.parts.first().is_some_and(|(number, _)| *number == 0)
     }
 
+    /// The number of the seal, if there is one.
+    fn seal(&self) -> Option<u32> {
+        let last = self.parts.last().filter(|(number, len)| *number > 0 && *len == 0);
+        last.map(|(number, _)| *number)
+    }
+
     /// The number after the last part, or `None` when the file is sealed.
     pub(crate) fn next(&self) -> Option<u32> {
         match self.parts.last() {
-            Some((number, len)) if *number > 0 && *len == 0 => None,
+            _ if self.seal().is_some() => None,
             last => last.map_or(Some(0), |(number, _)| number.checked_add(1)),
         }
     }
 
-    pub(crate) fn keys(&self, path: &str) -> Vec<String> {
-        self.parts.iter().map(|(number, _)| part_key(path, *number)).collect()
+    /// What a deletion takes away: all but the seal.
+    pub(crate) fn keys_but_seal(&self, path: &str) -> Vec<String> {
+        let kept = self.seal();
+        let numbers = self.parts.iter().map(|(number, _)| *number);
+        let taken = numbers.filter(|number| kept != Some(*number));
+        taken.map(|number| part_key(path, number)).collect()
+    }
+
+    /// The key of the seal, where nothing else is left.
+    pub(crate) fn lone_seal(&self, path: &str) -> Option<String> {
+        let seal = self.seal().filter(|_| self.parts.len() == 1);
+        seal.map(|number| part_key(path, number))
     }
 
     /// The first number that is missing before a later part.
@@ -109,7 +126,7 @@ pub(crate) async fn seal(store: &Store, path: &str, mut next: Option<u32>) -> Re
 pub(crate) async fn delete(store: &Store, path: &str) -> Result<()> {
     let parts = Parts::list(store, path).await?;
     store.delete(&part_key(path, 0)).await?;
-    store.delete_many(&parts.keys(path)).await
+    store.delete_many(&parts.keys_but_seal(path)).await
 }
 
 /// Makes part 0.

@@ -16,6 +16,11 @@ use stele_storage::{Result, StorageError};
 /// Seals put at once.
 const SEALS_AT_ONCE: usize = 16;
 
+/// How long a seal stays after its file: longer than anybody leaves a machine asleep and then lets it go on.
+const SEAL_KEPT_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
+/// How many such seals stay, the newest: one page of a listing. A takeover leaves about ten.
+const SEALS_KEPT: usize = 1_000;
+
 #[async_trait]
 impl Records for Store {
     async fn records(&self) -> Result<Vec<String>> {
@@ -44,25 +49,85 @@ pub(crate) async fn verify(shared: &Shared, path: &str) -> Result<()> {
     owner::verify(&shared.store, &shared.fence, shared.epoch, path).await
 }
 
-/// Seals every growing file, and removes what is left of deleted ones.
-pub(crate) async fn seal_all(store: &Store) -> Result<()> {
+/// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many.
+pub(crate) async fn seal_all(store: &Store, now_micros: i64) -> Result<()> {
     let mut files: BTreeMap<String, Vec<(u32, u64)>> = BTreeMap::new();
+    // When the newest part of each was made.
+    let mut made: BTreeMap<String, i64> = BTreeMap::new();
     for directory in growing::DIRECTORIES {
-        for (key, len) in store.list(directory).await? {
-            if let Some((path, number)) = growing::parse_part(&key) {
-                files.entry(path.to_owned()).or_default().push((number, len));
+        for found in store.list_dated(directory).await? {
+            if let Some((path, number)) = growing::parse_part(&found.key) {
+                files.entry(path.to_owned()).or_default().push((number, found.len));
+                let newest = made.entry(path.to_owned()).or_insert(found.made_micros);
+                *newest = found.made_micros.max(*newest);
             }
         }
     }
+    let files: BTreeMap<String, Parts> = files
+        .into_iter()
+        .map(|(path, parts)| (path, Parts::new(parts)))
+        .collect();
+    store.delete_many(&outlived(&files, &made, now_micros)).await?;
     let seals = files.into_iter().map(|(path, parts)| async move {
-        let parts = Parts::new(parts);
         match parts.is_file() {
             true => growing::seal(store, &path, parts.next()).await,
-            false => store.delete_many(&parts.keys(&path)).await,
+            false => store.delete_many(&parts.keys_but_seal(&path)).await,
         }
     });
     futures::stream::iter(seals)
         .buffer_unordered(SEALS_AT_ONCE)
         .try_collect::<()>()
         .await
+}
+
+/// The seals of deleted files that have done their duty.
+fn outlived(files: &BTreeMap<String, Parts>, made: &BTreeMap<String, i64>, now_micros: i64) -> Vec<String> {
+    let lone = files.iter().filter_map(|(path, parts)| {
+        let made_micros = made.get(path).copied().unwrap_or(now_micros);
+        parts.lone_seal(path).map(|key| (made_micros, key))
+    });
+    let mut lone: Vec<(i64, String)> = lone.collect();
+    lone.sort_unstable_by(|a, b| b.cmp(a));
+    let old = |made: i64| now_micros.saturating_sub(made) > SEAL_KEPT_MICROS;
+    let outlived = lone.into_iter().enumerate();
+    outlived
+        .filter(|(newer, (made, _))| *newer >= SEALS_KEPT || old(*made))
+        .map(|(_, (_, key))| key)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path, its parts, and when the newest was made.
+    type Left<'a> = (&'a str, Vec<(u32, u64)>, i64);
+
+    #[test]
+    fn seals_of_deleted_files_stay_for_a_week_and_not_too_many() {
+        let now = 2 * SEAL_KEPT_MICROS;
+        let of = |seals: &[Left<'_>]| {
+            let files = seals
+                .iter()
+                .map(|(path, parts, _)| ((*path).to_owned(), Parts::new(parts.clone())));
+            let made = seals.iter().map(|(path, _, made)| ((*path).to_owned(), *made));
+            outlived(&files.collect(), &made.collect(), now)
+        };
+        let old = now - SEAL_KEPT_MICROS - 1;
+        let seals = [
+            ("young", vec![(3, 0)], now - SEAL_KEPT_MICROS),
+            ("old", vec![(3, 0)], old),
+            ("of a file", vec![(0, 9), (3, 0)], old),
+            ("of a deletion under way", vec![(2, 7), (3, 0)], old),
+            ("no seal", vec![(3, 9)], old),
+            ("of the future", vec![(1, 0)], now + 1),
+        ];
+        assert_eq!(of(&seals), ["old/@00000003"]);
+        let names: Vec<String> = (0..SEALS_KEPT + 2).map(|n| format!("{n:05}")).collect();
+        let many = names.iter().enumerate();
+        let many: Vec<_> = many
+            .map(|(n, name)| (name.as_str(), vec![(1, 0)], now - n as i64))
+            .collect();
+        assert_eq!(of(&many), ["01000/@00000001", "01001/@00000001"]);
+    }
 }

@@ -285,6 +285,28 @@ async fn a_new_owner_ends_the_old_one() {
     assert_eq!(new.list("").await.expect("list").len(), 1);
 }
 
+/// Of an owner that sleeps: what it wrote is read and deleted meanwhile, and only then it goes on.
+#[tokio::test(start_paused = true)]
+async fn an_old_owner_gets_past_no_seal_of_a_deleted_file() {
+    let (env, client) = (env(14), Arc::new(InMemory::new()));
+    for (root, parts, owners) in [("a", 0, 1), ("b", 3, 1), ("c", 0, 2), ("d", 3, 2)] {
+        let old = open(client.clone(), root, &env).await;
+        let mut log = old.create("log/0000/1.log").await.expect("create");
+        for _ in 0..parts {
+            write(&mut log, "read").await.expect("append");
+        }
+        let mut new = open(client.clone(), root, &env).await;
+        new.delete("log/0000/1.log").await.expect("delete");
+        // The next one tidies up.
+        for _ in 1..owners {
+            new = open(client.clone(), root, &env).await;
+        }
+        let error = write(&mut log, "lost").await.expect_err("nobody would read it");
+        assert!(matches!(error, StorageError::Fenced { .. }), "{root}: {error}");
+        assert_eq!(new.list("").await.expect("list"), vec![], "{root}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_old_owner_makes_no_new_file_and_learns_of_it_when_idle() {
     let (env, client) = (env(5), Arc::new(InMemory::new()));
