@@ -16,7 +16,7 @@ use stele_storage::{Result, StorageError};
 /// Seals put at once.
 const SEALS_AT_ONCE: usize = 16;
 
-/// How long a seal stays after its file: longer than anybody leaves a machine asleep and then lets it go on.
+/// Age at which a seal goes whose file is gone: more than anybody leaves a machine asleep for, and then lets it go on.
 const SEAL_KEPT_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 /// How many such seals stay, the newest: one page of a listing. A takeover leaves about ten.
 const SEALS_KEPT: usize = 1_000;
