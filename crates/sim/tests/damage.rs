@@ -15,20 +15,21 @@
 //! Of the first and last bytes of each file every sixteenth is flipped, and some between by chance. `DAMAGE_FLIPS` sets how
 //! many of those per file, and takes all at the ends; `DAMAGE_FLIPS=all` takes each byte.
 
+#[path = "support/tables.rs"]
+mod tables;
+
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{MutateRows, NewFamily, NewTable, ReadRows, ServiceError, TableAdmin, TableService};
+use stele_client::{MutateRows, ReadRows, ServiceError, TableAdmin, TableService};
 use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::{Process, Sim};
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_tabletserver::{MemtableLimits, ServerOptions};
-use stele_types::{
-    Cell, Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, TimeUnit,
-    Timestamp, ValueType,
-};
+use stele_types::{Cell, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp};
+use tables::plain_table;
 
 /// Steps of one start with its reads; more is a livelock.
 const STEPS_MAX: u64 = 1_000_000;
@@ -87,26 +88,6 @@ async fn start(process: &Process, storage: Arc<dyn Storage>) -> Result<Node, Str
     open_node(process.clone(), process.env(), storage, settings(), CACHE_BYTES).await
 }
 
-fn new_table(name: &str, splits: Vec<Bytes>) -> NewTable {
-    NewTable {
-        name: table(name),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: vec![NewFamily {
-            name: "f".to_owned(),
-            gc_rule: None,
-            value_type: ValueType::Bytes,
-            front_end_data: Vec::new(),
-        }],
-        initial_splits: splits,
-        compression: Compression::None,
-        front_end_data: Vec::new(),
-    }
-}
-
 fn put(value: Bytes) -> Mutation {
     Mutation::Put {
         family: FamilyId(1),
@@ -152,7 +133,7 @@ async fn make_folder(sim: Sim) -> Folder {
     let node = start(&process, storage.clone()).await.expect("an empty medium");
     let master = &node.master;
     let made = master
-        .create_table(new_table("t", vec![Bytes::from_static(b"n")]))
+        .create_table(plain_table(table("t"), vec![Bytes::from_static(b"n")]))
         .await;
     made.expect("a new table");
     let mut rows = Rows::new();
@@ -182,7 +163,7 @@ async fn make_folder(sim: Sim) -> Folder {
     let last = Bytes::from_static(LAST_ROW);
     write(&node, &last, put(last.clone())).await.expect("a healthy medium");
     rows.insert(last.clone(), Some(last));
-    let made = master.create_table(new_table("last", Vec::new())).await;
+    let made = master.create_table(plain_table(table("last"), Vec::new())).await;
     made.expect("a new table");
     let mut files = Files::new();
     for info in storage.list("").await.expect("memory does not fail") {

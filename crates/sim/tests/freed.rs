@@ -2,18 +2,19 @@
 //!
 //! References in a circle are the only way for memory to be lost, and nothing but its growth would tell.
 
+#[path = "support/tables.rs"]
+mod tables;
+
 use bytes::Bytes;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use stele_client::{MutateRows, NewFamily, NewTable, ReadRows, ServiceError, TableAdmin, TableService};
+use stele_client::{MutateRows, ReadRows, ServiceError, TableAdmin, TableService};
 use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::Sim;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_tablet::Tablet;
-use stele_types::{
-    Compression, DeleteRule, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, TimeUnit, Timestamp,
-    ValueType,
-};
+use stele_types::{FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp};
+use tables::plain_table;
 
 /// More is a livelock.
 const STEPS_MAX: u64 = 2_000_000;
@@ -29,26 +30,6 @@ const UNDER_WAY: u32 = 30;
 
 fn table(name: &str) -> TableName {
     TableName::new("freed", name)
-}
-
-fn new_table(name: &str) -> NewTable {
-    NewTable {
-        name: table(name),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: vec![NewFamily {
-            name: "f".to_owned(),
-            gc_rule: None,
-            value_type: ValueType::Bytes,
-            front_end_data: Vec::new(),
-        }],
-        initial_splits: Vec::new(),
-        compression: Compression::None,
-        front_end_data: Vec::new(),
-    }
 }
 
 async fn write(node: &Node, name: &str, number: u32) -> Result<(), ServiceError> {
@@ -102,7 +83,10 @@ async fn life(sim: Sim, storage: Arc<FaultyStorage>, stops: bool) -> Result<Vec<
     let node = open_node(process.clone(), env.clone(), storage, options(), CACHE_BYTES).await?;
     let mut ever = tablets(&node);
     for name in ["stays", "goes"] {
-        node.master.create_table(new_table(name)).await.map_err(text)?;
+        node.master
+            .create_table(plain_table(table(name), Vec::new()))
+            .await
+            .map_err(text)?;
         ever.extend(tablets(&node));
         for number in 0..ROWS {
             write(&node, name, number).await.map_err(text)?;

@@ -4,18 +4,19 @@
 //! range, so that every kind of file is the one that does not fit. Then there is room again: writes go on. Then the
 //! power goes, and everything that was ever acknowledged is there.
 
+#[path = "support/tables.rs"]
+mod tables;
+
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use stele_client::{MutateRows, NewFamily, NewTable, ReadRows, ServiceError, TableAdmin, TableService};
+use stele_client::{MutateRows, ReadRows, ServiceError, TableAdmin, TableService};
 use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::Sim;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_types::{
-    Compression, DeleteRule, ErrorKind, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp,
-    ValueType,
-};
+use stele_types::{ErrorKind, FamilyId, Mutation, RowMutation, RowSet, TableName, Timestamp};
+use tables::plain_table;
 
 /// Steps of one run; more is a livelock.
 const STEPS_MAX: u64 = 3_000_000;
@@ -25,26 +26,6 @@ const VALUE_BYTES: usize = 1_500;
 
 fn table() -> TableName {
     TableName::new("full", "disk")
-}
-
-fn new_table() -> NewTable {
-    NewTable {
-        name: table(),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: vec![NewFamily {
-            name: "f".to_owned(),
-            gc_rule: None,
-            value_type: ValueType::Bytes,
-            front_end_data: Vec::new(),
-        }],
-        initial_splits: Vec::new(),
-        compression: Compression::None,
-        front_end_data: Vec::new(),
-    }
 }
 
 async fn write(node: &Node, row: &Bytes) -> Result<(), ServiceError> {
@@ -88,7 +69,10 @@ async fn live(sim: Sim, room: u64) -> Result<(u64, u64), String> {
         settings
     };
     let node = open_node(process.clone(), env.clone(), storage.clone(), settings(), CACHE_BYTES).await?;
-    node.master.create_table(new_table()).await.map_err(text)?;
+    node.master
+        .create_table(plain_table(table(), Vec::new()))
+        .await
+        .map_err(text)?;
     let used: u64 = storage
         .list("")
         .await
@@ -166,7 +150,10 @@ async fn overwrite(sim: Sim, room: u64) -> Result<u64, String> {
     let process = sim.process();
     let env = process.env();
     let node = open_node(process.clone(), env.clone(), storage.clone(), options(), CACHE_BYTES).await?;
-    node.master.create_table(new_table()).await.map_err(text)?;
+    node.master
+        .create_table(plain_table(table(), Vec::new()))
+        .await
+        .map_err(text)?;
     let files = storage.list("").await.map_err(|e| e.to_string())?;
     let used: u64 = files.iter().map(|f| f.len).sum();
     storage.set_plan(FaultPlan {

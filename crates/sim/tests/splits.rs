@@ -1,15 +1,16 @@
 //! What a split keeps waiting, and a deletion of rows.
 
+#[path = "support/tables.rs"]
+mod tables;
+
 use bytes::Bytes;
 use std::time::Duration;
-use stele_client::{MutateRows, NewFamily, NewTable, ServiceError, TableAdmin, TableService, TabletControl};
+use stele_client::{MutateRows, ServiceError, TableAdmin, TableService, TabletControl};
 use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::Sim;
 use stele_storage::memory::MemoryStorage;
-use stele_types::{
-    Compression, DeleteRule, FamilyId, Mutation, RowMutation, RowRange, TableName, TabletId, TimeUnit, Timestamp,
-    ValueType,
-};
+use stele_types::{FamilyId, Mutation, RowMutation, RowRange, TableName, TabletId, Timestamp};
+use tables::plain_table;
 use tokio::sync::oneshot;
 
 /// Steps of the run; more is a livelock.
@@ -19,26 +20,6 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 
 fn table() -> TableName {
     TableName::new("split", "rows")
-}
-
-fn new_table() -> NewTable {
-    NewTable {
-        name: table(),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: vec![NewFamily {
-            name: "f".to_owned(),
-            gc_rule: None,
-            value_type: ValueType::Bytes,
-            front_end_data: Vec::new(),
-        }],
-        initial_splits: Vec::new(),
-        compression: Compression::None,
-        front_end_data: Vec::new(),
-    }
 }
 
 async fn write(node: &Node, number: u32) -> Result<(), ServiceError> {
@@ -65,7 +46,10 @@ async fn split_beside_a_compaction(sim: Sim) -> Result<(), String> {
     let process = sim.process();
     let env = process.env();
     let node = open_node(process, env.clone(), MemoryStorage::new(), options(), CACHE_BYTES).await?;
-    node.master.create_table(new_table()).await.map_err(text)?;
+    node.master
+        .create_table(plain_table(table(), Vec::new()))
+        .await
+        .map_err(text)?;
     for number in 0..100 {
         write(&node, number).await.map_err(text)?;
     }
@@ -105,7 +89,10 @@ async fn drop_rows_beside_a_compaction(sim: Sim) -> Result<(), String> {
     let process = sim.process();
     let env = process.env();
     let node = open_node(process, env.clone(), MemoryStorage::new(), options(), CACHE_BYTES).await?;
-    node.master.create_table(new_table()).await.map_err(text)?;
+    node.master
+        .create_table(plain_table(table(), Vec::new()))
+        .await
+        .map_err(text)?;
     write(&node, 1).await.map_err(text)?;
     let server = node.server().clone();
     let served = server.all_served().pop().ok_or("no tablet")?;
