@@ -35,8 +35,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(15);
 /// And for its bytes at the least throughput we put up with, 1 MiB/s.
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
-/// Name of the metadata by which a put is recognised.
-const MARK: &str = "stele-put";
+/// Name of the metadata by which a put is recognised. Letters only: Azure takes no name with a hyphen, and proxies drop headers
+/// with an underscore.
+const MARK: &str = "steleput";
 
 /// Why an attempt failed.
 #[derive(Debug)]

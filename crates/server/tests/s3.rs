@@ -19,24 +19,27 @@ use std::process::{Command, Stdio};
 /// A prefix of the bucket, and the folder where its objects are.
 struct Place {
     url: String,
+    options: String,
     folder: PathBuf,
 }
 
 impl Place {
     fn new(name: &str) -> Option<Place> {
-        let bucket = std::env::var("STELE_TEST_S3").ok()?;
-        let folder = std::env::var("STELE_TEST_S3_FOLDER").ok()?;
+        let bucket = std::env::var("STELE_TEST_STORE").ok()?;
+        let folder = std::env::var("STELE_TEST_STORE_FOLDER").ok()?;
+        let options = std::env::var("STELE_TEST_STORE_OPTIONS").ok()?;
         let prefix = format!("process/{name}-{}", std::process::id());
         Some(Place {
             url: format!("{bucket}/{prefix}"),
+            options,
             folder: Path::new(&folder).join(prefix),
         })
     }
 
     fn stele(&self, arguments: &[&str]) -> Command {
-        // With the caller's settings: the store's credentials are among them.
         let mut command = Command::new(STELE);
-        command.args(arguments).args(["--data", &self.url]).stdin(Stdio::null());
+        let of_store = ["--data", &self.url, "--data-option", &self.options];
+        command.args(arguments).args(of_store).stdin(Stdio::null());
         command
     }
 

@@ -26,11 +26,11 @@ mod miri;
 mod pipeline;
 mod remote;
 mod rival;
-mod s3;
 mod server;
 mod server_cost;
 mod shell;
 mod soak;
+mod stores;
 mod tablets;
 mod tally;
 mod tidy;
@@ -40,6 +40,7 @@ mod zombie;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use stores::Service;
 
 /// Tasks of the Stele workspace.
 #[derive(Parser)]
@@ -102,11 +103,11 @@ enum Task {
         rounds: u32,
     },
     /// Runs the storage suite and the fencing tests on a real S3 server.
-    S3 {
-        /// Instead: writes this many rows to a server over S3, kills it, and counts them on an empty local disk.
-        #[arg(long)]
-        survive: Option<u64>,
-    },
+    S3(StoreArguments),
+    /// Runs the same on a server of the API of Google Cloud Storage.
+    Gcs(StoreArguments),
+    /// Runs the same on Azurite, the emulator of Azure Blob Storage.
+    Azure(StoreArguments),
     /// Runs the storage suite and the fencing tests on a real HDFS, a NameNode and a DataNode.
     Hdfs {
         /// Instead: writes this many rows to a server over HDFS, kills it, and counts them on an empty local disk.
@@ -170,6 +171,17 @@ enum Task {
     Debian,
 }
 
+/// What to do with an object store.
+#[derive(clap::Args)]
+struct StoreArguments {
+    /// Instead: writes this many rows to a server over the store, kills it, and counts them on an empty local disk.
+    #[arg(long)]
+    survive: Option<u64>,
+    /// Instead: what `zombie` does, so often, on this store.
+    #[arg(long, conflicts_with = "survive")]
+    zombie: Option<u32>,
+}
+
 fn main() -> ExitCode {
     match run(Args::parse().task) {
         Ok(true) => ExitCode::SUCCESS,
@@ -196,8 +208,9 @@ fn run(task: Task) -> Result<bool> {
         Task::BenchEngine(arguments) => bench_engine::run(&arguments),
         Task::Sim { arguments } => pipeline::sim_command(&arguments).succeeds(),
         Task::Crash { rounds } => crash::run(rounds),
-        Task::S3 { survive: None } => s3::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
-        Task::S3 { survive: Some(rows) } => s3::survive(rows),
+        Task::S3(arguments) => store(Service::S3, &arguments),
+        Task::Gcs(arguments) => store(Service::Gcs, &arguments),
+        Task::Azure(arguments) => store(Service::Azure, &arguments),
         Task::Hdfs {
             survive: Some(rows), ..
         } => hdfs::survive(rows),
@@ -206,7 +219,7 @@ fn run(task: Task) -> Result<bool> {
         } => hdfs::zombie(rounds),
         Task::Hdfs { lose: true, .. } => hdfs::lose(),
         Task::Hdfs { .. } => hdfs::conformance().map(|tally| tally.failed == 0 && tally.passed > 0),
-        Task::Zombie { rounds } => s3::zombie(rounds),
+        Task::Zombie { rounds } => stores::zombie(Service::S3, rounds),
         Task::Soak {
             megabytes,
             memory_mib,
@@ -218,5 +231,13 @@ fn run(task: Task) -> Result<bool> {
         Task::Rival { task } => rival::run(task),
         Task::Corpus => corpus::run(),
         Task::Debian => debian::run(),
+    }
+}
+
+fn store(service: Service, arguments: &StoreArguments) -> Result<bool> {
+    match (arguments.survive, arguments.zombie) {
+        (Some(rows), _) => stores::survive(service, rows),
+        (_, Some(rounds)) => stores::zombie(service, rounds),
+        _ => stores::conformance(service).map(|tally| tally.failed == 0 && tally.passed > 0),
     }
 }

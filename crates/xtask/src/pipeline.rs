@@ -4,8 +4,9 @@
 //! not build makes the steps that need it fail at once.
 
 use crate::shell::{self, Run, cargo};
+use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, hdfs, s3, soak, tidy};
+use crate::{bench, bench_engine, clients, crash, hdfs, soak, tidy};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -82,7 +83,12 @@ pub fn full() -> Result<bool> {
         ]))
     });
     report.step("cargo test", cargo_test);
-    report.step("S3", s3::conformance);
+    report.step("S3", || stores::conformance(Service::S3));
+    report.step("Google's store", || stores::conformance(Service::Gcs));
+    // Few machines without Node.js; but the rest does not ask for it.
+    if Service::Azure.available() {
+        report.step("Azure", || stores::conformance(Service::Azure));
+    }
     // Half a minute; but Maven and a JVM are more than the rest asks of a machine.
     if hdfs::available() {
         report.step("HDFS", hdfs::conformance);
@@ -93,7 +99,9 @@ pub fn full() -> Result<bool> {
     });
     if built {
         report.step("kill -9", || Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?)));
-        report.step("takeover", || Ok(Tally::one(s3::zombie(ZOMBIE_SMOKE_ROUNDS)?)));
+        report.step("takeover", || {
+            Ok(Tally::one(stores::zombie(Service::S3, ZOMBIE_SMOKE_ROUNDS)?))
+        });
         report.step("soak", soak::smoke);
         report.step("Go client", clients::go_suite);
         report.step("Python client", clients::python_suite);

@@ -48,6 +48,9 @@ pub fn survive(remote: &dyn Remote, scratch: &Scratch, rows: u64) -> Result<bool
         &rows_text,
     ]);
     println!("fill: {}", json_line(fill)?);
+    let syncs = server.metric("stele_commitlog_sync_seconds_count")?;
+    let seconds = server.metric("stele_commitlog_sync_seconds_sum")?;
+    println!("log: {syncs} syncs, {:.2} ms each", 1e3 * seconds / syncs.max(1.0));
     server.process().kill()?;
     let restart = Instant::now();
     let server = start(&scratch.join("cache-2"))?;

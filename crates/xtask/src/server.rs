@@ -156,6 +156,12 @@ impl Server {
         &self.http
     }
 
+    /// What one of its metrics says now; with its labels, where it has any.
+    pub fn metric(&self, name: &str) -> Result<f64> {
+        let metrics = http_get(&self.http, "/metrics")?;
+        metric_of(&metrics, name).with_context(|| format!("the server has no metric {name}"))
+    }
+
     /// The process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
@@ -188,6 +194,14 @@ pub fn http_get(address: &str, path: &str) -> Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// A value of a page of metrics.
+pub fn metric_of(metrics: &str, name: &str) -> Option<f64> {
+    let mut values = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    values.next()?.trim().parse().ok()
 }
 
 /// A directory below `target/` that is emptied first and removed when dropped, unless the test failed.

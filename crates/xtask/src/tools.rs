@@ -19,6 +19,9 @@ const LIBCLANG: &str = "libclang==18.1.1";
 /// A real S3 server: the S3 protocol, conditional puts included, over a folder.
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 
+/// Azure Blob Storage, as its makers emulate it.
+const AZURITE: &str = "azurite@3.35.0";
+
 /// Where tools go.
 pub fn tools_dir() -> Result<PathBuf> {
     let dir = target_dir().join("tools");
@@ -26,7 +29,7 @@ pub fn tools_dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds one of our Go programs (`crashload`, `load`, `emulator`).
+/// Builds one of our Go programs (`crashload`, `load`, `emulator`, `gcs`).
 pub fn go_program(name: &str) -> Result<PathBuf> {
     let program = tools_dir()?.join(name);
     Run::new("go")
@@ -46,6 +49,29 @@ pub fn cbt() -> Result<PathBuf> {
 /// The S3 server of the tests. Building it takes a minute or two, once.
 pub fn versitygw() -> Result<PathBuf> {
     go_install("versitygw", VERSITYGW)
+}
+
+/// The blob service of Azurite, by npm.
+pub fn azurite() -> Result<PathBuf> {
+    let dir = tools_dir()?.join("azurite");
+    let program = dir.join("node_modules/.bin/azurite-blob");
+    if !stamped("azurite", AZURITE)? || !program.exists() {
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        Run::new("npm")
+            .args([
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--no-package-lock",
+                "--loglevel=error",
+                "--prefix",
+            ])
+            .args([&dir])
+            .args([AZURITE])
+            .check()?;
+        stamp("azurite", AZURITE)?;
+    }
+    Ok(program)
 }
 
 fn go_install(name: &str, package: &str) -> Result<PathBuf> {

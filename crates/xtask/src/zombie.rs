@@ -1,16 +1,18 @@
-//! A second server takes a prefix of an object store, or a directory of HDFS, over while the first is written to; what the first acknowledged,
-//! before and after, must be there.
+//! A second server takes a prefix of an object store, or a directory of HDFS, over while the first is written to; what the
+//! first acknowledged, before and after, must be there.
 //!
 //! Each round begins with the server that won the round before. 64 writers write to it, and go on while another one is
 //! started over the same prefix and after it is ready. In every second round the first server is stopped (SIGSTOP) before
-//! the takeover and woken afterwards, in the middle of whatever it was doing. Then the writers end, the first server must
-//! end by itself, and `crashload` reads every row back from the second. The data of all rounds is kept.
+//! the takeover and woken afterwards, in the middle of whatever it was doing; in every fourth it sleeps until the files of
+//! its log are gone: the second server flushes what it took over and ends, and a third one, at its start, deletes them.
+//! Then the writers end, the first server must end by itself, and `crashload` reads every row back from the last one. The
+//! data of all rounds is kept.
 
 use crate::remote::Remote;
 use crate::server::{self, Process, Scratch, Server, Start};
 use crate::shell::Run;
 use crate::tools;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
@@ -22,6 +24,34 @@ const MEMORY_BYTES: &str = "67108864";
 const AFTERWARDS: Duration = Duration::from_millis(300);
 /// A replaced server asks every two seconds whether it still is the owner, and then ends.
 const END_WAIT: Duration = Duration::from_secs(20);
+
+/// What becomes of the server that is written to while another one takes over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Old {
+    Awake,
+    /// Until the next one is ready.
+    Asleep,
+    /// Until its log was flushed and deleted.
+    AsleepForLong,
+}
+
+impl Old {
+    fn in_round(round: u32) -> Old {
+        match round % 4 {
+            0 => Old::AsleepForLong,
+            2 => Old::Asleep,
+            _ => Old::Awake,
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Old::Awake => "",
+            Old::Asleep => "asleep, ",
+            Old::AsleepForLong => "asleep until its log was deleted, ",
+        }
+    }
+}
 
 struct Setting<'a> {
     scratch: &'a Scratch,
@@ -83,14 +113,17 @@ impl Setting<'_> {
             return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(100 + seed * 7_919 % 900));
-        let asleep = round.is_multiple_of(2);
-        if asleep {
+        let how = Old::in_round(round);
+        if how != Old::Awake {
             signal("-STOP", old.process())?;
         }
         let takeover = Instant::now();
-        let new = self.start(round)?;
+        let mut new = self.start(round)?;
         let takeover = takeover.elapsed();
-        if asleep {
+        if how == Old::AsleepForLong {
+            new = self.replace_flushed(round, new)?;
+        }
+        if how != Old::Awake {
             signal("-CONT", old.process())?;
         }
         std::thread::sleep(AFTERWARDS);
@@ -111,10 +144,21 @@ impl Setting<'_> {
             .lines(|line| report.push_str(line))?;
         println!(
             "round {round}: {}taken over in {} ms, the old one ended {ended_ms} ms after the writers, {report}",
-            if asleep { "asleep, " } else { "" },
+            how.describe(),
             takeover.as_millis(),
         );
         Ok(passed.then_some(new))
+    }
+
+    /// Ends a server, which flushes all it has, and starts one that has no use for the logs of those before it.
+    fn replace_flushed(&self, round: u32, mut server: Server) -> Result<Server> {
+        server.process().terminate()?;
+        let next = self.start(round)?;
+        let retained = next.metric("stele_commitlog_retained_bytes")?;
+        if retained != 0.0 {
+            bail!("round {round}: {retained} bytes of log are still there after a shutdown and a start");
+        }
+        Ok(next)
     }
 }
 

@@ -4,7 +4,7 @@
 //! comes from the system, which misses none. *Unexplained* is what no account knows: the program's own structures, buffers of
 //! flushes, compactions and connections, and what the allocator keeps of freed memory.
 
-use crate::server::http_get;
+use crate::server::{http_get, metric_of};
 use anyhow::Result;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,12 +71,7 @@ impl Account {
 
     /// From what a server says of itself.
     fn of(metrics: &str) -> Account {
-        let of = |name: &str| {
-            let values = metrics
-                .lines()
-                .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            values.filter_map(|value| value.trim().parse::<f64>().ok()).sum::<f64>() as u64
-        };
+        let of = |name: &str| metric_of(metrics, name).unwrap_or(0.0) as u64;
         let known: Vec<_> = KNOWN.iter().map(|(name, shown)| (*shown, of(name))).collect();
         Account {
             resident: of(OWN) + of(r#"stele_resident_bytes{kind="files"}"#),

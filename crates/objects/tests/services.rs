@@ -1,5 +1,5 @@
-//! The same promises over the network, against a real S3 server: `cargo xtask s3` starts one and says where it is.
-//! Without that there is nothing to check, and the tests pass.
+//! The same promises over the network: `cargo xtask s3`, `gcs` and `azure` start a store and say where it is. Without that
+//! there is nothing to check, and the tests pass.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -9,13 +9,19 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_objects::{Address, CacheOptions, ObjectMetrics, ObjectStorage};
 use stele_storage::{Storage, StorageError, conformance};
 
-/// The bucket, as `s3://bucket`; endpoint and credentials are in the variables that the client library reads.
+/// The bucket, such as `s3://bucket`.
 fn bucket() -> Option<String> {
-    std::env::var("STELE_TEST_S3").ok()
+    std::env::var("STELE_TEST_STORE").ok()
 }
 
 async fn open(bucket: &str, prefix: &str, env: &Env, cache: Option<CacheOptions>) -> Arc<ObjectStorage> {
-    let address = Address::parse(&format!("{bucket}/{prefix}"), &[]).expect("an address");
+    let options = std::env::var("STELE_TEST_STORE_OPTIONS").unwrap_or_default();
+    let options: Vec<(String, String)> = options
+        .split(',')
+        .filter_map(|option| option.split_once('='))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    let address = Address::parse(&format!("{bucket}/{prefix}"), &options).expect("an address");
     ObjectStorage::open(&address, env.clone(), cache, ObjectMetrics::default())
         .await
         .expect("open")
@@ -27,7 +33,7 @@ fn fresh(env: &Env) -> String {
 }
 
 #[tokio::test]
-async fn conforms_on_s3() {
+async fn conforms_over_the_network() {
     let Some(bucket) = bucket() else { return };
     let env = TokioRuntime::current();
     let folder = tempfile::TempDir::new().expect("a folder");

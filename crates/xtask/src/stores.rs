@@ -1,0 +1,166 @@
+//! Object stores for tests, and what is tested on each of them. They listen on loopback only, and begin empty.
+//!
+//! | store | what stands for it |
+//! |---|---|
+//! | S3 | versitygw over a folder, a real server: conditional puts, ranges, uploads in pieces and listings as S3 has them |
+//! | Azure Blob Storage | Azurite, the emulator of its makers |
+//! | Google Cloud Storage | `tests/clients/go/cmd/gcs`, written from the reference of its XML API |
+//!
+//! * [`conformance`]: the storage suite and the fencing tests, over the network.
+//! * [`survive`]: acknowledged rows outlive SIGKILL and an empty local disk.
+//! * [`zombie`]: a second server takes over while the first is written to.
+
+mod azure;
+mod gcs;
+mod s3;
+
+use crate::remote::{self, Remote};
+use crate::server::{Process, Scratch};
+use crate::shell::{Run, cargo};
+use crate::tally::Tally;
+use crate::zombie as takeover;
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// The bucket, or container, in each of them.
+const BUCKET: &str = "stele";
+/// They listen within a few tens of milliseconds, those that need Node.js within two seconds.
+const READY_WAIT: Duration = Duration::from_secs(20);
+
+/// Whose store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Amazon's, and what speaks its protocol.
+    S3,
+    /// Google's.
+    Gcs,
+    /// Microsoft's.
+    Azure,
+}
+
+impl Service {
+    /// Whether the machine has what is needed to run one.
+    pub fn available(self) -> bool {
+        match self {
+            Service::S3 | Service::Gcs => true,
+            Service::Azure => azure::available(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Service::S3 => "s3",
+            Service::Gcs => "gcs",
+            Service::Azure => "azure",
+        }
+    }
+
+    fn start(self, scratch: &Scratch) -> Result<Store> {
+        match self {
+            Service::S3 => s3::start(scratch),
+            Service::Gcs => gcs::start(scratch),
+            Service::Azure => azure::start(scratch),
+        }
+    }
+}
+
+/// A running store with an empty bucket; killed when dropped.
+struct Store {
+    _process: Process,
+    /// Such as `s3://bucket`.
+    url: String,
+    /// What `--data-option` is to be.
+    options: String,
+    /// Where the objects of the bucket are, each in a file of its name, where the store keeps them so.
+    folder: Option<PathBuf>,
+}
+
+impl Remote for Store {
+    fn data(&self, prefix: &str) -> PathBuf {
+        PathBuf::from(format!("{}/{prefix}", self.url))
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        vec!["--data-option".to_owned(), self.options.clone()]
+    }
+}
+
+/// Starts a store's process, and waits until it listens.
+fn launch(name: &str, command: Run, address: &str, log: &Path) -> Result<Process> {
+    let log = File::create(log).with_context(|| format!("making {}", log.display()))?;
+    let child = command
+        .into_command()
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("starting {name}"))?;
+    let mut process = Process::new(child);
+    let deadline = Instant::now() + READY_WAIT;
+    while TcpStream::connect(address).is_err() {
+        if let Some(status) = process.ended()? {
+            bail!("{name} ended at start: {status}");
+        }
+        if Instant::now() > deadline {
+            bail!("{name} does not listen after {READY_WAIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(process)
+}
+
+/// The storage suite and the fencing tests, and on S3 the repairing of damaged objects.
+pub fn conformance(service: Service) -> Result<Tally> {
+    let scratch = Scratch::new(service.name())?;
+    let store = service.start(&scratch)?;
+    let mut tally = Tally::default();
+    let mut success = tests("stele-objects", "services", &store, &mut tally)?;
+    if store.folder.is_some() {
+        success &= tests("stele", "s3", &store, &mut tally)?;
+    }
+    let tally = tally.with_exit(success);
+    if tally.failed == 0 {
+        scratch.passed();
+    }
+    Ok(tally)
+}
+
+/// The tests of a package that want a store; whether all passed.
+fn tests(package: &str, test: &str, store: &Store, tally: &mut Tally) -> Result<bool> {
+    cargo(["test", "--package", package, "--test", test])
+        .env("STELE_TEST_STORE", &store.url)
+        .env("STELE_TEST_STORE_OPTIONS", &store.options)
+        .env("STELE_TEST_STORE_FOLDER", store.folder.clone().unwrap_or_default())
+        .lines(|line| {
+            if !line.is_empty() {
+                println!("{line}");
+            }
+            tally.cargo_line(line);
+        })
+}
+
+/// Whether `rows` acknowledged rows are all there after SIGKILL and a start with an empty cache folder.
+pub fn survive(service: Service, rows: u64) -> Result<bool> {
+    let scratch = Scratch::new(&format!("{}-survive", service.name()))?;
+    let store = service.start(&scratch)?;
+    let passed = remote::survive(&store, &scratch, rows)?;
+    if passed {
+        scratch.passed();
+    }
+    Ok(passed)
+}
+
+/// Whether no acknowledged write is lost while servers take one prefix from each other.
+pub fn zombie(service: Service, rounds: u32) -> Result<bool> {
+    let scratch = Scratch::new(&format!("{}-zombie", service.name()))?;
+    let store = service.start(&scratch)?;
+    let passed = takeover::run(&store, &scratch, rounds)?;
+    if passed {
+        scratch.passed();
+    }
+    Ok(passed)
+}
