@@ -12,13 +12,29 @@
 //!
 //! A single row may take more than all the room. It waits until it has all of it, and the one allowance that all share
 //! ([`Alone`]), and may then go so far beyond as one value of the largest size does; a row that takes still more is refused.
+//!
+//! A client that stops reading keeps what it has as long as nobody needs it. As soon as others wait for room, or for the
+//! allowance, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
+//! with the transport is dropped, and their room goes to those who wait.
 
+mod paused;
+
+pub(crate) use paused::{Late, Pace, Paced, Registered};
+
+use crate::chunks::{MessageSizes, SHARED_BYTES_MIN};
+use crate::messages::PREFIX_BYTES;
 use bytes::Bytes;
+use parking_lot::Mutex;
+use paused::Holders;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 use stele_client::{ALONE_BYTES, Alone, BatchRoom, GoesBeyond, ServiceError, ServiceResult};
 use stele_env::Env;
+use stele_env::metrics::IntCounter;
 use stele_types::ErrorKind;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
@@ -40,13 +56,25 @@ pub(crate) const SMALL_BYTES: usize = UNIT_BYTES;
 /// Bytes of answers that were read without room and wait for it: rows of up to a megabyte that turned out not to be small.
 const LATE_BYTES_MAX: usize = 8 << 20;
 
-/// How long room is waited for: longer than sending all of it takes over any network that serves that many clients.
+/// Bytes of an answer that has been given up that may remain with the transport: two pieces, one begun and one that waits for
+/// its turn. They are part of what any call may take.
+const WITH_TRANSPORT_BYTES: usize = 2 * PIECE_BYTES_MAX;
+
+/// Largest piece that is handed to the transport as it is. Of what is larger the transport gets copies of parts, because a
+/// part keeps the whole in memory, a value of 100 MB perhaps, as long as a client that has stopped reading leaves it there.
+/// It is a message of rows with its prefix, and the parts are small enough to be sent on from the processor's cache.
+pub(crate) const PIECE_BYTES_MAX: usize = MessageSizes::DEFAULT.target + PREFIX_BYTES;
+
+/// How long room is waited for: longer than sending all of it takes over any network that serves that many clients, and twice
+/// as long as an answer is kept of which nothing is taken.
 const WAIT: Duration = Duration::from_secs(10);
 /// How much of that who wants more than half of all may keep those waiting who come later: as long as a client does not take
 /// its answer, all of it is not to be had, and the others could go on.
 const IN_QUEUE: Duration = Duration::from_secs(1);
 /// How often it looks afterwards whether there is enough.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How often who waits looks for answers to be given up: little beside the seconds for which they are kept.
+const LOOK_FOR_PAUSED: Duration = Duration::from_millis(100);
 
 /// All room there is. Cloning shares it.
 #[derive(Clone)]
@@ -57,6 +85,8 @@ pub(crate) struct Answers {
     alone: Alone,
     wait: Duration,
     in_queue: Duration,
+    /// Who holds room at the pace of a client.
+    holders: Holders,
     env: Env,
 }
 
@@ -74,8 +104,8 @@ struct Held {
 }
 
 impl Answers {
-    /// Room for this many bytes.
-    pub fn new(bytes_max: usize, alone: Alone, env: Env) -> Self {
+    /// Room for this many bytes. What is given up is counted in `given_up`.
+    pub fn new(bytes_max: usize, alone: Alone, env: Env, given_up: IntCounter) -> Self {
         let units_max = u32::try_from(bytes_max.max(BATCH_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         Answers {
@@ -85,6 +115,7 @@ impl Answers {
             alone,
             wait: WAIT,
             in_queue: IN_QUEUE,
+            holders: Holders::new(given_up),
             env,
         }
     }
@@ -132,19 +163,58 @@ impl Answers {
 
     /// `None` when the semaphore is closed, which it never is.
     async fn acquire(&self, units: u32) -> Option<OwnedSemaphorePermit> {
-        let in_turn = Arc::clone(&self.units).acquire_many_owned(units);
-        if units <= self.units_max / 2 {
-            return in_turn.await.ok();
-        }
-        if let Ok(acquired) = self.env.timeout(self.in_queue, in_turn).await {
-            return acquired.ok();
+        {
+            let mut in_turn = pin!(Arc::clone(&self.units).acquire_many_owned(units));
+            let is_much = units > self.units_max / 2;
+            if let Poll::Ready(acquired) = futures::poll!(in_turn.as_mut()) {
+                return acquired.ok();
+            }
+            let start = self.env.now();
+            loop {
+                if let Ok(acquired) = self
+                    .env
+                    .timeout(LOOK_FOR_PAUSED.min(self.in_queue), in_turn.as_mut())
+                    .await
+                {
+                    return acquired.ok();
+                }
+                self.make_room(units);
+                if is_much && self.env.now().saturating_sub(start) >= self.in_queue {
+                    break;
+                }
+            }
         }
         loop {
             if let Ok(acquired) = Arc::clone(&self.units).try_acquire_many_owned(units) {
                 return Some(acquired);
             }
+            self.make_room(units);
             self.env.sleep(LOOK_AGAIN).await;
         }
+    }
+
+    /// Has answers given up of which nothing is taken, as far as so much is needed.
+    fn make_room(&self, units: u32) {
+        self.holders.give_up(self.env.now(), units as usize * UNIT_BYTES);
+    }
+
+    /// Counts an answer among those that may be given up, until the result is dropped.
+    pub fn register(&self, holder: Weak<dyn Paced>) -> Registered {
+        self.holders.register(holder)
+    }
+
+    /// Has the answer that goes beyond the room given up when it is not taken and somebody else wants the allowance. For as
+    /// long as it has it: who waits for it elsewhere knows nothing of answers.
+    fn watch(&self, lent: Weak<Lent>) {
+        let answers = self.clone();
+        self.env.spawn("allowance of an answer", async move {
+            while lent.upgrade().is_some_and(|lent| lent.goes_beyond()) {
+                if answers.alone.is_wanted() {
+                    answers.holders.give_up_beyond(answers.env.now());
+                }
+                answers.env.sleep(LOOK_FOR_PAUSED).await;
+            }
+        });
     }
 
     /// Bytes that answers have taken of the room.
@@ -166,13 +236,24 @@ fn too_many() -> Status {
     Status::unavailable("Too many answers wait to be taken; retry after backing off")
 }
 
+/// What became of the room when messages were given theirs.
+pub(crate) struct Given {
+    /// All of it when the messages are small.
+    pub room: Option<Room>,
+    /// What the messages hold.
+    pub lent: Option<Weak<Lent>>,
+}
+
 impl Room {
     /// Gives the messages in `pieces`, from which the batch that they were made of is gone, as much as they take. The rest
     /// goes back; all of it stays when they are small.
-    pub async fn give_to(self, pieces: &mut VecDeque<Bytes>) -> Result<Option<Room>, Status> {
+    pub async fn give_to(self, pieces: &mut VecDeque<Bytes>) -> Result<Given, Status> {
         let bytes = pieces.iter().map(Bytes::len).sum();
         if bytes <= SMALL_BYTES {
-            return Ok(Some(self));
+            return Ok(Given {
+                room: Some(self),
+                lent: None,
+            });
         }
         let wanted = self.answers.units_of(bytes);
         let held = match self.held {
@@ -186,15 +267,22 @@ impl Room {
             }
             None => self.answers.late(bytes, wanted).await?,
         };
-        let held = Arc::new(held);
+        let lent = Arc::new(Lent {
+            held: Mutex::new(Some(held)),
+            bytes: AtomicUsize::new(0),
+            has_large: bytes > BATCH_BYTES,
+        });
         for piece in pieces {
-            let bytes = std::mem::take(piece);
-            *piece = Bytes::from_owner(Sent {
-                bytes,
-                _room: Arc::clone(&held),
-            });
+            *piece = lent.cover(std::mem::take(piece));
         }
-        Ok(None)
+        let weak = Arc::downgrade(&lent);
+        if lent.goes_beyond() {
+            self.answers.watch(weak.clone());
+        }
+        Ok(Given {
+            room: None,
+            lent: Some(weak),
+        })
     }
 }
 
@@ -239,15 +327,74 @@ impl BatchRoom for Room {
     }
 }
 
+/// The room of a batch whose messages are on their way; its pieces own it together.
+pub(crate) struct Lent {
+    /// `None` when it was given up.
+    held: Mutex<Option<Held>>,
+    /// Of pieces that are still there.
+    bytes: AtomicUsize,
+    /// A value of the batch may be large.
+    has_large: bool,
+}
+
+impl Lent {
+    /// Makes a piece an owner.
+    pub fn cover(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        Bytes::from_owner(Sent {
+            bytes,
+            lent: Arc::clone(self),
+        })
+    }
+
+    /// Takes from the front of a piece what the transport is to have at once. It keeps nothing else in memory.
+    pub fn part(self: &Arc<Self>, piece: &mut Bytes) -> Bytes {
+        let part = piece.split_to(piece.len().min(PIECE_BYTES_MAX));
+        self.cover(Bytes::copy_from_slice(&part))
+    }
+
+    /// Whether a piece is to be handed to the transport in [parts](Lent::part): it is large, or may be part of something
+    /// that is.
+    pub fn is_parted(&self, piece: &Bytes) -> bool {
+        piece.len() > PIECE_BYTES_MAX || (self.has_large && piece.len() >= SHARED_BYTES_MIN)
+    }
+
+    pub fn goes_beyond(&self) -> bool {
+        self.held.lock().as_ref().is_some_and(|held| held.beyond.is_some())
+    }
+
+    /// Gives all of it back but what the transport has of the pieces, the others being gone. Returns how much.
+    pub fn give_up(&self) -> usize {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let mut held = self.held.lock();
+        let Some(kept) = held.as_mut() else { return 0 };
+        kept.beyond = None;
+        let units = match bytes <= WITH_TRANSPORT_BYTES {
+            true => 0,
+            false => bytes.div_ceil(UNIT_BYTES),
+        };
+        let back = kept.units.num_permits().saturating_sub(units);
+        drop(kept.units.split(back));
+        held.take_if(|held| held.units.num_permits() == 0);
+        back * UNIT_BYTES
+    }
+}
+
 /// A piece of a message, with the room of its batch.
 struct Sent {
     bytes: Bytes,
-    _room: Arc<Held>,
+    lent: Arc<Lent>,
 }
 
 impl AsRef<[u8]> for Sent {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.lent.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 
@@ -258,7 +405,13 @@ mod tests {
     use stele_env::tokio_env::TokioRuntime;
 
     fn answers(batches: usize) -> Answers {
-        let mut answers = Answers::new(batches * BATCH_BYTES, Alone::default(), TokioRuntime::current());
+        let given_up = IntCounter::new("given_up", "given up").unwrap();
+        let mut answers = Answers::new(
+            batches * BATCH_BYTES,
+            Alone::default(),
+            TokioRuntime::current(),
+            given_up,
+        );
         answers.wait = Duration::from_millis(20);
         answers
     }
@@ -272,7 +425,7 @@ mod tests {
         let answers = answers(2);
         let room = answers.for_batch().await.unwrap();
         let mut first = pieces(&[10, BATCH_BYTES - 10]);
-        assert!(room.give_to(&mut first).await.unwrap().is_none());
+        assert!(room.give_to(&mut first).await.unwrap().room.is_none());
         let second = answers.for_batch().await.unwrap();
         assert_eq!(
             answers.for_batch().await.err().unwrap().code(),
@@ -289,7 +442,7 @@ mod tests {
         assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
         let mut small = pieces(&[SMALL_BYTES]);
         let kept = answers.for_batch().await.unwrap().give_to(&mut small).await.unwrap();
-        assert!(kept.is_some());
+        assert!(kept.room.is_some());
         drop(kept);
         assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
     }

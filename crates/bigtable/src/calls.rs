@@ -223,6 +223,11 @@ impl Call {
             .compare_exchange(CODE_PENDING, code as i32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// When its first header came.
+    pub fn started(&self) -> Duration {
+        self.started
+    }
+
     /// The body of its request, counted while it arrives.
     pub fn counted(&self, body: Body) -> RequestBody<&Call> {
         RequestBody::new(body, self)

@@ -4,16 +4,18 @@
 //!
 //! What a call is from outside does not differ: the same checks in the same order, the same words, the same accounts.
 
+use crate::answers::Registered;
 use crate::calls::Call;
 use crate::census::{Census, Counted};
 use crate::context::Context;
 use crate::features::Client;
 use crate::flat;
 use crate::limits::{FLAT_MUTATION_COST, FLAT_MUTATIONS_FREE};
-use crate::messages::{check_encoding, message};
+use crate::messages::{check_encoding, message, time_limit};
 use crate::mutations::{Resolver, check_mutation_count, no_mutations};
 use crate::names::addressed_table;
 use crate::outcomes::{self, Outcome};
+use crate::reads::shelf::{Next, Shelf, deadline_exceeded};
 use crate::reads::{self, Responses, Rows};
 use crate::status::status;
 use crate::wire;
@@ -23,7 +25,9 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
+use std::time::Duration;
 use stele_client::MutateRows;
+use stele_env::Env;
 use stele_types::{RowMutation, RowWrites, TableName, TableSchema};
 use tonic::Status;
 use tonic::body::Body;
@@ -72,7 +76,10 @@ impl Hot {
         check_encoding(&head.headers)?;
         let bytes = message(&mut call.counted(body)).await?;
         match self {
-            Hot::ReadRows => read_rows(context, call, bytes, Client::of(&head.headers)).await,
+            Hot::ReadRows => {
+                let deadline = time_limit(&head.headers).map(|limit| call.started().saturating_add(limit));
+                read_rows(context, call, bytes, Client::of(&head.headers), deadline).await
+            }
             Hot::MutateRow => {
                 let (table, rows) = one_row(context, call, bytes)?;
                 let results = write(context, table, rows).await?;
@@ -108,7 +115,13 @@ fn charge_flat(call: &Call, rows: &RowWrites) -> Result<(), Status> {
     }
 }
 
-async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Client) -> Result<Answer, Status> {
+async fn read_rows(
+    context: &Arc<Context>,
+    call: &Call,
+    bytes: Bytes,
+    client: Client,
+    deadline: Option<Duration>,
+) -> Result<Answer, Status> {
     // A scan may go on for long, and what it keeps of its request must not keep what arrived together with it.
     let bytes = if bytes.len() <= COPIED_BYTES_MAX {
         Bytes::copy_from_slice(&bytes)
@@ -146,10 +159,10 @@ async fn read_rows(context: &Arc<Context>, call: &Call, bytes: Bytes, client: Cl
         (context.answers.clone(), room),
     );
     responses.begin().await?;
-    Ok(if responses.ended {
+    Ok(if responses.is_small() {
         Answer::Whole(responses.ready)
     } else {
-        Answer::Read(Read::Idle(Box::new(responses)))
+        Answer::Read(Read::new(context, responses, deadline))
     })
 }
 
@@ -238,12 +251,62 @@ enum Answer {
     Ended,
 }
 
-/// A read that goes on while its answer is sent.
-enum Read {
-    /// There may be something to send.
-    Idle(Box<Responses>),
+/// A read whose answer takes room, or goes on while it is sent.
+struct Read {
+    shelf: Arc<Shelf>,
     /// Until there is something to send.
-    Filling(BoxFuture<Box<Responses>, Status>),
+    filling: Option<BoxFuture<Box<Responses>, Status>>,
+    deadline: Option<Duration>,
+    env: Env,
+    _registered: Registered,
+}
+
+impl Read {
+    fn new(context: &Context, responses: Responses, deadline: Option<Duration>) -> Self {
+        let env = context.env.clone();
+        let shelf = Arc::new(Shelf::new(Box::new(responses), deadline, env.now()));
+        let weak = Arc::downgrade(&shelf);
+        Read {
+            shelf,
+            filling: None,
+            deadline,
+            env,
+            _registered: context.answers.register(weak),
+        }
+    }
+
+    /// What comes next; never [`Next::Read`].
+    fn poll_next(&mut self, context: &mut task::Context<'_>) -> Poll<Next> {
+        loop {
+            if let Some(filling) = &mut self.filling {
+                let filled = ready!(filling.as_mut().poll(context));
+                self.filling = None;
+                match filled {
+                    Ok(responses) => self.shelf.put(responses, self.env.now()),
+                    Err(status) => return Poll::Ready(Next::End(status)),
+                }
+            }
+            match self.shelf.take(self.env.now()) {
+                Next::Read(responses) => self.filling = Some(fill(responses, self.deadline, self.env.clone())),
+                next => return Poll::Ready(next),
+            }
+        }
+    }
+}
+
+/// Makes more of an answer, for no longer than its client waits.
+fn fill(mut responses: Box<Responses>, deadline: Option<Duration>, env: Env) -> BoxFuture<Box<Responses>, Status> {
+    Box::pin(async move {
+        match deadline {
+            None => responses.fill().await?,
+            Some(deadline) => {
+                let left = deadline.saturating_sub(env.now());
+                let filled = env.timeout(left, responses.fill()).await;
+                filled.map_err(|_| deadline_exceeded())??;
+            }
+        }
+        Ok(responses)
+    })
 }
 
 /// The body of an answer. A call lasts until its body is dropped.
@@ -274,34 +337,23 @@ impl HttpBody for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut task::Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        loop {
-            let this = &mut *self;
-            let next = match &mut this.answer {
-                Answer::Ended => return Poll::Ready(None),
-                Answer::Whole(pieces) => match pieces.pop_front() {
-                    Some(piece) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
-                    None => return Poll::Ready(Some(Ok(this.end(&Status::ok(""))))),
-                },
-                Answer::Read(Read::Filling(filling)) => match ready!(filling.as_mut().poll(context)) {
-                    Ok(responses) => Read::Idle(responses),
-                    Err(status) => return Poll::Ready(Some(Ok(this.end(&status)))),
-                },
-                Answer::Read(Read::Idle(responses)) => {
-                    if let Some(piece) = responses.ready.pop_front() {
-                        return Poll::Ready(Some(Ok(Frame::data(piece))));
-                    }
-                    if responses.ended {
-                        return Poll::Ready(Some(Ok(this.end(&Status::ok("")))));
-                    }
-                    let Answer::Read(Read::Idle(mut responses)) = std::mem::replace(&mut this.answer, Answer::Ended)
-                    else {
-                        continue;
-                    };
-                    Read::Filling(Box::pin(async move { responses.fill().await.map(|()| responses) }))
-                }
-            };
-            this.answer = Answer::Read(next);
-        }
+        let this = &mut *self;
+        let next = match &mut this.answer {
+            Answer::Ended => return Poll::Ready(None),
+            Answer::Whole(pieces) => pieces.pop_front().map_or(Next::End(Status::ok("")), Next::Piece),
+            Answer::Read(read) => ready!(read.poll_next(context)),
+        };
+        Poll::Ready(Some(match next {
+            Next::Piece(piece) => Ok(Frame::data(piece)),
+            Next::End(status) => Ok(this.end(&status)),
+            Next::Reset(status) => {
+                this.answer = Answer::Ended;
+                this.call.conclude(status.code());
+                Err(status)
+            }
+            // Taken up where it comes from.
+            Next::Read(_) => Err(Status::internal("an answer is lost")),
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

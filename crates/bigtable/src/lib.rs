@@ -91,6 +91,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Largest HTTP/2 frame, so that a megabyte message is a few frames and not sixty-four.
 const FRAME_BYTES_MAX: u32 = 256 << 10;
 
+/// Streams on one connection at once: half of the calls that the smallest budget allows, so that no connection takes all of
+/// them. A client that wants more waits on its side, or opens another connection.
+const STREAMS_PER_CONNECTION: u32 = 256;
+
 /// How often an idle connection is probed. Below the five minutes after which common NATs forget one.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -120,10 +124,14 @@ impl BigtableFrontEnd {
     ) -> Self {
         let served = SERVED.iter().copied().chain(Hot::PATHS.map(|(path, _)| path));
         let ledger = Arc::new(Ledger::new(served, limits, alone.clone(), env.clone(), metrics));
+        let given_up = metrics.counter(
+            "stele_bigtable_answers_given_up_total",
+            "Answers of reads that were broken off because their clients took nothing while others waited for room.",
+        );
         let context = Arc::new(Context {
             service,
             admin,
-            answers: Answers::new(limits.answer_bytes_max, alone, env.clone()),
+            answers: Answers::new(limits.answer_bytes_max, alone, env.clone(), given_up),
             env,
             operations: OperationLog::default(),
             instance_changes: tokio::sync::Mutex::new(()),
@@ -164,6 +172,7 @@ pub fn configure(server: Server) -> Server {
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }

@@ -177,8 +177,9 @@ const CALLS_MAX: usize = 8_192;
 /// Calls in flight that any amount of memory allows.
 const CALLS_MIN: usize = 512;
 
-/// What a call may take beside its request: headers of 16 KiB at most, its task, its place in the transport's queues.
-const CALL_BYTES: usize = 64 << 10;
+/// What a call may take beside its request and the room of its answer: headers of 16 KiB at most while it is decoded, then its
+/// task and two pieces of 64 KiB with the transport.
+const CALL_BYTES: usize = 128 << 10;
 
 /// Cost of requests in flight that any amount of memory allows: a batch of a few megabytes of each of a few clients.
 const REQUEST_BYTES_MIN: usize = 32 << 20;
@@ -253,9 +254,9 @@ mod tests {
             (limits.calls_max, limits.request_bytes_max >> 20, data >> 20)
         };
         assert_eq!(of(64), (512, 32, 32));
-        assert_eq!(of(255), (1_020, 63, 63));
-        assert_eq!(of(256), (1_024, 64, 104));
-        assert_eq!(of(512), (2_048, 128, 128));
+        assert_eq!(of(255), (512, 63, 63));
+        assert_eq!(of(256), (512, 64, 104));
+        assert_eq!(of(512), (1_024, 128, 128));
         assert_eq!(of(4_096), (8_192, 1_024, 257));
         assert_eq!(of(1 << 20), (8_192, 1 << 18, 257));
     }

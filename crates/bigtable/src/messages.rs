@@ -9,6 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use prost::Message;
 use std::pin::Pin;
+use std::time::Duration;
 use tonic::Status;
 use tonic::codegen::http;
 
@@ -23,6 +24,7 @@ const JOINED_BYTES_FIRST: usize = 256 << 10;
 const JOINED_GROWTH: usize = 4;
 
 const ENCODING_HEADER: &str = "grpc-encoding";
+const TIMEOUT_HEADER: &str = "grpc-timeout";
 
 /// Refuses a compressed request; no compression was offered.
 pub(crate) fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
@@ -34,6 +36,25 @@ pub(crate) fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
     let identity = tonic::metadata::MetadataValue::from_static("identity");
     status.metadata_mut().insert("grpc-accept-encoding", identity);
     Err(status)
+}
+
+/// How long the client waits for the end of the answer, if it says so in a way that can be understood: up to eight digits and a
+/// unit.
+pub(crate) fn time_limit(headers: &http::HeaderMap) -> Option<Duration> {
+    let (unit, digits) = headers.get(TIMEOUT_HEADER)?.as_bytes().split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(number * 3600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
 }
 
 /// The message of a request. Reads on to the request's end: one that is answered before would be reset.

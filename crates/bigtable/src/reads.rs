@@ -1,10 +1,13 @@
 //! ReadRows: from a request to a stream of messages.
 //!
 //! The stream is pulled by the transport: a batch of rows is read when the messages of the one before it were taken, and
-//! dropping the stream ends the read. No task runs beside it. The first batch is read before there is a stream; when it is
+//! dropping the stream ends the read. No task runs beside it. While its messages wait to be taken the read lies on a
+//! [`shelf`], from which it is cleared when others need what it holds. The first batch is read before there is a stream; when it is
 //! all there is, as for a single row, the answer is complete by then.
 
-use crate::answers::{Answers, Room, SMALL_BYTES};
+pub(crate) mod shelf;
+
+use crate::answers::{Answers, Lent, Room, SMALL_BYTES};
 use crate::chunks::{self, MessageSizes};
 use crate::features::Client;
 use crate::filters;
@@ -18,7 +21,7 @@ use crate::times::TableTime;
 use crate::wire::{ReadRowsRequest, ReadRowsResponse};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_client::{BatchRoom, ReadRows, RowStream, ServiceResult};
 use stele_env::Env;
@@ -112,6 +115,10 @@ pub(crate) struct Responses {
     room: Option<Room>,
     /// Made and not yet taken: pieces of messages.
     pub ready: VecDeque<Bytes>,
+    /// Part of the first of these was taken.
+    is_first_begun: bool,
+    /// The room of what is ready, and of what was before and may still be on its way.
+    lent: Vec<Weak<Lent>>,
     /// Nothing follows what is ready.
     pub ended: bool,
     /// Follows what is ready.
@@ -138,6 +145,8 @@ impl Responses {
             answers,
             room: Some(room),
             ready: VecDeque::new(),
+            is_first_begun: false,
+            lent: Vec::new(),
             ended: false,
             failure: None,
             seen: ReadCounts::default(),
@@ -172,6 +181,28 @@ impl Responses {
         }
         self.room = None;
         Ok(())
+    }
+
+    /// The next piece of what is ready, as the transport may have it for any length of time.
+    fn take_piece(&mut self) -> Option<Bytes> {
+        let first = self.ready.front_mut()?;
+        // Only the last that was lent has anything ready.
+        if let Some(lent) = self.lent.last().and_then(Weak::upgrade)
+            && (self.is_first_begun || lent.is_parted(first))
+        {
+            let part = lent.part(first);
+            self.is_first_begun = !first.is_empty();
+            if first.is_empty() {
+                self.ready.pop_front();
+            }
+            return Some(part);
+        }
+        self.ready.pop_front()
+    }
+
+    /// Whether what is ready is so little, and all there is, that it needs no room.
+    pub fn is_small(&self) -> bool {
+        self.ended && self.ready_bytes() <= SMALL_BYTES
     }
 
     fn ready_bytes(&self) -> usize {
@@ -210,7 +241,10 @@ impl Responses {
         let scanned_through = batch.scanned_through.clone();
         // Its cells go before its messages wait for anything.
         drop(batch);
-        self.room = room.give_to(&mut pieces).await?;
+        let given = room.give_to(&mut pieces).await?;
+        self.room = given.room;
+        self.lent.retain(|lent| lent.strong_count() > 0);
+        self.lent.extend(given.lent);
         self.ready.append(&mut pieces);
         self.returned.rows += rows;
         self.returned.cells += cells;
@@ -256,6 +290,7 @@ mod tests {
     use super::*;
     use crate::testing;
     use stele_client::{Alone, ServiceError};
+    use stele_env::metrics::IntCounter;
     use stele_env::tokio_env::TokioRuntime;
     use stele_types::{Cell, ErrorKind, FamilyId, Timestamp};
 
@@ -283,7 +318,8 @@ mod tests {
             options,
             TokioRuntime::current(),
             {
-                let answers = Answers::new(1 << 20, Alone::default(), TokioRuntime::current());
+                let given_up = IntCounter::new("given_up", "given up").unwrap();
+                let answers = Answers::new(1 << 20, Alone::default(), TokioRuntime::current(), given_up);
                 let room = answers.no_room();
                 (answers, room)
             },

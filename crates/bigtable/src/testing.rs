@@ -1,5 +1,6 @@
 //! Shared by tests: a schema, the client's side of a ReadRows stream, and a model of the service.
 
+pub(crate) mod clock;
 pub(crate) mod fake;
 
 use crate::wire::{CellChunk, ReadRowsResponse};

@@ -3,6 +3,7 @@
 
 mod calls;
 mod instances;
+mod paused;
 mod reads;
 mod tables;
 mod writes;
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
 use stele_client::Alone;
+use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
 use tonic::{Code, Request, Status};
@@ -42,9 +44,12 @@ impl Harness {
     }
 
     fn with_limits(limits: CallLimits) -> Self {
+        Self::with_env(limits, TokioRuntime::current())
+    }
+
+    fn with_env(limits: CallLimits, env: Env) -> Self {
         let fake = Arc::new(Fake::default());
         let metrics = Metrics::new();
-        let env = TokioRuntime::current();
         let alone = Alone::default();
         let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, alone.clone());
         Harness {

@@ -334,6 +334,54 @@ async fn answers_that_nobody_takes_do_not_add_up() {
     );
 }
 
+/// Who waits for room gets that of clients that take nothing, over real connections: they lose what waits behind the windows.
+#[tokio::test]
+async fn scans_that_stand_still_do_not_stop_others() {
+    let (_data, server) = start();
+    let channel = connect(&server).await;
+    call(channel.clone(), TABLES, "CreateTable", table_with_family())
+        .await
+        .unwrap();
+    for row in 0..48u8 {
+        let entries = (0..200u16).map(|n| entry(&[&[b'A' + row][..], &n.to_be_bytes()].concat(), &[row; 5_000]));
+        let message = all(&[field(1, TABLE.as_bytes()), all(&entries.collect::<Vec<_>>())]);
+        call(channel.clone(), DATA, "MutateRows", message).await.unwrap();
+    }
+    let stalled = connect(&server).await;
+    let mut held = Vec::new();
+    // Some are refused as long as those that came before may pause.
+    for _ in 0..4 {
+        let scans: Vec<_> = (0..40).map(|_| tokio::spawn(stalled_scan(stalled.clone()))).collect();
+        for scan in scans {
+            held.extend(scan.await.unwrap());
+        }
+    }
+    assert!(held.len() >= 40, "{}", held.len());
+    let begun = std::time::Instant::now();
+    call(channel, DATA, "ReadRows", field(1, TABLE.as_bytes()))
+        .await
+        .unwrap();
+    println!("{} stand still, another was read in {:?}", held.len(), begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    // Those that were in the way end in a way that clients retry; others go on.
+    let mut broken = 0;
+    for stream in &mut held {
+        let end = loop {
+            match stream.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => break Ok(()),
+                Err(status) => break Err(status),
+            }
+        };
+        if let Err(status) = end {
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+            broken += 1;
+        }
+    }
+    println!("{broken} were given up");
+    assert!(broken > 0);
+}
+
 #[tokio::test]
 async fn readers_of_a_wide_row_do_not_add_up() {
     let (_data, server) = start();

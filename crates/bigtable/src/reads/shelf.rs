@@ -1,0 +1,357 @@
+//! An answer that is taken at the pace of its client, and may be given up when others need its room.
+//!
+//! While the transport takes it, an answer lies on its *shelf*: the messages that are made, and the read that makes the next
+//! ones. Whoever waits for room may then clear the shelf ([`Paced`]). A client that reads on learns it as UNAVAILABLE, after the
+//! rest of the message that it has begun to take; it repeats the read behind the last row that it has, as clients do with every
+//! read that breaks off. A rest that is large is not kept: then the stream ends within a message, and is reset, which clients
+//! take for UNAVAILABLE as well.
+
+use super::Responses;
+use crate::answers::{Late, PIECE_BYTES_MAX, Paced};
+use crate::answers::{Lent, Pace};
+use crate::messages::PREFIX_BYTES;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tonic::Status;
+
+/// What the transport gets next.
+pub(crate) enum Next {
+    Piece(Bytes),
+    /// Nothing but this.
+    End(Status),
+    /// The stream is to be reset.
+    Reset(Status),
+    /// There is nothing on the shelf: this makes more.
+    Read(Box<Responses>),
+}
+
+/// Where an answer lies while it is taken.
+pub(crate) struct Shelf(Mutex<Shelved>);
+
+struct Shelved {
+    what: What,
+    pace: Pace,
+    /// Bytes of the message of which something has been taken.
+    message_left: usize,
+    /// When the client no longer wants it.
+    deadline: Option<Duration>,
+}
+
+enum What {
+    /// More of it is being made.
+    Away,
+    There(Box<Responses>),
+    GivenUp {
+        rest: VecDeque<Bytes>,
+        end: Status,
+    },
+}
+
+impl Shelf {
+    pub fn new(responses: Box<Responses>, deadline: Option<Duration>, now: Duration) -> Self {
+        Shelf(Mutex::new(Shelved {
+            what: What::There(responses),
+            pace: Pace::new(now),
+            message_left: 0,
+            deadline,
+        }))
+    }
+
+    /// Puts an answer back of which more has been made.
+    pub fn put(&self, responses: Box<Responses>, now: Duration) {
+        let mut shelved = self.0.lock();
+        shelved.pace = Pace::new(now);
+        shelved.what = What::There(responses);
+    }
+
+    /// Takes what comes next.
+    pub fn take(&self, now: Duration) -> Next {
+        let mut shelved = self.0.lock();
+        if shelved.deadline.is_some_and(|deadline| now >= deadline) {
+            shelved.clear(deadline_exceeded());
+        }
+        shelved.take(now)
+    }
+}
+
+/// The client's own deadline has passed.
+pub(crate) fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("The deadline of the call has passed before its answer was taken")
+}
+
+fn given_up() -> Status {
+    let message = "The client took nothing of this answer for some time while others waited for its memory: read on behind \
+                   the last row";
+    Status::unavailable(message)
+}
+
+impl Shelved {
+    fn take(&mut self, now: Duration) -> Next {
+        match &mut self.what {
+            What::There(responses) => match responses.take_piece() {
+                Some(piece) => {
+                    self.message_left = left_after(self.message_left, &piece);
+                    self.pace.note(now, piece.len());
+                    Next::Piece(piece)
+                }
+                None if responses.ended => Next::End(Status::ok("")),
+                None => match std::mem::replace(&mut self.what, What::Away) {
+                    What::There(responses) => Next::Read(responses),
+                    // It was there.
+                    other => {
+                        self.what = other;
+                        Next::Reset(Status::internal("an answer is lost"))
+                    }
+                },
+            },
+            What::GivenUp { rest, end } => match rest.pop_front() {
+                Some(piece) => {
+                    self.message_left = left_after(self.message_left, &piece);
+                    Next::Piece(piece)
+                }
+                None if self.message_left == 0 => Next::End(end.clone()),
+                None => Next::Reset(reset(end)),
+            },
+            What::Away => Next::Reset(Status::internal("an answer is wanted twice at once")),
+        }
+    }
+
+    /// Drops everything but the rest of a message, if that is small. Returns how much room came back.
+    fn clear(&mut self, end: Status) -> usize {
+        let What::There(responses) = &mut self.what else {
+            return 0;
+        };
+        let mut rest = VecDeque::new();
+        if self.message_left <= PIECE_BYTES_MAX {
+            let mut left = self.message_left;
+            while left > 0
+                && let Some(piece) = responses.ready.front_mut()
+            {
+                // A copy: the piece would keep what it is part of.
+                let part = piece.split_to(piece.len().min(left));
+                left -= part.len();
+                rest.push_back(Bytes::copy_from_slice(&part));
+                if piece.is_empty() {
+                    responses.ready.pop_front();
+                }
+            }
+        }
+        let lent: Vec<Arc<Lent>> = responses.lent.iter().filter_map(Weak::upgrade).collect();
+        self.what = What::GivenUp { rest, end };
+        lent.iter().map(|lent| lent.give_up()).sum()
+    }
+
+    fn late(&self, now: Duration) -> Option<Late> {
+        let What::There(responses) = &self.what else {
+            return None;
+        };
+        let lent: Vec<Arc<Lent>> = responses.lent.iter().filter_map(Weak::upgrade).collect();
+        if lent.is_empty() {
+            return None;
+        }
+        let unwanted = self.deadline.and_then(|deadline| now.checked_sub(deadline));
+        Some(Late {
+            by: self.pace.late_by(now).max(unwanted)?,
+            goes_beyond: lent.iter().any(|lent| lent.goes_beyond()),
+        })
+    }
+}
+
+impl Paced for Shelf {
+    fn late(&self, now: Duration) -> Option<Late> {
+        self.0.lock().late(now)
+    }
+
+    fn give_up(&self, now: Duration) -> usize {
+        let mut shelved = self.0.lock();
+        match shelved.late(now) {
+            Some(_) => shelved.clear(given_up()),
+            None => 0,
+        }
+    }
+}
+
+/// What is left of a message of which `left` bytes were to come, after this piece; a piece behind the end of one begins the
+/// next, with its prefix.
+fn left_after(left: usize, piece: &Bytes) -> usize {
+    let left = match piece.first_chunk::<PREFIX_BYTES>() {
+        Some([_, len @ ..]) if left == 0 => PREFIX_BYTES + u32::from_be_bytes(*len) as usize,
+        _ => left,
+    };
+    left.saturating_sub(piece.len())
+}
+
+/// A status with which the transport resets a stream, in the code that clients take for UNAVAILABLE.
+fn reset(end: &Status) -> Status {
+    let mut status = end.clone();
+    status.set_source(Arc::new(h2::Error::from(h2::Reason::REFUSED_STREAM)));
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "time is tokio's, which the tests let pass")]
+
+    use super::*;
+    use crate::answers::Answers;
+    use crate::chunks::MessageSizes;
+    use crate::reads::{ReadOptions, Rows};
+    use crate::testing::{self, clock};
+    use stele_client::{Alone, BatchRoom, RowStream, ServiceResult};
+    use stele_env::Env;
+    use stele_env::metrics::IntCounter;
+    use stele_types::{Cell, FamilyId, RowBatch, Timestamp};
+    use tokio::time::{Instant, sleep};
+
+    const LARGE: usize = 6 << 20;
+
+    /// One row of this size, in one value.
+    struct Row(Option<usize>);
+
+    #[tonic::async_trait]
+    impl RowStream for Row {
+        async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+            Ok(None)
+        }
+
+        async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+            let Some(bytes) = self.0.take() else { return Ok(None) };
+            if room.bytes() < bytes {
+                room.renew(bytes).await?;
+            }
+            let mut batch = RowBatch::default();
+            let cell = Cell::put(FamilyId(1), Bytes::new(), Timestamp(0), vec![7; bytes].into());
+            batch.push_row(Bytes::from_static(b"r"), [cell]);
+            Ok(Some(batch))
+        }
+    }
+
+    /// Room for two batches.
+    fn answers(env: Env) -> (Answers, Alone) {
+        let alone = Alone::default();
+        let given_up = IntCounter::new("given_up", "given up").unwrap();
+        (Answers::new(4 << 20, alone.clone(), env, given_up), alone)
+    }
+
+    async fn begun(answers: &Answers, env: &Env, sizes: MessageSizes, bytes: usize) -> Responses {
+        let options = ReadOptions {
+            last_scanned: false,
+            stats: false,
+            sizes,
+            one_row: true,
+        };
+        let room = answers.for_row().await.unwrap();
+        let rows = Rows::Stream(Box::new(Row(Some(bytes))));
+        let accounts = (answers.clone(), room);
+        let mut responses = Responses::new(rows, Arc::new(testing::schema()), options, env.clone(), accounts);
+        responses.begin().await.unwrap();
+        responses
+    }
+
+    fn piece(next: Next) -> Bytes {
+        match next {
+            Next::Piece(piece) => piece,
+            Next::End(status) | Next::Reset(status) => unreachable!("{status}"),
+            Next::Read(_) => unreachable!("all is there"),
+        }
+    }
+
+    /// Puts the beginning of a large row into the hands of a client that then pauses.
+    async fn paused(answers: &Answers, env: &Env, sizes: MessageSizes) -> (Arc<Shelf>, Vec<Bytes>) {
+        let responses = begun(answers, env, sizes, LARGE).await;
+        let shelf = Arc::new(Shelf::new(Box::new(responses), None, env.now()));
+        let taken = (0..3).map(|_| piece(shelf.take(env.now()))).collect();
+        (shelf, taken)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_allowance_goes_from_who_pauses_to_who_waits() {
+        let env = clock::env();
+        let (answers, alone) = answers(env.clone());
+        let (shelf, taken) = paused(&answers, &env, MessageSizes::DEFAULT).await;
+        let weak = Arc::downgrade(&shelf);
+        let _registered = answers.register(weak);
+        sleep(Duration::from_secs(1_000)).await;
+        assert!(alone.is_taken(), "nobody wants it");
+        let begin = Instant::now();
+        let other = begun(&answers, &env, MessageSizes::DEFAULT, LARGE).await;
+        assert!(begin.elapsed() < Duration::from_secs(1));
+        drop(other);
+        assert!(!alone.is_taken());
+        // What the transport has of it takes as much as it has, and no more.
+        assert!(taken.iter().map(Bytes::len).sum::<usize>() <= 2 * PIECE_BYTES_MAX);
+        assert_eq!(answers.taken(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_refused_the_allowance_gets_it_after_a_while() {
+        let env = clock::env();
+        let (answers, alone) = answers(env.clone());
+        let (shelf, _taken) = paused(&answers, &env, MessageSizes::DEFAULT).await;
+        let weak = Arc::downgrade(&shelf);
+        let _registered = answers.register(weak);
+        assert!(alone.try_take().is_none());
+        sleep(Duration::from_secs(4)).await;
+        assert!(alone.try_take().is_none(), "a client may pause for a moment");
+        sleep(Duration::from_secs(2)).await;
+        assert!(alone.try_take().is_some());
+    }
+
+    /// What a client has got when its answer is given up, and how it goes on.
+    async fn broken(sizes: MessageSizes) -> (usize, Next) {
+        let env = clock::env();
+        let (answers, _) = answers(env.clone());
+        let (shelf, taken) = paused(&answers, &env, sizes).await;
+        sleep(Duration::from_secs(6)).await;
+        assert!(shelf.give_up(env.now()) > 0);
+        assert_eq!(shelf.give_up(env.now()), 0);
+        let mut got: usize = taken.iter().map(Bytes::len).sum();
+        loop {
+            match shelf.take(env.now()) {
+                Next::Piece(piece) => got += piece.len(),
+                next => return (got, next),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_is_begun_is_finished_if_little_is_left_of_it() {
+        let (got, next) = broken(MessageSizes::DEFAULT).await;
+        let Next::End(status) = next else {
+            unreachable!("its end")
+        };
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        assert!(got < 4 * PIECE_BYTES_MAX);
+        // One that is large ends the stream.
+        let (got, next) = broken(MessageSizes::WHOLE_ROWS).await;
+        let Next::Reset(status) = next else {
+            unreachable!("within a message")
+        };
+        assert_eq!(status.code(), tonic::Code::Unavailable);
+        let reason = std::error::Error::source(&status).and_then(|source| source.downcast_ref::<h2::Error>());
+        assert_eq!(reason.and_then(h2::Error::reason), Some(h2::Reason::REFUSED_STREAM));
+        assert!(got < 4 * PIECE_BYTES_MAX);
+    }
+
+    /// Parts that the transport has keep nothing of a large value in memory.
+    #[tokio::test(start_paused = true)]
+    async fn what_the_transport_has_is_a_copy_of_a_part() {
+        for sizes in [MessageSizes::DEFAULT, MessageSizes::WHOLE_ROWS] {
+            let env = clock::env();
+            let (answers, _) = answers(env.clone());
+            let mut responses = begun(&answers, &env, sizes, LARGE).await;
+            let mut left: usize = responses.ready.iter().map(Bytes::len).sum();
+            let shared: Vec<_> = responses.ready.iter().map(|piece| piece.as_ptr_range()).collect();
+            while let Some(piece) = responses.take_piece() {
+                assert!(piece.len() <= PIECE_BYTES_MAX);
+                left -= piece.len();
+                let is_part = shared.iter().any(|range| range.contains(&piece.as_ptr()));
+                assert!(!is_part || piece.len() < 1_000, "{}", piece.len());
+            }
+            assert_eq!((left, answers.taken()), (0, 0));
+        }
+    }
+}

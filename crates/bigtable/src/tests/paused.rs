@@ -1,0 +1,133 @@
+//! Clients that stop reading, in time that passes at once.
+
+#![allow(clippy::disallowed_methods, reason = "time is tokio's, which the tests let pass")]
+
+use super::*;
+use crate::testing::{RowMerger, clock};
+use crate::wire;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::Streaming;
+
+/// Rows that are spread over many messages.
+const ROWS: usize = 3;
+const ROW_BYTES: usize = 4_000_000;
+
+/// Longer than a client waits that is refused room.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// A front end with a budget of 256 MiB: answers may take 32.
+async fn harness() -> Harness {
+    let harness = Harness::with_env(CallLimits::for_memory(256 << 20), clock::env());
+    harness.tables().create_table(table_request("t")).await.unwrap();
+    for number in 0..ROWS {
+        let request = v2::MutateRowRequest {
+            table_name: TABLE.into(),
+            row_key: format!("r{number:02}").into(),
+            mutations: vec![set("f", "q", 1_000, vec![number as u8; ROW_BYTES])],
+            ..Default::default()
+        };
+        harness.data().mutate_row(request).await.unwrap();
+    }
+    harness
+}
+
+async fn scan(harness: &Harness) -> Result<Streaming<v2::ReadRowsResponse>, Status> {
+    let request = v2::ReadRowsRequest {
+        table_name: TABLE.into(),
+        ..Default::default()
+    };
+    Ok(harness.data().read_rows(request).await?.into_inner())
+}
+
+/// A scan of which one message was taken.
+async fn paused(harness: &Harness) -> Result<Streaming<v2::ReadRowsResponse>, Status> {
+    let mut stream = scan(harness).await?;
+    assert!(stream.message().await?.is_some());
+    Ok(stream)
+}
+
+/// Reads on to the end: how many messages came, and how it ended.
+async fn rest(stream: &mut Streaming<v2::ReadRowsResponse>) -> (usize, Result<(), Status>) {
+    let mut messages = 0;
+    loop {
+        match stream.message().await {
+            Ok(Some(_)) => messages += 1,
+            Ok(None) => return (messages, Ok(())),
+            Err(status) => return (messages, Err(status)),
+        }
+    }
+}
+
+async fn whole(harness: &Harness) -> usize {
+    let mut stream = scan(harness).await.unwrap();
+    let mut merger = RowMerger::new(false);
+    while let Some(response) = stream.message().await.unwrap() {
+        let response = wire::ReadRowsResponse::decode(response.encode_to_vec().as_slice()).unwrap();
+        merger.feed(&response).unwrap();
+    }
+    merger.finish().unwrap().len()
+}
+
+fn given_up(harness: &Harness) -> usize {
+    let metrics = harness.metrics.render();
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("stele_bigtable_answers_given_up_total "));
+    line.unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_may_pause_for_as_long_as_nobody_else_wants_its_room() {
+    let harness = harness().await;
+    let mut stream = paused(&harness).await.unwrap();
+    tokio::time::sleep(LONG).await;
+    assert_eq!(whole(&harness).await, ROWS, "there is room for both");
+    let (messages, end) = rest(&mut stream).await;
+    assert!(end.is_ok() && messages >= ROWS - 1, "{messages} {end:?}");
+    assert_eq!(given_up(&harness), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forty_clients_that_pause_do_not_stop_others() {
+    let harness = harness().await;
+    let mut streams = Vec::new();
+    for _ in 0..40 {
+        streams.push(paused(&harness).await.unwrap());
+    }
+    let begun = Instant::now();
+    assert_eq!(whole(&harness).await, ROWS);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    // Who reads on is told to come again, after whole messages; not all were in the way.
+    let mut broken = 0;
+    for stream in &mut streams {
+        let (_, end) = rest(stream).await;
+        if let Err(status) = end {
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(status.message().contains("took nothing"), "{status}");
+            broken += 1;
+        }
+    }
+    assert!((24..40).contains(&broken), "{broken}");
+    assert_eq!(given_up(&harness), broken);
+    // All of the room has come back.
+    drop(streams);
+    assert_eq!(whole(&harness).await, ROWS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_client_holds_for_its_stream() {
+    let harness = harness().await;
+    let mut request = Request::new(v2::ReadRowsRequest {
+        table_name: TABLE.into(),
+        ..Default::default()
+    });
+    request.set_timeout(Duration::from_secs(100));
+    let mut stream = harness.data().read_rows(request).await.unwrap().into_inner();
+    tokio::time::sleep(Duration::from_secs(99)).await;
+    assert!(stream.message().await.unwrap().is_some());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (messages, end) = rest(&mut stream).await;
+    assert_eq!(end.unwrap_err().code(), Code::DeadlineExceeded);
+    assert!(messages < ROWS - 1);
+}
