@@ -73,13 +73,15 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
         }
     }
     println!(
-        "{} seeds: {} writes acknowledged, {} lives of the server, {} faults, {} steps, up to {} tablets",
+        "{} seeds: {} writes acknowledged, {} lives of the server, {} faults, {} steps, up to {} tablets, {} compactions beside \
+         others of their tablet",
         seeds.end - seeds.start,
         totals.acknowledged,
         totals.lives,
         totals.faults,
         totals.steps,
-        totals.tablets
+        totals.tablets,
+        totals.compactions_beside
     );
     if !failed.is_empty() {
         bail!("{} seeds failed: {failed:?}", failed.len());
@@ -94,6 +96,7 @@ struct Totals {
     faults: u64,
     steps: u64,
     tablets: usize,
+    compactions_beside: u64,
 }
 
 impl Totals {
@@ -102,6 +105,7 @@ impl Totals {
         self.lives += verdict.lives;
         self.faults += verdict.faults;
         self.steps += verdict.steps;
+        self.compactions_beside += verdict.compactions_beside;
         self.tablets = self.tablets.max(verdict.tablets);
     }
 }

@@ -38,6 +38,8 @@ pub struct Verdict {
     pub faults: u64,
     /// Most tablets at the end of a life.
     pub tablets: usize,
+    /// Compactions that were begun while another of the same tablet ran.
+    pub compactions_beside: u64,
     /// Puts (of manifests, mostly) that a life's end cut off: before they had their effect, and after.
     pub puts_cut: (u64, u64),
 }
@@ -57,9 +59,9 @@ pub fn run(plan: Plan) -> Verdict {
     let workload = Workload::new(cluster.clone());
     let outcome = sim.run(live(cluster.clone(), workload.clone()));
     let mut violations = workload.violations();
-    let (mut lives, mut tablets) = (0, 0);
+    let mut seen = Seen::default();
     match outcome {
-        Ok(Ok(seen)) => (lives, tablets) = seen,
+        Ok(Ok(all)) => seen = all,
         Ok(Err(why)) => violations.push(why),
         Err(stalled) => violations.push(stalled.to_string()),
     }
@@ -70,15 +72,36 @@ pub fn run(plan: Plan) -> Verdict {
         trace: sim.trace_hash(),
         steps: sim.steps(),
         acknowledged: workload.acknowledged(),
-        lives,
+        lives: seen.lives,
         faults: counts.faults,
         puts_cut: (counts.puts_cut_before, counts.puts_cut_after),
-        tablets,
+        tablets: seen.tablets,
+        compactions_beside: seen.compactions_beside,
     }
 }
 
-/// Lives of the server and most tablets at the end of one, or why it could not go on.
-async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<(u64, usize), String> {
+/// What lives of the server came to.
+#[derive(Default)]
+struct Seen {
+    lives: u64,
+    /// Most at the end of a life.
+    tablets: usize,
+    compactions_beside: u64,
+}
+
+impl Seen {
+    /// A life is about to end.
+    fn look(&mut self, cluster: &Cluster) {
+        self.lives += 1;
+        if let Some(node) = cluster.node() {
+            self.tablets = self.tablets.max(node.tablets());
+            self.compactions_beside += node.server().compactions_beside();
+        }
+    }
+}
+
+/// The lives of a server, or why it could not go on.
+async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<Seen, String> {
     let env = cluster.env().clone();
     cluster.start().await?;
     workload.prepare().await?;
@@ -89,7 +112,7 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<(u64, us
         .collect();
     clients.push(spawn(Box::pin(workload.clone().administrate(operations / 40))));
     let mut clients = Box::pin(join_all(clients));
-    let (mut lives, mut tablets) = (1, 0);
+    let mut seen = Seen::default();
     loop {
         cluster.set_faults(faults(&cluster).await);
         jump_wall_clock(&cluster);
@@ -98,18 +121,18 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<(u64, us
         if let Either::Left(_) = select(&mut clients, pin!(end)).await {
             break;
         }
-        tablets = tablets.max(cluster.node().map_or(0, |node| node.tablets()));
+        seen.look(&cluster);
         restart(&cluster, &workload, some_end(&cluster)).await?;
-        lives += 1;
     }
     cluster.set_faults(FaultPlan::default());
     for end in [some_end(&cluster), End::PowerLoss] {
         workload.check_everything().await;
+        seen.look(&cluster);
         restart(&cluster, &workload, end).await?;
-        lives += 1;
     }
     workload.check_everything().await;
-    Ok((lives, tablets))
+    seen.look(&cluster);
+    Ok(seen)
 }
 
 async fn restart(cluster: &Cluster, workload: &Workload, end: End) -> Result<(), String> {

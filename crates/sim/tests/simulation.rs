@@ -24,11 +24,12 @@ fn a_seed_gives_one_trace() {
 #[test]
 fn some_seeds_pass() {
     let (mut acknowledged, mut lives) = (0, 0);
-    let (mut before, mut after) = (0, 0);
+    let (mut before, mut after, mut beside) = (0, 0, 0);
     for seed in 0..20 {
         let verdict = run(plan(seed));
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
+        beside += verdict.compactions_beside;
         (before, after) = (before + verdict.puts_cut.0, after + verdict.puts_cut.1);
     }
     // Else nobody has tried what becomes of a manifest that was being made.
@@ -36,6 +37,7 @@ fn some_seeds_pass() {
         before > 0 && after > 0,
         "{before} puts cut before their effect, {after} after"
     );
+    assert!(beside > 10, "{beside} compactions were begun beside others of their tablet");
     // One seed may do little: a full disk refuses a lot.
     assert!(
         acknowledged > 2_000 && lives > 100,

@@ -1,7 +1,8 @@
 //! Flush, compaction, division of one tablet.
 //!
 //! Each builds new files first, without any lock that a reader or writer needs; then commits a manifest; then publishes
-//! the state. Two commits never overlap ([`Committer`]), so a flush that ends while a compaction runs is not undone by it.
+//! the state. Two commits never overlap ([`Committer`]), and each changes what the manifest has by then, so a flush or another
+//! compaction that ends while a compaction runs is not undone by it.
 
 mod compact;
 mod learnt;
@@ -9,6 +10,7 @@ mod progress;
 mod relocate;
 mod values;
 
+pub(crate) use compact::Claims;
 pub use compact::{Compacted, Room};
 pub use learnt::{Learnt, RowSample};
 pub use progress::{Moved, MovedBytes, Progress};
@@ -19,7 +21,7 @@ use crate::files::FileRegistry;
 use crate::manifest::{Manifest, ManifestLog, StoredFile};
 use crate::merge::Source;
 use crate::state::{self, HeldFile, ReadOptions, State, Times, share};
-use crate::tablet::Tablet;
+use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
 use learnt::overlap_with;
 use std::collections::BTreeSet;
@@ -330,7 +332,7 @@ impl Tablet {
 
     /// Drops all rows of a range by cutting the references to files around it. The caller has stopped compactions first
     /// ([`Tablet::stop_compactions`] of this tablet), and writes then: one that runs takes seconds.
-    pub async fn drop_rows(&self, range: &RowRange, _stopped: &tokio::sync::MutexGuard<'_, ()>) -> Result<()> {
+    pub async fn drop_rows(&self, range: &RowRange, _stopped: &Stopped<'_>) -> Result<()> {
         self.flush().await?;
         let _flushing = self.flushing.lock().await;
         let lower = Bytes::from(key::row_prefix(&range.start));

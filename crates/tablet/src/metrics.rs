@@ -16,6 +16,8 @@ pub struct TabletMetrics {
     pub flush_seconds: Histogram,
     /// Compactions done.
     pub compactions: IntCounter,
+    /// Of these, begun while another of the same tablet ran.
+    pub compactions_beside: IntCounter,
     /// Bytes of sstables they read.
     pub compaction_read_bytes: IntCounter,
     /// Bytes of sstables they wrote.
@@ -38,6 +40,10 @@ impl TabletMetrics {
             ),
             flush_seconds: m.latency("stele_tablet_flush_seconds", "Duration of a flush."),
             compactions: m.counter("stele_tablet_compactions_total", "Merging and major compactions."),
+            compactions_beside: m.counter(
+                "stele_tablet_compactions_beside_total",
+                "Compactions begun while another of the same tablet ran.",
+            ),
             compaction_read_bytes: m.counter(
                 "stele_tablet_compaction_read_bytes_total",
                 "Bytes of sstables read by compactions.",

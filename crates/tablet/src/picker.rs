@@ -15,6 +15,8 @@
 //! * Reads that had to look into more than one run have paid for it. When they have paid as much as merging the runs
 //!   costs, the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets that
 //!   are read much merge eagerly, those that are only written merge lazily.
+//! * Runs that a job is at are *busy*. What is picked beside it are runs that lie on one side of them: a merge of tiers behind
+//!   a merge into the bottom, of other tiers, or of what is older into the bottom.
 //!
 //! The trade between bytes written and bytes of space is in `docs/adr/0007-tiers-above-a-leveled-bottom.md`; the test
 //! `twenty_gigabytes_overwritten` computes it.
@@ -40,6 +42,8 @@ pub struct RunSummary {
     pub file_bytes: u64,
     /// A merge into the bottom has taken its front already.
     pub advanced: bool,
+    /// A job is at it.
+    pub busy: bool,
 }
 
 /// What has been learnt of a group while it was served.
@@ -108,32 +112,42 @@ const FOREIGN_RATIO: u64 = 4;
 /// 250 MB/s.
 const BYTES_PER_RUN_READ: u64 = 512;
 
-/// The next compaction, if one is due. `runs` is ordered oldest first; the first is the bottom.
+/// The next compaction, if one is due, of runs that no job is at. `runs` is ordered oldest first; the first is the bottom.
 pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
-    if let Some(end) = begun(runs) {
+    let free = runs.iter().take_while(|run| !run.busy).count();
+    let is_under_way = free == 0 && !runs.is_empty();
+    let taken = is_under_way.then(|| runs.iter().take_while(|run| run.busy).count());
+    if let Some(end) = begun(runs).or(taken) {
         let behind = runs.get(end..).unwrap_or_default();
-        return Some(match pick_behind(behind) {
-            Some(pick) => shifted(pick, end),
-            None => down_to_bottom(runs, end),
-        });
+        let mut tier = pick_behind(behind);
+        if is_under_way {
+            // The next such merge takes what gathers meanwhile, but reads may have paid for not waiting.
+            tier = tier.or_else(|| pick_tier(behind, usize::MAX, runs.len(), experience));
+        }
+        return match tier {
+            Some(tier) => Some(shifted(tier, end)),
+            None if is_under_way => None,
+            None => Some(down_to_bottom(runs, end)),
+        };
     }
-    if is_worth_merging(runs, experience) {
-        return Some(down_to_bottom(runs, runs.len()));
+    if is_worth_merging(runs.get(..free).unwrap_or_default(), experience) {
+        return Some(down_to_bottom(runs, free));
     }
-    let pick = pick_tier(runs, experience)?;
+    let pick = pick_tier(runs, TIER_RUNS, runs.len(), experience)?;
     let major = pick.start == 0 && pick.end == runs.len();
     Some(Pick { runs: pick, major })
 }
 
 /// The next compaction when the oldest runs, `runs` not among them, cannot be touched: nothing is the bottom.
 pub fn pick_above(runs: &[RunSummary]) -> Option<Pick> {
-    pick_tier(runs, Experience::default()).map(|tier| shifted(tier, 0))
+    pick_tier(runs, TIER_RUNS, runs.len(), Experience::default()).map(|tier| shifted(tier, 0))
 }
 
 /// The merge into the bottom that is under way, or one of all runs: what can be done in small parts, where there is no space
-/// for anything else.
+/// for anything else. Of no runs when a job is at the bottom.
 pub fn pick_bottom(runs: &[RunSummary]) -> Pick {
-    down_to_bottom(runs, begun(runs).unwrap_or(runs.len()))
+    let free = runs.iter().take_while(|run| !run.busy).count();
+    down_to_bottom(runs, begun(runs).unwrap_or(free).min(free))
 }
 
 /// Behind the tiers that a merge into the bottom has begun with, if one is under way.
@@ -252,30 +266,55 @@ fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, experience: Experie
     spared > 0 && paid / (runs.saturating_sub(1).max(1) as u64) * spared >= all.bytes
 }
 
-/// The longest row of similar runs, counted from the newest.
-fn pick_tier(runs: &[RunSummary], experience: Experience) -> Option<Range<usize>> {
+/// The runs that no job is at, as stretches of neighbours, the newest first.
+fn free_stretches(runs: &[RunSummary]) -> impl Iterator<Item = Range<usize>> {
     let mut end = runs.len();
-    while end > 0 {
-        let mut start = end - 1;
-        let mut tier = runs.get(start).copied()?;
-        while let Some(older) = start.checked_sub(1).and_then(|at| runs.get(at))
-            && end - start < RUNS_MAX
-            && older.bytes <= tier.bytes.saturating_mul(TIER_RATIO)
-        {
-            start -= 1;
-            tier.bytes += older.bytes;
+    std::iter::from_fn(move || {
+        while end > 0 && runs.get(end - 1)?.busy {
+            end -= 1;
         }
-        if end - start >= TIER_RUNS || is_paid_for(&tier, end - start, runs.len(), experience) {
-            return Some(start..end);
+        let len = runs.get(..end)?.iter().rev().take_while(|run| !run.busy).count();
+        let stretch = end - len..end;
+        end = stretch.start;
+        (len > 0).then_some(stretch)
+    })
+}
+
+/// The longest row of similar runs, counted from the newest, that has so many or has been paid for by reads of all the
+/// `opened` runs.
+fn pick_tier(runs: &[RunSummary], runs_min: usize, opened: usize, experience: Experience) -> Option<Range<usize>> {
+    free_stretches(runs).find_map(|stretch| {
+        let mut end = stretch.end;
+        while end > stretch.start {
+            let mut start = end - 1;
+            let mut tier = runs.get(start).copied()?;
+            while let Some(older) = start.checked_sub(1).and_then(|at| runs.get(at))
+                && start > stretch.start
+                && end - start < RUNS_MAX
+                && older.bytes <= tier.bytes.saturating_mul(TIER_RATIO)
+            {
+                start -= 1;
+                tier.bytes += older.bytes;
+            }
+            if end - start >= runs_min || is_paid_for(&tier, end - start, opened, experience) {
+                return Some(start..end);
+            }
+            end = start;
         }
-        end = start;
-    }
-    None
+        None
+    })
 }
 
 /// Runs of about equal size among those behind a merge into the bottom, when there are too many. They must be half of them at
 /// least: that merge goes on between two such merges, or it would never end while flushes come fast.
 fn pick_behind(behind: &[RunSummary]) -> Option<Range<usize>> {
+    free_stretches(behind).find_map(|stretch| {
+        let free = behind.get(stretch.clone())?;
+        pick_similar(free).map(|tier| tier.start + stretch.start..tier.end + stretch.start)
+    })
+}
+
+fn pick_similar(behind: &[RunSummary]) -> Option<Range<usize>> {
     if behind.len() < RUNS_BEHIND_MERGE {
         return None;
     }

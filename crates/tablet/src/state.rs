@@ -65,6 +65,14 @@ impl GroupState {
         }
     }
 
+    /// The same without its memtable.
+    pub(crate) fn of_files(&self, account: &MemoryAccount) -> GroupState {
+        GroupState {
+            active: Arc::new(Memtable::new(account.clone())),
+            ..self.clone()
+        }
+    }
+
     /// The sorted runs, oldest first: within one, keys ascend from file to file without overlap.
     pub fn runs(&self) -> impl Iterator<Item = &[HeldFile]> {
         self.fenced_runs().map(|(run, _)| run)
@@ -271,7 +279,7 @@ impl State {
         let mut files = self.clone();
         files.frozen.clear();
         for group in &mut files.groups {
-            group.active = Arc::new(Memtable::new(account.clone()));
+            *group = group.of_files(account);
         }
         files
     }

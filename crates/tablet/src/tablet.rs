@@ -5,8 +5,8 @@
 //! * **Writes.** [`Tablet::sequence`] fixes a batch's place in the commit order while the caller queues it for the log;
 //!   [`Tablet::apply`] is called in that order when the log has it, and makes it visible.
 //! * **Reads** hold an immutable state and a sequence number (`scan`).
-//! * **Maintenance**: flushes, compactions, splits. At most one flush and one compaction run at a time; each commits a
-//!   manifest and then publishes the state it describes, under one lock (`maintenance`).
+//! * **Maintenance**: flushes, compactions, splits. At most one flush runs at a time, and of compactions those that have no
+//!   run in common; each commits a manifest and then publishes the state it describes, under one lock (`maintenance`).
 //!
 //! Invariants:
 //! * The visible sequence number only grows, and everything at or below it that was ever applied is in the state.
@@ -16,7 +16,7 @@
 use crate::batch::Batch;
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
-use crate::maintenance::Committer;
+use crate::maintenance::{Claims, Committer};
 use crate::manifest::{Manifest, ManifestLog};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
@@ -57,6 +57,11 @@ pub struct WriteLoad {
     pub crowding: u64,
 }
 
+/// No compaction of the tablet runs.
+pub struct Stopped<'a> {
+    _alone: tokio::sync::RwLockWriteGuard<'a, ()>,
+}
+
 /// One tablet. Shared by its readers, its writers and maintenance.
 pub struct Tablet {
     id: TabletId,
@@ -78,8 +83,10 @@ pub struct Tablet {
     closed: AtomicBool,
     /// Held while a flush writes.
     pub(crate) flushing: tokio::sync::Mutex<()>,
-    /// Held while a compaction writes.
-    pub(crate) compacting: tokio::sync::Mutex<()>,
+    /// Compactions share it while they write; who replaces files of whole groups has it alone.
+    pub(crate) compacting: tokio::sync::RwLock<()>,
+    /// The runs that compactions are at.
+    pub(crate) claims: Claims,
     /// Held while a manifest is committed and its state published.
     pub(crate) committer: tokio::sync::Mutex<Committer>,
     /// `flushed_through` of the committed manifest.
@@ -151,7 +158,8 @@ impl Tablet {
             sequencer: Mutex::new(first),
             closed: AtomicBool::new(false),
             flushing: tokio::sync::Mutex::new(()),
-            compacting: tokio::sync::Mutex::new(()),
+            compacting: tokio::sync::RwLock::new(()),
+            claims: Claims::default(),
             flushed: AtomicU64::new(manifest.flushed_through),
             committer: tokio::sync::Mutex::new(Committer::new(log, manifest)),
             garbage_share: AtomicU64::new(0),
@@ -343,9 +351,11 @@ impl Tablet {
         }
     }
 
-    /// Waits for a running compaction and keeps others out while the guard lives.
-    pub async fn stop_compactions(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.compacting.lock().await
+    /// Waits for running compactions and keeps others out while the guard lives.
+    pub async fn stop_compactions(&self) -> Stopped<'_> {
+        Stopped {
+            _alone: self.compacting.write().await,
+        }
     }
 
     /// Sets the active memtables aside for a flush; whether there was anything in them.

@@ -283,6 +283,11 @@ impl TabletServer {
         self.admission.is_disk_full()
     }
 
+    /// Compactions that were begun while another of the same tablet ran.
+    pub fn compactions_beside(&self) -> u64 {
+        self.context.metrics.compactions_beside.get()
+    }
+
     /// Bytes of files that nothing refers to any more, and that are not deleted yet.
     pub fn obsolete_bytes(&self) -> u64 {
         self.context.files.obsolete_bytes()

@@ -56,6 +56,8 @@ pub enum Step {
     Write(Vec<(Bytes, Vec<Change>)>),
     Flush,
     CompactIfDue,
+    /// Several compactions at once, after reads that have paid for some: so many opened a run too many.
+    CompactBeside(usize),
     CompactAll,
     DropRows(RowRange),
     Divide(Bytes),
@@ -195,6 +197,7 @@ fn step() -> impl Strategy<Value = Step> {
         24 => vec((row(), vec(change(), 1..6)), 1..4).prop_map(Step::Write),
         5 => Just(Step::Flush),
         4 => Just(Step::CompactIfDue),
+        2 => prop_oneof![0usize..4, Just(1000)].prop_map(Step::CompactBeside),
         1 => Just(Step::CompactAll),
         1 => range().prop_map(Step::DropRows),
         1 => row().prop_map(Step::Divide),

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_env::Env;
 use stele_env::metrics::Metrics;
+use stele_env::{Env, Priority};
 use stele_filter::Filter;
 use stele_sim::model::Model;
 use stele_sstable::Cache;
@@ -110,6 +110,7 @@ impl Table {
             Step::Write(rows) => self.write(rows),
             Step::Flush => self.flush().await,
             Step::CompactIfDue => self.compact_if_due().await,
+            Step::CompactBeside(reads) => self.compact_beside(*reads).await,
             Step::CompactAll => self.compact_all().await,
             Step::DropRows(range) => self.drop_rows(range).await,
             Step::Divide(row) => self.divide(row).await,
@@ -262,6 +263,31 @@ impl Table {
             }
             if let Some(done) = done.filter(|done| done.major) {
                 self.model.compact_major(&done.rows, done.group, served.flushed);
+            }
+        }
+        self.context.files.delete_obsolete().await.map_err(text)?;
+        Ok(())
+    }
+
+    /// Each of a few compactions begins when chance has it, and goes on when chance has it.
+    async fn compact_beside(&mut self, reads: usize) -> Outcome<()> {
+        for served in &self.tablets {
+            let state = served.tablet.state();
+            state.groups.iter().for_each(|group| group.learnt.read(reads + 1));
+            let spawn = |_| {
+                let (tablet, env) = (served.tablet.clone(), self.env.clone());
+                self.env.spawn_join(Priority::Background, "compact", async move {
+                    for _ in 0..env.random_below(8) {
+                        env.yield_now().await;
+                    }
+                    tablet.compact_next().await
+                })
+            };
+            for done in futures::future::join_all((0..3).map(spawn)).await {
+                let done = done.map_err(|_| "a compaction is gone".to_owned())?.map_err(text)?;
+                if let Some(done) = done.filter(|done| done.major) {
+                    self.model.compact_major(&done.rows, done.group, served.flushed);
+                }
             }
         }
         self.context.files.delete_obsolete().await.map_err(text)?;

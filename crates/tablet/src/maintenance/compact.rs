@@ -5,15 +5,20 @@
 //! so the space for it is that of a job, and an owner that stops half-way leaves a state like any other, from which the
 //! picker goes on.
 //!
+//! Jobs of a tablet that have no run in common go on at once (`claims`), as many as the server lets begin.
+//!
 //! Invariants:
 //! * A job into the bottom begins and ends between rows, and reads all that the merged tiers have up to its end: what
 //!   they have before its first bottom file went down with earlier jobs.
 //! * No row is in two files of the bottom.
 
+mod claims;
 mod job;
 mod plan;
 mod summary;
 
+pub(crate) use claims::Claims;
+pub(super) use claims::Held;
 pub(super) use job::number_run;
 pub(super) use plan::Plan;
 
@@ -23,7 +28,8 @@ use crate::picker;
 use crate::state::{GroupState, State};
 use crate::tablet::Tablet;
 use crate::values::collect;
-use plan::Due;
+use claims::{Claim, Claimed};
+use plan::Weighed;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use stele_types::{GroupId, RowRange};
@@ -71,34 +77,69 @@ impl Tablet {
     /// Runs the compaction that is most due, or a part of it, of those for which there is room. Merges into the bottom
     /// are cut smaller where there is little, and made instead of merges of tiers, which are not cut.
     pub async fn compact_within(&self, room: Room) -> Result<Option<Compacted>> {
-        let Ok(_compacting) = self.compacting.try_lock() else {
-            return Ok(None);
-        };
         if self
             .with_state(State::movable_bytes)
             .is_some_and(|bytes| bytes <= room.any)
-            && let Some(moved) = self.relocate_next().await?
         {
-            return Ok(Some(moved));
-        }
-        let state = self.files_state();
-        for group in &state.groups {
-            if let Some(weighed) = self.plan_within(&state, group, room).await? {
-                return self.carry_out(group, weighed).await.map(Some);
+            // It is next when those that run have ended; begun beside each other, jobs might never end all.
+            let Ok(_alone) = self.compacting.try_write() else {
+                return Ok(None);
+            };
+            if let Some(moved) = self.relocate_next().await? {
+                return Ok(Some(moved));
             }
         }
-        if let Some((group, plan)) = self.collection_due(&state) {
-            let weighed = self.weigh(group, plan).await?;
+        let Ok(_compacting) = self.compacting.try_read() else {
+            return Ok(None);
+        };
+        for id in self.group_ids() {
+            let Some(mut job) = self.claim_due(id) else { continue };
+            if !job.due.is_into_bottom() {
+                let weighed = self.weigh(&job.group, self.plan_tier(&job.group, &job.due)).await?;
+                if weighed.needs <= room.any {
+                    return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
+                }
+                drop(job);
+                // For what is cut into parts there may be.
+                let Some(bottom) = self.claim_bottom(id) else { continue };
+                job = bottom;
+            }
+            if let Some(weighed) = self.weighed_bottom(&job, room).await? {
+                return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
+            }
+        }
+        if let Some((claim, (group, plan))) = self.claim_collection() {
+            let weighed = self.weigh(&group, plan).await?;
             if weighed.needs <= room.into_bottom {
-                return self.carry_out(group, weighed).await.map(Some);
+                return self.carry_out_claimed(&claim, &group, weighed).await;
             }
         }
         Ok(None)
     }
 
-    /// What a job goes by. It takes seconds, and must not keep the memtables that are flushed meanwhile.
-    fn files_state(&self) -> State {
-        self.with_state(|state| state.of_files(&self.context.memory))
+    async fn carry_out_claimed(
+        &self,
+        claim: &Claim<'_>,
+        group: &GroupState,
+        weighed: Weighed,
+    ) -> Result<Option<Compacted>> {
+        if claim.is_beside {
+            self.context.metrics.compactions_beside.inc();
+        }
+        self.carry_out(group, weighed).await.map(Some)
+    }
+
+    /// The next part of a claimed merge into the bottom, if there is one and room for it.
+    async fn weighed_bottom(&self, job: &Claimed<'_>, room: Room) -> Result<Option<Weighed>> {
+        let Some(plan) = self.plan_bottom(&job.group, &job.due, room).await? else {
+            return Ok(None);
+        };
+        let weighed = self.weigh(&job.group, plan).await?;
+        Ok((weighed.needs <= room.into_bottom).then_some(weighed))
+    }
+
+    fn group_ids(&self) -> Vec<GroupId> {
+        self.with_state(|state| state.groups.iter().map(|group| group.id).collect())
     }
 
     /// As [`Tablet::compact_within`]; where nothing is due for which there is room, the next part of merging what there is into
@@ -108,28 +149,18 @@ impl Tablet {
         if let Some(compacted) = self.compact_within(room).await? {
             return Ok(Some(compacted));
         }
-        let Ok(_compacting) = self.compacting.try_lock() else {
+        let Ok(_compacting) = self.compacting.try_read() else {
             return Ok(None);
         };
-        let state = self.files_state();
-        for group in &state.groups {
-            let (summaries, runs) = self.summaries(group);
-            let has_bottom = has_bottom(&state, group, &runs);
-            if !has_bottom || runs.len() < 2 || state.is_entangled(group.id) {
-                continue;
-            }
-            let pick = picker::pick_bottom(&summaries);
-            let mut due = Due { pick, runs, has_bottom };
+        for id in self.group_ids() {
+            let Some(mut job) = self.claim_bottom(id) else { continue };
             // Rather a few of the tiers than none.
-            while due.pick.runs.len() > 1 {
-                if let Some(plan) = self.plan_bottom(group, &due, room).await? {
-                    let weighed = self.weigh(group, plan).await?;
-                    if weighed.needs <= room.into_bottom {
-                        return self.carry_out(group, weighed).await.map(Some);
-                    }
+            while job.due.pick.runs.len() > 1 {
+                if let Some(weighed) = self.weighed_bottom(&job, room).await? {
+                    return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
                 }
-                due.pick.runs.end -= 1;
-                due.pick.major = false;
+                job.due.pick.runs.end -= 1;
+                job.due.pick.major = false;
             }
         }
         Ok(None)
@@ -148,10 +179,10 @@ impl Tablet {
     /// Flushes, then rewrites all files of every group into one run. What value files lose by that is given back at once.
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
-        let _compacting = self.compacting.lock().await;
+        let _alone = self.compacting.write().await;
         while self.relocate_next().await?.is_some() {}
         for collects in [false, true] {
-            let state = self.files_state();
+            let state = self.with_state(|state| state.of_files(&self.context.memory));
             let collected = match collects {
                 true => collect::when_asked(&value_units(&state), &value_shares(&state)),
                 false => BTreeSet::new(),
@@ -169,11 +200,15 @@ impl Tablet {
         Ok(())
     }
 
-    /// Whether a compaction is due.
+    /// Whether a compaction is due beside those that run.
     pub fn compaction_due(&self) -> bool {
-        let state = self.state();
-        let due = |group: &GroupState| self.is_due(&state, group);
-        state.movable_bytes().is_some() || state.groups.iter().any(due) || self.collection_due(&state).is_some()
+        self.claims.with(|held| {
+            let state = self.state();
+            let due = |group: &GroupState| self.due(&state, group, &held.files(group.id)).is_some();
+            state.movable_bytes().is_some()
+                || state.groups.iter().any(due)
+                || self.collection_due(&state, held).is_some()
+        })
     }
 
     /// Bytes that compactions are behind: what they have to read until nothing is due any more. As of the last flush or
@@ -202,8 +237,8 @@ impl Tablet {
         self.crowding.store(crowding, Ordering::Relaxed);
     }
 
-    /// Whether a merge is due in a group.
+    /// Whether a merge is due in a group, or runs.
     pub(super) fn is_due(&self, state: &State, group: &GroupState) -> bool {
-        self.due(state, group).is_some()
+        self.due(state, group, &BTreeSet::new()).is_some()
     }
 }

@@ -1,7 +1,7 @@
 //! Which value files a compaction deals with, and when they are collected (`values::collect`).
 
 use super::READ;
-use super::compact::Plan;
+use super::compact::{Held, Plan};
 use crate::compaction::Carried;
 use crate::run;
 use crate::state::{GroupState, HeldFile, State};
@@ -15,7 +15,8 @@ use stele_types::FileId;
 impl Tablet {
     /// The next step of collecting value files, if that is worth it, and in which group: a file of the bottom, or another
     /// run, by itself. Not in a group where a merge is due, for which there may be no room: it may be in the middle of the runs.
-    pub(super) fn collection_due<'a>(&self, state: &'a State) -> Option<(&'a GroupState, Plan)> {
+    /// What is claimed is left alone as well.
+    pub(super) fn collection_due<'a>(&self, state: &'a State, held: &Held) -> Option<(&'a GroupState, Plan)> {
         let places = state.groups.iter().flat_map(|group| {
             let places = unit_places(group).into_iter();
             places.map(move |place| (group, place))
@@ -24,21 +25,23 @@ impl Tablet {
         // The units of a group follow one another.
         let mut looked_at = None;
         let may_be = |unit: usize| {
-            let Some((group, _)) = places.get(unit) else {
+            let Some((group, place)) = places.get(unit) else {
                 return false;
             };
+            let files = group.files.get(claimed(group, place)).unwrap_or_default();
+            let taken = held.files(group.id);
+            if files.iter().any(|file| taken.contains(&file.reference.id())) {
+                return false;
+            }
             let known = looked_at.filter(|(id, _)| *id == group.id);
             let (_, is_due) = *looked_at.insert(known.unwrap_or_else(|| (group.id, self.is_due(state, group))));
             !is_due
         };
         let (first, collected) = collect::pick(&value_units(state), &value_shares(state), may_be)?;
         let (group, inputs) = places.get(first).cloned()?;
-        let bottom = group.runs().next().is_some_and(|oldest| inputs.end <= oldest.len());
+        let bottom = is_of_bottom(group, &inputs);
         let files = group.files.get(inputs.clone()).unwrap_or_default();
-        let bottom_end = match bottom {
-            true => group.runs().next().map_or(0, <[HeldFile]>::len),
-            false => inputs.end,
-        };
+        let bottom_end = claimed(group, &inputs).end;
         let plan = Plan {
             sources: run::source(files, &[], None, None, READ).into_iter().collect(),
             inputs,
@@ -50,6 +53,19 @@ impl Tablet {
             collected,
         };
         Some((group, plan))
+    }
+}
+
+/// Whether a unit is of the oldest run.
+fn is_of_bottom(group: &GroupState, unit: &Range<usize>) -> bool {
+    group.runs().next().is_some_and(|oldest| unit.end <= oldest.len())
+}
+
+/// What nobody else may be at while a unit is rewritten: the bottom is one, or the unit itself.
+pub(super) fn claimed(group: &GroupState, unit: &Range<usize>) -> Range<usize> {
+    match is_of_bottom(group, unit) {
+        true => 0..group.runs().next().map_or(0, <[HeldFile]>::len),
+        false => unit.clone(),
     }
 }
 

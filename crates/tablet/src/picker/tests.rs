@@ -2,9 +2,11 @@
 
 use super::*;
 
-/// Runs as `bytes[/garbage][:file bytes][>]` of 100 entries each, `>` for one that is advanced; the pick as text.
+/// Runs as `bytes[/garbage][:file bytes][>][*]` of 100 entries each, `>` for one that is advanced, `*` for one that a job is
+/// at; the pick as text.
 fn check_with(runs: &str, experience: Experience, expected: &str) {
     let parse = |word: &str| {
+        let (word, busy) = word.strip_suffix('*').map_or((word, false), |word| (word, true));
         let (word, advanced) = word.strip_suffix('>').map_or((word, false), |word| (word, true));
         let (word, whole) = word.split_once(':').unwrap_or((word, ""));
         let (bytes, garbage) = word.split_once('/').unwrap_or((word, "0"));
@@ -17,6 +19,7 @@ fn check_with(runs: &str, experience: Experience, expected: &str) {
             known_overlapping: bytes,
             file_bytes: whole.parse().unwrap_or(bytes),
             advanced,
+            busy,
         }
     };
     let parsed: Vec<RunSummary> = runs.split_whitespace().map(parse).collect();
@@ -25,7 +28,9 @@ fn check_with(runs: &str, experience: Experience, expected: &str) {
         Some(p) => format!("{:?}{}", p.runs, if p.major { " major" } else { "" }),
     };
     assert_eq!(picked, expected, "{runs}");
-    assert_eq!(debt(&parsed, experience) > 0, picked != "nothing");
+    if !parsed.iter().any(|run| run.busy) {
+        assert_eq!(debt(&parsed, experience) > 0, picked != "nothing");
+    }
 }
 
 fn check(runs: &str, expected: &str) {
@@ -233,6 +238,42 @@ fn what_can_be_done_in_parts() {
     check(&[false, false, false], 0..3, true);
     check(&[false, true, false], 0..2, false);
     check(&[false; 80], 0..RUNS_MAX, false);
+}
+
+#[test]
+fn beside_a_job_only_other_runs_are_picked() {
+    // Of tiers: newer ones, older ones, but none across.
+    check("90000 1000* 1000* 1000* 1000* 10 10 10", "nothing");
+    check("90000 1000* 1000* 1000* 1000* 10 10 10 10", "5..9");
+    check("90000 1000 1000 1000 1000 10* 10* 10* 10*", "1..5");
+    check("90000 1000 1000 1000* 1000 1000", "nothing");
+    // What is older than a merge of tiers is worth merging, or not, by itself.
+    check("10000 3300 1000*", "nothing");
+    check("10000 3400 1000*", "0..2");
+    check("10000/50 1000*", "0..1");
+    // Behind a merge into the bottom, whether it is at its first part or a later one.
+    let behind = |runs: &str, times| vec![runs; times].join(" ");
+    for bottom in ["10000* 500*", "10000* 500>*", "10000* 500>* 400*"] {
+        let at = bottom.split(' ').count();
+        check(bottom, "nothing");
+        check(&format!("{bottom} {}", behind("10", 31)), "nothing");
+        check(&format!("{bottom} {}", behind("10", 32)), &format!("{at}..{}", at + 32));
+        check(&format!("{bottom} {} 10", behind("10*", 31)), "nothing");
+        let read = Experience {
+            extra_runs_read: 100,
+            ..Experience::default()
+        };
+        check_with(&format!("{bottom} 512 512"), read, &format!("{at}..{}", at + 2));
+        check_with(&format!("{bottom} 512* 512"), read, "nothing");
+    }
+    // Between two parts the merge goes on.
+    check("10000 500> 10* 10*", "0..2");
+    let parsed = [false, false, true, false].map(|busy| RunSummary {
+        busy,
+        ..RunSummary::default()
+    });
+    assert_eq!(pick_bottom(&parsed).runs, 0..2);
+    assert_eq!(pick_bottom(&parsed[2..]).runs, 0..0);
 }
 
 #[test]

@@ -5,12 +5,15 @@
 //! idle tablets cost nothing worth mentioning. While the disk is full, all that may shrink are looked at, and those first of
 //! which most is garbage: each byte written then frees most.
 //!
-//! Invariant: a tablet is in `waiting` or `running` at most once each, so both are bounded by the number of tablets.
+//! A second job of a tablet is begun beside the first when no other tablet waits: it may be that a short merge is due behind a
+//! long one. Whether there is one the tablet knows; so once a job has begun, another worker looks, and again after a flush.
+//!
+//! Invariant: each set has a tablet at most once, so all are bounded by the number of tablets.
 
 use super::{AFTER_FAILURE, IDLE};
 use crate::server::{Served, TabletServer};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use stele_types::TabletId;
@@ -18,6 +21,8 @@ use tokio::sync::Notify;
 
 /// Tablets looked at every [`IDLE`] by the slow round: ten thousand take a minute and a half a thousandth of a core.
 const ROUND_STEP: usize = 32;
+/// Jobs of one tablet at once: what is due beside two is hardly ever due before one of them ends, and each holds buffers.
+const JOBS_OF_TABLET_MAX: usize = 2;
 
 /// The tablets that wait for a look.
 #[derive(Default)]
@@ -29,9 +34,28 @@ pub(crate) struct Merges {
 #[derive(Default)]
 struct Inner {
     waiting: BTreeSet<TabletId>,
-    running: BTreeSet<TabletId>,
+    /// Have one job, beside which there may be another.
+    beside: BTreeSet<TabletId>,
+    /// Jobs by tablet; never 0.
+    running: BTreeMap<TabletId, usize>,
     /// Where the slow round is.
     round: Option<TabletId>,
+}
+
+impl Inner {
+    fn jobs(&self, tablet: TabletId) -> usize {
+        self.running.get(&tablet).copied().unwrap_or(0)
+    }
+
+    /// The most urgent tablet without a job, or, when there is none, of those that may have another.
+    fn next(&self, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
+        let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
+        let may_have = |tablet: &&TabletId| (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet));
+        let busy = self.waiting.union(&self.beside).filter(may_have);
+        let most =
+            |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|tablet| urgency(*tablet));
+        most(&mut { idle }).or_else(|| most(&mut { busy }))
+    }
 }
 
 impl Merges {
@@ -42,29 +66,42 @@ impl Merges {
         }
     }
 
-    /// How many are being compacted.
+    /// How many compactions are running.
     pub(crate) fn running(&self) -> usize {
-        self.inner.lock().running.len()
+        self.inner.lock().running.values().sum()
     }
 
-    /// Takes the waiting tablet with the highest urgency; none beside another if it is to be `alone`.
-    fn begin(&self, alone: bool, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
+    /// Takes the waiting tablet with the highest urgency, and whether it has another job; none beside another if it is to be
+    /// `alone`.
+    fn begin(&self, alone: bool, urgency: impl Fn(TabletId) -> u64) -> Option<(TabletId, bool)> {
         let mut inner = self.inner.lock();
         if alone && !inner.running.is_empty() {
             return None;
         }
-        let free = inner.waiting.difference(&inner.running).copied();
-        let tablet = free.max_by_key(|tablet| urgency(*tablet))?;
+        let tablet = inner.next(urgency)?;
         inner.waiting.remove(&tablet);
-        inner.running.insert(tablet);
-        if inner.waiting.iter().any(|other| !inner.running.contains(other)) {
+        inner.beside.remove(&tablet);
+        let is_second = inner.jobs(tablet) > 0;
+        *inner.running.entry(tablet).or_default() += 1;
+        if !is_second {
+            inner.beside.insert(tablet);
+        }
+        if inner.next(|_| 0).is_some() {
             self.wanted.notify_one();
         }
-        Some(tablet)
+        Some((tablet, is_second))
     }
 
     fn end(&self, tablet: TabletId) {
-        self.inner.lock().running.remove(&tablet);
+        let mut inner = self.inner.lock();
+        let left = inner.jobs(tablet).saturating_sub(1);
+        match left {
+            0 => {
+                inner.running.remove(&tablet);
+                inner.beside.remove(&tablet);
+            }
+            left => drop(inner.running.insert(tablet, left)),
+        }
     }
 }
 
@@ -80,9 +117,9 @@ impl TabletServer {
             };
             // One at a time may have all the room there is, and two would share what is little.
             match self.merges.begin(is_full, urgency) {
-                Some(tablet) => {
+                Some((tablet, is_second)) => {
                     if let Ok(served) = self.served(tablet) {
-                        self.compact_tablet(&served).await;
+                        self.compact_tablet(&served, is_second).await;
                     }
                     self.merges.end(tablet);
                 }
@@ -93,13 +130,15 @@ impl TabletServer {
         }
     }
 
-    async fn compact_tablet(&self, served: &Served) {
+    async fn compact_tablet(&self, served: &Served, is_second: bool) {
         let tablet = &served.tablet;
-        // One file at a time; an error of the medium is one that its readers meet, too.
-        match tablet.warm_next().await {
-            Ok(true) => self.merges.announce(tablet.id()),
-            Ok(false) => {}
-            Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
+        if !is_second {
+            // One file at a time; an error of the medium is one that its readers meet, too.
+            match tablet.warm_next().await {
+                Ok(true) => self.merges.announce(tablet.id()),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
+            }
         }
         // What there is no room for now, the slow round comes back to.
         let compacted = match self.admission.is_disk_full() {
@@ -152,20 +191,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_urgent_first_and_none_twice_at_once() {
+    fn the_most_urgent_first_and_a_second_job_when_nothing_else_waits() {
         let merges = Merges::default();
         for id in [1, 2, 3, 2] {
             merges.announce(TabletId(id));
         }
         let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
-        assert_eq!(merges.begin(false, urgency), Some(TabletId(2)));
+        let begin = |alone| {
+            merges
+                .begin(alone, urgency)
+                .map(|(tablet, is_second)| (tablet.0, is_second))
+        };
+        assert_eq!(begin(false), Some((2, false)));
         merges.announce(TabletId(2));
-        assert_eq!(merges.begin(false, urgency), Some(TabletId(3)));
-        assert_eq!(merges.begin(false, urgency), Some(TabletId(1)));
-        assert_eq!(merges.begin(false, urgency), None);
+        assert_eq!(begin(false), Some((3, false)));
+        assert_eq!(begin(false), Some((1, false)));
+        assert_eq!((begin(true), merges.running()), (None, 3));
+        // Each is looked at once more.
+        assert_eq!([begin(false), begin(false)], [Some((2, true)), Some((3, true))]);
         merges.end(TabletId(2));
-        assert_eq!(merges.begin(true, urgency), None);
-        assert_eq!(merges.begin(false, urgency), Some(TabletId(2)));
-        assert_eq!((merges.begin(false, urgency), merges.running()), (None, 3));
+        assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
+        // Who has found nothing does not look again until something happens.
+        merges.end(TabletId(1));
+        assert_eq!(begin(false), None);
+        merges.announce(TabletId(1));
+        merges.announce(TabletId(3));
+        assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
+        for id in [1, 1, 2, 3, 3] {
+            merges.end(TabletId(id));
+        }
+        assert_eq!((begin(true), merges.running()), (Some((3, false)), 1));
+        merges.end(TabletId(3));
+        assert_eq!((begin(false), merges.running()), (None, 0));
     }
 }

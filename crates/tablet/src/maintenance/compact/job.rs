@@ -146,8 +146,8 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
     }
 }
 
-/// The change of a manifest that puts a job's output into place. Only flushes have changed the list since the job began,
-/// and they append.
+/// The change of a manifest that puts a job's output into place. Since the job began flushes have appended to the list, and
+/// other jobs have replaced what was before or behind what this one claimed.
 fn replacement(
     group: GroupId,
     files: &[HeldFile],
@@ -161,11 +161,15 @@ fn replacement(
     let expected: Vec<FileRef> = expected.map(|file| file.reference.clone()).collect();
     move |manifest| {
         let mut now = manifest.files(group).to_vec();
-        if now.get(read) != Some(&expected[..]) {
-            return;
-        }
-        now.splice(cut.clone(), left);
+        let at = match bottom {
+            true => now.starts_with(&expected).then_some(0),
+            false => position_of(&expected, &now),
+        };
+        let Some(at) = at else { return };
+        let moved = |place: Range<usize>| place.start - read.start + at..place.end - read.start + at;
+        let (inputs, cut) = (moved(inputs), moved(cut));
         let last_of_bottom = cut.start - inputs.len() + output.len();
+        now.splice(cut, left);
         now.splice(inputs, output);
         if bottom && let Some(run) = now.get_mut(..last_of_bottom) {
             let number = run.iter().map(|file| file.run).find(|number| *number != 0);
@@ -173,6 +177,12 @@ fn replacement(
         }
         manifest.set_files(group, now);
     }
+}
+
+/// Where the references are, one behind the other; no reference is twice in a list.
+fn position_of(wanted: &[FileRef], list: &[FileRef]) -> Option<usize> {
+    let at = list.iter().position(|file| Some(file) == wanted.first())?;
+    list.get(at..)?.starts_with(wanted).then_some(at)
 }
 
 /// Makes the references one run under `number`, or a number of their own for 0; a single one needs none.

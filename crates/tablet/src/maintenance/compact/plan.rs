@@ -1,7 +1,7 @@
 //! What the next job of a compaction that is due reads, and what it takes.
 
 use super::Room;
-use super::summary::{Expiry, has_bottom, summarize};
+use super::summary::{Expiry, has_bottom, mark_busy, summarize};
 use crate::error::Result;
 use crate::maintenance::READ;
 use crate::manifest::FileRef;
@@ -61,8 +61,15 @@ pub(super) struct Due {
 }
 
 impl Due {
-    fn is_into_bottom(&self) -> bool {
+    pub(super) fn is_into_bottom(&self) -> bool {
         self.has_bottom && self.pick.runs.start == 0
+    }
+
+    /// The files that its job replaces or cuts.
+    pub(super) fn claimed(&self, group: &GroupState) -> BTreeSet<FileId> {
+        // Those of the first runs are the bottom's.
+        let files = group.files.get(self.files()).unwrap_or_default();
+        files.iter().map(|file| file.reference.id()).collect()
     }
 
     fn files(&self) -> Range<usize> {
@@ -75,28 +82,6 @@ impl Due {
 }
 
 impl Tablet {
-    /// What is due in a group, if there is room for it.
-    pub(super) async fn plan_within(&self, state: &State, group: &GroupState, room: Room) -> Result<Option<Weighed>> {
-        let Some(mut due) = self.due(state, group) else {
-            return Ok(None);
-        };
-        if !due.is_into_bottom() {
-            let weighed = self.weigh(group, self.plan_tier(group, &due)).await?;
-            if weighed.needs <= room.any {
-                return Ok(Some(weighed));
-            }
-            if !due.has_bottom {
-                return Ok(None);
-            }
-            due.pick = picker::pick_bottom(&self.summaries(group).0);
-        }
-        let Some(plan) = self.plan_bottom(group, &due, room).await? else {
-            return Ok(None);
-        };
-        let weighed = self.weigh(group, plan).await?;
-        Ok((weighed.needs <= room.into_bottom).then_some(weighed))
-    }
-
     pub(super) fn plan_all(&self, state: &State, group: &GroupState, collected: BTreeSet<FileId>) -> Plan {
         let runs = group.runs();
         let is_bottom = !state.is_above_residue(group.id);
@@ -112,11 +97,13 @@ impl Tablet {
         }
     }
 
-    pub(super) fn due(&self, state: &State, group: &GroupState) -> Option<Due> {
+    /// What is due in a group of which jobs have claimed these files.
+    pub(super) fn due(&self, state: &State, group: &GroupState, claimed: &BTreeSet<FileId>) -> Option<Due> {
         if state.is_entangled(group.id) {
             return None;
         }
-        let (summaries, runs) = self.summaries(group);
+        let (mut summaries, runs) = self.summaries(group);
+        mark_busy(&mut summaries, &runs, group, claimed);
         let has_bottom = has_bottom(state, group, &runs);
         let pick = if has_bottom {
             picker::pick(&summaries, group.learnt.experience(self.env().now()))
@@ -126,8 +113,23 @@ impl Tablet {
         pick.map(|pick| Due { pick, runs, has_bottom })
     }
 
+    /// The merge into the bottom that is under way, or one of what there is, if nobody is at it.
+    pub(super) fn due_bottom(&self, state: &State, group: &GroupState, claimed: &BTreeSet<FileId>) -> Option<Due> {
+        let (mut summaries, runs) = self.summaries(group);
+        mark_busy(&mut summaries, &runs, group, claimed);
+        if !has_bottom(state, group, &runs) || state.is_entangled(group.id) {
+            return None;
+        }
+        let pick = picker::pick_bottom(&summaries);
+        (pick.runs.len() > 1).then_some(Due {
+            pick,
+            runs,
+            has_bottom: true,
+        })
+    }
+
     /// A merge of whole runs above the bottom.
-    fn plan_tier(&self, group: &GroupState, due: &Due) -> Plan {
+    pub(super) fn plan_tier(&self, group: &GroupState, due: &Due) -> Plan {
         let inputs = due.files();
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));

@@ -5,9 +5,10 @@ use crate::manifest::FileRef;
 use crate::picker::RunSummary;
 use crate::state::{GroupState, HeldFile, State};
 use crate::tablet::Tablet;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use stele_types::key::row_prefix;
-use stele_types::{GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
+use stele_types::{FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
 
 impl Tablet {
     /// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
@@ -31,6 +32,19 @@ impl Tablet {
             places.push(place);
         }
         (summaries, places)
+    }
+}
+
+/// Marks the runs of which files are claimed.
+pub(super) fn mark_busy(
+    summaries: &mut [RunSummary],
+    places: &[Range<usize>],
+    group: &GroupState,
+    claimed: &BTreeSet<FileId>,
+) {
+    for (summary, place) in summaries.iter_mut().zip(places) {
+        let files = group.files.get(place.clone()).unwrap_or_default();
+        summary.busy = files.iter().any(|file| claimed.contains(&file.reference.id()));
     }
 }
 
