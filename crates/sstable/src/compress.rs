@@ -2,6 +2,10 @@
 //!
 //! A compressed payload is the content's length as a varint, then the codec's own bytes. The length is checked against
 //! [`limits::BLOCK_BYTES_MAX`] before anything is allocated, and against what the codec produced afterwards.
+//!
+//! Values that do not compress (encrypted, compressed already) are mostly among their like, and to find that out of each block
+//! anew costs more than all else that is done to it. After [`MISSES_MIN`] blocks in a row that were not worth compressing a
+//! [`Compressor`] therefore tries one in [`TRIED_EVERY`] only, until one is.
 
 use crate::dictionary::Dictionary;
 use crate::error::DecodeError;
@@ -10,11 +14,22 @@ use std::cell::RefCell;
 use stele_types::schema::Compression;
 use stele_types::varint;
 
+/// Blocks in a row not worth compressing before some are no longer tried: where every second block is, one time in 256.
+const MISSES_MIN: u32 = 8;
+/// One in so many is tried from then on: an eighth of the time, and where values begin to compress at most so many blocks,
+/// some 64 KiB, are stored as they are all the same.
+const TRIED_EVERY: u32 = 8;
+/// Blocks up to this size are compressed with one table of LZ4, kept for the next: larger ones take one of another kind.
+const SMALL_TABLE_BYTES_MAX: usize = 32 << 10;
+
 /// Compresses blocks, keeping codec state from one to the next.
 pub struct Compressor {
     kind: Compression,
     zstd_level: u8,
+    /// Blocks in a row that were not worth compressing, or not tried because of those before.
+    misses: u32,
     scratch: Vec<u8>,
+    lz4: lz4_flex::block::CompressTable,
     snappy: snap::raw::Encoder,
     /// Made on first use: its window costs some hundred kilobytes.
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -36,7 +51,9 @@ impl Compressor {
         Compressor {
             kind,
             zstd_level,
+            misses: 0,
             scratch: Vec::new(),
+            lz4: lz4_flex::block::CompressTable::small(),
             snappy: snap::raw::Encoder::new(),
             zstd: None,
             zstd_with: None,
@@ -99,6 +116,18 @@ impl Compressor {
         worth_it(start + len, content)
     }
 
+    /// As [`Compressor::compress_into`], for one block after another of the same sort: `None` also where the blocks before say
+    /// that it is not worth a try.
+    pub fn compress_like_before(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
+        let is_tried = self.misses < MISSES_MIN || self.misses.is_multiple_of(TRIED_EVERY);
+        let len = is_tried.then(|| self.compress_into(content, out)).flatten();
+        self.misses = match len {
+            Some(_) => 0,
+            None => self.misses.wrapping_add(1).max(1),
+        };
+        len
+    }
+
     /// As [`Compressor::compress`], likewise.
     pub fn compress_into(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
         if self.kind == Compression::None {
@@ -108,6 +137,9 @@ impl Compressor {
         let out = out.get_mut(start..)?;
         let len = match self.kind {
             Compression::None => return None,
+            Compression::Lz4 if content.len() <= SMALL_TABLE_BYTES_MAX => {
+                lz4_flex::block::compress_into_with_table(content, out, &mut self.lz4).ok()?
+            }
             Compression::Lz4 => lz4_flex::block::compress_into(content, out).ok()?,
             Compression::Snappy => self.snappy.compress(content, out).ok()?,
             Compression::Zstd => {
@@ -223,6 +255,33 @@ mod tests {
                 assert_eq!(decompress(kind, &payload).expect("decompresses"), text);
                 assert_eq!(compressor.compress(&random), None);
             }
+        }
+    }
+
+    #[test]
+    fn what_does_not_compress_is_tried_now_and_then() {
+        let text = b"a row, a family, a column; ".repeat(100);
+        let mut x = 1u64;
+        let noise = std::iter::repeat_with(|| {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (x >> 33) as u8
+        });
+        let random: Vec<u8> = noise.take(text.len()).collect();
+        for kind in KINDS {
+            let mut compressor = Compressor::new(kind, 1);
+            let mut out = vec![0; compressor.room(text.len())];
+            let mut tries = |content: &[u8], count: usize| -> Vec<bool> {
+                let tries = (0..count).map(|_| compressor.compress_like_before(content, &mut out).is_some());
+                tries.collect()
+            };
+            // A few that do not compress change nothing for others.
+            assert_eq!(tries(&random, 7), [false; 7]);
+            assert_eq!(tries(&text, 2), [true; 2]);
+            // Many do, but not for long.
+            assert_eq!(tries(&random, 9), [false; 9]);
+            let found = tries(&text, 10);
+            assert_eq!(found.iter().position(|tried| *tried), Some(7), "{kind:?}");
+            assert!(found[7..].iter().all(|tried| *tried));
         }
     }
 

@@ -96,6 +96,16 @@ enum Dictionary {
     Trained(Vec<u8>),
 }
 
+/// Which blocks are compressed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compress {
+    Never,
+    /// Unless that does not pay.
+    Always,
+    /// Unless blocks before say that it will not pay.
+    LikeBefore,
+}
+
 /// An sstable being written. Dropping it before `finish` leaves a file that does not open; the caller deletes it.
 pub struct SstableWriter {
     file: Box<dyn AppendFile>,
@@ -203,7 +213,11 @@ impl SstableWriter {
         );
         let last_body = self.last_key.len().saturating_sub(stele_types::key::TRAILER_BYTES);
         let common = index::common_prefix(&self.last_key[..last_body], body);
-        if self.last_key.get(common..).unwrap_or(&[]) >= &key[common..] {
+        let is_behind = match (self.last_key[..last_body].get(common), body.get(common)) {
+            (Some(last), Some(this)) => last < this,
+            _ => self.last_key.get(common..).unwrap_or(&[]) < &key[common..],
+        };
+        if !is_behind {
             return Err(SstableError::OutOfOrder {
                 key: hex(key),
                 previous: hex(&self.last_key),
@@ -285,17 +299,17 @@ impl SstableWriter {
         self.properties.largest_key = std::mem::take(&mut self.last_key);
         let mut top = IndexBuilder::default();
         for (separator, mut content) in std::mem::take(&mut self.index_blocks) {
-            let handle = self.push_block(&mut content, true);
+            let handle = self.push_block(&mut content, Compress::Always);
             top.add(&separator, handle);
         }
         let filter = std::mem::replace(&mut self.filter, FilterBuilder::new(0)).finish();
-        let filter = filter.map(|mut content| self.push_block(&mut content, false));
-        let top_index = self.push_block(&mut top.finish(), true);
+        let filter = filter.map(|mut content| self.push_block(&mut content, Compress::Never));
+        let top_index = self.push_block(&mut top.finish(), Compress::Always);
         if let Dictionary::Trained(mut dictionary) = std::mem::replace(&mut self.dictionary, Dictionary::None) {
-            let handle = self.push_block(&mut dictionary, false);
+            let handle = self.push_block(&mut dictionary, Compress::Never);
             (self.properties.dictionary_offset, self.properties.dictionary_bytes) = (handle.offset, handle.len);
         }
-        let properties = self.push_block(&mut self.properties.encode_to_vec(), false);
+        let properties = self.push_block(&mut self.properties.encode_to_vec(), Compress::Never);
         let footer = Footer {
             file: self.options.file_id,
             version: footer::VERSION,
@@ -406,7 +420,7 @@ impl SstableWriter {
         };
         let handle = match compressed {
             Some(len) => self.seal(len, frame::ZSTD_WITH_DICTIONARY),
-            None => self.push_block(content, true),
+            None => self.push_block(content, Compress::LikeBefore),
         };
         if self.index.is_empty() {
             self.index_first_separator.clear();
@@ -427,12 +441,16 @@ impl SstableWriter {
     }
 
     /// Adds a block. What `content` holds afterwards means nothing.
-    fn push_block(&mut self, content: &mut Vec<u8>, compress: bool) -> Handle {
-        if compress && self.options.compression != Compression::None {
+    fn push_block(&mut self, content: &mut Vec<u8>, compress: Compress) -> Handle {
+        if compress != Compress::Never && self.options.compression != Compression::None {
             let room = self
                 .sealed
                 .room(self.compressor.room(content.len()) + frame::TAIL_BYTES);
-            if let Some(len) = self.compressor.compress_into(content, room) {
+            let compressed = match compress {
+                Compress::LikeBefore => self.compressor.compress_like_before(content, room),
+                _ => self.compressor.compress_into(content, room),
+            };
+            if let Some(len) = compressed {
                 return self.seal(len, self.options.compression as u8);
             }
         }
