@@ -370,10 +370,27 @@ impl Block {
     /// Whether the key of the n-th interval's first entry begins with the head, which it does not share as a whole.
     fn begins_with_head(&self, entry: &Entry, n: usize) -> bool {
         let trailer = self.trailer(entry).encode();
-        let own = [self.middle(entry), self.tail_of(entry), &trailer];
-        let head = self.common().iter().chain(self.word(n)).skip(entry.shared);
-        let mut key = own.into_iter().flatten();
-        head.copied().all(|byte| key.next() == Some(&byte))
+        let mut own = [self.middle(entry), self.tail_of(entry), &trailer].into_iter();
+        let mut key = own.next().unwrap_or(&[]);
+        let in_word = entry.shared.saturating_sub(self.common.len());
+        for mut head in [self.common().get(entry.shared..), self.word(n).get(in_word..)]
+            .into_iter()
+            .flatten()
+        {
+            while !head.is_empty() {
+                let len = head.len().min(key.len());
+                if head.get(..len) != key.get(..len) {
+                    return false;
+                }
+                head = head.get(len..).unwrap_or(&[]);
+                key = key.get(len..).unwrap_or(&[]);
+                if key.is_empty() && !head.is_empty() {
+                    let Some(next) = own.next() else { return false };
+                    key = next;
+                }
+            }
+        }
+        true
     }
 
     /// Bytes that the n-th interval's head and `target` have in common.

@@ -47,6 +47,19 @@ impl Head {
     fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
+
+    /// Of a usual length: two words are copied by two moves, so many bytes as there are by a call.
+    #[inline]
+    fn append_to(&self, out: &mut Vec<u8>) {
+        match self.bytes.first_chunk::<16>() {
+            Some(usual) if self.len <= usual.len() => {
+                let end = out.len() + self.len;
+                out.extend_from_slice(usual);
+                out.truncate(end);
+            }
+            _ => out.extend_from_slice(self.bytes()),
+        }
+    }
 }
 
 /// Collects entries. What restarts have in common is known only at the end: until then their bodies stand in `content` as a
@@ -125,7 +138,7 @@ impl BlockBuilder {
         }
         let out = &mut self.content;
         out.reserve(HEAD_BYTES_MAX + middle.len() + value.len());
-        out.extend_from_slice(head.bytes());
+        head.append_to(out);
         let middle_at = out.len();
         out.extend_from_slice(middle);
         out.extend_from_slice(value);
