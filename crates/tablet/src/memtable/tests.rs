@@ -66,6 +66,47 @@ proptest! {
     }
 }
 
+/// What the nodes at the edges were made for is not what comes later: groups of keys that begin alike, one group after the
+/// other, and then among each other.
+#[test]
+fn keys_that_begin_otherwise_find_their_place() {
+    let most = if cfg!(miri) { 30 } else { 12_000 };
+    let mut random = 1u64;
+    let mut number = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    for round in 0..if cfg!(miri) { 2 } else { 20 } {
+        let mut keys = Vec::new();
+        // A node of few keys of the first group may get many of the second.
+        for most in [most / 50 + 2, most, most / 4] {
+            let begins = vec![number(256) as u8; 1 + number(2) as usize];
+            keys.extend((0..most).map(|_| [&begins[..], &(number(1 << 20) as u32).to_be_bytes()].concat()));
+        }
+        let turned: Vec<Vec<u8>> = keys
+            .iter()
+            .step_by(7)
+            .map(|key| key.iter().rev().copied().collect())
+            .collect();
+        keys.extend(turned);
+        let entries: BTreeMap<Vec<u8>, Vec<u8>> = keys.iter().map(|key| (key.clone(), key.clone())).collect();
+        let table = filled(&entries, &keys, 1 + round * 10);
+        let mut cursor = MemtableCursor::new(table);
+        cursor.seek(&[]);
+        for key in entries.keys() {
+            assert_eq!(cursor.key(), key);
+            cursor.advance();
+        }
+        assert!(!cursor.is_valid());
+        for key in keys.iter().take(1_000) {
+            assert!(cursor.seek(key) && cursor.key() == key);
+            let before = entries.range(..key.clone()).next_back();
+            assert_eq!(cursor.seek_before(key), before.is_some());
+            assert_eq!(cursor.key(), before.map_or(&[][..], |(before, _)| before));
+        }
+    }
+}
+
 /// Distinct keys in random-looking order, half of them behind a common beginning.
 fn scattered(i: u32) -> Vec<u8> {
     let number = i.wrapping_mul(0x9e37_79b1).to_be_bytes();

@@ -6,10 +6,15 @@
 //! keys between the node's bounds have in common. So nearly all comparisons of a search read only the node's own
 //! cache lines. The key of a child's slot is its lower bound (`low`), which is the key of the first cell below it.
 //!
+//! A node without a bound on one side (the root; what is at the edge) may get any key. It skips what the keys that it begins
+//! with have in common all the same, and has one of them for its *anchor*: a key that begins otherwise has the least or the
+//! greatest prefix, as it comes before or after all that begin so. Prefixes thus never disagree with the order of keys; equal
+//! ones say nothing.
+//!
 //! What makes reading safe while the writer changes a node are four rules it keeps (after FAST & FAIR B+ trees, Hwang et
 //! al., and B-link trees, Lehman and Yao):
 //!
-//! * **Cells and nodes are complete before their slot is stored** (release), and neither they nor `low` and `skip`
+//! * **Cells and nodes are complete before their slot is stored** (release), and neither they nor `low`, `skip` and `anchor`
 //!   change afterwards. Whatever a reader finds in a slot (acquire) is good, if perhaps no longer the place to be.
 //! * **An insertion shifts slots to the right, beginning with the last.** At any moment the slots are sorted with at
 //!   most one of them twice, none is missing, and what stands in a slot only gets smaller.
@@ -34,6 +39,8 @@
 use super::MemoryAccount;
 use super::arena::{self, Address, Arena, RawCell};
 use bytes::Bytes;
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::hint::select_unpredictable;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -45,7 +52,10 @@ const SLOTS: usize = if cfg!(miri) { 4 } else { 61 };
 const LEVELS_MAX: usize = if cfg!(miri) { 16 } else { 8 };
 /// Bytes that a new node's keys must have in common beyond what the node it was split from skips, before it skips more. Each
 /// change makes the split read all the keys; four bytes of prefix tell keys apart with one to spare.
-const SKIP_STEP: usize = 2;
+const SKIP_STEP: u32 = 2;
+/// Entries whose leaves are on their way from memory while one is put in place: an insertion takes some 100 ns of computing, and
+/// what memory takes is several times that when others use it, too.
+const PENDING_MAX: usize = 4;
 /// How many entries ahead a cursor has the processor fetch the beginnings of cells.
 const CELLS_AHEAD: usize = 8;
 /// Cache lines of a cell's beginning: lengths, key, a short value.
@@ -68,6 +78,9 @@ struct Node {
     skip: u32,
     /// 0 for leaves. Never changes.
     level: u32,
+    /// A cell whose key begins with the `skip` bytes that are skipped; zero where all keys between the bounds do. Never
+    /// changes.
+    anchor: Address,
     slots: [AtomicU64; SLOTS],
 }
 
@@ -114,13 +127,27 @@ pub struct Writer<'a> {
     path: [(&'a Node, usize); LEVELS_MAX],
     /// The key that the path leads to; none when it leads nowhere.
     last: Option<&'a [u8]>,
-    /// The cell that came last, not in its place yet, and the leaf it belongs to.
-    pending: Option<(Address, &'a Node)>,
+    /// The cells that came last, not in their places yet, and the leaves they belong to: as many as `pending_len`, beginning at
+    /// `pending_first` and going on at the front.
+    pending: [(Address, &'a Node); PENDING_MAX],
+    pending_first: usize,
+    pending_len: usize,
     inserted: u64,
 }
 
 /// Stands in for what a path does not have yet.
-static NOWHERE: Node = Node::empty(0, 0, 0);
+static NOWHERE: Node = Node::empty(0, 0, Skip::NOTHING);
+
+/// Where a node takes prefixes from.
+#[derive(Clone, Copy)]
+struct Skip {
+    bytes: u32,
+    anchor: Address,
+}
+
+impl Skip {
+    const NOTHING: Skip = Skip { bytes: 0, anchor: 0 };
+}
 
 /// What is in a slot.
 fn slot(prefix: u32, address: Address) -> u64 {
@@ -153,13 +180,14 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 }
 
 impl Node {
-    const fn empty(level: u32, low: Address, skip: u32) -> Node {
+    const fn empty(level: u32, low: Address, skip: Skip) -> Node {
         Node {
             next: AtomicU32::new(0),
             count: AtomicU32::new(0),
             low,
-            skip,
+            skip: skip.bytes,
             level,
+            anchor: skip.anchor,
             slots: [const { AtomicU64::new(0) }; SLOTS],
         }
     }
@@ -184,40 +212,20 @@ impl Node {
         self.first_where(start, end, |slot| prefix(slot) != target || !before(address(slot)))
     }
 
-    /// The first of the slots `from..to` that is empty or as wanted, by halving; `to` if none is.
+    /// The first of the slots `from..to` that is empty or as wanted, by halving; `to` if none is. There is no way to guess
+    /// what comes of a comparison, so nothing branches on it.
     fn first_where(&self, from: usize, to: usize, wanted: impl Fn(u64) -> bool) -> usize {
         let (mut from, mut len) = (from, to.saturating_sub(from));
-        while len > 0 {
+        let is_behind = |at: usize| {
+            let content = self.slot(at);
+            content != 0 && !wanted(content)
+        };
+        while len > 1 {
             let half = len / 2;
-            let content = self.slot(from + half);
-            if content == 0 || wanted(content) {
-                len = half;
-            } else {
-                from += half + 1;
-                len -= half + 1;
-            }
+            from = select_unpredictable(is_behind(from + half - 1), from + half, from);
+            len -= half;
         }
-        from
-    }
-
-    /// Whether `key` is certain to lie between the node's bounds, as `last` does, which is before it or not.
-    fn holds(&self, key: &[u8], last: &[u8], after_last: bool) -> bool {
-        let skip = self.skip as usize;
-        let (edge, index) = if after_last {
-            (self.next.load(Ordering::Relaxed), self.count().saturating_sub(1))
-        } else {
-            (self.low, 0)
-        };
-        if edge == 0 {
-            return true;
-        }
-        let key_prefix = key_prefix(key, self.skip);
-        let inside = if after_last {
-            key_prefix < prefix(self.slot(index))
-        } else {
-            key_prefix > prefix(self.slot(index))
-        };
-        inside && key.get(..skip) == last.get(..skip)
+        from + usize::from(len == 1 && is_behind(from))
     }
 
     /// Puts a slot in front of the one at `index`. For the writer, when the node is not full.
@@ -253,7 +261,9 @@ impl Tree {
             arena: self.arena.writer(),
             path: [(&NOWHERE, 0); LEVELS_MAX],
             last: None,
-            pending: None,
+            pending: [(0, &NOWHERE); PENDING_MAX],
+            pending_first: 0,
+            pending_len: 0,
             inserted: 0,
         }
     }
@@ -274,7 +284,7 @@ impl Tree {
         let mut found = Position::NONE;
         loop {
             let node = self.node(leaf);
-            let wanted = key_prefix(target, node.skip);
+            let wanted = self.prefix_in(node, target);
             let mut index = node.partition(0, wanted, |cell| self.key(cell) < target);
             let ended = loop {
                 // In this order: if the second is not before the target, no entry was between them.
@@ -409,7 +419,7 @@ impl Tree {
     fn seek_from(&self, mut leaf: Address, target: &[u8]) -> Position {
         loop {
             let node = self.node(leaf);
-            let wanted = key_prefix(target, node.skip);
+            let wanted = self.prefix_in(node, target);
             let mut index = node.partition(0, wanted, |cell| self.key(cell) < target);
             loop {
                 let found = node.slot(index);
@@ -461,9 +471,43 @@ impl Tree {
         }
     }
 
+    /// The prefix that a key has in a node.
+    #[inline]
+    fn prefix_in(&self, node: &Node, key: &[u8]) -> u32 {
+        if node.anchor != 0 {
+            let common = self.key(node.anchor).get(..node.skip as usize).unwrap_or_default();
+            match key.get(..common.len()).unwrap_or(key).cmp(common) {
+                Less => return 0,
+                Greater => return u32::MAX,
+                Equal => {}
+            }
+        }
+        key_prefix(key, node.skip)
+    }
+
+    /// Whether `key` is certain to lie between a node's bounds, as `last` does, which is before it or not.
+    fn holds(&self, node: &Node, key: &[u8], last: &[u8], after_last: bool) -> bool {
+        let (edge, index) = if after_last {
+            (node.next.load(Ordering::Relaxed), node.count().saturating_sub(1))
+        } else {
+            (node.low, 0)
+        };
+        if edge == 0 {
+            return true;
+        }
+        let key_prefix = self.prefix_in(node, key);
+        let inside = if after_last {
+            key_prefix < prefix(node.slot(index))
+        } else {
+            key_prefix > prefix(node.slot(index))
+        };
+        let skip = node.skip as usize;
+        inside && (node.anchor != 0 || key.get(..skip) == last.get(..skip))
+    }
+
     /// The slot of an inner node that leads to the target: the last one whose lower bound `goes`. The first always does.
     fn child(&self, node: &Node, target: &[u8], goes: impl Fn(&[u8]) -> bool) -> usize {
-        let wanted = key_prefix(target, node.skip);
+        let wanted = self.prefix_in(node, target);
         node.partition(1, wanted, |child| goes(self.low(child))) - 1
     }
 
@@ -533,8 +577,8 @@ impl Drop for Writer<'_> {
 }
 
 impl<'a> Writer<'a> {
-    /// Inserts an entry unless the key is there already. It takes its place when the next one comes or the writer goes, so
-    /// that its leaf can be on the way from memory while the entry before is put in place. (A key that is there already
+    /// Inserts an entry unless the key is there already. It takes its place when a few more have come or the writer goes, so
+    /// that its leaf can be on the way from memory while entries before are put in place. (A key that is there already
     /// therefore costs its memory: that is a log record applied twice.)
     pub fn insert(&mut self, key: &[u8], value: &[u8]) {
         let cell = self.arena.add_cell(key, value);
@@ -543,22 +587,40 @@ impl<'a> Writer<'a> {
         }
         let leaf = self.find_leaf(self.tree.key(cell));
         arena::prefetch_all(leaf);
-        if let Some((before, its_leaf)) = self.pending.replace((cell, leaf)) {
-            self.place(before, its_leaf);
+        let oldest = self.pending[self.pending_first];
+        if self.pending_len < PENDING_MAX {
+            self.pending[(self.pending_first + self.pending_len) % PENDING_MAX] = (cell, leaf);
+            self.pending_len += 1;
+            return;
         }
+        self.pending[self.pending_first] = (cell, leaf);
+        self.pending_first = (self.pending_first + 1) % PENDING_MAX;
+        self.place(oldest.0, oldest.1);
     }
 
-    /// Puts the last entry in place; how many were inserted in all.
+    /// Puts the last entries in place; how many were inserted in all.
     pub fn finish(&mut self) -> u64 {
-        if let Some((cell, leaf)) = self.pending.take() {
+        while self.pending_len > 0 {
+            let (cell, leaf) = self.pending[self.pending_first];
+            self.pending_first = (self.pending_first + 1) % PENDING_MAX;
+            self.pending_len -= 1;
             self.place(cell, leaf);
         }
         self.inserted
     }
 
+    /// Looks for the leaves of pending cells again, after a split, in their order: the path leads to the last of them.
+    fn find_pending(&mut self) {
+        self.last = None;
+        for at in self.pending_first..self.pending_first + self.pending_len {
+            let cell = self.pending[at % PENDING_MAX].0;
+            self.pending[at % PENDING_MAX].1 = self.find_leaf(self.tree.key(cell));
+        }
+    }
+
     /// The first entry: the root is a leaf.
     fn plant(&mut self, cell: Address) {
-        let root = Node::empty(0, 0, 0);
+        let root = Node::empty(0, 0, Skip::NOTHING);
         root.shift_in(0, self.slot_in(&root, cell));
         let root = self.arena.add_node(root);
         self.tree.root.store(root, Ordering::Release);
@@ -571,11 +633,11 @@ impl<'a> Writer<'a> {
         let key = self.tree.key(cell);
         let full = leaf.count() == SLOTS;
         if full {
-            // A split needs the path to this cell, not to the pending one.
+            // A split needs the path to this cell, not to a pending one.
             self.last = None;
             leaf = self.find_leaf(key);
         }
-        let wanted = key_prefix(key, leaf.skip);
+        let wanted = self.tree.prefix_in(leaf, key);
         let index = leaf.partition(0, wanted, |cell| self.tree.key(cell) < key);
         let here = leaf.slot(index);
         if here == 0 || prefix(here) != wanted || self.tree.key(address(here)) != key {
@@ -588,9 +650,8 @@ impl<'a> Writer<'a> {
             }
             self.inserted += 1;
         }
-        if full && let Some((pending, _)) = self.pending {
-            self.last = None;
-            self.pending = Some((pending, self.find_leaf(self.tree.key(pending))));
+        if full {
+            self.find_pending();
         }
     }
 
@@ -603,7 +664,9 @@ impl<'a> Writer<'a> {
         if let Some(last) = self.last {
             let after_last = key >= last;
             let mut passed = self.path[..level].iter().enumerate();
-            if let Some((found, &(start, _))) = passed.find(|(_, (node, _))| node.holds(key, last, after_last)) {
+            if let Some((found, &(start, _))) =
+                passed.find(|(_, (node, _))| self.tree.holds(node, key, last, after_last))
+            {
                 (level, node) = (found, start);
             }
         }
@@ -653,25 +716,20 @@ impl<'a> Writer<'a> {
     }
 
     /// A right neighbour for a full node with its slots from `at` on, or without any, to take `item`; linked to nothing yet.
-    fn split(&self, node: &Node, at: usize, item: Address) -> Node {
+    fn split(&self, node: &'a Node, at: usize, item: Address) -> Node {
         let first = if at == SLOTS { item } else { address(node.slot(at)) };
         let low = self.low_cell(node, first);
         let next = node.next.load(Ordering::Relaxed);
-        let common = if next == 0 {
-            0
-        } else {
-            common_prefix(self.tree.key(low), self.tree.low(next))
-        };
-        let same = common < node.skip as usize + SKIP_STEP;
-        let right = Node::empty(node.level, low, if same { node.skip } else { common as u32 });
+        let (skip, is_same) = self.skip_of_right(node, at, low);
+        let right = Node::empty(node.level, low, skip);
         right.next.store(next, Ordering::Relaxed);
         right.count.store((SLOTS - at) as u32, Ordering::Relaxed);
-        if !same && node.level == 0 {
+        if !is_same && node.level == 0 {
             (at..SLOTS).for_each(|index| self.tree.prefetch_cell(node, index));
         }
         for (from, to) in node.slots.iter().skip(at).zip(&right.slots) {
             let content = from.load(Ordering::Relaxed);
-            let content = if same {
+            let content = if is_same {
                 content
             } else {
                 self.slot_in(&right, address(content))
@@ -679,6 +737,34 @@ impl<'a> Writer<'a> {
             to.store(content, Ordering::Relaxed);
         }
         right
+    }
+
+    /// What the right neighbour of a node skips that takes its slots from `at` on, the first of them with the key of `low`; and
+    /// whether slots are the same there. They are as long as the node skips nearly all it can.
+    fn skip_of_right(&self, node: &'a Node, at: usize, low: Address) -> (Skip, bool) {
+        let same = |anchor| Skip {
+            bytes: node.skip,
+            anchor,
+        };
+        let skip = match node.next.load(Ordering::Relaxed) {
+            // Of one item nothing is to be learnt.
+            0 if at == SLOTS => return (same(node.anchor), true),
+            0 => {
+                let last = self.last_cell(node);
+                self.skip_between(low, last, last)
+            }
+            next => self.skip_between(low, self.tree.node(next).low, 0),
+        };
+        let begins_alike = |anchor| {
+            let skipped = |cell| self.tree.key(cell).get(..node.skip as usize);
+            anchor == 0 || skipped(anchor) == skipped(low)
+        };
+        let more = skip.bytes.checked_sub(node.skip);
+        if more.is_some_and(|more| more < SKIP_STEP) && begins_alike(node.anchor) {
+            // Between bounds that begin so, all keys do.
+            return (same(if skip.anchor == 0 { 0 } else { node.anchor }), true);
+        }
+        (skip, false)
     }
 
     /// The tree gets a level: the root has the neighbour `right` now.
@@ -689,11 +775,43 @@ impl<'a> Writer<'a> {
             (level as usize) < LEVELS_MAX,
             "half-full nodes of fewer levels hold 2^32 cells"
         );
-        let root = Node::empty(level, 0, 0);
+        let (first, last) = (
+            self.first_cell(self.tree.node(old)),
+            self.last_cell(self.tree.node(right)),
+        );
+        let root = Node::empty(level, 0, self.skip_between(first, last, last));
         root.shift_in(0, slot(0, old));
         root.shift_in(1, self.slot_in(&root, right));
         let root = self.arena.add_node(root);
         self.tree.root.store(root, Ordering::Release);
+    }
+
+    /// What the keys of two cells have in common is skipped, in a node with this anchor if it is to have one.
+    fn skip_between(&self, first: Address, last: Address, anchor: Address) -> Skip {
+        match common_prefix(self.tree.key(first), self.tree.key(last)) {
+            0 => Skip::NOTHING,
+            common => Skip {
+                bytes: common as u32,
+                anchor,
+            },
+        }
+    }
+
+    /// The first cell below a node, or in it.
+    fn first_cell(&self, mut node: &'a Node) -> Address {
+        while node.level > 0 {
+            node = self.tree.node(address(node.slot(0)));
+        }
+        address(node.slot(0))
+    }
+
+    /// The last one.
+    fn last_cell(&self, mut node: &'a Node) -> Address {
+        let last = |node: &Node| address(node.slot(node.count().saturating_sub(1)));
+        while node.level > 0 {
+            node = self.tree.node(last(node));
+        }
+        last(node)
     }
 
     /// What stands for an item in a slot of this node.
@@ -702,7 +820,7 @@ impl<'a> Writer<'a> {
             0 => &[],
             cell => self.tree.key(cell),
         };
-        slot(key_prefix(key, node.skip), item)
+        slot(self.tree.prefix_in(node, key), item)
     }
 
     /// The cell whose key an item of this node has.
