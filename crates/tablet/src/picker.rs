@@ -76,9 +76,12 @@ pub struct Pick {
     pub major: bool,
 }
 
-/// Runs of a tier that make a merge worth its writes: with 4, an entry is rewritten log4(size) times and a reader merges
-/// at most about 4 runs per tier.
-pub const TIER_RUNS: usize = 4;
+/// Runs of a tier that make a merge worth its writes while the group is written: with 8, an entry is rewritten log8(size)
+/// times, two thirds of log4, and a reader merges at most about 8 runs per tier. Who reads so much that fewer would be better
+/// has paid for the merge before.
+pub const TIER_RUNS: usize = 8;
+/// The same when nobody writes any more: there will be no more to merge in the next round of the same merge.
+const TIER_RUNS_QUIET: usize = 4;
 /// Runs that gather behind a merge into the bottom before they are merged among themselves first. The next such merge takes
 /// them all, so to merge them before that writes each of their bytes once more, and holds up the merge that frees space:
 /// only reads gain by it.
@@ -133,7 +136,7 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
     if is_worth_merging(runs.get(..free).unwrap_or_default(), experience) {
         return Some(down_to_bottom(runs, free));
     }
-    let pick = pick_tier(runs, TIER_RUNS, runs.len(), experience)?;
+    let pick = pick_tier(runs, tier_runs(experience), runs.len(), experience)?;
     let major = pick.start == 0 && pick.end == runs.len();
     Some(Pick { runs: pick, major })
 }
@@ -264,6 +267,15 @@ fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, experience: Experie
     let spared = merged.saturating_sub(1) as u64;
     let paid = experience.extra_runs_read.saturating_mul(BYTES_PER_RUN_READ);
     spared > 0 && paid / (runs.saturating_sub(1).max(1) as u64) * spared >= all.bytes
+}
+
+/// Runs of a tier that make a merge worth its writes.
+fn tier_runs(experience: Experience) -> usize {
+    if experience.is_quiet {
+        TIER_RUNS_QUIET
+    } else {
+        TIER_RUNS
+    }
 }
 
 /// The runs that no job is at, as stretches of neighbours, the newest first.

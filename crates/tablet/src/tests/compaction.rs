@@ -103,11 +103,11 @@ async fn a_merge_rewrites_only_the_files_it_overlaps() {
 #[tokio::test]
 async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
     let tablet = with_bottom().await;
-    for n in 0..4 {
+    for n in 0..8 {
         write_rows(&tablet, (0..1000).filter(|row| row % 50 == n), "new");
         tablet.flush().await.unwrap();
     }
-    check_runs(&tablet, 5);
+    check_runs(&tablet, 9);
     let none = Room {
         any: 1000,
         into_bottom: 1000,
@@ -128,7 +128,7 @@ async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
     assert!(parts > 2, "{parts} parts");
     check_runs(&tablet, 1);
     let found = read(&tablet).await;
-    assert_eq!((found.matches('=').count(), found.matches("=new").count()), (1000, 80));
+    assert_eq!((found.matches('=').count(), found.matches("=new").count()), (1000, 160));
 }
 
 /// On a full medium everything is merged, with as little room as one file of the bottom and two tiers take.

@@ -91,7 +91,7 @@ async fn compactions_leave_a_damaged_file_and_all_older_ones_alone() {
         open(&storage, 3).await
     };
     let old = files_of(&tablet).await;
-    add_files(&tablet, 3..8).await;
+    add_files(&tablet, 3..10).await;
     let mut outcomes = Vec::new();
     for _ in 0..4 {
         let outcome = tablet.compact_if_due().await;
