@@ -190,10 +190,10 @@ async fn quiet(server: &Server) -> anyhow::Result<()> {
 async fn run(caller: &Arc<Caller>, workload: &Arc<Workload>, callers: u64, time: Duration) -> anyhow::Result<u64> {
     let end = Instant::now() + time;
     let mut running = Vec::new();
-    for number in 0..callers {
+    for _ in 0..callers {
         let (caller, workload) = (caller.clone(), workload.clone());
         running.push(tokio::spawn(async move {
-            let mut requests = Requests::new(&workload, number);
+            let mut requests = Requests::new(&workload);
             let mut done = 0;
             while Instant::now() < end {
                 done += requests.next(&caller).await?;

@@ -11,6 +11,7 @@ use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as ad
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use prost::Message;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stele_bench::load::random::Stream;
 use tonic::codegen::http::Uri;
 use v2::mutation::{Mutation as Kind, SetCell};
@@ -211,11 +212,13 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub fn new(workload: &Arc<Workload>, caller: u64) -> Requests {
+    /// Every way draws anew: one that is gone again would write the same rows.
+    pub fn new(workload: &Arc<Workload>) -> Requests {
+        static WAYS: AtomicU64 = AtomicU64::new(0);
         Requests {
             workload: workload.clone(),
             uri: None,
-            random: Stream::new(workload.seed, caller),
+            random: Stream::new(workload.seed, WAYS.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
