@@ -117,6 +117,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     };
     tokio::select! {
         outcome = down => outcome,
+        by = data.replaced() => Err(replaced(config, &by)),
         () = signals.next() => {
             tracing::warn!("stopped at once; the log has what was acknowledged");
             std::process::exit(130)

@@ -200,7 +200,8 @@ pub trait Storage: Send + Sync + 'static {
 
     /// `Fenced` when another process has become the owner. What a listing showed before this returned `Ok` was made by this
     /// owner or by one before it: to be asked between a listing and the deletion of what nobody seems to need, or the
-    /// files of the new owner would be among that.
+    /// files of the new owner would be among that. And what was put before, every later owner will see: to be asked
+    /// between a put and what rests on it, such as the deletion of what it replaces.
     async fn confirm_owner(&self) -> Result<()> {
         Ok(())
     }

@@ -8,9 +8,11 @@
 //! Invariants that make it safe against an owner that slept for any time at any point:
 //! * An owner passes a number only when the version of that number is known to be its own. So a former owner never gets
 //!   past the version that replaced it, whatever errors it meets.
-//! * Having made a version, an owner looks whether it is the newest before it acts on it (deletes what it replaces). The
-//!   new owner deletes its older versions, the one that took the tablet among them; a former owner that makes one of
-//!   those numbers again finds a higher one beside it.
+//! * Having made a version, an owner asks whether it still owns the medium before it acts on it (deletes what it replaces).
+//!   If it does, the next owner comes later and reads this version. The versions themselves could not tell: the new owner
+//!   deletes its older ones, the one that took the tablet among them, and all of a tablet that it has split, so that a
+//!   former owner finds its number free again.
+//! * It looks, too, whether its version is the newest: so does a medium without owners notice two processes.
 //! * Having learnt that it was replaced, an owner deletes nothing any more.
 //! * A version of which the put failed may be there under a name that does not survive power loss. It is synced before
 //!   anything is built on it.
@@ -496,7 +498,7 @@ impl ManifestLog {
                 .put_if_absent(&path(self.tablet, number), content.clone())
                 .await
             {
-                Ok(()) => return self.take_effect(number).await,
+                Ok(()) => return self.take_effect_of_owner(number).await,
                 Err(StorageError::AlreadyExists { .. }) => {
                     let is_this = self.read_own(number, manifest).await? == content;
                     // It is there, but whoever failed may have failed to make its name durable.
@@ -507,7 +509,7 @@ impl ManifestLog {
                     }
                     if is_this {
                         // An attempt that seemed to fail did not.
-                        return self.take_effect(number).await;
+                        return self.take_effect_of_owner(number).await;
                     }
                     // Of an earlier commit that seemed to fail, or of an even older owner.
                     self.advance(number);
@@ -541,6 +543,15 @@ impl ManifestLog {
     fn advance(&mut self, number: u64) {
         self.stale.push(self.number);
         self.number = number;
+    }
+
+    /// A version exists by which files become obsolete: it counts if there was no other owner yet when it was there.
+    async fn take_effect_of_owner(&mut self, number: u64) -> Result<()> {
+        match self.storage.confirm_owner().await {
+            Err(StorageError::Fenced { .. }) => return Err(TabletError::Fenced { tablet: self.tablet }),
+            confirmed => confirmed?,
+        }
+        self.take_effect(number).await
     }
 
     /// A version of ours exists: unless it is the newest we have been replaced.

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Small, so that flushes and compactions happen between takeovers.
 const MEMORY_BYTES: &str = "67108864";
+/// As small as may be, so that tablets split between and during takeovers.
+const TABLET_BYTES: &str = "1MiB";
 /// How long writers go on after the takeover: long enough for thousands of tries.
 const AFTERWARDS: Duration = Duration::from_millis(300);
 /// A replaced server asks every two seconds whether it still is the owner, and then ends.
@@ -85,7 +87,7 @@ pub fn run(remote: &dyn Remote, scratch: &Scratch, rounds: u32) -> Result<bool> 
 impl Setting<'_> {
     fn start(&self, number: u32) -> Result<Server> {
         let log = self.scratch.join(&format!("server-{number}.log"));
-        let mut arguments = vec!["--memory", MEMORY_BYTES];
+        let mut arguments = vec!["--memory", MEMORY_BYTES, "--tablet-size", TABLET_BYTES];
         let own = self.remote.arguments();
         arguments.extend(own.iter().map(String::as_str));
         Server::start(&Start {

@@ -382,3 +382,47 @@ async fn what_must_survive_is_synced_whoever_asks_for_it() {
         }
     }
 }
+
+/// The catalog after the first tablet was divided before this row.
+async fn catalog_of_halves(row: Bytes, halves: [TabletId; 2]) -> Catalog {
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
+    let catalog = Catalog::load(coord.await.unwrap()).await.unwrap();
+    let [(_, first), second] = <[_; 2]>::try_from(ranges()).unwrap();
+    let (mut left, mut right) = (first.clone(), first);
+    (left.end, right.start) = (Some(row.clone()), row);
+    let tablets = vec![(halves[0], left), (halves[1], right), second];
+    catalog.create_table(schema(None), tablets).await.unwrap();
+    catalog
+}
+
+/// The new owner has split the tablet and deleted its manifests, so that the former one finds its next number free.
+#[tokio::test]
+async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
+    let memory: Arc<dyn Storage> = MemoryStorage::new();
+    let (old_medium, new_medium) = (Watched::over(memory.clone()), Watched::over(memory.clone()));
+    let old = first(&old_medium, None).await;
+    for _ in 0..2 {
+        for row in ["a", "b", "c", "d"] {
+            put(&old, row, None).await;
+        }
+        old.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    }
+    let new = start(&new_medium, &catalog(None).await, 2).await.unwrap();
+    let halves = [TabletId(11), TabletId(12)];
+    let row = new.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
+    new.finish(TABLETS[0], true).await;
+
+    old_medium.taken_over.store(true, Ordering::Relaxed);
+    let compacted = old.served(TABLETS[0]).unwrap().tablet.compact_all().await;
+    assert!(matches!(compacted, Err(TabletError::Fenced { .. })), "{compacted:?}");
+    old.context.files.delete_obsolete().await.unwrap();
+
+    drop(new);
+    let catalog = catalog_of_halves(row, halves).await;
+    let again = start(&new_medium, &catalog, 3).await.unwrap();
+    for (row, tablet) in [("a", halves[0]), ("d", halves[1])] {
+        let read = again.get_row(tablet, row.as_bytes(), None).unwrap();
+        let read = read.map(|row| row.into_batch().is_empty());
+        assert_ne!(read, Some(true), "{row}");
+    }
+}
