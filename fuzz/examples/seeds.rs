@@ -39,7 +39,7 @@ fn main() -> io::Result<()> {
     }
     cell_keys(&mut seeds);
     let batch = batch();
-    add(&mut seeds, "mutation_batch", batch.bytes().clone());
+    add(&mut seeds, "mutation_batch", batch.to_bytes());
     for golden in ["v1.batch", "v2.batch"] {
         add(&mut seeds, "mutation_batch", golden_file("tablet", golden)?);
     }
@@ -192,9 +192,9 @@ fn segment(seeds: &mut Seeds, batch: &Batch) {
         tablet: TabletId(1),
         first: SeqNo(1),
         last: SeqNo(batch.len()),
-        payload: Payload::new(batch.bytes().clone()),
+        payload: Payload::new(batch.to_bytes()),
     };
-    let record = [&record.encode_header()[..], batch.bytes()].concat();
+    let record = [&record.encode_header()[..], &batch.to_bytes()].concat();
     let group = GroupHeader {
         records_len: record.len() as u32,
         records: 1,

@@ -3,7 +3,8 @@
 //! Every run begins with seeds made of the golden files and by the encoders of today: seeds that are kept go stale with the
 //! next version of a format, and nobody sees it.
 
-use crate::shell::{Run, root};
+use crate::shell::{Run, root, target_dir};
+use crate::tally::Tally;
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
@@ -25,12 +26,7 @@ pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
     if chosen.is_empty() {
         bail!("no such target; there are: {}", all.join(", "));
     }
-    Run::new("cargo")
-        .args(["run", "--quiet", "--example", "seeds"])
-        .dir(root().join("fuzz"))
-        .env("RUSTUP_TOOLCHAIN", "nightly")
-        .without_env("CARGO")
-        .without_env("RUSTC")
+    in_fuzz("nightly", ["run", "--quiet", "--example", "seeds"])
         .check()
         .context("making the seeds")?;
     let time = format!("-max_total_time={seconds}");
@@ -56,6 +52,55 @@ pub fn run(target: Option<&str>, seconds: u64) -> Result<bool> {
         clean &= passed;
     }
     Ok(clean)
+}
+
+/// Whether all targets build and take their seeds, or a few inputs of chance where they have none: by the compiler of the
+/// workspace, hence without coverage and sanitizers. The workspace's own checks do not see `fuzz/`.
+pub fn smoke() -> Result<Tally> {
+    let version = toolchain()?;
+    in_fuzz(&version, ["build", "--quiet", "--bins", "--examples"]).check()?;
+    in_fuzz(&version, ["run", "--quiet", "--example", "seeds"])
+        .check()
+        .context("making the seeds")?;
+    let mut tally = Tally::default();
+    for target in targets()? {
+        let seeds = root().join("fuzz/seeds").join(&target);
+        let program = Run::new(target_dir().join("debug").join(&target));
+        let program = match seeds.is_dir() {
+            true => program.args(["-runs=0"]).args([&seeds]),
+            false => program.args(["-runs=200", "-seed=1", "-max_len=4096"]),
+        };
+        let output = program.into_command().output().with_context(|| target.clone())?;
+        if !output.status.success() {
+            eprintln!(
+                "{target}: {}\n{}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        tally.add(Tally::one(output.status.success()));
+    }
+    Ok(tally)
+}
+
+/// What the toolchain file of the workspace asks for.
+fn toolchain() -> Result<String> {
+    let path = root().join("rust-toolchain.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let channel = text.lines().find_map(|line| line.strip_prefix("channel = \""));
+    let channel = channel.and_then(|rest| rest.strip_suffix('"'));
+    channel.map(str::to_owned).context("no channel in the toolchain file")
+}
+
+/// A cargo in `fuzz/`, which has a toolchain file of its own.
+fn in_fuzz<const N: usize>(toolchain: &str, arguments: [&str; N]) -> Run {
+    Run::new("cargo")
+        .args(arguments)
+        .dir(root().join("fuzz"))
+        .env("RUSTUP_TOOLCHAIN", toolchain)
+        .env("CARGO_TARGET_DIR", target_dir())
+        .without_env("CARGO")
+        .without_env("RUSTC")
 }
 
 fn nightly(cargo_fuzz: &std::path::Path) -> Run {

@@ -6,7 +6,7 @@
 use crate::shell::{self, Run, cargo};
 use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, hdfs, soak, tidy};
+use crate::{bench, bench_engine, clients, crash, fuzz, hdfs, soak, tidy};
 use anyhow::Result;
 use std::time::Instant;
 
@@ -83,6 +83,7 @@ pub fn full() -> Result<bool> {
         ]))
     });
     report.step("cargo test", cargo_test);
+    report.step("fuzz targets", fuzz::smoke);
     report.step("S3", || stores::conformance(Service::S3));
     report.step("Google's store", || stores::conformance(Service::Gcs));
     // Few machines without Node.js; but the rest does not ask for it.
