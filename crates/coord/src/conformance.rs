@@ -7,7 +7,7 @@ use crate::epoch::EPOCH_PREFIX;
 use crate::watch::WATCH_EVENTS_MAX;
 use crate::{
     Condition, Coord, CoordError, KEY_BYTES_MAX, SessionId, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Versioned,
-    WatchEvent, Write, campaign, next_epoch,
+    WatchEvent, Write, campaign, next_epoch, next_epoch_above,
 };
 use bytes::Bytes;
 use std::future::Future;
@@ -367,6 +367,9 @@ async fn epochs_grow(env: &Env, coord: Arc<dyn Coord>) {
     assert_eq!(next_epoch(&*coord, "e").await, Ok(1));
     assert_eq!(next_epoch(&*coord, "e").await, Ok(2));
     assert_eq!(next_epoch(&*coord, "f").await, Ok(1));
+    assert_eq!(next_epoch_above(&*coord, "f", 1).await, Ok(2));
+    assert_eq!(next_epoch_above(&*coord, "f", 7).await, Ok(8));
+    assert_eq!(next_epoch_above(&*coord, "f", 7).await, Ok(9));
     let mut tasks = Vec::new();
     for _ in 0..8 {
         let (env, coord) = (env.clone(), Arc::clone(&coord));

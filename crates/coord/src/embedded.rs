@@ -51,6 +51,7 @@ pub const OWNER_GENERATIONS: u64 = 1 << 20;
 /// The embedded coordinator.
 pub struct EmbeddedCoord {
     inner: Arc<Inner>,
+    torn: bool,
 }
 
 struct Inner {
@@ -120,7 +121,16 @@ impl EmbeddedCoord {
             Arc::clone(&inner.session_begun),
         );
         inner.env.spawn("coord session expiry", expiry);
-        Ok(Arc::new(EmbeddedCoord { inner }))
+        Ok(Arc::new(EmbeddedCoord {
+            inner,
+            torn: recovered.torn,
+        }))
+    }
+
+    /// Whether what was opened ended with a torn record. That is a transaction which nobody was told of, or, if the medium
+    /// damaged just that record, the last one that somebody was told of: the bytes cannot tell.
+    pub fn was_torn(&self) -> bool {
+        self.torn
     }
 }
 

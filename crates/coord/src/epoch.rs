@@ -13,6 +13,11 @@ const ATTEMPTS_MAX: u32 = 100;
 /// The next number of a counter: 1 the first time, larger each time, never the same twice, whatever crashes.
 /// (After an ambiguous error a number may be left out.)
 pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
+    next_epoch_above(coord, name, 0).await
+}
+
+/// The same, and above `floor`: a number of which something else says that it was given.
+pub async fn next_epoch_above(coord: &dyn Coord, name: &str, floor: u64) -> Result<u64> {
     let key = key(name);
     for _ in 0..ATTEMPTS_MAX {
         let read = coord.get(&key).await?;
@@ -20,7 +25,8 @@ pub async fn next_epoch(coord: &dyn Coord, name: &str) -> Result<u64> {
             None => 0,
             Some(current) => parse(&key, &current.value)?,
         };
-        let next = last.checked_add(1).ok_or_else(|| bad_value(&key, last.to_string()))?;
+        let next = last.max(floor).checked_add(1);
+        let next = next.ok_or_else(|| bad_value(&key, last.to_string()))?;
         let put = Write::Put {
             key: key.clone(),
             value: Bytes::from(next.to_string()),

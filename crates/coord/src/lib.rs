@@ -24,7 +24,7 @@ pub mod watch;
 
 pub use election::{Leadership, campaign};
 pub use embedded::EmbeddedCoord;
-pub use epoch::next_epoch;
+pub use epoch::{next_epoch, next_epoch_above};
 pub use error::{CoordError, Result};
 pub use session::{Session, SessionId};
 pub use watch::{Watch, WatchEvent};

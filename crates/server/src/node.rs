@@ -6,13 +6,13 @@ use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
 use stele_client::{Router, TableAdmin, TableService};
-use stele_coord::{EmbeddedCoord, next_epoch};
+use stele_coord::{EmbeddedCoord, next_epoch_above};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_tabletserver::{MemoryBudget, RecoveryReport, ServerOptions, TabletServer};
+use stele_tabletserver::{MemoryBudget, RecoveryReport, ServerOptions, TabletServer, last_epoch};
 use stele_types::Epoch;
 
 /// A running node.
@@ -38,17 +38,28 @@ impl Node {
         let coord = EmbeddedCoord::open(storage.clone(), env.clone())
             .await
             .context("coordination")?;
-        let epoch = next_epoch(&*coord, "server").await.context("coordination")?;
+        let used = last_epoch(&*storage).await.context("commit log")?;
+        let epoch = next_epoch_above(&*coord, "server", used)
+            .await
+            .context("coordination")?;
         let epoch = Epoch(
             u32::try_from(epoch)
                 .ok()
                 .filter(|e| *e < 1 << 24)
                 .context("server epochs are used up")?,
         );
+        let in_doubt = coord.was_torn();
+        if in_doubt {
+            tracing::warn!(
+                "the coordination log ends with a torn record: a transaction that was not acknowledged, unless it is damage; \
+                 what no tablet needs is left for the next start"
+            );
+        }
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
         let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(config.memory)));
         let options = ServerOptions {
             durability: config.durability,
+            catalog_in_doubt: in_doubt,
             tablet_bytes_max: config.tablet_size,
             free_bytes_min: config.free_space_min,
             memory: Some(MemoryBudget {

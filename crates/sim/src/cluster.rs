@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{Alone, Router};
-use stele_coord::{EmbeddedCoord, next_epoch};
+use stele_coord::{EmbeddedCoord, next_epoch_above};
 use stele_env::metrics::Metrics;
 use stele_env::{Env, PlantedBug, Priority};
 use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_tabletserver::{MemoryBudget, MemtableLimits, ServerOptions, TabletServer};
+use stele_tabletserver::{MemoryBudget, MemtableLimits, ServerOptions, TabletServer, last_epoch};
 use stele_types::{Durability, Epoch};
 
 use crate::runtime::{Process, Sim};
@@ -81,6 +81,7 @@ pub fn options() -> ServerOptions {
         sstable_bytes: 2 << 10,
         value_separate_bytes: 4 << 10,
         value_room_bytes: 64 << 10,
+        catalog_in_doubt: false,
         inherit_from: usize::MAX,
         batch_room_bytes: 64 << 10,
         alone: Alone::default(),
@@ -259,7 +260,13 @@ pub async fn open_node(
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
         .await
         .map_err(|e| format!("coordinator: {e}"))?;
-    let epoch = next_epoch(&*coord, "server").await.map_err(|e| format!("epoch: {e}"))?;
+    let used = last_epoch(&*storage).await.map_err(|e| format!("commit log: {e}"))?;
+    let epoch = next_epoch_above(&*coord, "server", used).await;
+    let epoch = epoch.map_err(|e| format!("epoch: {e}"))?;
+    let options = ServerOptions {
+        catalog_in_doubt: coord.was_torn(),
+        ..options
+    };
     let catalog = Catalog::load(coord).await.map_err(|e| format!("catalog: {e}"))?;
     let catalog = Arc::new(catalog);
     let cache = Arc::new(Cache::with_shards(cache_bytes, 1));

@@ -27,5 +27,5 @@ pub mod write;
 
 pub use options::{MemoryBudget, MemtableLimits, ServerOptions};
 pub use read::OneRow;
-pub use recovery::RecoveryReport;
+pub use recovery::{RecoveryReport, last_epoch};
 pub use server::TabletServer;

@@ -119,6 +119,9 @@ pub struct ServerOptions {
     pub value_separate_bytes: usize,
     /// Bytes of such values that may be on their way to readers, beyond a megabyte for each read.
     pub value_room_bytes: usize,
+    /// Whether the catalog may lack its last transaction. Then what none of its tablets needs, the missing ones may, and it
+    /// is left for the next start.
+    pub catalog_in_doubt: bool,
     /// Tablets from which on a start makes all that the medium holds durable, where one owner has it, and writes no claim to
     /// each.
     pub inherit_from: usize,
@@ -163,6 +166,7 @@ impl ServerOptions {
                 .clamp(16 << 20, 1 << 30),
             // To make everything durable may wait for what others wrote to the disk, so a few tablets are claimed one by one.
             inherit_from: 64,
+            catalog_in_doubt: false,
             // Twice what the queue of a stream takes: who waits for the queue has its batch already.
             batch_room_bytes: usize::try_from(memory / 16)
                 .unwrap_or(usize::MAX)

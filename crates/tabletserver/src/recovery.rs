@@ -12,6 +12,11 @@
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
 //! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. A damaged
 //! log, on the other hand, ends the start: nobody could say what was acknowledged.
+//!
+//! Damage to the last transaction of the catalog looks like a torn end. It may have been a split: the catalog names the
+//! parent, which has no manifest any more, and the halves, which have everything, are *strays*. So while a tablet is damaged,
+//! and after a torn end, strays keep their manifests, files and log records. And it may have been the epoch, which would be
+//! given twice, with every sequence number: so a new one is above that of any log segment, too ([`last_epoch`]).
 
 use crate::admission::Admission;
 use crate::error::ServerError;
@@ -27,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
+use stele_commitlog::format::parse_segment_path;
 use stele_commitlog::{LogError, LogMetrics, LogOptions, LogStream, ReplayReport};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
@@ -86,12 +92,26 @@ impl TabletServer {
             metrics: TabletMetrics::new(metrics),
         };
         let Opened { tablets, damaged } = open_tablets(&context, catalog, epoch, options.inherit_from).await?;
+        let keeps_strays = options.catalog_in_doubt || !damaged.is_empty();
+        if keeps_strays {
+            context.files.keep_former_files();
+        }
         let replayed = replay_log(&*storage, &tablets).await?;
         delete_dropped(&*storage, &replayed.dropped).await?;
         for (_, _, segment) in &replayed.segments {
             storage.sync_file(&segment.path).await?;
         }
-        let orphans = sweep(&context, &tablets, &damaged).await?;
+        let stray = strays(&context, &tablets, &damaged).await?;
+        let (strays, orphans) = match keeps_strays {
+            true => (stray.into_iter().map(|(tablet, _)| tablet).collect(), 0),
+            false => (BTreeSet::new(), sweep(&context, &tablets, stray).await?),
+        };
+        if !strays.is_empty() {
+            tracing::error!(
+                ?strays,
+                "tablets that the catalog does not name are kept, because it may be wrong"
+            );
+        }
         let mut report = RecoveryReport {
             tablets: tablets.len(),
             damaged_tablets: damaged.len(),
@@ -122,6 +142,7 @@ impl TabletServer {
             tablets: RwLock::default(),
             routes: Routes::default(),
             damaged: RwLock::new(damaged),
+            strays,
             latches: Arc::default(),
             row_cache,
             metrics: server_metrics,
@@ -178,9 +199,6 @@ async fn open_tablets(
             Ok(tablet) => drop(all.tablets.insert(id, tablet)),
             Err(error) => drop(all.damaged.insert(id, error)),
         }
-    }
-    if !all.damaged.is_empty() {
-        context.files.keep_former_files();
     }
     Ok(all)
 }
@@ -243,35 +261,48 @@ async fn delete_dropped(storage: &dyn Storage, dropped: &[String]) -> Result<(),
     Ok(())
 }
 
-/// Deletes sstables and manifests that belong to no tablet. Which sstables are a damaged tablet's is unknown: then all
-/// stay.
-async fn sweep(
+/// The manifests of tablets that the catalog does not name.
+async fn strays(
     context: &TabletContext,
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
     damaged: &BTreeMap<TabletId, TabletError>,
+) -> Result<Vec<(TabletId, String)>, StorageError> {
+    let manifests = context.storage.list("tablets/").await?.into_iter().filter_map(|file| {
+        let (tablet, _) = manifest::parse_path(&file.path)?;
+        Some((tablet, file.path))
+    });
+    Ok(manifests
+        .filter(|(tablet, _)| !tablets.contains_key(tablet) && !damaged.contains_key(tablet))
+        .collect())
+}
+
+/// Deletes sstables and manifests that belong to no tablet; how many files.
+async fn sweep(
+    context: &TabletContext,
+    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    strays: Vec<(TabletId, String)>,
 ) -> Result<usize, ServerError> {
     let mut referenced: BTreeSet<StoredFile> = BTreeSet::new();
     for tablet in tablets.values() {
         referenced.extend(tablet.manifest().await.stored());
     }
-    let of_tablet = |tablet, error| ServerError::Tablet { tablet, error };
-    let mut deleted = 0;
-    if damaged.is_empty() {
-        let swept = context.files.sweep(&referenced).await;
-        deleted += swept.map_err(|e| of_tablet(TabletId(0), e))?;
-    }
-    let manifests = context.storage.list("tablets/").await?;
+    let swept = context.files.sweep(&referenced).await;
+    let deleted = swept.map_err(|error| ServerError::Tablet {
+        tablet: TabletId(0),
+        error,
+    })?;
     context.storage.confirm_owner().await?;
-    for file in manifests {
-        let Some((tablet, _)) = manifest::parse_path(&file.path) else {
-            continue;
-        };
-        if !tablets.contains_key(&tablet) && !damaged.contains_key(&tablet) {
-            context.storage.delete(&file.path).await?;
-            deleted += 1;
-        }
+    for (_, path) in &strays {
+        context.storage.delete(path).await?;
     }
-    Ok(deleted)
+    Ok(deleted + strays.len())
+}
+
+/// The highest epoch of which there is a log segment; 0 when there is none.
+pub async fn last_epoch(storage: &dyn Storage) -> Result<u64, StorageError> {
+    let segments = storage.list("log/").await?;
+    let numbers = segments.iter().filter_map(|file| parse_segment_path(&file.path));
+    Ok(numbers.map(|(_, number)| number >> 32).max().unwrap_or(0))
 }
 
 fn start_streams(

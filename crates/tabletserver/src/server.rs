@@ -114,6 +114,8 @@ pub struct TabletServer {
     pub(crate) routes: Routes,
     /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
     /// what it has of them.
+    /// Tablets that the catalog does not name although it perhaps should.
+    pub(crate) strays: BTreeSet<TabletId>,
     pub(crate) damaged: RwLock<BTreeMap<TabletId, TabletError>>,
     pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
@@ -204,8 +206,8 @@ impl TabletServer {
         let tablets = self.tablets.read();
         match tablets.get(&tablet) {
             Some(served) => served.tablet.flushed_through() >= seq,
-            // Dropped or split: its successors' manifests hold what it held. Of a damaged one nobody knows.
-            None => !self.damaged.read().contains_key(&tablet),
+            // Dropped or split: its successors' manifests hold what it held. Of a damaged or a stray one nobody knows.
+            None => !self.strays.contains(&tablet) && !self.damaged.read().contains_key(&tablet),
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Recovered {
     pub(super) generation: u64,
     pub(super) revision: u64,
     pub(super) entries: Vec<SnapshotEntry>,
+    /// Whether the log has a torn end.
+    pub(super) torn: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,6 +74,7 @@ pub(super) async fn recover(storage: &Arc<dyn Storage>) -> Result<Recovered> {
             generation: 0,
             revision: 0,
             entries: Vec::new(),
+            torn: false,
         });
     };
     // What this one supersedes is deleted after the next one: only then is one surely durable.
@@ -105,6 +108,7 @@ pub(super) async fn load_snapshot(storage: &Arc<dyn Storage>, generation: u64) -
         generation,
         revision: snapshot.revision,
         entries: snapshot.entries,
+        torn: false,
     })
 }
 
@@ -127,6 +131,7 @@ impl Recovered {
             let error = mismatch(0, "a revision of at most", NUMBER_MAX, revision);
             return Err(corruption(&log_path(self.generation), error));
         }
+        self.torn |= log.torn_at.is_some();
         let mut entries: BTreeMap<String, SnapshotEntry> = std::mem::take(&mut self.entries)
             .into_iter()
             .map(|entry| (entry.key.clone(), entry))

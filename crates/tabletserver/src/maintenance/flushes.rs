@@ -157,7 +157,7 @@ impl TabletServer {
 
     /// Bytes of log kept for tablets that are not served, or of which the flush `failed`.
     pub(super) fn stuck_log_bytes(&self, failed: &BTreeSet<TabletId>) -> u64 {
-        if failed.is_empty() && self.damaged.read().is_empty() {
+        if failed.is_empty() && self.strays.is_empty() && self.damaged.read().is_empty() {
             return 0;
         }
         let is_stuck =

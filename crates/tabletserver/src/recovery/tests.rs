@@ -144,14 +144,26 @@ async fn catalog(durability: Option<Durability>) -> Catalog {
     catalog
 }
 
-async fn start(medium: &Arc<Watched>, catalog: &Catalog, epoch: u32) -> Result<Arc<TabletServer>, ServerError> {
-    let options = ServerOptions {
+fn options() -> ServerOptions {
+    ServerOptions {
         durability: Durability::Flush,
         memory: None,
         free_bytes_min: 0,
         inherit_from: TABLETS.len(),
         ..ServerOptions::for_memory(64 << 20)
-    };
+    }
+}
+
+async fn start(medium: &Arc<Watched>, catalog: &Catalog, epoch: u32) -> Result<Arc<TabletServer>, ServerError> {
+    start_with(medium, catalog, epoch, options()).await
+}
+
+async fn start_with(
+    medium: &Arc<Watched>,
+    catalog: &Catalog,
+    epoch: u32,
+    options: ServerOptions,
+) -> Result<Arc<TabletServer>, ServerError> {
     let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
     let started = TabletServer::start(env, medium.clone(), catalog, Epoch(epoch), cache, options, &metrics).await;
     started.map(|(server, _)| server)
@@ -171,20 +183,25 @@ pub(crate) async fn first(medium: &Arc<Watched>, durability: Option<Durability>)
 
 async fn put(server: &TabletServer, row: &'static str, durability: Option<Durability>) {
     let tablet = TABLETS[usize::from(row >= "m")];
+    server.write(tablet, &writes(row, "v"), durability).await.unwrap();
+}
+
+async fn write(server: &TabletServer, tablet: TabletId, row: &'static str, value: &'static str) {
+    server.write(tablet, &writes(row, value), None).await.unwrap();
+}
+
+fn writes(row: &'static str, value: &'static str) -> RowWrites {
     let mutation = Mutation::Put {
         family: FamilyId(1),
         qualifier: Bytes::from_static(b"q"),
         timestamp: Timestamp(1),
-        value: Bytes::from_static(b"v"),
+        value: Bytes::from_static(value.as_bytes()),
     };
     let row = stele_types::RowMutation {
         row: Bytes::from_static(row.as_bytes()),
         mutations: vec![mutation],
     };
-    server
-        .write(tablet, &RowWrites::from(vec![row]), durability)
-        .await
-        .unwrap();
+    RowWrites::from(vec![row])
 }
 
 fn has(server: &TabletServer, row: &str) -> bool {
@@ -425,4 +442,77 @@ async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
         let read = read.map(|row| row.into_batch().is_empty());
         assert_ne!(read, Some(true), "{row}");
     }
+}
+
+/// The transaction of the split was the last of the catalog, is damaged, and looks torn: the catalog names the parent.
+#[tokio::test]
+async fn a_split_that_the_catalog_forgot_is_kept() {
+    let medium = Watched::over(MemoryStorage::new());
+    let forgetful = catalog(None).await;
+    let server = first(&medium, None).await;
+    for row in ["a", "b", "c", "d"] {
+        put(&server, row, None).await;
+    }
+    let halves = [TabletId(11), TabletId(12)];
+    let row = server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
+    server.finish(TABLETS[0], true).await;
+    write(&server, halves[0], "a", "acknowledged").await;
+    drop(server);
+
+    let without = start(&medium, &forgetful, 2).await.unwrap();
+    assert_eq!(without.damaged_tablets().len(), 1);
+    for half in halves {
+        assert!(!medium.paths(&manifest::directory(half)).await.is_empty(), "{half}");
+        assert!(
+            !without.is_flushed(half, SeqNo(1)),
+            "the log keeps what it has of {half}"
+        );
+    }
+    without.shut_down().await;
+    drop(without);
+
+    let restored = start(&medium, &catalog_of_halves(row, halves).await, 3).await.unwrap();
+    let read = restored.get_row(halves[0], b"a", None).unwrap();
+    let cells = read.expect("it is in memory").into_batch().into_cells();
+    assert_eq!(cells[0].value, "acknowledged");
+}
+
+/// Nothing is damaged, and the catalog ends torn: a table may have been its last transaction.
+#[tokio::test]
+async fn what_a_catalog_in_doubt_does_not_name_is_kept() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first(&medium, None).await;
+    put(&server, "a", None).await;
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    drop(server);
+    let nothing = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
+    let nothing = Catalog::load(nothing.await.unwrap()).await.unwrap();
+    let before = medium.paths("").await;
+    let doubting = ServerOptions {
+        catalog_in_doubt: true,
+        ..options()
+    };
+    drop(start_with(&medium, &nothing, 2, doubting).await.unwrap());
+    let after = medium.paths("").await;
+    assert!(
+        before.iter().all(|path| after.contains(path)),
+        "{before:?} and then {after:?}"
+    );
+    drop(start(&medium, &nothing, 3).await.unwrap());
+    assert!(
+        medium.paths("sst/").await.is_empty(),
+        "a catalog that is whole is believed"
+    );
+}
+
+#[tokio::test]
+async fn the_log_tells_its_last_epoch() {
+    let medium = Watched::over(MemoryStorage::new());
+    assert_eq!(last_epoch(&*medium).await, Ok(0));
+    let server = first(&medium, None).await;
+    put(&server, "a", None).await;
+    drop(server);
+    let server = start(&medium, &catalog(None).await, 7).await.unwrap();
+    put(&server, "a", None).await;
+    assert_eq!(last_epoch(&*medium).await, Ok(7));
 }
