@@ -7,7 +7,7 @@ use crate::format::{
 };
 use crate::retention::SegmentInfo;
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
 use stele_storage::{ReadFile, Storage, StorageError};
@@ -46,6 +46,7 @@ pub async fn replay<E: From<LogError>>(
     let mut report = ReplayReport::default();
     let files = storage.list("log/").await.map_err(LogError::from)?;
     let mut segments = Vec::new();
+    let mut missing = BTreeSet::new();
     for info in files {
         let Some((stream, number)) = format::parse_segment_path(&info.path) else {
             continue;
@@ -55,8 +56,12 @@ pub async fn replay<E: From<LogError>>(
             let header = read_header(&*file, stream, number).await?;
             Ok((stream, number, file, header))
         };
-        segments.extend(unless_deleted(opened.await)?);
+        match unless_deleted(opened.await)? {
+            Some(segment) => segments.push(segment),
+            None => drop(missing.insert(info.path)),
+        }
     }
+    check_deleted(storage, &missing).await?;
     // What the next segment of the same process says about the length of each.
     let known: HashMap<(u32, u64), KnownLengths> = segments
         .iter()
@@ -150,6 +155,22 @@ pub(crate) async fn counts_behind(
         });
     }
     Ok(false)
+}
+
+/// What was listed and could not be opened must not be listed any more.
+async fn check_deleted(storage: &dyn Storage, missing: &BTreeSet<String>) -> Result<(), LogError> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let still = storage.list("log/").await?;
+    match still.into_iter().find(|file| missing.contains(&file.path)) {
+        None => Ok(()),
+        Some(file) => Err(LogError::Corruption {
+            path: Arc::from(file.path),
+            offset: 0,
+            detail: "the medium lists the segment and does not open it".to_owned(),
+        }),
+    }
 }
 
 /// `None` when the segment was deleted meanwhile.

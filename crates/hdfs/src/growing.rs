@@ -104,6 +104,10 @@ impl Pieces {
         self.finished.contains_key(&0)
     }
 
+    fn is_empty(&self) -> bool {
+        self.finished.is_empty() && self.open.is_empty()
+    }
+
     /// Bytes, as far as they are known to the NameNode. A piece that was copied may still be there under both names.
     pub(crate) fn len(&self) -> u64 {
         let open = self
@@ -263,14 +267,36 @@ pub(crate) async fn delete(shared: &Shared, path: &str) -> Result<()> {
     shared.cluster.delete(path, true).await
 }
 
-pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
-    let cluster = &shared.cluster;
+/// Makes piece 0, and with it the file.
+async fn mark(cluster: &Cluster, path: &str) -> Result<()> {
     let first = piece_key(path, 0);
     let mut marker = cluster.create(&first, true).await.map_err(|error| match error {
         StorageError::AlreadyExists { .. } => StorageError::AlreadyExists { path: path.to_owned() },
         other => other,
     })?;
-    cluster.close(&first, &mut marker).await?;
+    cluster.close(&first, &mut marker).await
+}
+
+/// Makes a file whole: piece 1 first, so that it is there with its content or not at all.
+pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<()> {
+    let cluster = &shared.cluster;
+    let there = Pieces::list(cluster, path).await?;
+    if there.is_file() {
+        return Err(StorageError::AlreadyExists { path: path.to_owned() });
+    }
+    if !there.is_empty() {
+        // Of a put that ended early.
+        cluster.delete(path, true).await?;
+    }
+    if !content.is_empty() {
+        cluster.put_new(&piece_key(path, 1), &content).await?;
+    }
+    mark(cluster, path).await?;
+    shared.verify(path).await
+}
+
+pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
+    mark(&shared.cluster, path).await?;
     let writer = Arc::new(Writer {
         shared: Arc::clone(shared),
         path: path.to_owned(),

@@ -187,7 +187,10 @@ impl Storage for HdfsStorage {
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
         check_path(path)?;
         self.shared.check_owned(path, "put")?;
-        self.shared.cluster.put_new(path, &content).await
+        match grows(path) {
+            true => growing::put(&self.shared, path, content).await,
+            false => self.shared.cluster.put_new(path, &content).await,
+        }
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {

@@ -39,7 +39,7 @@ async fn conforms_over_the_network() {
     let folder = tempfile::TempDir::new().expect("a folder");
     for with_cache in [false, true] {
         let mut media = Vec::new();
-        for i in 0..15 {
+        for i in 0..16 {
             let cache = with_cache.then(|| CacheOptions {
                 dir: folder.path().join(i.to_string()),
                 bytes: 1 << 20,

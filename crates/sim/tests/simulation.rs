@@ -37,7 +37,10 @@ fn some_seeds_pass() {
         before > 0 && after > 0,
         "{before} puts cut before their effect, {after} after"
     );
-    assert!(beside > 10, "{beside} compactions were begun beside others of their tablet");
+    assert!(
+        beside > 10,
+        "{beside} compactions were begun beside others of their tablet"
+    );
     // One seed may do little: a full disk refuses a lot.
     assert!(
         acknowledged > 2_000 && lives > 100,

@@ -23,6 +23,7 @@ pub async fn run_remote(make: impl Fn() -> Arc<dyn Storage>) {
     reads_are_exact(&make()).await;
     paths_are_taken_once(&make()).await;
     puts_are_whole_and_first_wins(&make()).await;
+    growing_files_may_be_put_whole(&make()).await;
     racing_puts_have_one_winner(&make()).await;
     absent_files(&make()).await;
     bad_paths(&make()).await;
@@ -165,6 +166,31 @@ async fn puts_are_whole_and_first_wins(storage: &Arc<dyn Storage>) {
         .await
         .expect("put of nothing");
     assert_eq!(storage.read_all("p/empty").await.expect("read"), "");
+}
+
+/// A repair makes a file of the log anew.
+async fn growing_files_may_be_put_whole(storage: &Arc<dyn Storage>) {
+    for (path, content) in [("log/0/1.log", "whole"), ("log/0/2.log", "")] {
+        let put = storage
+            .put_if_absent(path, Bytes::from_static(content.as_bytes()))
+            .await;
+        put.expect("put");
+        assert_eq!(storage.read_all(path).await.expect("read"), content);
+        assert_eq!(storage.open(path).await.expect("open").len(), content.len() as u64);
+        let again = storage.put_if_absent(path, Bytes::from_static(b"other")).await;
+        assert_eq!(again, Err(StorageError::AlreadyExists { path: path.to_owned() }));
+        let create = storage.create(path).await.err().expect("create over a put");
+        assert_eq!(create.kind(), ErrorKind::AlreadyExists);
+    }
+    let len = "whole".len() as u64;
+    let expected = [("log/0/1.log", len), ("log/0/2.log", 0)].map(|(path, len)| FileInfo {
+        path: path.to_owned(),
+        len,
+    });
+    assert_eq!(storage.list("log/").await.expect("list"), expected);
+    storage.delete("log/0/1.log").await.expect("delete");
+    write(storage, "log/0/1.log", b"anew").await;
+    assert_eq!(storage.read_all("log/0/1.log").await.expect("read"), "anew");
 }
 
 async fn racing_puts_have_one_winner(storage: &Arc<dyn Storage>) {

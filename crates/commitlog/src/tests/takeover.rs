@@ -2,6 +2,7 @@
 
 use super::*;
 use async_trait::async_trait;
+use std::sync::atomic::AtomicBool;
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
 
@@ -9,18 +10,31 @@ use stele_storage::{AppendFile, FileInfo, ReadFile, StorageError};
 struct Vanishing {
     inner: Arc<dyn Storage>,
     path: String,
-    looks_left: Arc<AtomicU64>,
+    looks: Arc<Looks>,
+    /// Whether listings show it for good.
+    stays_listed: bool,
 }
 
 struct VanishingFile {
     inner: Arc<dyn ReadFile>,
-    looks_left: Arc<AtomicU64>,
+    looks: Arc<Looks>,
 }
 
-fn look(looks_left: &AtomicU64, path: &str) -> stele_storage::Result<()> {
-    let before = looks_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-    let gone = |_| StorageError::NotFound { path: path.to_owned() };
-    before.map(drop).map_err(gone)
+#[derive(Default)]
+struct Looks {
+    left: AtomicU64,
+    gone: AtomicBool,
+}
+
+impl Looks {
+    fn look(&self, path: &str) -> stele_storage::Result<()> {
+        let take = |left: u64| left.checked_sub(1);
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.map(drop).map_err(|_| {
+            self.gone.store(true, Ordering::Relaxed);
+            StorageError::NotFound { path: path.to_owned() }
+        })
+    }
 }
 
 #[async_trait]
@@ -33,15 +47,19 @@ impl Storage for Vanishing {
         if path != self.path {
             return Ok(inner);
         }
-        look(&self.looks_left, path)?;
-        let looks_left = self.looks_left.clone();
-        Ok(Arc::new(VanishingFile { inner, looks_left }))
+        self.looks.look(path)?;
+        let looks = self.looks.clone();
+        Ok(Arc::new(VanishingFile { inner, looks }))
     }
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
         self.inner.put_if_absent(path, content).await
     }
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.inner.list(prefix).await
+        let mut files = self.inner.list(prefix).await?;
+        if self.looks.gone.load(Ordering::Relaxed) && !self.stays_listed {
+            files.retain(|file| file.path != self.path);
+        }
+        Ok(files)
     }
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
         self.inner.delete(path).await
@@ -57,7 +75,7 @@ impl Storage for Vanishing {
 #[async_trait]
 impl ReadFile for VanishingFile {
     async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
-        look(&self.looks_left, self.path())?;
+        self.looks.look(self.path())?;
         self.inner.read_at(offset, len).await
     }
     fn try_read_at(&self, _: u64, _: usize) -> Option<stele_storage::Result<Bytes>> {
@@ -82,11 +100,24 @@ async fn a_segment_deleted_while_the_log_is_read_is_left_out() {
     assert_eq!(paths.len(), 3);
     // Before it is opened, before its header is read, before its groups are.
     for looks in 0..3 {
-        let storage: Arc<dyn Storage> = Arc::new(Vanishing {
-            inner: inner.clone(),
-            path: paths[0].clone(),
-            looks_left: Arc::new(AtomicU64::new(looks)),
-        });
+        let storage = vanishing(&inner, &paths[0], looks, false);
         assert_eq!(replayed(&storage).await.unwrap(), [1, 2], "after {looks} looks");
     }
+    // There, and not to be opened: something is wrong with the medium.
+    let storage = vanishing(&inner, &paths[0], 0, true);
+    let error = replayed(&storage).await.unwrap_err();
+    assert!(error.to_string().contains("lists the segment"), "{error}");
+}
+
+fn vanishing(inner: &Arc<dyn Storage>, path: &str, looks: u64, stays_listed: bool) -> Arc<dyn Storage> {
+    let looks = Looks {
+        left: AtomicU64::new(looks),
+        ..Looks::default()
+    };
+    Arc::new(Vanishing {
+        inner: inner.clone(),
+        path: path.to_owned(),
+        looks: Arc::new(looks),
+        stays_listed,
+    })
 }
