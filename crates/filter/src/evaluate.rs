@@ -76,7 +76,12 @@ impl<'a> Evaluation<'a> {
 
     /// Evaluates the whole filter.
     pub(crate) fn finish(mut self, root: &Node, cells: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
-        let mut answer = self.run(root, Cow::Owned(cells))?.into_owned();
+        let answer = self.run(root, Cow::Owned(cells))?.into_owned();
+        self.with_sunk(answer)
+    }
+
+    /// Adds what the sinks have sent to an answer.
+    pub(crate) fn with_sunk(mut self, mut answer: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
         if !self.sunk.is_empty() {
             check("bytes of the answer", weight(&answer) + self.sunk_bytes, POOL_BYTES_MAX)?;
             answer.append(&mut self.sunk);
@@ -85,10 +90,15 @@ impl<'a> Evaluation<'a> {
         Ok(answer)
     }
 
+    /// Counts cells that are looked at.
+    pub(crate) fn visit(&mut self, cells: usize) -> Result<(), FilterError> {
+        self.visits += cells;
+        check("cells looked at", self.visits, VISITS_MAX)
+    }
+
     /// Evaluates one filter. Recursion is as deep as the tree, which compilation has bounded.
-    fn run<'c>(&mut self, node: &Node, cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
-        self.visits += cells.len();
-        check("cells looked at", self.visits, VISITS_MAX)?;
+    pub(crate) fn run<'c>(&mut self, node: &Node, cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
+        self.visit(cells.len())?;
         match node {
             Node::PassAll => Ok(cells),
             Node::BlockAll => Ok(Cow::Borrowed(&[])),
@@ -176,7 +186,12 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Adds the output of one filter to a pool that held `bytes`.
-    fn pool(&mut self, output: Cow<'_, [Cell]>, pool: &mut Vec<Cell>, bytes: &mut usize) -> Result<(), FilterError> {
+    pub(crate) fn pool(
+        &mut self,
+        output: Cow<'_, [Cell]>,
+        pool: &mut Vec<Cell>,
+        bytes: &mut usize,
+    ) -> Result<(), FilterError> {
         *bytes = bytes.saturating_add(weight(&output));
         check("bytes of the answer", *bytes, POOL_BYTES_MAX)?;
         match output {
@@ -231,7 +246,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The cells for changing them in place.
-    fn own(&mut self, cells: Cow<'_, [Cell]>) -> Result<Vec<Cell>, FilterError> {
+    pub(crate) fn own(&mut self, cells: Cow<'_, [Cell]>) -> Result<Vec<Cell>, FilterError> {
         if let Cow::Borrowed(cells) = &cells {
             self.count_copies(cells.len())?;
         }
@@ -251,7 +266,7 @@ fn check(what: &'static str, value: usize, limit: usize) -> Result<(), FilterErr
     Ok(())
 }
 
-fn skip(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
+pub(crate) fn skip(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
     match cells {
         Cow::Owned(mut cells) => {
             cells.drain(..count.min(cells.len()));
@@ -261,7 +276,7 @@ fn skip(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
     }
 }
 
-fn first(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
+pub(crate) fn first(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
     match cells {
         Cow::Owned(mut cells) => {
             cells.truncate(count);

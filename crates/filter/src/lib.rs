@@ -9,6 +9,7 @@
 //!    the scan need not even fetch;
 //! 2. once per row, [`CompiledFilter::admits_row`] decides by row key and sampling, before any cell is read;
 //! 3. for each admitted row, [`CompiledFilter::evaluate`] turns the cells that were fetched into the cells of the answer.
+//!    Of a row that comes in pieces each is turned by itself, where the filter allows it ([`CompiledFilter::progress`]).
 //!
 //! The kinds are those of Bigtable's `RowFilter` (`google.bigtable.v2`, data.proto); `docs/filters.md` is the reference of
 //! what each one means. Everything here is pure: no I/O, no async, no clock; randomness is an argument.
@@ -21,6 +22,7 @@ mod evaluate;
 mod known;
 mod labels;
 mod need;
+mod pieces;
 mod pushdown;
 pub mod re2;
 mod values;
@@ -28,6 +30,7 @@ mod values;
 pub use ast::Filter;
 pub use compiled::CompiledFilter;
 pub use error::FilterError;
+pub use pieces::RowProgress;
 pub use pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
 
 #[cfg(test)]

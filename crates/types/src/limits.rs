@@ -16,7 +16,8 @@ pub const BIGTABLE_QUALIFIER_BYTES_MAX: usize = 16 * 1024;
 /// Value bytes: Bigtable's documented 100 MB cell.
 pub const VALUE_BYTES_MAX: usize = 100 << 20;
 
-/// Bytes of one row that a read will assemble: Bigtable's documented 256 MiB row.
+/// Bytes of one row that a read will give: Bigtable's documented 256 MiB row. In pieces those of its cells, before they are
+/// filtered; as a whole, what it takes in memory.
 pub const ROW_BYTES_MAX: usize = 256 << 20;
 
 /// Mutations in one request, over all its entries (bigtable.proto).

@@ -71,6 +71,11 @@ impl Cell {
         }
     }
 
+    /// Whether its value is still to be fetched.
+    pub fn is_reference(&self) -> bool {
+        self.kind == CellKind::Reference
+    }
+
     /// Bytes this cell holds on to, for budgets.
     #[inline]
     pub fn weight(&self) -> usize {
@@ -81,7 +86,8 @@ impl Cell {
 /// Cells that are moved to a list of their own; more take their list with them.
 const MOVED_CELLS_MAX: usize = 1_024;
 
-/// Whole rows in scan order: all cells in one vector, all row keys in one buffer.
+/// Rows in scan order: all cells in one vector, all row keys in one buffer. They are whole, but for a large one of a stream
+/// whose reader takes rows in pieces: that begins as the last row of one batch and goes on as the first of the next.
 ///
 /// Invariants: the ends grow from `rows` to `last`, and lie within `keys` and `cells`; without a `last` there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,8 +97,13 @@ pub struct RowBatch {
     rows: Vec<RowEnd>,
     last: Option<RowEnd>,
     cells: Vec<Cell>,
-    /// The last row that was looked at, also when it gave nothing: where a resumed scan goes on.
+    /// The last row that was looked at to its end, also when it gave nothing: where a resumed scan goes on.
     pub scanned_through: Option<Bytes>,
+    /// The row that comes first goes on where an earlier batch of the stream has left it. Of a row that was left unfinished, a
+    /// batch without this says that what was given of it is void: if it comes, it comes again from its beginning.
+    pub continues: bool,
+    /// More is to come of the last row, at least one cell, unless it is begun again.
+    pub unfinished: bool,
     /// Rows and cells seen before filtering.
     pub seen: ReadCounts,
 }
@@ -201,6 +212,11 @@ impl RowBatch {
         }
     }
 
+    /// Rows that end in this batch.
+    pub fn complete_rows(&self) -> usize {
+        self.len() - usize::from(self.unfinished && !self.is_empty())
+    }
+
     /// The cells added since the last row ended.
     #[inline]
     pub fn open_cells(&self) -> &[Cell] {
@@ -216,6 +232,14 @@ impl RowBatch {
     /// All cells of all rows, to be changed in place.
     pub fn cells_mut(&mut self) -> &mut [Cell] {
         &mut self.cells
+    }
+
+    /// Takes back the last cell added, if no row has ended since.
+    pub fn pop_open_cell(&mut self) -> Option<Cell> {
+        match self.cells.len() > self.cells_ended() {
+            true => self.cells.pop(),
+            false => None,
+        }
     }
 
     /// Takes back the cells added since the last row ended.
@@ -293,6 +317,7 @@ impl RowBatch {
     /// Drops all rows past the first `n`.
     pub fn truncate(&mut self, n: usize) {
         if n < self.len() {
+            self.unfinished = false;
             self.rows.truncate(n);
             self.last = self.rows.pop();
             let ended = self.cells_ended();

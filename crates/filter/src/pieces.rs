@@ -1,0 +1,144 @@
+//! Evaluation over a row that comes in pieces.
+//!
+//! A *piece* is a part of a row's cells: all that are between two others in order. Most filters look at one cell at a time, and
+//! make of a piece what they would have made of it within the row. Those that count cells go on counting from piece to
+//! piece: what they need to know of the pieces before is their *progress*. As a filter never puts a cell before another
+//! that was given to it earlier, what it makes of the pieces, one after the other, is what it would have made of the row.
+//!
+//! Not so where one cell decides about those before it, which is what conditions do, and where chance decides about a
+//! row in the middle of the tree: such filters have no progress, and are given the row as a whole.
+//!
+//! Invariant: the limits of one evaluation hold for each piece.
+
+use crate::FilterError;
+use crate::compiled::{CompiledFilter, Node, RowTest};
+use crate::evaluate::{Evaluation, first, order, skip};
+use bytes::Bytes;
+use std::borrow::Cow;
+use stele_types::{Cell, FamilyId};
+
+/// What a filter knows of the earlier pieces of a row.
+#[derive(Clone, Debug)]
+pub struct RowProgress(Progress);
+
+/// The same of one node.
+#[derive(Clone, Debug)]
+enum Progress {
+    /// The node looks at each cell by itself.
+    Nothing,
+    /// Cells that are still skipped, or still let through.
+    Left(usize),
+    /// The column of the last cell, and how many cells of it there were.
+    Column(Option<(FamilyId, Bytes)>, usize),
+    /// Of the members.
+    Members(Vec<Progress>),
+}
+
+impl CompiledFilter {
+    /// What the filter knows before the first piece of a row; `None` when it must be given rows as a whole.
+    pub fn progress(&self) -> Option<RowProgress> {
+        Progress::of(&self.root).map(RowProgress)
+    }
+
+    /// What the filter makes of the next piece of an admitted row. Must be called only after
+    /// [`admits_row`](Self::admits_row) said yes, like [`evaluate`](Self::evaluate).
+    pub fn evaluate_piece(
+        &self,
+        row: &[u8],
+        cells: Vec<Cell>,
+        progress: &mut RowProgress,
+        rng: &mut dyn FnMut() -> f64,
+    ) -> Result<Vec<Cell>, FilterError> {
+        debug_assert!(cells.is_sorted_by(|a, b| order(a, b).is_le()));
+        let mut evaluation = Evaluation::new(row, rng);
+        let cells = run(&mut evaluation, &self.root, &mut progress.0, Cow::Owned(cells))?.into_owned();
+        evaluation.with_sunk(cells)
+    }
+}
+
+impl Progress {
+    /// Recursion is as deep as the tree, which compilation has bounded.
+    fn of(node: &Node) -> Option<Progress> {
+        Some(match node {
+            Node::Offset(count) | Node::PerRow(count) => Progress::Left(*count),
+            Node::PerColumn(_) => Progress::Column(None, 0),
+            Node::Chain(members) | Node::Interleave(members) => {
+                let parts: Vec<Progress> = members.iter().map(Progress::of).collect::<Option<_>>()?;
+                match parts.iter().all(|part| matches!(part, Progress::Nothing)) {
+                    true => Progress::Nothing,
+                    false => Progress::Members(parts),
+                }
+            }
+            Node::Condition { .. } | Node::Row(RowTest::Sample(_)) => return None,
+            Node::PassAll | Node::BlockAll | Node::Sink | Node::Row(RowTest::Key(_)) => Progress::Nothing,
+            Node::Cells(_) | Node::Strip | Node::Label(_) => Progress::Nothing,
+        })
+    }
+}
+
+/// Evaluates one filter over a piece.
+fn run<'c>(
+    evaluation: &mut Evaluation<'_>,
+    node: &Node,
+    progress: &mut Progress,
+    cells: Cow<'c, [Cell]>,
+) -> Result<Cow<'c, [Cell]>, FilterError> {
+    match (node, progress) {
+        (Node::Offset(_), Progress::Left(left)) => {
+            evaluation.visit(cells.len())?;
+            let skipped = cells.len().min(*left);
+            *left -= skipped;
+            Ok(skip(cells, skipped))
+        }
+        (Node::PerRow(_), Progress::Left(left)) => {
+            evaluation.visit(cells.len())?;
+            let kept = cells.len().min(*left);
+            *left -= kept;
+            Ok(first(cells, kept))
+        }
+        (Node::PerColumn(versions), Progress::Column(column, count)) => {
+            evaluation.visit(cells.len())?;
+            let mut cells = evaluation.own(cells)?;
+            keep_newest(&mut cells, *versions, column, count);
+            Ok(Cow::Owned(cells))
+        }
+        (Node::Chain(members), Progress::Members(parts)) => {
+            let mut cells = cells;
+            for (member, part) in members.iter().zip(parts) {
+                if cells.is_empty() {
+                    break;
+                }
+                cells = run(evaluation, member, part, cells)?;
+            }
+            Ok(cells)
+        }
+        (Node::Interleave(members), Progress::Members(parts)) => {
+            let (mut pool, mut bytes) = (Vec::new(), 0);
+            for (member, part) in members.iter().zip(parts) {
+                let output = run(evaluation, member, part, Cow::Borrowed(&cells))?;
+                evaluation.pool(output, &mut pool, &mut bytes)?;
+            }
+            pool.sort_by(order);
+            Ok(Cow::Owned(pool))
+        }
+        (node, _) => evaluation.run(node, cells),
+    }
+}
+
+/// Keeps the first `versions` cells of each column, of which `count` of `column` came before these.
+fn keep_newest(cells: &mut Vec<Cell>, versions: usize, column: &mut Option<(FamilyId, Bytes)>, count: &mut usize) {
+    let last = cells.last().map(|cell| (cell.family, cell.qualifier.clone()));
+    let mut current = column.take();
+    cells.retain(|cell| {
+        let same = current
+            .as_ref()
+            .is_some_and(|(family, qualifier)| *family == cell.family && *qualifier == cell.qualifier);
+        if !same {
+            current = Some((cell.family, cell.qualifier.clone()));
+            *count = 0;
+        }
+        *count += 1;
+        *count <= versions
+    });
+    *column = last.or(current);
+}
