@@ -3,12 +3,15 @@
 //! A [`TabletScanner`] walks a set of row ranges, resolves each row as of a snapshot, applies the filter, and hands out
 //! batches. A row is always read at one snapshot; a scan as a whole is not: at each batch it moves on to the newest
 //! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
-//! next batch pins none at all: its position is [`Parked`] meanwhile, where the tablet takes it when its state changes.
+//! next batch pins none at all: its position is [`Parked`] meanwhile, where the tablet takes it when its state changes; only
+//! within a row that is given in [`pieces`] it is kept for a time.
 
 mod alike;
 mod backward;
 mod get;
 mod output;
+mod parked;
+mod pieces;
 mod row;
 mod rows;
 mod sink;
@@ -28,8 +31,8 @@ use crate::values::load::{self as values, ValueFiles};
 use backward::Gathered;
 use bytes::Bytes;
 use output::Output;
-use parking_lot::Mutex;
-use row::RowReader;
+pub(crate) use parked::Parked;
+use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use stele_filter::CompiledFilter;
@@ -103,16 +106,6 @@ async fn load_values(cells: &mut [Cell], states: &States, tablet: &Tablet) -> Re
     values::load(cells, states, tablet.context.files.value_room(), tablet.env()).await
 }
 
-/// The position of a scan whose reader has a batch and has not asked for the next.
-#[derive(Default)]
-pub(crate) struct Parked(Mutex<Option<Position>>);
-
-impl Parked {
-    pub(crate) fn take(&self) -> Option<Position> {
-        self.0.lock().take()
-    }
-}
-
 pub(crate) struct Position {
     state: Arc<State>,
     snapshot: SeqNo,
@@ -140,6 +133,8 @@ enum At {
     Gathering,
     /// At the end of a row, cells of which must have their values first.
     Values,
+    /// Within a row, where a piece of it ends.
+    Cut,
 }
 
 /// How far a scan has come without waiting.
@@ -213,20 +208,8 @@ impl TabletScanner {
     /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
     /// same batch again: after [`TabletError::NeedsRoom`] with more room, see [`TabletScanner::set_room`].
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
-        // What a call that was dropped, or failed, had come past.
-        while let Some(range) = self.finished.pop() {
-            self.ranges.push_front(range);
-        }
-        if self.ranges.is_empty() {
+        if !self.resume()? && !self.begin_batch() {
             return Ok(None);
-        }
-        self.position = self.parked.as_ref().and_then(|place| place.take());
-        // What a call that was dropped has left.
-        self.reader.abandon();
-        drop(self.reader.take_batch());
-        self.refresh();
-        if self.batches > 0 {
-            self.reader.reserve(BATCH_ROWS);
         }
         while self.run()? == Progress::Blocked {
             self.load().await?;
@@ -240,8 +223,32 @@ impl TabletScanner {
         Ok(Some(batch))
     }
 
+    /// Begins a batch with the next row; false when there is none.
+    fn begin_batch(&mut self) -> bool {
+        // What a call that was dropped, or failed, had come past.
+        while let Some(range) = self.finished.pop() {
+            self.ranges.push_front(range);
+        }
+        if self.ranges.is_empty() {
+            return false;
+        }
+        self.position = self.parked.as_ref().and_then(|place| place.take());
+        // What a call that was dropped has left.
+        self.reader.abandon();
+        drop(self.reader.take_batch());
+        self.refresh();
+        if self.batches > 0 {
+            self.reader.reserve(BATCH_ROWS);
+        }
+        true
+    }
+
     /// Lets go of what a call that failed has read.
     pub fn drop_batch(&mut self) {
+        // It has not begun: there was no room for what it is to begin with.
+        if self.reader.pieces.is_between() {
+            return;
+        }
         self.position = None;
         self.row_before = None;
         self.reader.abandon();
@@ -252,11 +259,17 @@ impl TabletScanner {
     /// Takes the batch, and cuts the ranges to what is left behind it.
     fn end_batch(&mut self) -> RowBatch {
         let row = self.pass_batch();
+        let (continues, unfinished) = (self.reader.pieces.continues, self.reader.pieces.unfinished);
         let mut batch = self.reader.take_batch();
         self.states.0.clear();
         self.batches += 1;
-        batch.scanned_through = row;
-        self.count_rows(batch.len());
+        (batch.continues, batch.unfinished) = (continues, unfinished);
+        batch.scanned_through = match self.reader.pieces.is_between() {
+            // The row that it is in is not scanned through.
+            true => complete_row(&batch),
+            false => row,
+        };
+        self.count_rows(batch.complete_rows());
         batch
     }
 }
@@ -267,6 +280,9 @@ impl<O: Output> TabletScanner<O> {
         let Some(position) = &mut self.position else {
             return Ok(());
         };
+        if position.at == At::Cut && position.merge.status() != Step::Pending {
+            return load_values(self.reader.needs_values(), &self.states, &self.tablet).await;
+        }
         if position.at != At::Values {
             return self.load_rows().await;
         }
@@ -322,6 +338,7 @@ impl<O: Output> TabletScanner<O> {
                 At::Row => position.read_row(&mut self.reader, &self.tablet)?,
                 At::Gathering => position.gather_row(&mut self.reader, &self.tablet)?,
                 At::Values => return Ok(Progress::Blocked),
+                At::Cut => return self.cut(),
             }
         }
     }
@@ -333,7 +350,10 @@ impl<O: Output> TabletScanner<O> {
             row = key::decode_row(self.reader.row()).map(|row| Bytes::copy_from_slice(&row));
         }
         if let Some(row) = &row {
-            self.pass(row);
+            match self.reader.pieces.is_between() {
+                true => self.pass_to(row),
+                false => self.pass(row),
+            }
         }
         self.finished.clear();
         // It would pin files while nobody reads.
@@ -349,23 +369,6 @@ impl<O: Output> TabletScanner<O> {
                 self.ranges.clear();
                 self.position = None;
             }
-        }
-    }
-
-    /// Leaves the position where the tablet can take it.
-    fn park(&mut self) {
-        let Some(position) = self.position.take() else { return };
-        let generation = position.state.generation;
-        let tablet = &self.tablet;
-        let place = self.parked.get_or_insert_with(|| {
-            let place = Arc::<Parked>::default();
-            tablet.register_parked(&place);
-            place
-        });
-        *place.0.lock() = Some(position);
-        // A change of state before that has not found it there.
-        if tablet.generation() != generation || tablet.check_open().is_err() {
-            drop(place.take());
         }
     }
 
@@ -459,6 +462,17 @@ impl<O: Output> TabletScanner<O> {
         self.finished.extend(range);
     }
 
+    /// Notes that the rows before this one have been read, and it has not.
+    fn pass_to(&mut self, row: &Bytes) {
+        if let Some(range) = self.ranges.front_mut().filter(|range| range.contains(row)) {
+            if self.spec.reversed {
+                range.end = Some(stele_types::range::successor(row));
+            } else {
+                range.start = row.clone();
+            }
+        }
+    }
+
     /// Notes that rows have been read up to this one, for positions opened later.
     fn pass(&mut self, row: &Bytes) {
         // The row is in no range when the one that it was in is finished.
@@ -474,6 +488,12 @@ impl<O: Output> TabletScanner<O> {
             self.finish_range();
         }
     }
+}
+
+/// The last row that the batch has all of.
+fn complete_row(batch: &RowBatch) -> Option<Bytes> {
+    let (row, _) = batch.rows().nth(batch.complete_rows().checked_sub(1)?)?;
+    Some(Bytes::copy_from_slice(row))
 }
 
 /// To the last key below `upper`, or to the last of all.
@@ -515,14 +535,25 @@ impl Position {
     /// Reads on in the row; at its end the position is at a boundary.
     #[inline]
     fn read_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
-        if read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? == Step::Pending {
-            return Ok(());
+        match read_forward(&mut self.merge, reader, &mut self.steps).ok_or_else(|| malformed(tablet))?? {
+            Forward::Pending => return Ok(()),
+            Forward::Piece => {
+                self.at = At::Cut;
+                return Ok(());
+            }
+            Forward::End => {}
         }
-        if !reader.finish(tablet.env())? {
-            self.at = At::Values;
-            return Ok(());
+        match reader.finish(tablet.env())? {
+            Finish::Row => self.at = At::Boundary,
+            Finish::Values => {
+                self.at = At::Values;
+                return Ok(());
+            }
+            Finish::Piece => {
+                self.at = At::Cut;
+                return Ok(());
+            }
         }
-        self.at = At::Boundary;
         if self.backward {
             self.merge.seek_before(reader.row())?;
         }
@@ -530,22 +561,36 @@ impl Position {
     }
 }
 
-/// Gives the reader the entries of its row, from the one the merge is on. `Pending` when the merge must load first, and
-/// otherwise the row is at its end. `None` when a key is no cell key.
+/// How far the reader has come in its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forward {
+    /// To its end.
+    End,
+    /// The merge must load first.
+    Pending,
+    /// To where a piece of it ends. Perhaps the merge must load first as well.
+    Piece,
+}
+
+/// Gives the reader the entries of its row, from the one the merge is on. `None` when a key is no cell key.
 #[inline]
-fn read_forward<O: Output>(merge: &mut Merge, reader: &mut RowReader<O>, steps: &mut u32) -> Option<Result<Step>> {
+fn read_forward<O: Output>(merge: &mut Merge, reader: &mut RowReader<O>, steps: &mut u32) -> Option<Result<Forward>> {
     let mut step = merge.status();
     loop {
-        if step != Step::Ready {
-            return Some(Ok(step));
+        match step {
+            Step::Ready => {}
+            Step::Pending => return Some(Ok(Forward::Pending)),
+            Step::End => return Some(Ok(Forward::End)),
         }
         let key = merge.key();
         if !reader.holds(key) {
-            return Some(Ok(Step::End));
+            return Some(Ok(Forward::End));
         }
         let skip = reader.take(key, merge.stored_value())?;
-        if let Err(error) = reader.check_size() {
-            return Some(Err(error));
+        if !reader.fits() {
+            *steps = 0;
+            let went_on = reader.outgrown().and_then(|()| merge.advance());
+            return Some(went_on.map(|_| Forward::Piece));
         }
         *steps = if skip == Skip::Nothing { 0 } else { *steps + 1 };
         let target = if *steps > STEPS_BEFORE_SEEK {

@@ -408,10 +408,14 @@ impl Tablet {
         parked.push(Arc::downgrade(place));
     }
 
-    /// Frees what waiting scans hold of a state that is no longer the tablet's.
+    /// Frees what waiting scans hold of a state that is no longer the tablet's, but for what is pinned for a time. All of it
+    /// when the tablet is closed: their readers go on elsewhere.
     fn unpark(&self) {
         let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();
-        parked.iter().for_each(|place| drop(place.take()));
+        match self.check_open() {
+            Ok(()) => parked.iter().for_each(|place| place.release(self.env())),
+            Err(_) => parked.iter().for_each(|place| drop(place.take())),
+        }
     }
 
     pub(crate) fn set_flushed(&self, through: SeqNo) {

@@ -457,10 +457,15 @@ impl Table {
                 raw,
                 rows_limit: None,
             };
-            let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
+            let mut found = Vec::new();
+            let mut scanner = TabletScanner::new(served.tablet.clone(), spec.clone());
             while let Some(batch) = scanner.next_batch().await.map_err(text)? {
-                rows.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+                found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
             }
+            if scan_in_pieces(served, spec).await? != found {
+                return Err("rows in pieces are others".to_owned());
+            }
+            rows.append(&mut found);
         }
         let ordered = |a: &Bytes, b: &Bytes| if reversed { a > b } else { a < b };
         if !rows.windows(2).all(|pair| ordered(&pair[0].0, &pair[1].0)) {
@@ -569,6 +574,24 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// The rows of a scan that gives them in pieces of a few cells.
+async fn scan_in_pieces(served: &Served, spec: ScanSpec) -> Outcome<Vec<(Bytes, Vec<Cell>)>> {
+    let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
+    let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
+    scanner.set_pieces(Some(400));
+    while let Some(batch) = scanner.next_batch().await.map_err(text)? {
+        let mut goes_on = batch.continues;
+        for (row, cells) in batch.shared_rows() {
+            match rows.last_mut().filter(|_| std::mem::take(&mut goes_on)) {
+                Some((open, before)) if *open == row => before.extend_from_slice(cells),
+                Some((open, _)) => return Err(format!("{row:?} does not go on {open:?}")),
+                None => rows.push((row, cells.to_vec())),
+            }
+        }
+    }
+    Ok(rows)
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -6,7 +6,7 @@
 //! is read forward like any other, and the merge seeks back to where it came from.
 
 use super::output::Output;
-use super::row::RowReader;
+use super::row::{Finish, RowReader};
 use super::{At, Position, malformed};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
@@ -19,7 +19,7 @@ use stele_sstable::ValueAtHand;
 /// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice is by far not
 /// what reading so many costs.
 const ENTRIES_MAX: usize = 4096;
-/// Bytes of their keys and copied values; other values are slices of blocks.
+/// Bytes of their keys and values. A row of more is read forward, where it can be given in pieces.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Values up to this size are copied where the output only looks at them: that costs less than a reference to their block and
@@ -32,6 +32,8 @@ pub(super) struct Gathered {
     /// The keys, one after the other, each with its value behind it if that is copied.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// Bytes of the values that are not copied.
+    shared_bytes: usize,
 }
 
 struct Entry {
@@ -79,6 +81,7 @@ impl Gathered {
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
+        self.shared_bytes = 0;
     }
 
     /// Adds the entry that `merge` is on.
@@ -89,6 +92,7 @@ impl Gathered {
         let key = start..self.bytes.len();
         let value = merge.value_slice();
         let shared = if O::KEEPS_VALUES || value.len() > COPIED_VALUE_BYTES_MAX {
+            self.shared_bytes += value.len();
             Some(merge.value())
         } else {
             self.bytes.extend_from_slice(value);
@@ -99,7 +103,7 @@ impl Gathered {
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= ENTRIES_MAX || self.bytes.len() >= BYTES_MAX
+        self.entries.len() >= ENTRIES_MAX || self.bytes.len() + self.shared_bytes >= BYTES_MAX
     }
 
     /// The entries in key order, each once.
@@ -145,8 +149,9 @@ impl Position {
     #[inline]
     fn end_row<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
         self.at = match reader.finish(tablet.env())? {
-            true => At::Boundary,
-            false => At::Values,
+            Finish::Row => At::Boundary,
+            Finish::Values => At::Values,
+            Finish::Piece => At::Cut,
         };
         Ok(())
     }

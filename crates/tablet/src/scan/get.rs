@@ -7,8 +7,8 @@
 //! The buffers of a read are kept for the next one of the same thread, under the same filter if there is one: filters are
 //! shared between requests (`Filter::compile_shared`). They hold nothing of the tablet between reads but the schema.
 
-use super::row::RowReader;
-use super::{malformed, read_forward};
+use super::row::{Finish, RowReader};
+use super::{Forward, malformed, read_forward};
 use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Step};
 use crate::run::fences::Sought;
@@ -172,12 +172,12 @@ impl Tablet {
         reader.set_time(snapshot, if *has_ages { self.wall_micros() } else { 0 });
         if reader.begin_row(prefix, key::is_plain_prefix(prefix, row), self.env()) {
             reader.reserve_one(row);
-            if read_forward(merge, reader, &mut 0).ok_or_else(|| malformed(self))?? == Step::Pending {
+            if read_forward(merge, reader, &mut 0).ok_or_else(|| malformed(self))?? != Forward::End {
                 return Ok(Got::Waits);
             }
         }
         // Values in value files are the medium's, however near that is.
-        if !reader.finish(self.env())? || reader.batch_refers() {
+        if reader.finish(self.env())? != Finish::Row || reader.batch_refers() {
             return Ok(Got::Waits);
         }
         Ok(Got::Batch(reader.take_batch()))

@@ -63,6 +63,18 @@ pub trait Output {
     fn begin_row(&mut self);
     /// A cell of it, whatever it is: also one whose value is in a value file.
     fn cell(&mut self, cell: Cell);
+    /// Takes back the last cell of the row; none where cells do not outlive the call that takes them.
+    fn pop_cell(&mut self) -> Option<Cell> {
+        None
+    }
+    /// Takes back the cells of the row since it began, or since the last piece of it.
+    fn take_piece(&mut self) -> Vec<Cell> {
+        Vec::new()
+    }
+    /// A piece of the row, or what is left of it, as the filter has left it: at least one cell.
+    fn give(&mut self, _: &RowName, _: impl Iterator<Item = Cell>) {}
+    /// A row has ended of which there were pieces.
+    fn count_row(&mut self) {}
     /// Cells of the row that must have their values before it ends; `reads_values` says whether its filter looks at them.
     fn needs_values(&mut self, reads_values: bool) -> &mut [Cell];
     /// A plain cell of it; what it weighs.
@@ -110,6 +122,25 @@ impl Output for RowBatch {
             true => self.open_cells_mut(),
             false => &mut [],
         }
+    }
+
+    fn pop_cell(&mut self) -> Option<Cell> {
+        self.pop_open_cell()
+    }
+
+    fn take_piece(&mut self) -> Vec<Cell> {
+        let cells = self.take_open_cells();
+        self.seen.cells += cells.len() as u64;
+        cells
+    }
+
+    fn give(&mut self, row: &RowName, cells: impl Iterator<Item = Cell>) {
+        cells.for_each(|cell| self.push_cell(cell));
+        RowBatch::end_row(self, &row.decoded());
+    }
+
+    fn count_row(&mut self) {
+        self.seen.rows += 1;
     }
 
     #[inline]

@@ -4,6 +4,7 @@
 //! batch. Shared by scans in both directions and by reads of single rows.
 
 use super::output::Output;
+use super::pieces::Pieces;
 use super::sink::ReadSink;
 use super::{BATCH_BYTES, BATCH_ROWS};
 use crate::error::{Result, TabletError};
@@ -19,21 +20,35 @@ use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
 /// allocation of a qualifier that no other cell shares.
 const CELL_COST: usize = size_of::<Cell>() + 40;
 
+/// What the end of a row came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// The row is in the batch.
+    Row,
+    /// Cells must have their values first ([`RowReader::needs_values`]); then [`RowReader::complete`] ends it.
+    Values,
+    /// It is too large for the room: a piece is to be cut ([`super::At::Cut`]), and the row to be finished again.
+    Piece,
+}
+
 /// The state of a read between and within rows.
 pub(super) struct RowReader<O = RowBatch> {
-    filter: Option<Arc<CompiledFilter>>,
+    pub(super) filter: Option<Arc<CompiledFilter>>,
     /// Everything stored, unresolved.
-    raw: bool,
+    pub(super) raw: bool,
     /// The filter does not look at values, and drops them.
     keys_only: bool,
     /// The filter looks at values.
     reads_values: bool,
     /// Bytes that each cell of a row takes beside its own while the row is put together and filtered.
-    cell_cost: usize,
+    pub(super) cell_cost: usize,
     /// Bytes that the row being read may take.
-    room: usize,
+    pub(super) room: usize,
+    /// The same, or those of a piece if that is less.
+    limit: usize,
+    pub(super) pieces: Pieces,
     resolver: Resolver,
-    sink: ReadSink<O>,
+    pub(super) sink: ReadSink<O>,
     splitter: KeySplitter,
     /// The row read last was settled by its last entry's column, and a row that begins with a put in the same one may be taken by
     /// [`RowReader::begin_alike`]. Never with a filter.
@@ -52,6 +67,8 @@ impl<O: Output> RowReader<O> {
             raw,
             cell_cost: CELL_COST.saturating_add(copies.saturating_mul(size_of::<Cell>())),
             room: usize::MAX,
+            limit: usize::MAX,
+            pieces: Pieces::default(),
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
@@ -67,6 +84,12 @@ impl<O: Output> RowReader<O> {
     /// How many bytes a row may take from now on: one that takes more is refused as [`TabletError::NeedsRoom`].
     pub(super) fn set_room(&mut self, room: usize) {
         self.room = room;
+        self.set_limit();
+    }
+
+    /// To be called when either of what it is made of changes.
+    pub(super) fn set_limit(&mut self) {
+        self.limit = self.pieces.bytes.unwrap_or(usize::MAX).min(self.room);
     }
 
     /// What rows are read as of from now on.
@@ -97,6 +120,7 @@ impl<O: Output> RowReader<O> {
     pub(super) fn take_batch(&mut self) -> O::Batch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
+        (self.pieces.continues, self.pieces.unfinished) = (false, false);
         self.sink.batch_taken();
         self.sink.output.take_batch()
     }
@@ -105,6 +129,10 @@ impl<O: Output> RowReader<O> {
     pub(super) fn abandon(&mut self) {
         self.alike = false;
         self.resolver.abandon_row();
+        if self.pieces.is_within() {
+            self.pieces.abandon();
+            self.sink.end_pieces();
+        }
     }
 
     /// Makes room in an empty batch.
@@ -208,11 +236,23 @@ impl<O: Output> RowReader<O> {
         Some(skip)
     }
 
+    /// What the row, or the piece of it that is being read, takes so far.
+    #[inline]
+    pub(super) fn cost(&self) -> usize {
+        let cells = self.sink.cells().saturating_mul(self.cell_cost);
+        self.sink.bytes().saturating_add(cells)
+    }
+
+    /// Whether the row can go on as it is; if not, [`RowReader::outgrown`] says how.
+    #[inline]
+    pub(super) fn fits(&self) -> bool {
+        self.sink.bytes() <= limits::ROW_BYTES_MAX && self.cost() <= self.limit
+    }
+
     /// A row that cannot be assembled within its limit is refused rather than cut.
     #[inline]
     pub(super) fn check_size(&self) -> Result<()> {
-        let bytes = self.sink.bytes();
-        let cost = bytes.saturating_add(self.sink.cells().saturating_mul(self.cell_cost));
+        let (bytes, cost) = (self.sink.bytes(), self.cost());
         if bytes <= limits::ROW_BYTES_MAX && cost <= self.room {
             return Ok(());
         }
@@ -223,7 +263,7 @@ impl<O: Output> RowReader<O> {
     }
 
     #[cold]
-    fn too_large(&self) -> TabletError {
+    pub(super) fn too_large(&self) -> TabletError {
         let start = self.row().get(..64).unwrap_or(self.row());
         TabletError::RowTooLarge {
             row_start: start.escape_ascii().to_string(),
@@ -231,19 +271,21 @@ impl<O: Output> RowReader<O> {
         }
     }
 
-    /// Ends the row: what the filter makes of its cells goes to the batch. False when cells must have their values first
-    /// ([`RowReader::needs_values`]); then [`RowReader::complete`] ends it.
+    /// Ends the row: what the filter makes of its cells goes to the batch.
     #[inline]
-    pub(super) fn finish(&mut self, env: &Env) -> Result<bool> {
+    pub(super) fn finish(&mut self, env: &Env) -> Result<Finish> {
         let may_be_alike = self.filter.is_none() && !self.raw;
         self.alike = may_be_alike && self.resolver.is_settled_in(self.splitter.column());
         self.resolver.end_row(&mut self.sink);
+        if self.cost() > self.room && self.pieces.bytes.is_some() {
+            return Ok(Finish::Piece);
+        }
         self.check_size()?;
         if self.sink.row_refers() && !self.needs_values().is_empty() {
-            return Ok(false);
+            return Ok(Finish::Values);
         }
         self.complete(env)?;
-        Ok(true)
+        Ok(Finish::Row)
     }
 
     /// Ends a row of one entry, which [`RowReader::begin_alike`] has taken.
@@ -267,6 +309,9 @@ impl<O: Output> RowReader<O> {
     /// Ends the row, of which all cells have what it takes.
     #[inline]
     pub(super) fn complete(&mut self, env: &Env) -> Result<()> {
+        if self.pieces.is_within() {
+            return self.end_pieces(env);
+        }
         if self.sink.cells() == 0 {
             return Ok(());
         }
@@ -293,6 +338,6 @@ impl RowReader<RowBatch> {
 }
 
 /// Uniform in [0, 1).
-fn chance(env: &Env) -> impl FnMut() -> f64 + '_ {
+pub(super) fn chance(env: &Env) -> impl FnMut() -> f64 + '_ {
     || (env.random_u64() >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -11,7 +11,8 @@
 
 use super::backward::Gathered;
 use super::output::Output;
-use super::{At, Position, TabletScanner, alike, malformed, read_forward};
+use super::row::Finish;
+use super::{At, Forward, Position, TabletScanner, alike, malformed, read_forward};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
 use crate::run::fences::Sought;
@@ -103,14 +104,16 @@ impl<O: Output> TabletScanner<O> {
             return Ok(None);
         }
         let mut steps = 0;
-        let step = read_forward(merge, reader, &mut steps).ok_or_else(|| malformed(&self.tablet))??;
-        Ok(if step == Step::Pending {
-            Some((At::Row, steps))
-        } else if !reader.finish(env)? {
-            Some((At::Values, steps))
-        } else {
-            None
-        })
+        let at = match read_forward(merge, reader, &mut steps).ok_or_else(|| malformed(&self.tablet))?? {
+            Forward::Pending => Some(At::Row),
+            Forward::Piece => Some(At::Cut),
+            Forward::End => match reader.finish(env)? {
+                Finish::Row => None,
+                Finish::Values => Some(At::Values),
+                Finish::Piece => Some(At::Cut),
+            },
+        };
+        Ok(at.map(|at| (at, steps)))
     }
 
     /// Completes the move of the merge, which waits; where it is in one of several single rows, what those behind it lack is

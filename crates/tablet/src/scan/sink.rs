@@ -44,7 +44,10 @@ struct Cut {
     columns: Option<ColumnCut>,
     timestamps: TimestampBounds,
     versions: usize,
+    /// Of the row, or of what is left of it behind the pieces of it that have ended.
     cells: usize,
+    /// Of a row.
+    cells_of_row: usize,
 }
 
 /// What schema and pushdown say about a family.
@@ -64,6 +67,7 @@ impl<O: Output> ReadSink<O> {
             timestamps: pushdown.map_or(TimestampBounds::ALL, |p| p.timestamps),
             versions: pushdown.and_then(|p| p.versions).unwrap_or(usize::MAX),
             cells: pushdown.and_then(|p| p.cells).unwrap_or(usize::MAX),
+            cells_of_row: pushdown.and_then(|p| p.cells).unwrap_or(usize::MAX),
         };
         ReadSink {
             schema,
@@ -105,6 +109,25 @@ impl<O: Output> ReadSink<O> {
     #[inline]
     pub(super) fn end_row(&mut self, filter: Option<Filtering<'_>>) -> Result<usize> {
         self.output.end_row(&self.row, self.cells, self.bytes, filter)
+    }
+
+    /// A piece of the row ends: what comes is counted anew.
+    pub(super) fn end_piece(&mut self) {
+        self.cut.cells = self.cut.cells.saturating_sub(self.cells);
+        (self.cells, self.bytes) = (0, 0);
+    }
+
+    /// A batch begins within the row, perhaps with a cell of this weight that was counted before the last piece ended.
+    pub(super) fn begin_piece(&mut self, weight: Option<usize>) {
+        let cells = usize::from(weight.is_some());
+        self.cut.cells = self.cut.cells.saturating_add(cells);
+        (self.cells, self.bytes) = (cells, weight.unwrap_or(0));
+        self.references.1 += self.references.0.min(1);
+    }
+
+    /// The row, of which pieces have ended, has ended as well.
+    pub(super) fn end_pieces(&mut self) {
+        self.cut.cells = self.cut.cells_of_row;
     }
 
     /// Whether a cell of the row has its value in a value file.

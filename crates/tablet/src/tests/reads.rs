@@ -136,7 +136,7 @@ async fn scan_filtered(
         raw: false,
         rows_limit,
     };
-    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut scanner = TabletScanner::new(tablet.clone(), spec.clone());
     let mut found = Vec::new();
     while let Some(batch) = scanner.next_batch().await.unwrap() {
         found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
@@ -168,8 +168,27 @@ async fn check_filters(tablet: &Arc<Tablet>, filters: impl IntoIterator<Item = F
                 expected.push((row.clone(), cells));
             }
         }
-        let found = scan_filtered(tablet, RowSet::all(), false, None, Some(filter)).await;
+        let found = scan_filtered(tablet, RowSet::all(), false, None, Some(filter.clone())).await;
         assert_eq!(found, expected, "{shown}");
+        check_pieces(tablet, Some(filter), &expected).await;
+    }
+}
+
+/// Rows that are given in pieces, of a cell each and of some, are the same.
+async fn check_pieces(tablet: &Arc<Tablet>, filter: Option<Arc<CompiledFilter>>, expected: &Rows) {
+    for (reversed, bytes) in [(false, 0), (false, 600), (true, 600)] {
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter: filter.clone(),
+            reversed,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut found = super::pieces::in_pieces(tablet, spec, bytes).await.unwrap();
+        if reversed {
+            found.reverse();
+        }
+        assert_eq!(&found, expected);
     }
 }
 
@@ -271,6 +290,7 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     let mut backward = scan(tablet, RowSet::all(), true, None).await;
     backward.reverse();
     assert_eq!(forward, backward);
+    check_pieces(tablet, None, &forward).await;
     let mut visited = visit(tablet, false).await;
     assert_eq!(visited, forward);
     visited = visit(tablet, true).await;

@@ -80,11 +80,12 @@ async fn cells(tablet: &Arc<Tablet>, filter: Option<Filter>, reversed: bool) -> 
         raw: false,
         rows_limit: None,
     };
-    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut scanner = TabletScanner::new(tablet.clone(), spec.clone());
     let mut found = Vec::new();
     while let Some(batch) = scanner.next_batch().await? {
         found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
     }
+    assert_eq!(super::pieces::in_pieces(tablet, spec, APART / 2).await?, found);
     Ok(found)
 }
 

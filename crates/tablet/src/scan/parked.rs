@@ -1,0 +1,92 @@
+//! Positions of scans whose readers have a batch and have not asked for the next.
+//!
+//! A position holds the state that it was opened in: memtables that may have been flushed, files that may be obsolete. Between
+//! rows it is only there to save seeking, and the tablet takes it away when its state changes. Within a row it *pins* that
+//! state until a time that the row allows (`pieces`), and is taken away then, whether or not its reader ever comes back.
+
+use super::output::Output;
+use super::{Position, TabletScanner};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::Env;
+
+/// Where a position waits for its reader.
+#[derive(Default)]
+pub(crate) struct Parked(Mutex<Place>);
+
+#[derive(Default)]
+struct Place {
+    position: Option<Position>,
+    /// Until when it is not taken away.
+    pinned_until: Option<Duration>,
+    /// A task waits for that.
+    is_timed: bool,
+}
+
+impl Parked {
+    /// Takes the position, whoever needs it.
+    pub(crate) fn take(&self) -> Option<Position> {
+        let mut place = self.0.lock();
+        place.pinned_until = None;
+        place.position.take()
+    }
+
+    /// Takes away a position of a state that is no longer the tablet's, now or when its time has come.
+    pub(crate) fn release(self: &Arc<Self>, env: &Env) {
+        let now = env.now();
+        let released = {
+            let mut place = self.0.lock();
+            match place.pinned_until {
+                Some(until) if until > now => {
+                    if !std::mem::replace(&mut place.is_timed, true) {
+                        self.release_later(until - now, env);
+                    }
+                    None
+                }
+                _ => {
+                    place.pinned_until = None;
+                    place.position.take()
+                }
+            }
+        };
+        // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
+        drop(released);
+    }
+
+    fn release_later(self: &Arc<Self>, wait: Duration, env: &Env) {
+        let (place, later) = (Arc::downgrade(self), env.clone());
+        env.spawn("release of a pinned state", async move {
+            later.sleep(wait).await;
+            if let Some(place) = place.upgrade() {
+                place.0.lock().is_timed = false;
+                place.release(&later);
+            }
+        });
+    }
+}
+
+impl<O: Output> TabletScanner<O> {
+    /// Leaves the position where the tablet can take it.
+    pub(super) fn park(&mut self) {
+        let Some(position) = self.position.take() else { return };
+        let generation = position.state.generation;
+        let tablet = &self.tablet;
+        let place = self.parked.get_or_insert_with(|| {
+            let place = Arc::<Parked>::default();
+            tablet.register_parked(&place);
+            place
+        });
+        {
+            let mut waiting = place.0.lock();
+            waiting.pinned_until = self.reader.pieces.pinned_until();
+            waiting.position = Some(position);
+        }
+        // A change of state before that has not found it there.
+        if tablet.check_open().is_err() {
+            drop(place.take());
+        } else if tablet.generation() != generation {
+            place.release(tablet.env());
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Rows that are given in pieces.
+//!
+//! A row may have millions of cells or hundreds of megabytes, and a reader that can put it together itself need not have the
+//! server do that. So where a scan is told that its reader takes pieces, a row that has come to a *piece's* bytes is handed
+//! out as far as it has come, and the scan goes on in the middle of it with the next batch. What is kept meanwhile is what the
+//! rest of the row depends on: where the cursors stand, the markers, how many versions of the column and cells of the row there were,
+//! what the filter has counted (`stele_filter::RowProgress`).
+//!
+//! Terms: a piece is *given* when a batch with cells of it has been handed out. The cell *held back* is the last that passed
+//! the filter: who ends a row must have a cell to end it with. The cell *set aside* has not been filtered: it is larger
+//! than the room that is left, and the next batch begins with it in as much room as it takes.
+//!
+//! Invariants:
+//! * A row is read as of one snapshot, in one state of the tablet and at one time, from its first piece to its last. So its
+//!   position *pins* memtables and files that may be obsolete; how long is bounded: [`pinned_until`]. When that is over, and the
+//!   tablet has another state by then, the row is begun again, and the batch says so by not saying that it continues
+//!   (`RowBatch::continues`). Once too often is an error ([`RESTARTS_MAX`]).
+//! * A batch that begins within a row ends with it at the latest: what comes behind is read as of a newer snapshot.
+//! * Of a row in pieces what is between them weighs a cell or two.
+//! * Rows are given whole where the filter must see them as a whole, and where everything stored is read, unresolved.
+//! * The cells of a row, without what they take in memory beside their own bytes, are at most `limits::ROW_BYTES_MAX`.
+
+use super::output::Output;
+use super::row::RowReader;
+use super::sink::weight;
+use super::{At, Progress, TabletScanner};
+use crate::error::{Result, TabletError};
+use std::time::Duration;
+use stele_env::Env;
+use stele_filter::RowProgress;
+use stele_types::{Cell, limits};
+
+/// How long a row that is given in pieces may be under way, whatever its size, before its position can be taken away.
+const PINNED: Duration = Duration::from_secs(10);
+/// Speed at which it is to be taken beyond that: eight megabits a second. The largest row may pin a state for less than five
+/// minutes.
+const TAKEN_BYTES_PER_SECOND: usize = 1 << 20;
+/// How often a row is begun again because its position was taken away. Who is too slow thrice in turn is always too slow.
+const RESTARTS_MAX: u32 = 2;
+
+/// Of a scan, how it gives rows in pieces, and of the row being read what the rest of it depends on.
+pub(super) struct Pieces {
+    /// What a piece is to take; `None` gives rows as a whole.
+    pub(super) bytes: Option<usize>,
+    /// [`PINNED`].
+    pinned: Duration,
+    stage: Stage,
+    /// Cells of the row have been handed out.
+    given: bool,
+    /// The batch began behind given cells.
+    pub(super) continues: bool,
+    /// The batch has cells of the row, of which more is to come.
+    pub(super) unfinished: bool,
+    /// Bytes of the cells of earlier pieces before they were filtered, without what cells take beside them.
+    bytes_before: usize,
+    /// When the first piece ended.
+    began: Duration,
+    progress: Option<RowProgress>,
+    held_back: Option<Cell>,
+    set_aside: Option<Cell>,
+    /// How often the row has been begun again.
+    restarts: u32,
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Pieces {
+            bytes: None,
+            pinned: PINNED,
+            stage: Stage::Whole,
+            given: false,
+            continues: false,
+            unfinished: false,
+            bytes_before: 0,
+            began: Duration::ZERO,
+            progress: None,
+            held_back: None,
+            set_aside: None,
+            restarts: 0,
+        }
+    }
+}
+
+/// Where the row being read is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No piece of it has ended.
+    Whole,
+    /// Between the batch that a piece has ended and the next.
+    Between,
+    /// In a batch behind that.
+    Within,
+}
+
+impl Pieces {
+    /// Whether a piece of the row has ended.
+    pub(super) fn is_within(&self) -> bool {
+        self.stage != Stage::Whole
+    }
+
+    /// Whether one has ended with the batch that was handed out last.
+    pub(super) fn is_between(&self) -> bool {
+        self.stage == Stage::Between
+    }
+
+    /// The row is begun again, or given up.
+    pub(super) fn abandon(&mut self) {
+        *self = Pieces {
+            bytes: self.bytes,
+            pinned: self.pinned,
+            restarts: self.restarts,
+            ..Pieces::default()
+        };
+    }
+
+    /// Until when what the row pins is kept for it.
+    pub(super) fn pinned_until(&self) -> Option<Duration> {
+        let taking = Duration::from_secs((self.bytes_before / TAKEN_BYTES_PER_SECOND) as u64);
+        self.is_between().then(|| self.began + self.pinned + taking)
+    }
+}
+
+impl<O: Output> RowReader<O> {
+    /// Has rows given in pieces of so many bytes from the next batch on that begins with a row, or as a whole.
+    pub(super) fn set_pieces(&mut self, bytes: Option<usize>) {
+        if self.pieces.bytes == bytes {
+            return;
+        }
+        let can = !self.raw && self.filter.as_ref().is_none_or(|filter| filter.progress().is_some());
+        self.pieces.bytes = bytes.filter(|_| can);
+        self.set_limit();
+    }
+
+    /// The row has outgrown a piece, if it is given in pieces, or its room. An error where it cannot go on.
+    #[cold]
+    pub(super) fn outgrown(&self) -> Result<()> {
+        match self.pieces.bytes {
+            Some(_) => Ok(()),
+            None => self.check_size(),
+        }
+    }
+
+    /// Before a piece is cut: whether cells of it must have their values first. One that is too large for the room is set aside.
+    pub(super) fn piece_needs_values(&mut self) -> bool {
+        if self.cost() > self.room && self.pieces.set_aside.is_none() {
+            self.pieces.set_aside = self.sink.output.pop_cell();
+        }
+        self.sink.row_refers() && self.needs_values().iter().any(Cell::is_reference)
+    }
+
+    /// Ends a piece of the row.
+    pub(super) fn cut(&mut self, env: &Env) -> Result<()> {
+        let mut cells = self.piece(env)?;
+        let last = cells.pop();
+        let held_back = match last {
+            Some(last) => self.pieces.held_back.replace(last),
+            None => None,
+        };
+        if held_back.is_some() || !cells.is_empty() {
+            self.sink
+                .output
+                .give(&self.sink.row, held_back.into_iter().chain(cells));
+            (self.pieces.given, self.pieces.unfinished) = (true, true);
+        }
+        if self.pieces.stage == Stage::Whole {
+            self.pieces.began = env.now();
+        }
+        self.pieces.stage = Stage::Between;
+        self.sink.end_piece();
+        Ok(())
+    }
+
+    /// Ends the row, of which pieces have ended before.
+    pub(super) fn end_pieces(&mut self, env: &Env) -> Result<()> {
+        let cells = self.piece(env)?;
+        let held_back = self.pieces.held_back.take();
+        if held_back.is_some() || !cells.is_empty() {
+            self.sink
+                .output
+                .give(&self.sink.row, held_back.into_iter().chain(cells));
+        }
+        self.sink.output.count_row();
+        let continues = self.pieces.continues;
+        self.pieces.abandon();
+        (self.pieces.continues, self.pieces.restarts) = (continues, 0);
+        self.sink.end_pieces();
+        self.batch_bytes = self.batch_bytes.max(super::BATCH_BYTES);
+        Ok(())
+    }
+
+    /// What the filter makes of the cells since the last piece.
+    fn piece(&mut self, env: &Env) -> Result<Vec<Cell>> {
+        let cells = self.sink.output.take_piece();
+        let own = |cell: &Cell| weight(cell) - size_of::<Cell>();
+        self.pieces.bytes_before += cells.iter().map(own).sum::<usize>();
+        if self.pieces.bytes_before > limits::ROW_BYTES_MAX {
+            return Err(self.too_large());
+        }
+        let Some(filter) = &self.filter else {
+            return Ok(cells);
+        };
+        let pieces = &mut self.pieces;
+        let progress = match &mut pieces.progress {
+            Some(progress) => progress,
+            none => match filter.progress() {
+                Some(progress) => none.insert(progress),
+                // Such a filter is given rows as a whole: `set_pieces`.
+                None => return Ok(cells),
+            },
+        };
+        let row = self.sink.row.decoded();
+        Ok(filter.evaluate_piece(&row, cells, progress, &mut super::row::chance(env))?)
+    }
+
+    /// Whether the row that goes on has room for what it begins with.
+    fn check_room_to_resume(&self) -> Result<()> {
+        let kept = [&self.pieces.held_back, &self.pieces.set_aside];
+        let cost = |cell: &Cell| weight(cell).saturating_add(self.cell_cost);
+        let bytes: usize = kept.into_iter().flatten().map(cost).sum();
+        match bytes > self.room {
+            true => Err(TabletError::NeedsRoom { bytes }),
+            false => Ok(()),
+        }
+    }
+
+    /// A batch begins within the row.
+    fn resume(&mut self) {
+        self.pieces.stage = Stage::Within;
+        (self.pieces.continues, self.pieces.unfinished) = (self.pieces.given, false);
+        self.rows_begun = 1;
+        // The cell held back is in the room of the rows that come before a large one, of which there are none here.
+        self.sink.begin_piece(self.pieces.set_aside.as_ref().map(weight));
+        if let Some(cell) = self.pieces.set_aside.take() {
+            self.sink.output.cell(cell);
+        }
+    }
+}
+
+impl<O: Output> TabletScanner<O> {
+    /// Has rows of which the reader can put the pieces together given in pieces of so many bytes each, or as a whole, as rows are
+    /// without a call. See [`RowBatch::continues`](stele_types::RowBatch::continues).
+    pub fn set_pieces(&mut self, bytes: Option<usize>) {
+        if !self.reader.pieces.is_within() {
+            self.reader.set_pieces(bytes);
+        }
+    }
+
+    /// For tests, which have only the real clock.
+    #[cfg(test)]
+    pub(crate) fn set_pinned(&mut self, pinned: Duration) {
+        self.reader.pieces.pinned = pinned;
+    }
+
+    /// Goes on within a row, if the last batch has ended in one and it need not be begun again.
+    pub(super) fn resume(&mut self) -> Result<bool> {
+        if !self.reader.pieces.is_between() {
+            return Ok(false);
+        }
+        self.reader.check_room_to_resume()?;
+        let position = self.parked.as_ref().and_then(|place| place.take());
+        self.states.0.clear();
+        let Some(position) = position else {
+            self.reader.pieces.restarts += 1;
+            if self.reader.pieces.restarts > RESTARTS_MAX {
+                self.ranges.clear();
+                let detail = "a large row was taken too slowly for what it keeps the tablet from giving up";
+                return Err(TabletError::Busy { detail });
+            }
+            return Ok(false);
+        };
+        self.states.0.push(position.state.clone());
+        self.position = Some(position);
+        self.reader.resume();
+        Ok(true)
+    }
+
+    /// Ends a piece of the row, once its cells have what the filter looks at.
+    pub(super) fn cut(&mut self) -> Result<Progress> {
+        if self.reader.piece_needs_values() {
+            return Ok(Progress::Blocked);
+        }
+        self.reader.cut(self.tablet.env())?;
+        if let Some(position) = &mut self.position {
+            position.at = At::Row;
+        }
+        Ok(Progress::Batch)
+    }
+}
