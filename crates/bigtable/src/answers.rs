@@ -10,8 +10,10 @@
 //! while waiting for more of it: a read that meets a row for which its room is too small gives all of it back, with what it
 //! has read, and begins the batch again in more.
 //!
-//! A single row may take more than all the room. It waits until it has all of it, and the one allowance that all share
-//! ([`Alone`]), and may then go so far beyond as one value of the largest size does; a row that takes still more is refused.
+//! A row that takes more than a batch comes in pieces, where client and filter allow it: then at most one of its cells is
+//! large. Otherwise a single row may take more than all the room, and so may a cell. It waits until it has all of it, and
+//! the one allowance that all share ([`Alone`]), and may then go so far beyond as one value of the largest size does; what
+//! takes still more is refused.
 //!
 //! A client that stops reading keeps what it has as long as nobody needs it. As soon as others wait for room, or for the
 //! allowance, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
@@ -94,6 +96,8 @@ pub(crate) struct Answers {
 pub(crate) struct Room {
     answers: Answers,
     held: Option<Held>,
+    /// A large row may come in pieces.
+    pub pieces: bool,
 }
 
 /// What is held of the room.
@@ -125,6 +129,7 @@ impl Answers {
         Room {
             answers: self.clone(),
             held: None,
+            pieces: false,
         }
     }
 
@@ -306,6 +311,10 @@ impl BatchRoom for Room {
             true => self.answers.alone_bytes(),
             false => held.units.num_permits() * UNIT_BYTES,
         }
+    }
+
+    fn takes_pieces(&self) -> bool {
+        self.pieces
     }
 
     async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {

@@ -14,8 +14,11 @@
 //! * The Go client wants every message to end with a row, whatever the row's size; it raises its receive limit to
 //!   256 MiB where it can.
 //!
+//! * A row that a client has a part of is taken back by a chunk that says `reset_row`, and nothing else.
+//!
 //! So a message has whole rows. Only a row that alone would not fit is spread over several messages, with its large cells
-//! in pieces, and that not for the Go client.
+//! in pieces, and that not for the Go client. A batch may have a piece of a row at its beginning and at its end
+//! (`RowBatch::continues`): then a message ends within a row.
 
 use crate::messages::PREFIX_BYTES;
 use crate::protobuf::{bytes_field_len, put_bytes_field, put_bytes_head, put_varint_field, varint_len};
@@ -57,11 +60,14 @@ const CHUNK_OVERHEAD_BYTES: usize = 48;
 pub(crate) const SHARED_BYTES_MIN: usize = 32 << 10;
 
 /// Appends the messages for a batch of rows, in pieces to be sent in order, and returns the rows and cells sent. Cells of
-/// families that the schema does not have are left out: they belong to families made after the read began.
+/// families that the schema does not have are left out: they belong to families made after the read began. Rows are
+/// counted when they end. `within_row` says whether chunks of the row that comes first, if it goes on, have been sent, and
+/// then the same of the last one.
 pub(crate) fn encode(
     schema: &TableSchema,
     batch: &RowBatch,
     sizes: MessageSizes,
+    within_row: &mut bool,
     pieces: &mut VecDeque<Bytes>,
 ) -> Result<(u64, u64), Status> {
     let time = TableTime::of(schema);
@@ -70,28 +76,42 @@ pub(crate) fn encode(
         message: Message::default(),
         bytes: 0,
         rows_left: batch.len(),
+        ends: true,
         pieces,
     };
     let (mut rows, mut cells) = (0, 0);
     let mut chunks = Vec::new();
     for (row, row_cells) in batch.rows() {
+        // A client that has a part of the row knows its key.
+        let key = if *within_row { &[] } else { row };
+        encoder.ends = !batch.unfinished || encoder.rows_left > 1;
         let count = if row_cells.len() <= KEPT_CHUNKS_MAX {
-            for chunk in row_chunks(schema, time, row, row_cells) {
+            for chunk in row_chunks(schema, time, key, row_cells) {
                 chunks.push(chunk?);
             }
             encoder.row(chunks.len(), chunks.iter().map(|chunk| Ok(*chunk)))?;
             chunks.len()
         } else {
-            let count = row_chunks(schema, time, row, row_cells).count();
-            encoder.row(count, row_chunks(schema, time, row, row_cells))?;
+            let count = row_chunks(schema, time, key, row_cells).count();
+            encoder.row(count, row_chunks(schema, time, key, row_cells))?;
             count
         };
         chunks.clear();
         cells += count as u64;
-        rows += u64::from(count > 0);
+        let (began, ends) = (*within_row || count > 0, encoder.rows_left > 0 || !batch.unfinished);
+        if ends && began && count == 0 {
+            return Err(no_last_cell());
+        }
+        *within_row = began && !ends;
+        rows += u64::from(began && ends);
     }
     encoder.flush()?;
     Ok((rows, cells))
+}
+
+/// The family of the last cells of a row in pieces was made after the read began, and the row cannot be ended without one.
+fn no_last_cell() -> Status {
+    Status::unavailable("The families of the table have changed during the read; retry")
 }
 
 /// Cells of a row whose chunks are put down before they are written, instead of being found anew each time they are gone
@@ -158,11 +178,13 @@ struct Encoder<'m> {
     bytes: usize,
     /// Rows of the batch that are not in a message yet.
     rows_left: usize,
+    /// The row that is added next ends with its last chunk.
+    ends: bool,
     pieces: &'m mut VecDeque<Bytes>,
 }
 
 impl Encoder<'_> {
-    /// Adds a row of so many chunks, the last one with `commit_row`.
+    /// Adds a row of so many chunks, the last one with `commit_row` if the row ends.
     fn row<'c>(
         &mut self,
         count: usize,
@@ -178,6 +200,7 @@ impl Encoder<'_> {
         if self.bytes + bytes > self.sizes.target {
             self.flush()?;
         }
+        let count = if self.ends { count } else { usize::MAX };
         let chunks = chunks.zip(1..).map(|(chunk, number)| (chunk, number == count));
         if bytes > self.sizes.row_max {
             for (chunk, is_last) in chunks {
@@ -374,7 +397,7 @@ mod tests {
             batch.push_row(Bytes::from_static(row.as_bytes()), cells.clone());
         }
         let mut pieces = VecDeque::new();
-        encode(&testing::schema(), &batch, sizes, &mut pieces).unwrap();
+        encode(&testing::schema(), &batch, sizes, &mut false, &mut pieces).unwrap();
         messages(pieces)
     }
 
@@ -576,7 +599,8 @@ mod tests {
                 batch.push_row(key, cells);
             }
             let mut pieces = VecDeque::new();
-            let counts = encode(&testing::schema(), &batch, MessageSizes { target, row_max }, &mut pieces).unwrap();
+            let sizes = MessageSizes { target, row_max };
+            let counts = encode(&testing::schema(), &batch, sizes, &mut false, &mut pieces).unwrap();
             let cells: usize = expected.iter().map(|row| row.cells.len()).sum();
             prop_assert_eq!(counts, (expected.len() as u64, cells as u64));
             prop_assert_eq!(merged(&messages(pieces)), expected);
@@ -597,7 +621,14 @@ mod tests {
         batch.push_row(Bytes::from_static(b"r"), row());
         batch.push_row(Bytes::from_static(b"s"), vec![cell(1, "a", 0, "y")]);
         let mut pieces = VecDeque::new();
-        encode(&testing::schema(), &batch, MessageSizes::DEFAULT, &mut pieces).unwrap();
+        encode(
+            &testing::schema(),
+            &batch,
+            MessageSizes::DEFAULT,
+            &mut false,
+            &mut pieces,
+        )
+        .unwrap();
         let shared = pieces.iter().filter(|piece| piece.as_ptr() == value.as_ptr());
         // The second row has a message of its own.
         assert_eq!((pieces.len(), shared.count()), (6, 2));

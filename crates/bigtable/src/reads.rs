@@ -18,7 +18,7 @@ use crate::pb::v2::request_stats::StatsView;
 use crate::ranges;
 use crate::status::{invalid, status};
 use crate::times::TableTime;
-use crate::wire::{ReadRowsRequest, ReadRowsResponse};
+use crate::wire::{CellChunk, ReadRowsRequest, ReadRowsResponse};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -40,6 +40,8 @@ pub(crate) struct ReadOptions {
     pub sizes: MessageSizes,
     /// The answer is most likely small: at most one row was asked for.
     pub one_row: bool,
+    /// A large row is sent in pieces as it is read.
+    pub pieces: bool,
 }
 
 /// Checks a request.
@@ -63,6 +65,7 @@ pub(crate) fn read(
         one_row: rows_limit == 1 || rows.is_one_row(),
         last_scanned: features.last_scanned_row_responses,
         stats,
+        pieces: !client.whole_rows,
         sizes: if client.whole_rows {
             MessageSizes::WHOLE_ROWS
         } else {
@@ -125,6 +128,8 @@ pub(crate) struct Responses {
     failure: Option<Status>,
     seen: ReadCounts,
     returned: ReadCounts,
+    /// Chunks of a row have been sent, and its last one has not.
+    within_row: bool,
 }
 
 impl Responses {
@@ -151,6 +156,7 @@ impl Responses {
             failure: None,
             seen: ReadCounts::default(),
             returned: ReadCounts::default(),
+            within_row: false,
         }
     }
 
@@ -217,6 +223,10 @@ impl Responses {
 
     fn end(&mut self) -> Result<(), Status> {
         self.ended = true;
+        if std::mem::take(&mut self.within_row) {
+            // It was begun again, and is there no more.
+            self.ready.push_back(framed(&reset())?);
+        }
         if self.options.stats {
             self.ready.push_back(framed(&self.stats())?);
         }
@@ -231,13 +241,25 @@ impl Responses {
             Some(room) => room,
             None => self.answers.for_batch().await?,
         };
+        room.pieces = self.options.pieces;
         let Some(batch) = self.rows.next_within(&mut room).await.map_err(status)? else {
             return self.end();
         };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
         let mut pieces = VecDeque::new();
-        let (rows, cells) = chunks::encode(&self.schema, &batch, self.options.sizes, &mut pieces)?;
+        if self.within_row && !batch.continues {
+            // What was sent of the row is void; if it is still there it comes again.
+            pieces.push_back(framed(&reset())?);
+            self.within_row = false;
+        }
+        let (rows, cells) = chunks::encode(
+            &self.schema,
+            &batch,
+            self.options.sizes,
+            &mut self.within_row,
+            &mut pieces,
+        )?;
         let scanned_through = batch.scanned_through.clone();
         // Its cells go before its messages wait for anything.
         drop(batch);
@@ -252,6 +274,7 @@ impl Responses {
         // ahead of a row that is still to come.
         if let Some(row) = scanned_through
             && rows == 0
+            && !self.within_row
             && self.options.last_scanned
         {
             self.ready.push_back(framed(&ReadRowsResponse {
@@ -285,10 +308,24 @@ impl Responses {
     }
 }
 
+/// Tells the client to forget the row that it has a part of.
+fn reset() -> ReadRowsResponse {
+    let reset = CellChunk {
+        reset_row: true,
+        ..CellChunk::default()
+    };
+    ReadRowsResponse {
+        chunks: vec![reset],
+        ..ReadRowsResponse::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::PREFIX_BYTES;
     use crate::testing;
+    use prost::Message as _;
     use stele_client::{Alone, ServiceError};
     use stele_env::metrics::IntCounter;
     use stele_env::tokio_env::TokioRuntime;
@@ -310,6 +347,7 @@ mod tests {
             stats: false,
             sizes: MessageSizes::DEFAULT,
             one_row: false,
+            pieces: true,
         };
         let schema = Arc::new(testing::schema());
         Responses::new(
@@ -387,5 +425,116 @@ mod tests {
                 .await
                 .is_err()
         );
+    }
+
+    /// A part of the row `r`, of this many cells in the column of this name.
+    fn part(qualifier: &'static str, cells: i64, continues: bool, unfinished: bool) -> ServiceResult<Option<RowBatch>> {
+        let cell = |n| {
+            Cell::put(
+                FamilyId(1),
+                qualifier.into(),
+                Timestamp((cells - n) * 1_000),
+                "v".into(),
+            )
+        };
+        let mut batch = RowBatch::default();
+        batch.push_row(Bytes::from_static(b"r"), (0..cells).map(cell));
+        (batch.continues, batch.unfinished) = (continues, unfinished);
+        Ok(Some(batch))
+    }
+
+    /// What a client makes of the answer: the cells of each row.
+    async fn merged(script: Vec<ServiceResult<Option<RowBatch>>>) -> (Result<Vec<usize>, String>, ReadCounts) {
+        let mut answer = responses(script);
+        let mut merger = testing::RowMerger::new(false);
+        let mut failed = None;
+        answer.begin().await.unwrap();
+        loop {
+            let sent: Vec<u8> = std::mem::take(&mut answer.ready).into_iter().flatten().collect();
+            let mut rest = &sent[..];
+            while let Some((prefix, after)) = rest.split_first_chunk::<PREFIX_BYTES>() {
+                let [_, length @ ..] = *prefix;
+                let (message, after) = after.split_at(u32::from_be_bytes(length) as usize);
+                merger.feed(&ReadRowsResponse::decode(message).unwrap()).unwrap();
+                rest = after;
+            }
+            if answer.ended {
+                break;
+            }
+            if let Err(status) = answer.fill().await {
+                failed = Some(status);
+                break;
+            }
+        }
+        if let Some(status) = failed {
+            return (Err(status.message().to_owned()), answer.returned);
+        }
+        let rows = merger.finish().unwrap();
+        (Ok(rows.iter().map(|row| row.cells.len()).collect()), answer.returned)
+    }
+
+    #[tokio::test]
+    async fn rows_in_pieces_are_put_together() {
+        let empty = || {
+            let mut batch = RowBatch::default();
+            batch.continues = true;
+            Ok(Some(batch))
+        };
+        let three = vec![
+            part("a", 3, false, true),
+            empty(),
+            part("aa", 2, true, true),
+            part("b", 1, true, false),
+        ];
+        let (rows, returned) = merged(three).await;
+        assert_eq!((rows.unwrap(), returned.rows, returned.cells), (vec![6], 1, 6));
+        // A row of its own behind it, and one before the first piece.
+        let mut last = part("b", 1, true, false).unwrap().unwrap();
+        last.push_row("s", [Cell::put(FamilyId(2), "q".into(), Timestamp(0), "v".into())]);
+        let mut first = RowBatch::default();
+        first.push_row("a", [Cell::put(FamilyId(2), "q".into(), Timestamp(0), "v".into())]);
+        first.push_row("r", [Cell::put(FamilyId(1), "a".into(), Timestamp(0), "v".into())]);
+        first.unfinished = true;
+        let (rows, returned) = merged(vec![Ok(Some(first)), Ok(Some(last))]).await;
+        assert_eq!((rows.unwrap(), returned.rows), (vec![1, 2, 1], 3));
+    }
+
+    #[tokio::test]
+    async fn a_row_that_is_begun_again_is_taken_back() {
+        let again = vec![
+            part("a", 3, false, true),
+            part("a", 2, false, true),
+            part("a", 1, true, false),
+        ];
+        assert_eq!(merged(again).await.0.unwrap(), [3]);
+        // When it is not there any more.
+        assert_eq!(
+            merged(vec![part("a", 3, false, true), Ok(None)]).await.0.unwrap(),
+            [0; 0]
+        );
+        let nothing = Ok(Some(RowBatch::default()));
+        assert_eq!(
+            merged(vec![part("a", 3, false, true), nothing]).await.0.unwrap(),
+            [0; 0]
+        );
+        let failed = merged(vec![part("a", 3, false, true), failure()]).await;
+        assert_eq!(failed.0.unwrap_err(), "planted");
+    }
+
+    #[tokio::test]
+    async fn a_row_in_pieces_has_a_last_cell() {
+        let unknown = |continues, unfinished| {
+            let mut batch = RowBatch::default();
+            batch.push_row("r", [Cell::put(FamilyId(9), "q".into(), Timestamp(0), "v".into())]);
+            (batch.continues, batch.unfinished) = (continues, unfinished);
+            Ok(Some(batch))
+        };
+        let error = merged(vec![part("a", 3, false, true), unknown(true, false)]).await.0;
+        assert!(error.unwrap_err().contains("families"));
+        // What is of no known family has not begun the row.
+        let (rows, returned) = merged(vec![unknown(false, true), part("a", 2, true, false)]).await;
+        assert_eq!((rows.unwrap(), returned.rows), (vec![2], 1));
+        let (rows, returned) = merged(vec![unknown(false, true), unknown(true, false)]).await;
+        assert_eq!((rows.unwrap(), returned.rows), (vec![], 0));
     }
 }

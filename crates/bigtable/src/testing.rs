@@ -63,6 +63,8 @@ pub(crate) struct MergedRow {
 pub(crate) struct RowMerger {
     reversed: bool,
     last_key: Option<Bytes>,
+    /// The same before the row that has begun.
+    key_before: Option<Bytes>,
     row: Option<MergedRow>,
     /// Total size of the cell whose pieces are arriving.
     pieces_of: Option<i32>,
@@ -80,6 +82,7 @@ impl RowMerger {
         RowMerger {
             reversed,
             last_key: None,
+            key_before: None,
             row: None,
             pieces_of: None,
             rows: Vec::new(),
@@ -121,6 +124,7 @@ impl RowMerger {
                 "a reset stands alone, within a row",
             )?;
             (self.row, self.pieces_of) = (None, None);
+            self.last_key = self.key_before.take();
             return Ok(());
         }
         match self.pieces_of {
@@ -171,6 +175,7 @@ impl RowMerger {
                 chunk.family_name.is_some() && chunk.qualifier.is_some(),
                 "a row begins with a column",
             )?;
+            self.key_before.clone_from(&self.last_key);
             self.advance_to(&chunk.row_key)?;
         }
         ensure(

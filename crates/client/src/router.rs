@@ -367,7 +367,7 @@ impl RoutedRows {
                 Ok(Some(mut batch)) => {
                     self.attempt = 0;
                     batch.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
-                    self.limit -= batch.len() as u64;
+                    self.limit -= batch.complete_rows() as u64;
                     if let Some(last) = &batch.scanned_through {
                         self.left.pass(last);
                     }

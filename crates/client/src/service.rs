@@ -50,8 +50,8 @@ pub trait RowStream: Send + 'static {
     /// its `scanned_through` then still tells how far the read has come. Batches are bounded to about 1 MB, or one row.
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>>;
 
-    /// The same within `room`, which is made larger for a row that takes more. Streams that are read elsewhere, or put
-    /// together by others, need not look at it.
+    /// The same within `room`, which is made larger for a row that takes more, unless that may come in pieces
+    /// ([`BatchRoom::takes_pieces`]). Streams that are read elsewhere, or put together by others, need not look at it.
     async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
         let _ = room;
         self.next().await
@@ -63,6 +63,12 @@ pub trait RowStream: Send + 'static {
 pub trait BatchRoom: Send {
     /// How much there is.
     fn bytes(&self) -> usize;
+
+    /// Whether a large row may come in pieces: [`RowBatch::continues`]. Where it may not, or cannot because its filter must see
+    /// it as a whole, it comes whole, in as much room as it takes.
+    fn takes_pieces(&self) -> bool {
+        false
+    }
 
     /// Gives back what there is, which nothing may be in any more, and waits for so much instead. What no waiting would
     /// give is `ResourceExhausted`; what takes too long is `Busy`.

@@ -18,6 +18,9 @@ use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 /// Rows of a sample at most, so that its answer stays small.
 const SAMPLE_ROWS_MAX: usize = 4096;
 
+/// What a piece of a row takes that is given in pieces: as much as rows that make a batch.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Room beside a large row: for the batch it comes in.
 const ROOM_BESIDE_ROW: usize = 1 << 20;
 
@@ -313,7 +316,8 @@ impl TabletRows {
 
     /// Hands a batch on; the first is the one that may be worth keeping.
     fn pass(&mut self, batch: Option<RowBatch>) -> Option<RowBatch> {
-        if let (Some(keep), Some(batch)) = (self.keep.take(), &batch) {
+        let is_whole = |batch: &&RowBatch| !batch.continues && !batch.unfinished;
+        if let (Some(keep), Some(batch)) = (self.keep.take(), batch.as_ref().filter(is_whole)) {
             keep.install(self.scanner.tablet(), batch);
         }
         batch
@@ -324,6 +328,7 @@ impl TabletRows {
 impl RowStream for TabletRows {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
         self.check_open()?;
+        self.scanner.set_pieces(None);
         let batch = self.scanner.next_batch().await.map_err(from_tablet)?;
         Ok(self.pass(batch))
     }
@@ -332,6 +337,7 @@ impl RowStream for TabletRows {
         loop {
             self.check_open()?;
             self.scanner.set_room(room.bytes());
+            self.scanner.set_pieces(room.takes_pieces().then_some(PIECE_BYTES));
             match self.scanner.next_batch().await {
                 Ok(batch) => return Ok(self.pass(batch)),
                 // Nothing of the batch is kept, so that two that need more do not wait for what the other one holds.

@@ -242,6 +242,7 @@ mod tests {
             stats: false,
             sizes,
             one_row: true,
+            pieces: true,
         };
         let room = answers.for_row().await.unwrap();
         let rows = Rows::Stream(Box::new(Row(Some(bytes))));
