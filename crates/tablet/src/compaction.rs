@@ -9,9 +9,10 @@
 //!   definition; a flush therefore keeps it.
 //! * Versions past the family's rule go. What a rule says of a version's position among its column's counts at the bottom
 //!   only: elsewhere an older entry of the same version may lie below, which would come back in its stead when the newer
-//!   versions are deleted. What it says of age counts everywhere, because nothing of that timestamp will ever be young
-//!   again. A delete-version marker among them stays, unless at the bottom: what it hides might otherwise come back when
-//!   newer versions are deleted.
+//!   versions are deleted. What it says of age counts elsewhere, too, where no older entry reaches that timestamp. Below
+//!   might be a value of the same version that was overwritten, which would come back when the rule is loosened, or the
+//!   clock put right. A delete-version marker among them stays, unless at the bottom: what it hides might otherwise come
+//!   back when newer versions are deleted.
 //! * Families that the schema no longer has go.
 //!
 //! Readers are not harmed: each holds the files it began with.
@@ -36,7 +37,7 @@ use std::time::Duration;
 use stele_env::Env;
 use stele_sstable::WriteOptions;
 use stele_types::key::row_prefix_len;
-use stele_types::{DeleteRule, FileId, TableSchema};
+use stele_types::{DeleteRule, FileId, TableSchema, Timestamp};
 use stream::Stream;
 
 /// One compaction to carry out.
@@ -51,6 +52,8 @@ pub struct Job {
     pub upper: Option<Bytes>,
     /// No older entry of these rows exists outside the sources.
     pub bottom: bool,
+    /// Elsewhere, no older entry outside the sources has a later timestamp than this.
+    pub older_until: Timestamp,
     /// Markers may go at the bottom whatever the rule: this is a major compaction, not a flush.
     pub major: bool,
     /// How to write; each file gets its own id.
@@ -115,7 +118,13 @@ pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport>
     let drops_markers = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
     let carried = job.carried.clone();
     let output = Output::new(env, files, job.write.clone(), job.file_bytes, carried);
-    let mut stream = Stream::new(job.schema.clone(), env.wall_micros(), job.bottom, drops_markers, output);
+    let mut stream = Stream::new(
+        job.schema.clone(),
+        env.wall_micros(),
+        (job.bottom, job.older_until),
+        drops_markers,
+        output,
+    );
     let mut report = JobReport::default();
     let done = match pump(job, files.job_readahead_bytes(), &mut stream, env, &mut report).await {
         Ok(()) => stream.output().finish().await,

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_storage::StorageError;
 use stele_types::key;
-use stele_types::{FileId, GroupId, RowRange, TabletId};
+use stele_types::{FileId, GroupId, RowRange, TabletId, Timestamp};
 
 /// Writes the tablet's manifests.
 pub struct Committer {
@@ -171,8 +171,10 @@ impl Tablet {
         // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing, and what it brings from
         // a group that a family has left was complete there.
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_residue(group);
+        let of_group = state.group(group);
+        let reach = of_group.map_or(Timestamp::MAX, |group| state.newest_before(group, group.files.len()));
         let with = (Carried::default(), Some(progress.clone()));
-        self.run_job(group, self.schema(), sources, None, (bottom, false), with)
+        self.run_job(group, self.schema(), sources, None, (bottom, false, reach), with)
             .await
     }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
-use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema};
+use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema, Timestamp};
 
 /// A reference to an sstable, with the open file.
 #[derive(Clone)]
@@ -352,6 +352,16 @@ impl State {
     pub fn is_above_residue(&self, group: GroupId) -> bool {
         let is_above = |residue: &Residue| residue.group == group || (residue.left == group && !residue.is_oldest);
         self.residues.iter().any(is_above)
+    }
+
+    /// No entry that is older than those behind the first `files` files of a group has a later timestamp.
+    pub fn newest_before(&self, group: &GroupState, files: usize) -> Timestamp {
+        if self.is_above_residue(group.id) {
+            return Timestamp::MAX;
+        }
+        let older = group.files.iter().take(files);
+        let newest = older.filter_map(|file| file.sstable.properties().timestamp_max);
+        newest.max().map_or(Timestamp::MIN, Timestamp)
     }
 
     fn wanted<'a>(&'a self, filter: Option<&'a CompiledFilter>) -> Wanted<'a> {

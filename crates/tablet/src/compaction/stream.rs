@@ -52,11 +52,11 @@ struct PlainFamily {
 }
 
 impl<'a> Stream<'a> {
-    /// A stream into `output`.
+    /// A stream into `output`; `(bottom, older_until)` as in [`Job`](super::Job).
     pub fn new(
         schema: Arc<TableSchema>,
         now_micros: i64,
-        bottom: bool,
+        (bottom, older_until): (bool, Timestamp),
         drops_markers: bool,
         output: Output<'a>,
     ) -> Self {
@@ -67,6 +67,7 @@ impl<'a> Stream<'a> {
                 schema,
                 now_micros,
                 bottom,
+                older_until,
                 drops_markers,
                 version_index: 0,
                 goes_on: false,
@@ -265,6 +266,7 @@ struct Keep<'a> {
     schema: Arc<TableSchema>,
     now_micros: i64,
     bottom: bool,
+    older_until: Timestamp,
     drops_markers: bool,
     /// Versions of the current column so far.
     version_index: u64,
@@ -296,13 +298,16 @@ impl Keep<'_> {
     fn counts_as_garbage(&mut self, rule: Option<&GcRule>, timestamp: Timestamp) -> bool {
         let index = self.version_index;
         self.version_index += 1;
+        // Whatever else there is of the version goes with it.
+        let decides = self.bottom || timestamp > self.older_until;
         rule.is_some_and(|rule| {
-            rule.is_garbage(&GcView {
-                version_index: if self.bottom { index } else { 0 },
-                timestamp,
-                unit: self.schema.time_unit,
-                now_micros: self.now_micros,
-            })
+            decides
+                && rule.is_garbage(&GcView {
+                    version_index: if self.bottom { index } else { 0 },
+                    timestamp,
+                    unit: self.schema.time_unit,
+                    now_micros: self.now_micros,
+                })
         })
     }
 }

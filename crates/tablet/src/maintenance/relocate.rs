@@ -37,7 +37,7 @@ use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_types::{FamilyId, GroupId, TableSchema, ValueType};
+use stele_types::{FamilyId, GroupId, TableSchema, Timestamp, ValueType};
 
 /// The families that have left a group, by the group they are in now.
 type Leavers = Vec<(GroupId, BTreeSet<FamilyId>)>;
@@ -221,7 +221,9 @@ impl Tablet {
             let runs = state.groups.iter().flat_map(GroupState::runs);
             let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
             let with = (all.clone(), None);
-            let outcome = self.run_job(group.id, schema, sources, None, (true, true), with).await;
+            let outcome = self
+                .run_job(group.id, schema, sources, None, (true, true, Timestamp::MIN), with)
+                .await;
             self.add_part(&mut made, group.id, outcome)?;
         }
         let all = state.groups.iter().flat_map(|group| &group.files);
@@ -247,7 +249,8 @@ impl Tablet {
         let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
         // Values stay where they are: the new files name the value files of this group.
         let carried = carried(group, BTreeSet::new());
-        self.run_job(target, schema, sources, None, (bottom, bottom), (carried, None))
+        let older = (bottom, bottom, Timestamp::MAX);
+        self.run_job(target, schema, sources, None, older, (carried, None))
             .await
     }
 }

@@ -319,3 +319,30 @@ async fn memtables_flushed_during_a_compaction_are_freed_at_once() {
     assert_eq!(tablet.context.memory.bytes(), 0);
     assert!(compacting.await.unwrap().is_some());
 }
+
+/// A put that age makes garbage, above an older one of the same version that was written before there was a rule.
+#[tokio::test]
+async fn age_uncovers_nothing_that_was_overwritten() {
+    let none = |version| {
+        let mut none = TableSchema::clone(&schema(DeleteRule::BySequence, None));
+        none.version = version;
+        Arc::new(none)
+    };
+    let mut ages = TableSchema::clone(&schema(DeleteRule::BySequence, Some(GcRule::MaxAgeMicros(1_000_000))));
+    ages.version = 5;
+    let tablet = tablet(none(4)).await;
+    write(&tablet, vec![put(1, "old")]);
+    tablet.flush().await.unwrap();
+    write(&tablet, vec![put(1, "new"), put(2, "later")]);
+    tablet.set_schema(Arc::new(ages));
+    tablet.flush().await.unwrap();
+    assert_eq!(read(&tablet).await, "", "all of it is past the rule");
+    tablet.set_schema(none(6));
+    assert_eq!(
+        read(&tablet).await,
+        "1=new",
+        "2 is behind everything older, and may be gone"
+    );
+    tablet.compact_all().await.unwrap();
+    assert_eq!(read(&tablet).await, "1=new");
+}

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use stele_sstable::WriteOptions;
-use stele_types::{FileId, GroupId, TableSchema};
+use stele_types::{FileId, GroupId, TableSchema, Timestamp};
 
 /// Bytes after which a file above the bottom is ended, where those of the bottom are larger: a merge into the bottom gives a
 /// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
@@ -42,13 +42,14 @@ impl Tablet {
         let carried = carried(group, std::mem::take(&mut plan.collected));
         let sources = std::mem::take(&mut plan.sources);
         let progress = Progress::of_merge(&self.context.metrics.moved, bytes_in, cells_in(files, &plan, &left));
+        let reach = self.state().newest_before(group, plan.inputs.start);
         let report = self
             .run_job(
                 group.id,
                 self.schema(),
                 sources,
                 plan.upper.clone(),
-                (plan.bottom, plan.major),
+                (plan.bottom, plan.major, reach),
                 (carried, Some(progress)),
             )
             .await?;
@@ -84,15 +85,15 @@ impl Tablet {
         })
     }
 
-    /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`; `(bottom, major)` as in
-    /// [`Job`].
+    /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`;
+    /// `(bottom, major, older_until)` as in [`Job`].
     pub(in crate::maintenance) async fn run_job(
         &self,
         group: GroupId,
         schema: Arc<TableSchema>,
         sources: Vec<Source>,
         upper: Option<Bytes>,
-        (bottom, major): (bool, bool),
+        (bottom, major, older_until): (bool, bool, Timestamp),
         (carried, progress): (Carried, Option<Arc<Progress>>),
     ) -> Result<JobReport> {
         let options = schema.group_options(group);
@@ -111,6 +112,7 @@ impl Tablet {
             lower: None,
             upper,
             bottom,
+            older_until,
             major,
             write,
             file_bytes: match bottom {
