@@ -9,7 +9,8 @@
 //!   its writer asked.
 //! * A record whose write or sync failed is refused, and does not come back at recovery.
 //! * After a failed append or sync the segment is never written again.
-//! * A segment is deleted only when every tablet with records in it has flushed past them.
+//! * A segment is deleted only when every tablet with records in it has flushed past them, and its header tells nothing that
+//!   counts of the segment before it ([`retention`]).
 //!
 //! This crate does not know what a record means.
 

@@ -103,6 +103,7 @@ pub async fn replay<E: From<LogError>>(
                 }
             }
             report.torn_bytes += reader.torn_bytes();
+            info.whole = reader.torn_bytes() == 0 && reader.hole().is_none();
             if let Some(hole) = reader.hole() {
                 holes.insert((stream, number), hole);
             }

@@ -1,4 +1,10 @@
 //! Which segments are still needed.
+//!
+//! A segment is kept for its records, and for what its header says of the segment before it: where that one ends, and what of it is
+//! promised. The second reason lasts while the one before is needed itself, or is not *settled*: while bytes that were refused
+//! may lie behind its end, or power loss may still take that end, and everything behind it is to go with it. A settled
+//! segment that nobody needs tells nothing that matters, so what is behind it does not depend on it. Hence one tablet that cannot
+//! be flushed keeps the segments its records are in, one behind each of them, and no others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use stele_types::{SeqNo, TabletId};
@@ -16,6 +22,10 @@ pub struct SegmentInfo {
     pub follows: u64,
     /// The newest sequence number of each tablet in it.
     pub tablets: HashMap<TabletId, SeqNo>,
+    /// Nothing lies behind what counts of it.
+    pub whole: bool,
+    /// It is whole, and survives power loss.
+    pub settled: bool,
 }
 
 impl SegmentInfo {
@@ -43,9 +53,15 @@ impl Retention {
         self.closed.insert(number, info);
     }
 
-    /// Takes out the segments of which every record `is_flushed`, but not one that follows a segment that stays: a segment's
-    /// header says what counts of the segment before, and without it what was refused there would come back. So what
-    /// one process wrote to one stream goes from its oldest end, and does not wait for what others wrote.
+    /// Notes that a segment survives power loss.
+    pub fn synced(&mut self, number: u64) {
+        if let Some(info) = self.closed.get_mut(&number) {
+            info.settled = info.whole;
+        }
+    }
+
+    /// Takes out the segments of which every record `is_flushed`, but not one whose header says something that still
+    /// counts. The oldest of what one process wrote to one stream does not wait for what others wrote.
     pub fn take_unneeded(&mut self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<(u64, SegmentInfo)> {
         let kept = self.kept_by(|tablet, seq| !is_flushed(tablet, seq));
         let numbers: Vec<u64> = self.closed.keys().filter(|n| !kept.contains(n)).copied().collect();
@@ -55,12 +71,17 @@ impl Retention {
             .collect()
     }
 
-    /// The segments that must stay because somebody `needs` a record in them, or in one that they follow.
+    /// The segments that must stay because somebody `needs` a record in them, or for their headers.
     fn kept_by(&self, needs: impl Fn(TabletId, SeqNo) -> bool) -> BTreeSet<u64> {
-        let mut kept = BTreeSet::new();
+        let (mut kept, mut told_of) = (BTreeSet::new(), BTreeSet::new());
         for (number, info) in &self.closed {
-            if kept.contains(&info.follows) || info.tablets.iter().any(|(t, s)| needs(*t, *s)) {
+            let is_needed = info.tablets.iter().any(|(t, s)| needs(*t, *s));
+            let tells = told_of.contains(&info.follows);
+            if is_needed || tells {
                 kept.insert(*number);
+            }
+            if is_needed || (tells && !info.settled) {
+                told_of.insert(*number);
             }
         }
         kept
@@ -88,17 +109,24 @@ impl Retention {
         self.closed.is_empty()
     }
 
-    /// The tablets that keep the oldest segment of any process's from being deleted.
+    /// The tablets of which a record is not flushed, in the oldest segments that have such records; of the segments of
+    /// each process.
     pub fn oldest_holders(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<TabletId> {
-        let oldest = self
-            .closed
-            .values()
-            .filter(|info| !self.closed.contains_key(&info.follows));
-        let mut holders: Vec<TabletId> = oldest
-            .flat_map(|info| info.tablets.iter())
-            .filter(|(t, s)| !is_flushed(**t, **s))
-            .map(|(t, _)| *t)
-            .collect();
+        let mut holders = Vec::new();
+        // Held, or behind one that is.
+        let mut behind = BTreeSet::new();
+        for (number, info) in &self.closed {
+            let before = holders.len();
+            if behind.contains(&info.follows) {
+                behind.insert(*number);
+                continue;
+            }
+            let held = info.tablets.iter().filter(|(t, s)| !is_flushed(**t, **s));
+            holders.extend(held.map(|(t, _)| *t));
+            if holders.len() > before {
+                behind.insert(*number);
+            }
+        }
         holders.sort_unstable();
         holders.dedup();
         holders
@@ -137,5 +165,49 @@ mod tests {
         );
         let unneeded = retention.take_unneeded(|tablet, _| tablet != TabletId(3));
         assert_eq!(unneeded.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    /// Tablet 1 is in the first segment of eight.
+    fn one_holds_the_first(settled: impl Fn(u64) -> bool) -> Vec<u64> {
+        let mut retention = Retention::default();
+        for number in 1..=8 {
+            let mut info = segment(number - 1, if number == 1 { 1 } else { 2 });
+            info.whole = true;
+            retention.add(number, info);
+            if settled(number) {
+                retention.synced(number);
+            }
+        }
+        let needs_1 = |tablet: TabletId, _| tablet == TabletId(1);
+        let kept = retention.bytes_kept_by(needs_1) / 10;
+        assert_eq!(
+            retention.oldest_holders(|tablet, _| tablet == TabletId(1)),
+            [TabletId(2)]
+        );
+        let unneeded = retention.take_unneeded(|tablet, _| tablet != TabletId(1));
+        assert_eq!(unneeded.len() as u64 + kept, 8);
+        unneeded.into_iter().map(|(number, _)| number).collect()
+    }
+
+    #[test]
+    fn a_segment_that_is_needed_keeps_the_one_that_tells_of_it() {
+        assert_eq!(one_holds_the_first(|_| true), [3, 4, 5, 6, 7, 8]);
+        // Power loss may take the end of the first four, and what is behind has to go with it.
+        assert_eq!(one_holds_the_first(|number| number > 4), [6, 7, 8]);
+        assert_eq!(one_holds_the_first(|number| number == 1), []);
+        assert_eq!(one_holds_the_first(|number| number < 3), [3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn a_segment_behind_whose_end_something_was_refused_is_not_settled_by_a_sync() {
+        let mut retention = Retention::default();
+        for number in 1..=4 {
+            let mut info = segment(number - 1, number);
+            info.whole = number != 2;
+            retention.add(number, info);
+            retention.synced(number);
+        }
+        let unneeded = retention.take_unneeded(|tablet, _| tablet != TabletId(1));
+        assert_eq!(unneeded.into_iter().map(|(number, _)| number).collect::<Vec<_>>(), [4]);
     }
 }

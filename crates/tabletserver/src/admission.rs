@@ -3,10 +3,12 @@
 //! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share, and by how far
 //!   merges are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting. Should
 //!   memory run over nevertheless, they wait; one that waited too long is told that the server is busy.
+//! * Log: writes to tablets that cannot be flushed are refused when the log keeps too much for them ([`stuck`]).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
 //!   merges that make garbage go; writes come back by themselves when there is space again.
 
 mod pacing;
+mod stuck;
 
 use crate::memory::{RowRoom, WriteRoom};
 use crate::metrics::ServerMetrics;
@@ -20,7 +22,8 @@ use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_storage::Storage;
 use stele_tablet::{MemoryAccount, Moved, Room};
-use stele_types::ErrorKind;
+use stele_types::{ErrorKind, TabletId};
+use stuck::Stuck;
 use tokio::sync::{Notify, Semaphore};
 
 /// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
@@ -52,6 +55,8 @@ pub struct Admission {
     /// As last seen, less what was logged since where it is scarce; everything where the medium has no limit.
     free_bytes: AtomicU64,
     metrics: ServerMetrics,
+    /// Tablets that cannot be flushed.
+    pub(crate) stuck: Stuck,
     /// For rows that writes read.
     pub(crate) rows: RowRoom,
     /// For what is copied of requests.
@@ -103,6 +108,7 @@ impl Admission {
     pub fn new(env: Env, memory: MemoryAccount, moved: Moved, options: &ServerOptions, metrics: ServerMetrics) -> Self {
         Admission {
             pacer: Mutex::new(Pacer::new()),
+            stuck: Stuck::default(),
             // As much as values on their way to readers may take, and for the same reason.
             rows: RowRoom::new(
                 options.value_room_bytes,
@@ -135,6 +141,15 @@ impl Admission {
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         Ok(())
+    }
+
+    /// Refuses writes to a tablet that cannot be flushed while the log keeps too much for it.
+    pub fn check_log(&self, tablet: TabletId) -> ServiceResult<()> {
+        let checked = self.stuck.check(tablet);
+        if checked.is_err() {
+            self.metrics.refused_log.inc();
+        }
+        checked
     }
 
     /// Waits until a write of about so many bytes may proceed, to a tablet of this crowding (`picker::crowding`). A few loads

@@ -140,6 +140,7 @@ impl TabletServer {
             if let Err(error) = self.delete_unneeded_log().await {
                 tracing::warn!(%error, "log segment left over");
             }
+            self.look_at_stuck_log();
             self.look_at_some();
             // What takes a look at every file or tablet, less often.
             if looks.is_multiple_of(LOOKS_PER_REPORT) {
@@ -210,7 +211,7 @@ impl TabletServer {
         self.metrics
             .damaged_tablets
             .set(gauge(self.damaged.read().len() as u64));
-        let failing = self.failing.lock().clone();
+        let failing = self.admission.stuck.tablets();
         self.metrics.log_stuck_bytes.set(gauge(self.stuck_log_bytes(&failing)));
     }
 }

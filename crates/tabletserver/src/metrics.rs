@@ -36,6 +36,8 @@ pub struct ServerMetrics {
     pub recovery_millis: IntGauge,
     /// Writes refused because the disk is full.
     pub refused_disk: IntCounter,
+    /// Writes refused because their tablet cannot be flushed.
+    pub refused_log: IntCounter,
     /// Writes refused because memory stayed full.
     pub refused_memory: IntCounter,
     /// Writes that waited for memory.
@@ -113,6 +115,10 @@ impl ServerMetrics {
             refused_disk: m.counter(
                 "stele_writes_refused_disk_total",
                 "Writes refused because the disk is full.",
+            ),
+            refused_log: m.counter(
+                "stele_writes_refused_log_total",
+                "Writes refused because their tablet cannot be flushed and the log keeps too much for it.",
             ),
             refused_memory: m.counter(
                 "stele_writes_refused_memory_total",

@@ -150,7 +150,6 @@ impl TabletServer {
             indivisible: Mutex::default(),
             work: Notify::new(),
             tidy: Notify::new(),
-            failing: Mutex::default(),
             ripe: Mutex::default(),
             merges: Merges::default(),
             stopping: AtomicBool::new(false),
@@ -325,7 +324,11 @@ fn start_streams(
     let mut old: Vec<_> = replayed
         .segments
         .into_iter()
-        .map(|(_, number, info)| (number, info))
+        .map(|(_, number, mut info)| {
+            // They were synced before anything was built on them.
+            info.settled = info.whole;
+            (number, info)
+        })
         .collect();
     (0..options.log_streams.max(1))
         .map(|stream| {

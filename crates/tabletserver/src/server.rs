@@ -128,8 +128,6 @@ pub struct TabletServer {
     pub(crate) work: Notify,
     /// Wakes housekeeping: a flush has made log segments superfluous.
     pub(crate) tidy: Notify,
-    /// Tablets of which the last flush failed.
-    pub(crate) failing: Mutex<BTreeSet<TabletId>>,
     /// Tablets whose memtables are worth a file.
     pub(crate) ripe: Mutex<BTreeSet<TabletId>>,
     /// Tablets that may need a compaction.

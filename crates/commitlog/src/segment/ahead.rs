@@ -106,13 +106,18 @@ impl Segments {
         if self.tail.is_some() || self.shared.unsynced.lock().len() < enough {
             return;
         }
-        let Some(mut file) = self.shared.next_unsynced() else {
+        let Some((number, mut file)) = self.shared.next_unsynced() else {
             return;
         };
         let (done, outcome) = oneshot::channel();
         self.tail = Some(outcome);
+        let shared = self.shared.clone();
         self.env.spawn("commit-log-sync", async move {
-            let _ = done.send(file.sync().await);
+            let synced = file.sync().await;
+            if synced.is_ok() {
+                shared.retention.lock().synced(number);
+            }
+            let _ = done.send(synced);
         });
     }
 
@@ -130,8 +135,9 @@ impl Segments {
 
     pub(super) async fn try_sync_unsynced(&mut self) -> Result<(), LogError> {
         settled(&mut self.tail).await?;
-        while let Some(mut file) = self.shared.next_unsynced() {
+        while let Some((number, mut file)) = self.shared.next_unsynced() {
             file.sync().await?;
+            self.shared.retention.lock().synced(number);
         }
         Ok(())
     }
@@ -139,8 +145,8 @@ impl Segments {
 
 impl Shared {
     /// Takes out the oldest segment that is not synced.
-    fn next_unsynced(&self) -> Option<Box<dyn AppendFile>> {
-        self.unsynced.lock().pop_first().map(|(_, file)| file)
+    fn next_unsynced(&self) -> Option<(u64, Box<dyn AppendFile>)> {
+        self.unsynced.lock().pop_first()
     }
 }
 

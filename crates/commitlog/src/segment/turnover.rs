@@ -141,7 +141,11 @@ impl Segments {
             tracing::warn!(path = open.info.path, %error, "the tail of a log segment could not be synced");
         }
         self.previous = Previous::of(&open, outcome.is_err());
+        let number = open.number;
         self.retire(open);
+        if outcome.is_ok() {
+            self.shared.retention.lock().synced(number);
+        }
     }
 
     /// Deletes the file that was made for a next segment, for there will be none.
@@ -163,6 +167,7 @@ impl Segments {
     pub(super) fn retire(&mut self, mut open: Open) -> Box<dyn AppendFile> {
         open.settle();
         open.info.len = open.acknowledged;
+        open.info.whole = open.acknowledged == open.file.len();
         open.info.reading_cost = open.file.reading_cost();
         self.shared.open_bytes.store(0, Ordering::Relaxed);
         self.shared.retention.lock().add(open.number, open.info);

@@ -86,11 +86,14 @@ impl TabletServer {
         board.busy.remove(&tablet);
         match flushed {
             Ok(()) => {
-                self.failing.lock().remove(&tablet);
+                self.admission.stuck.ended(tablet);
                 self.merges.announce(tablet);
             }
             Err(error) => {
-                self.failing.lock().insert(tablet);
+                match &error {
+                    TabletError::Closed { .. } => self.admission.stuck.ended(tablet),
+                    error => self.admission.stuck.failed(tablet, error.to_string()),
+                }
                 self.note_failure("flush", &error);
                 self.ripe.lock().insert(tablet);
                 board.failed.insert(tablet);
@@ -105,7 +108,8 @@ impl TabletServer {
         if now >= board.retry_at {
             board.failed.clear();
         }
-        let log_bytes = self.log_bytes(&board.failed);
+        let stuck = self.admission.stuck.tablets();
+        let log_bytes = self.log_bytes(&stuck);
         let going: u64 = board.busy.values().sum();
         let pressure = FlushPressure {
             memory_bytes: self.context.memory.bytes().saturating_sub(going) + self.admission.expected_bytes(),
@@ -117,7 +121,7 @@ impl TabletServer {
             has_reserve: self.admission.has_reserve(),
         };
         let holders = if log_bytes > pressure.log_bytes_max {
-            self.log_holders(&board.failed)
+            self.log_holders(&stuck)
         } else {
             BTreeSet::new()
         };
@@ -165,6 +169,18 @@ impl TabletServer {
         self.streams.iter().map(|stream| stream.bytes_kept_by(is_stuck)).sum()
     }
 
+    /// Sees whether the log keeps more than it may for tablets whose flush fails. What is kept for those that are not served
+    /// does not grow: nobody writes to them.
+    pub(super) fn look_at_stuck_log(&self) {
+        let failing = self.admission.stuck.tablets();
+        let is_stuck = |tablet, seq| failing.contains(&tablet) && !self.is_flushed(tablet, seq);
+        let kept = match failing.is_empty() {
+            true => 0,
+            false => self.streams.iter().map(|stream| stream.bytes_kept_by(is_stuck)).sum(),
+        };
+        self.admission.stuck.set_kept(kept, self.options.log_bytes_max);
+    }
+
     /// The tablets that are to be flushed for the log. Of one stream: a large tablet that holds a short one would be flushed
     /// again and again, and the small one that holds the longest would never be. It is the stream that keeps most, of
     /// those for which something can be done.
@@ -172,10 +188,11 @@ impl TabletServer {
         let mut streams: Vec<_> = self.streams.iter().collect();
         streams.sort_by_key(|stream| std::cmp::Reverse(stream.retained_bytes()));
         let can_be_flushed = |tablet: &TabletId| !failed.contains(tablet) && self.is_served(*tablet);
-        let holders = streams.into_iter().map(|stream| -> BTreeSet<TabletId> {
-            let holders = stream.oldest_holders(|tablet, seq| self.is_flushed(tablet, seq));
-            holders.into_iter().filter(can_be_flushed).collect()
-        });
+        // What nothing can be done for is passed over: behind it others keep what can go.
+        let is_done = |tablet, seq| !can_be_flushed(&tablet) || self.is_flushed(tablet, seq);
+        let holders = streams
+            .into_iter()
+            .map(|stream| stream.oldest_holders(is_done).into_iter().collect::<BTreeSet<_>>());
         let mut holders = holders.filter(|holders| !holders.is_empty());
         holders.next().unwrap_or_default()
     }
