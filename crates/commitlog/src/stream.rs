@@ -118,6 +118,7 @@ impl<C: Completion> LogStream<C> {
             storage,
             metrics,
             retention: Mutex::new(retention),
+            deleting: tokio::sync::Mutex::default(),
             unsynced: Mutex::default(),
             open_bytes: AtomicU64::new(0),
         });
@@ -186,6 +187,7 @@ impl<C: Completion> LogStream<C> {
     /// up to `seq`, or the tablet is no more.
     pub async fn delete_unneeded(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Result<usize, LogError> {
         let shared = &self.inner.shared;
+        let _deleting = shared.deleting.lock().await;
         let mut unneeded = shared.retention.lock().take_unneeded(is_flushed).into_iter();
         let mut count = 0;
         while let Some((number, info)) = unneeded.next() {

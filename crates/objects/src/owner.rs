@@ -50,7 +50,14 @@ pub(crate) async fn verify(shared: &Shared, path: &str) -> Result<()> {
 }
 
 /// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many.
-pub(crate) async fn seal_all(store: &Store, now_micros: i64) -> Result<()> {
+pub(crate) async fn seal_all(store: &Store) -> Result<()> {
+    // By the store's clock, as it dated our own record just now: a clock of ours that is fast would make every seal old.
+    let records = store.list_dated(owner::DIRECTORY).await?;
+    let now_micros = records
+        .iter()
+        .map(|record| record.made_micros)
+        .max()
+        .unwrap_or(i64::MIN);
     let mut files: BTreeMap<String, Vec<(u32, u64)>> = BTreeMap::new();
     // When the newest part of each was made.
     let mut made: BTreeMap<String, i64> = BTreeMap::new();

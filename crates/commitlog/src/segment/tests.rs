@@ -46,6 +46,7 @@ fn segments_in(storage: &Arc<dyn Storage>) -> Segments {
         storage: storage.clone(),
         metrics: LogMetrics::new(&Metrics::new()),
         retention: Mutex::default(),
+        deleting: tokio::sync::Mutex::default(),
         unsynced: Mutex::default(),
         open_bytes: AtomicU64::new(0),
     });

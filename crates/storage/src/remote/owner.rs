@@ -36,6 +36,10 @@ const RACES_MAX: usize = 64;
 /// a day.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// One look in so many asks for our own record. It is deleted when [`RECORDS_KEPT`] others were made, and then so may be the
+/// next one: a process that slept through as many takeovers would never learn of any.
+const OWN_RECORD_EVERY: u64 = 16;
+
 /// Largest number believed; the coordination log counts generations above it.
 const EPOCH_MAX: u64 = (1 << 24) - 1;
 
@@ -131,16 +135,23 @@ fn name(epoch: u64) -> String {
 
 /// Completes when somebody else owns the root, with its name.
 pub async fn watch(medium: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -> String {
-    let next = record_path(epoch + 1);
+    let (next, own) = (record_path(epoch + 1), record_path(epoch));
+    let mut look = 0u64;
     loop {
+        look += 1;
         if let Some(by) = fence.by() {
             return by;
         }
         // Woken by whoever met the new owner first.
         let _ = env.timeout(LOOK_EVERY, fence.tripped()).await;
+        if fence.by().is_some() {
+            continue;
+        }
         // What fails now will be asked again; that something cannot be reached is no sign of a new owner.
-        if fence.by().is_none() && medium.has_record(&next).await.unwrap_or(false) {
+        if medium.has_record(&next).await.unwrap_or(false) {
             fence.trip(&next, name(epoch + 1));
+        } else if look % OWN_RECORD_EVERY == 0 && !medium.has_record(&own).await.unwrap_or(true) {
+            fence.trip(&own, format!("{} or a later one", name(epoch + RECORDS_KEPT)));
         }
     }
 }

@@ -130,6 +130,21 @@ async fn an_idle_owner_learns_of_the_next_one() {
     );
 }
 
+/// Neither its own record nor the next one is left.
+#[tokio::test(start_paused = true)]
+async fn who_slept_through_many_takeovers_learns_of_them() {
+    let (medium, fence) = (Medium::default(), Fence::default());
+    let epoch = medium.claim().await.unwrap();
+    for _ in 0..=RECORDS_KEPT {
+        medium.claim().await.unwrap();
+    }
+    assert!(!medium.epochs().contains(&(epoch + 1)));
+    assert_eq!(
+        watch(&medium, &TokioRuntime::current(), &fence, epoch).await,
+        "owner 33 or a later one"
+    );
+}
+
 #[test]
 fn records_have_one_spelling() {
     assert_eq!(parse_record(&record_path(0xab)), Some(0xab));
