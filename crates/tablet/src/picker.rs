@@ -88,7 +88,8 @@ const TIER_RUNS_QUIET: usize = 4;
 const RUNS_BEHIND_MERGE: usize = 32;
 /// Runs merged at once, those of two such times; bounds open readers and memory.
 const RUNS_MAX: usize = 64;
-/// A run joins a tier when it is at most this much larger than all newer ones of the tier together.
+/// A run joins a tier when it is at most this much larger than the largest newer one of the tier. (Not than all of them
+/// together: what eight flushes were merged to would be merged again with the next four.)
 const TIER_RATIO: u64 = 2;
 /// Known garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's threshold.
 const GARBAGE_PERCENT: u64 = 20;
@@ -300,13 +301,15 @@ fn pick_tier(runs: &[RunSummary], runs_min: usize, opened: usize, experience: Ex
         while end > stretch.start {
             let mut start = end - 1;
             let mut tier = runs.get(start).copied()?;
+            let mut largest = tier.bytes;
             while let Some(older) = start.checked_sub(1).and_then(|at| runs.get(at))
                 && start > stretch.start
                 && end - start < RUNS_MAX
-                && older.bytes <= tier.bytes.saturating_mul(TIER_RATIO)
+                && older.bytes <= largest.saturating_mul(TIER_RATIO)
             {
                 start -= 1;
                 tier.bytes += older.bytes;
+                largest = largest.max(older.bytes);
             }
             if end - start >= runs_min || is_paid_for(&tier, end - start, opened, experience) {
                 return Some(start..end);
