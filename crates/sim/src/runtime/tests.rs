@@ -160,3 +160,58 @@ fn a_machine_that_has_run_is_freed_with_what_its_tasks_held() {
         assert!(scheduler.upgrade().is_none(), "the machine outlives its run");
     }
 }
+
+/// Also of a run that fails; and what a task starts while it is dropped is never there.
+#[test]
+fn with_a_run_all_its_processes_end() {
+    /// Starts another task when it is dropped.
+    struct Held(Env, Arc<()>);
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let held = self.1.clone();
+            self.0.spawn("late", async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            });
+        }
+    }
+    for stalls in [false, true] {
+        let sim = Sim::new(1, 1_000);
+        let held = Arc::new(());
+        // One that waits, one that has a timer, and one that was never polled: of processes that nobody killed.
+        for name in ["waits", "sleeps"] {
+            let env = sim.process().env();
+            let task = Held(env.clone(), held.clone());
+            env.clone().spawn(name, async move {
+                let held = task;
+                if name == "sleeps" {
+                    held.0.sleep(Duration::from_secs(3_600)).await;
+                }
+                std::future::pending::<()>().await;
+            });
+        }
+        let env = sim.process().env();
+        let (sleeper, last) = (env.clone(), held.clone());
+        let outcome = sim.run(async move {
+            sleeper.sleep(Duration::from_secs(1)).await;
+            env.spawn("new", async move {
+                let _last = last;
+                std::future::pending::<()>().await;
+            });
+            if stalls {
+                std::future::pending::<()>().await;
+            }
+        });
+        assert_eq!(outcome.is_err(), stalls);
+        assert_eq!(Arc::strong_count(&held), 1, "a task outlives its run");
+        assert!(sim.scheduler.inner.lock().tasks.is_empty());
+        assert!(sim.scheduler.inner.lock().timers.is_empty());
+        // Nor does the machine start anything afterwards.
+        let (env, late) = (sim.process().env(), held.clone());
+        env.spawn("afterwards", async move {
+            let _late = late;
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+}
