@@ -603,6 +603,12 @@ impl HeldFile {
         let may = self.may_contain(lower.map_or(&[], |l| &l[..]), upper.map(|u| &u[..]));
         let cut = self.reference.narrowed(lower.cloned(), upper.cloned()).filter(|_| may);
         let Some(mut cut) = cut else { return Ok(None) };
+        let begins_within = lower.is_none_or(|lower| lower[..] <= *self.first_key());
+        let ends_within = upper.is_none_or(|upper| self.ends_before(upper));
+        if begins_within && ends_within && self.sstable.damage().of_everything().is_none() {
+            // All of it: most files of a large tier, of which a job takes a small part.
+            return Ok(Some(cut));
+        }
         cut.referenced = self
             .sstable
             .approximate_bytes(cut.lower.as_deref(), cut.upper.as_deref())

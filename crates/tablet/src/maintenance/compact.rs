@@ -1,7 +1,7 @@
 //! Compactions of one tablet: what is due, in parts of bounded size.
 //!
-//! A merge of tiers is one job. A merge into the bottom is one job for every few files of the bottom, from the first row
-//! to the last; each commits. Its output takes the place of the files it read, and the tiers are cut to begin behind it:
+//! A merge of tiers is one job. A merge into the bottom is one job for every few files of the bottom, or for as much of the
+//! tiers, from the first row to the last; each commits. So is a compaction of everything. Its output takes the place of the files it read, and the tiers are cut to begin behind it:
 //! so the space for it is that of a job, and an owner that stops half-way leaves a state like any other, from which the
 //! picker goes on.
 //!
@@ -13,6 +13,7 @@
 //! * No row is in two files of the bottom.
 
 mod claims;
+mod cut;
 mod job;
 mod plan;
 mod summary;
@@ -24,15 +25,17 @@ pub(super) use plan::Plan;
 
 use super::values::{value_shares, value_units};
 use crate::error::Result;
-use crate::picker;
-use crate::state::{GroupState, State};
+use crate::picker::{self, Pick};
+use crate::state::{GroupState, HeldFile, State};
 use crate::tablet::Tablet;
 use crate::values::collect;
+use bytes::Bytes;
 use claims::{Claim, Claimed};
-use plan::Weighed;
+use plan::{Due, Weighed};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
-use stele_types::{GroupId, RowRange};
+use stele_types::{FileId, GroupId, RowRange};
 use summary::has_bottom;
 
 /// A compaction that was carried out, or a part of one.
@@ -131,7 +134,7 @@ impl Tablet {
 
     /// The next part of a claimed merge into the bottom, if there is one and room for it.
     async fn weighed_bottom(&self, job: &Claimed<'_>, room: Room) -> Result<Option<Weighed>> {
-        let Some(plan) = self.plan_bottom(&job.group, &job.due, room).await? else {
+        let Some(plan) = self.plan_bottom(&job.group, &job.due, room, None).await? else {
             return Ok(None);
         };
         let weighed = self.weigh(&job.group, plan).await?;
@@ -176,7 +179,8 @@ impl Tablet {
         self.garbage_share.load(Ordering::Relaxed)
     }
 
-    /// Flushes, then rewrites all files of every group into one run. What value files lose by that is given back at once.
+    /// Flushes, then rewrites all files of every group into one run, in parts that commit. What value files lose by that is given
+    /// back at once.
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
         let _alone = self.compacting.write().await;
@@ -191,13 +195,50 @@ impl Tablet {
             for group in state.groups.iter().filter(free) {
                 let links = || group.files.iter().flat_map(|file| &file.reference.values);
                 if !collects || links().any(|link| collected.contains(&link.id())) {
-                    let plan = self.plan_all(&state, group, collected.clone());
-                    let weighed = self.weigh(group, plan).await?;
-                    self.carry_out(group, weighed).await?;
+                    self.rewrite_all(group, &collected).await?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Rewrites a group; no compaction runs meanwhile.
+    async fn rewrite_all(&self, group: &GroupState, collected: &BTreeSet<FileId>) -> Result<()> {
+        // What is flushed meanwhile has rows that are behind us already.
+        let ids = |files: &[HeldFile]| files.iter().map(|file| file.reference.id()).collect::<Vec<FileId>>();
+        let known: BTreeSet<FileId> = ids(&group.files).into_iter().collect();
+        let mut from = Bytes::new();
+        loop {
+            let state = self.state();
+            let Some(group) = state.group(group.id).map(|group| group.of_files(&self.context.memory)) else {
+                return Ok(());
+            };
+            // Of a damaged file nobody may know which rows it has.
+            if state.is_above_residue(group.id) || group.files.iter().any(HeldFile::is_damaged) {
+                let plan = self.plan_all(&state, &group, collected.clone());
+                let weighed = self.weigh(&group, plan).await?;
+                return self.carry_out(&group, weighed).await.map(drop);
+            }
+            let (_, runs) = self.summaries(&group);
+            let is_known = |run: &&Range<usize>| {
+                let files = group.files.get((*run).clone()).unwrap_or_default();
+                run.start == 0 || ids(files).iter().all(|file| known.contains(file))
+            };
+            let pick = Pick {
+                runs: 0..runs.iter().take_while(is_known).count(),
+                major: true,
+            };
+            let has_bottom = true;
+            let due = Due { pick, runs, has_bottom };
+            let part = self.plan_bottom(&group, &due, Room::UNLIMITED, Some(&from)).await?;
+            let Some(mut plan) = part else { return Ok(()) };
+            plan.collected = collected.clone();
+            let upper = plan.upper.clone();
+            let weighed = self.weigh(&group, plan).await?;
+            self.carry_out(&group, weighed).await?;
+            let Some(upper) = upper else { return Ok(()) };
+            from = upper;
+        }
     }
 
     /// Whether a compaction is due beside those that run.

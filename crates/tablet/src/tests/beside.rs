@@ -159,6 +159,39 @@ async fn a_job_that_ends_early_claims_nothing() {
     assert!(tablet.compaction_due() && tablet.compact_next().await.unwrap().is_some());
 }
 
+/// What was done stays done, and the rest is merged by whoever comes next; what is flushed meanwhile stays above.
+#[tokio::test]
+async fn a_compaction_of_everything_can_be_stopped_between_parts() {
+    let (_, tablet) = slow_tablet(1, 2 << 10).await;
+    flush_rows(&tablet, 0..3000, "one").await;
+    flush_rows(&tablet, (0..3000).step_by(2), "two").await;
+    let jobs = &tablet.context.metrics.compactions;
+    let mut compacting = tablet.compact_all().boxed();
+    while jobs.get() < 2 {
+        assert!(poll!(&mut compacting).is_pending());
+    }
+    // The third is at its first file, of which nobody knows yet.
+    write_rows(&tablet, (0..3000).step_by(3), "new");
+    tablet.flush().await.unwrap();
+    drop(compacting);
+    assert!(
+        tablet.state().groups[0]
+            .files
+            .iter()
+            .any(|file| file.reference.lower.is_some())
+    );
+    let count = |found: &str| ["=one", "=two", "=new"].map(|value| found.matches(value).count());
+    assert_eq!(count(&read(&tablet).await), [1000, 1000, 1000]);
+    while tablet.compact_if_due().await.unwrap() {}
+    let begun = tablet.state().groups[0]
+        .files
+        .iter()
+        .any(|file| file.reference.lower.is_some());
+    assert!(!begun, "what was begun is not ended");
+    tablet.compact_all().await.unwrap();
+    assert_eq!((runs(&tablet), count(&read(&tablet).await)), (1, [1000, 1000, 1000]));
+}
+
 /// One of many things that go on at once.
 enum Going {
     Flush(BoxFuture<'static, Result<bool>>),

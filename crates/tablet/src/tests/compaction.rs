@@ -182,6 +182,67 @@ async fn a_merge_goes_on_in_parts_while_flushes_arrive() {
     assert!(!advanced, "the merge has ended half-way");
 }
 
+/// A tablet with a bottom of few rows and a tier of many between, before and behind them.
+async fn with_much_above() -> Arc<Tablet> {
+    let mut small_blocks = schema(DeleteRule::BySequence, None).as_ref().clone();
+    small_blocks.groups[0].options.block_bytes = Some(256);
+    let tablet = small_files(Arc::new(small_blocks)).await;
+    write_rows(&tablet, [500, 1500], "of the bottom");
+    tablet.flush().await.unwrap();
+    write_rows(
+        &tablet,
+        (0..3000).filter(|row| *row != 500),
+        "a value that is somewhat longer",
+    );
+    tablet.flush().await.unwrap();
+    check_runs(&tablet, 2);
+    tablet
+}
+
+#[tokio::test]
+async fn a_job_takes_no_more_of_the_tiers_than_it_may_of_the_bottom() {
+    let tablet = with_much_above().await;
+    let read_bytes = &tablet.context.metrics.compaction_read_bytes;
+    let (mut parts, mut before, mut all) = (0, read_bytes.get(), tablet.state().file_bytes());
+    assert!(all > 20 * FILE_BYTES);
+    tablet.state().groups[0].learnt.read(1_000_000);
+    while tablet.compact_if_due().await.unwrap() {
+        // The last file of the part before, if it is small, comes on top.
+        let taken = read_bytes.get() - before;
+        assert!(taken <= 5 * FILE_BYTES, "{taken} bytes in one job");
+        before = read_bytes.get();
+        parts += 1;
+        all += FILE_BYTES;
+        assert_eq!(read(&tablet).await.matches('=').count(), 3000);
+        check_runs(&tablet, tablet.state().groups[0].runs().count());
+    }
+    assert!(parts > 6 && before < all, "{parts} parts, {before} bytes read");
+    check_runs(&tablet, 1);
+    assert_eq!(read(&tablet).await.matches("=of the bottom").count(), 1);
+}
+
+#[tokio::test]
+async fn a_compaction_of_everything_is_one_of_parts() {
+    let tablet = with_much_above().await;
+    delete_rows(&tablet, 700..800);
+    tablet.compact_all().await.unwrap();
+    let jobs = &tablet.context.metrics.compactions;
+    assert!(jobs.get() > 6, "{} jobs", jobs.get());
+    check_runs(&tablet, 1);
+    let markers: u64 = files(&tablet).iter().map(|file| file.reference.deletes).sum();
+    assert_eq!((markers, read(&tablet).await.matches('=').count()), (0, 2900));
+    // Every file is rewritten, though nothing lies above it.
+    let before = ids(&tablet);
+    tablet.compact_all().await.unwrap();
+    let after = ids(&tablet);
+    assert!(!before.iter().any(|file| after.contains(file)), "{before:?} {after:?}");
+    assert_eq!(
+        (files(&tablet).len(), read(&tablet).await.matches('=').count()),
+        (after.len(), 2900)
+    );
+    check_runs(&tablet, 1);
+}
+
 #[tokio::test]
 async fn sequential_rows_leave_the_bottom_alone() {
     let tablet = with_bottom().await;

@@ -33,6 +33,7 @@ impl Tablet {
         let Weighed {
             mut plan,
             left,
+            kept,
             bytes_in,
             ..
         } = weighed;
@@ -41,7 +42,11 @@ impl Tablet {
         let files = &group.files;
         let carried = carried(group, std::mem::take(&mut plan.collected));
         let sources = std::mem::take(&mut plan.sources);
-        let progress = Progress::of_merge(&self.context.metrics.moved, bytes_in, cells_in(files, &plan, &left));
+        let progress = Progress::of_merge(
+            &self.context.metrics.moved,
+            bytes_in,
+            cells_in(files, &plan, left.iter().chain(&kept)),
+        );
         let reach = self.state().newest_before(group, plan.inputs.start);
         let report = self
             .run_job(
@@ -60,14 +65,9 @@ impl Tablet {
         let tier = (!plan.bottom).then(|| overlap_with(group, plan.inputs.start, report.sample.rows()));
         let tier_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
         let made = report.made();
-        let change = replacement(
-            group.id,
-            files,
-            (plan.inputs, plan.cut),
-            report.files,
-            left,
-            plan.bottom,
-        );
+        let mut output = report.files;
+        output.extend(kept);
+        let change = replacement(group.id, files, (plan.inputs, plan.cut), output, left, plan.bottom);
         self.commit(&made, change, |_| {}).await?;
         let state = self.state();
         if let Some((percent, now)) = tier.zip(state.group(group.id)) {
@@ -198,9 +198,9 @@ pub(in crate::maintenance) fn number_run(run: &mut [FileRef], number: u64) {
 }
 
 /// About how many entries a job reads.
-fn cells_in(files: &[HeldFile], plan: &Plan, left: &[FileRef]) -> u64 {
+fn cells_in<'a>(files: &[HeldFile], plan: &Plan, left: impl Iterator<Item = &'a FileRef>) -> u64 {
     let read = [plan.inputs.clone(), plan.cut.clone()].into_iter();
     let read = read.filter_map(|range| files.get(range)).flatten();
     let before: u64 = read.map(|file| cells_of(&file.reference)).sum();
-    before.saturating_sub(left.iter().map(cells_of).sum())
+    before.saturating_sub(left.map(cells_of).sum())
 }

@@ -1,6 +1,7 @@
 //! What the next job of a compaction that is due reads, and what it takes.
 
 use super::Room;
+use super::cut::cut_to;
 use super::summary::{Expiry, has_bottom, mark_busy, summarize};
 use crate::error::Result;
 use crate::maintenance::READ;
@@ -16,8 +17,8 @@ use std::ops::Range;
 use stele_types::key::{decode_row, row_prefix_len};
 use stele_types::{FileId, RowRange};
 
-/// Files of the bottom, in bytes of a file, that one job rewrites: some seconds of work at most, and several files, so
-/// that few are left smaller than they should be.
+/// Files of the bottom, in bytes of a file, that one job rewrites, and as much of the tiers: some seconds of work at most, and
+/// several files, so that few are left smaller than they should be.
 const JOB_FILES: u64 = 4;
 
 /// Bytes that all runs of a merge together are read ahead: half a megabyte of each of the most that are merged at once, which
@@ -45,6 +46,8 @@ pub(super) struct Weighed {
     pub(super) plan: Plan,
     /// What is left of the files of the tiers that are cut.
     pub(super) left: Vec<FileRef>,
+    /// What is left of the last input, if the job ends within it.
+    pub(super) kept: Option<FileRef>,
     /// Bytes of sstables to be read.
     pub(super) bytes_in: u64,
     /// Bytes that are written at most, about: those, and the values that are moved.
@@ -146,21 +149,33 @@ impl Tablet {
         }
     }
 
-    /// The next part of a merge into the bottom; `None` when there is nothing to do after all.
-    pub(super) async fn plan_bottom(&self, group: &GroupState, due: &Due, room: Room) -> Result<Option<Plan>> {
+    /// The next part of a merge into the bottom; `None` when there is nothing to do after all. What the tiers hold nothing
+    /// over is left alone, unless `all_from` a row everything is to be rewritten.
+    pub(super) async fn plan_bottom(
+        &self,
+        group: &GroupState,
+        due: &Due,
+        room: Room,
+        all_from: Option<&[u8]>,
+    ) -> Result<Option<Plan>> {
         let bottom_len = due.runs.first().map_or(0, |run| run.end);
         let (bottom, above) = group.files.split_at_checked(bottom_len).unwrap_or_default();
         let cut = bottom_len..due.files().end;
         let tiers = above.get(..cut.len()).unwrap_or_default();
-        let mut next = Tiers::new(tiers);
-        let begins = next.row_from(&[]).await?;
+        let mut next = match all_from {
+            None => Tiers::new(tiers),
+            Some(_) => Tiers::new(group.files.get(..cut.end).unwrap_or_default()),
+        };
+        let begins = next.row_from(all_from.unwrap_or(&[])).await?;
         let (inputs, upper) = match &begins {
             Some(row) => {
                 let file_bytes = self.file_bytes(group.id);
                 // As much of the tiers may come on top.
                 let bytes_max = (JOB_FILES * file_bytes).min(room.into_bottom / 2);
-                self.part_from(bottom, &mut next, row, (file_bytes, bytes_max)).await?
+                let part = self.part_from(bottom, &mut next, row, (file_bytes, bytes_max)).await?;
+                cut_to(bottom, part, (tiers, row), bytes_max).await?
             }
+            None if all_from.is_some() => return Ok(None),
             // Nothing is left of the tiers.
             None if !tiers.is_empty() => (0..0, None),
             None => match self.most_garbage(group, bottom) {
@@ -172,14 +187,15 @@ impl Tablet {
         let mut sources: Vec<Source> = Vec::new();
         let replaced = bottom.get(inputs.clone()).unwrap_or_default();
         let read = read_of(due.pick.runs.len());
-        sources.extend(run::source(replaced, &[], None, None, read));
+        sources.extend(run::source(replaced, &[], upper.as_deref(), None, read));
         sources.extend(runs.filter_map(|run| run::source(run, &[], upper.as_deref(), None, read)));
         let first = replaced.first().map(|file| row_of(file.first_key()));
         let first = match (begins, first) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let end = bottom.get(inputs.end).map(|file| row_of(file.first_key()));
+        let next = || bottom.get(inputs.end).map(|file| row_of(file.first_key()));
+        let end = upper.clone().or_else(next);
         Ok(Some(Plan {
             sources,
             inputs,
@@ -250,17 +266,22 @@ impl Tablet {
                 left.extend(file.narrowed(Some(upper), None).await?);
             }
         }
+        let inputs = files.get(plan.inputs.clone()).unwrap_or_default();
+        let mut kept = None;
+        if let Some((upper, last)) = plan.upper.as_ref().zip(inputs.last()) {
+            kept = last.narrowed(Some(upper), None).await?;
+        }
         let read = [plan.inputs.clone(), plan.cut.clone()];
         let read = read.into_iter().filter_map(|range| files.get(range)).flatten();
         let before: u64 = read.map(HeldFile::bytes).sum();
-        let bytes_in = before.saturating_sub(left.iter().map(|file| file.referenced).sum());
-        let inputs = files.get(plan.inputs.clone()).unwrap_or_default();
+        let bytes_in = before.saturating_sub(left.iter().chain(&kept).map(|file| file.referenced).sum());
         let links = inputs.iter().flat_map(|file| &file.reference.values);
         let moved = links.filter(|link| plan.collected.contains(&link.id()));
         let needs = bytes_in.saturating_add(moved.map(|link| link.bytes).sum());
         Ok(Weighed {
             plan,
             left,
+            kept,
             bytes_in,
             needs,
         })
@@ -300,7 +321,7 @@ impl Tiers {
 }
 
 /// The encoded row a key begins with. A bound is one by itself.
-fn row_of(key: &[u8]) -> Bytes {
+pub(super) fn row_of(key: &[u8]) -> Bytes {
     let len = row_prefix_len(key).unwrap_or(key.len());
     Bytes::copy_from_slice(key.get(..len).unwrap_or(key))
 }

@@ -1,0 +1,85 @@
+//! Where a job into the bottom ends, so that it takes no more of the tiers than it may of the bottom.
+
+use super::plan::row_of;
+use crate::error::Result;
+use crate::state::HeldFile;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Parts of a job's bytes at the ends of which it may be cut: it has at least so much of what it might have.
+const PARTS: u64 = 16;
+
+/// The same part of a merge, cut at a row so that it reads no more than `bytes_max` of the tiers, which begin with `row`: rows
+/// that the bottom does not have may be many. At least something is left. It ends between two files of the bottom, if it has
+/// more than one; or else within one, of which the rest is kept.
+pub(super) async fn cut_to(
+    bottom: &[HeldFile],
+    (mut inputs, upper): (Range<usize>, Option<Bytes>),
+    (tiers, row): (&[HeldFile], &[u8]),
+    bytes_max: u64,
+) -> Result<(Range<usize>, Option<Bytes>)> {
+    if bytes_until(tiers, upper.as_deref()).await? <= bytes_max {
+        return Ok((inputs, upper));
+    }
+    let is_within = |at: &Bytes| &at[..] > row && upper.as_ref().is_none_or(|upper| at < upper);
+    let mut ends = BTreeSet::new();
+    for run in tiers.chunk_by(|a, b| a.reference.continues_in(&b.reference)) {
+        let mut before = 0;
+        for file in run {
+            // Behind this the run alone has too much.
+            if before > bytes_max {
+                break;
+            }
+            let (first, last) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
+            let samples = file
+                .sstable
+                .row_samples((bytes_max / PARTS).max(1), first, last)
+                .await?;
+            ends.insert(row_of(file.first_key()));
+            ends.extend(samples.into_iter().map(|(row, _)| Bytes::from(row)));
+            before += file.bytes();
+        }
+    }
+    let ends: Vec<Bytes> = ends.into_iter().filter(is_within).collect();
+    let (mut best, mut too_much) = (0, ends.len());
+    while too_much.saturating_sub(best) > 1 {
+        let middle = best.midpoint(too_much);
+        match bytes_until(tiers, ends.get(middle).map(|end| &end[..])).await? <= bytes_max {
+            true => best = middle,
+            false => too_much = middle,
+        }
+    }
+    let Some(mut end) = ends.get(best).cloned() else {
+        // One row alone.
+        return Ok((inputs, upper));
+    };
+    let begins = |file: &HeldFile| row_of(file.first_key());
+    let taken = bottom.get(inputs.clone()).unwrap_or_default();
+    inputs.end = inputs.start + taken.partition_point(|file| begins(file) < end);
+    if let [_, .., last] = bottom.get(inputs.clone()).unwrap_or_default()
+        && !last.ends_before(&end)
+    {
+        end = begins(last);
+        inputs.end -= 1;
+    }
+    Ok((inputs, Some(end)))
+}
+
+/// About how many bytes of these files are of keys below this one.
+async fn bytes_until(files: &[HeldFile], upper: Option<&[u8]>) -> Result<u64> {
+    let mut bytes = 0;
+    for file in files {
+        bytes += match upper {
+            Some(upper) if !file.ends_before(upper) => {
+                let bounds = (file.reference.lower.as_deref(), Some(upper));
+                match file.may_contain(&[], Some(upper)) {
+                    true => file.sstable.approximate_bytes(bounds.0, bounds.1).await?,
+                    false => 0,
+                }
+            }
+            _ => file.bytes(),
+        };
+    }
+    Ok(bytes)
+}
