@@ -237,4 +237,29 @@ mod tests {
             [0, 0, 0, 0, 5, 0x0a, 3, b'a', b'b', b'c']
         );
     }
+
+    #[test]
+    fn time_limits_are_digits_and_a_unit() {
+        let of = |text: &str| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(TIMEOUT_HEADER, text.parse().unwrap());
+            time_limit(&headers)
+        };
+        assert_eq!(time_limit(&http::HeaderMap::new()), None);
+        let good = [
+            ("2H", Duration::from_secs(7_200)),
+            ("3M", Duration::from_secs(180)),
+            ("00000004S", Duration::from_secs(4)),
+            ("5m", Duration::from_millis(5)),
+            ("6u", Duration::from_micros(6)),
+            ("99999999n", Duration::from_nanos(99_999_999)),
+            ("0S", Duration::ZERO),
+        ];
+        for (text, limit) in good {
+            assert_eq!(of(text), Some(limit), "{text}");
+        }
+        for bad in ["", "S", "5", "5s", "-5S", "+5S", "5 S", "123456789S", "5SS"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
 }
