@@ -159,7 +159,24 @@ async fn a_job_that_ends_early_claims_nothing() {
     assert!(tablet.compaction_due() && tablet.compact_next().await.unwrap().is_some());
 }
 
-/// What was done stays done, and the rest is merged by whoever comes next; what is flushed meanwhile stays above.
+/// The parts that are left have nothing of its first rows, which must not go for that.
+#[tokio::test]
+async fn what_is_flushed_during_a_compaction_of_everything_stays_above() {
+    let (_, tablet) = slow_tablet(1, 2 << 10).await;
+    flush_rows(&tablet, 0..3000, "one").await;
+    let jobs = &tablet.context.metrics.compactions;
+    let mut compacting = tablet.compact_all().boxed();
+    while jobs.get() < 2 {
+        assert!(poll!(&mut compacting).is_pending());
+    }
+    flush_rows(&tablet, (0..3000).step_by(3), "new").await;
+    compacting.await.unwrap();
+    assert_eq!(runs(&tablet), 2);
+    let found = read(&tablet).await;
+    assert_eq!(["=one", "=new"].map(|value| found.matches(value).count()), [2000, 1000]);
+}
+
+/// What was done stays done, and the rest is merged by whoever comes next.
 #[tokio::test]
 async fn a_compaction_of_everything_can_be_stopped_between_parts() {
     let (_, tablet) = slow_tablet(1, 2 << 10).await;
