@@ -173,7 +173,8 @@ fn median_of(runs: &[Measured], figure: impl Fn(&Measured) -> f64) -> f64 {
     median(&runs.iter().map(figure).collect::<Vec<_>>())
 }
 
-fn median(figures: &[f64]) -> f64 {
+/// The middle one.
+pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -183,11 +184,13 @@ fn median(figures: &[f64]) -> f64 {
     }
 }
 
-fn least(figures: &[f64]) -> f64 {
+/// The smallest.
+pub fn least(figures: &[f64]) -> f64 {
     figures.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-fn most(figures: &[f64]) -> f64 {
+/// The largest.
+pub fn most(figures: &[f64]) -> f64 {
     figures.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 

@@ -19,6 +19,7 @@ mod count;
 mod data;
 mod engine;
 mod governor;
+mod medium;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 mod stele;
@@ -76,6 +77,7 @@ fn main() -> anyhow::Result<()> {
             "{:28} the memory governor against fixed divisions; a table of its own",
             "governor"
         );
+        println!("{:28} the engine beside the bare disk; a table of its own", "medium");
         return Ok(());
     }
     if let Some(operations) = arguments.count {
@@ -93,11 +95,13 @@ fn main() -> anyhow::Result<()> {
     if arguments.repeats == 0 {
         bail!("--repeats must be at least 1");
     }
-    let governs = arguments.workloads == ["governor"];
-    let chosen = if governs {
-        Vec::new()
-    } else {
-        workload::choose(&arguments.workloads)?
+    let table = match arguments.workloads.as_slice() {
+        [name] if name == "governor" || name == "medium" => Some(name.as_str()),
+        _ => None,
+    };
+    let chosen = match table {
+        Some(_) => Vec::new(),
+        None => workload::choose(&arguments.workloads)?,
     };
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new().prefix("stele-engine-").tempdir_in(parent)?;
@@ -107,8 +111,17 @@ fn main() -> anyhow::Result<()> {
         memory: arguments.memory_mib << 20,
         seconds: arguments.seconds,
     };
-    if governs {
-        return governor::run(&setup);
+    match table {
+        Some("governor") => return governor::run(&setup),
+        Some(_) => {
+            let lines = medium::run(&setup, arguments.repeats)?;
+            let list: Vec<_> = lines.iter().map(medium::Line::json).collect();
+            return match &arguments.json {
+                Some(path) => Ok(std::fs::write(path, serde_json::to_vec_pretty(&list)?)?),
+                None => Ok(()),
+            };
+        }
+        None => {}
     }
     let mut results = Vec::new();
     for workload in chosen {

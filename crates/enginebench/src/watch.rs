@@ -70,27 +70,34 @@ impl SpaceWatch {
     }
 }
 
-/// Bytes of all sstables in a folder; both engines call them `.sst`. Logs come and go, as do files: what is gone by the
-/// time it is looked at does not count.
+/// Bytes of all sstables in a folder.
 pub fn table_bytes(folder: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return 0;
-    };
-    let bytes = entries.flatten().map(|entry| {
-        let path = entry.path();
-        match entry.metadata() {
-            Ok(kind) if kind.is_dir() => table_bytes(&path),
-            Ok(kind)
-                if path
-                    .extension()
-                    .is_some_and(|e| e == "sst" || e == "val" || e == "blob") =>
-            {
-                kind.len()
+    tables(folder).into_iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// All sstables in a folder, and files of values, with their bytes; both engines call sstables `.sst`. Logs come and go, as do
+/// files: what is gone by the time it is looked at does not count.
+pub fn tables(folder: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let is_table = |path: &Path| {
+                path.extension()
+                    .is_some_and(|e| e == "sst" || e == "val" || e == "blob")
+            };
+            match entry.metadata() {
+                Ok(kind) if kind.is_dir() => folders.push(path),
+                Ok(kind) if is_table(&path) => found.push((path, kind.len())),
+                _ => {}
             }
-            _ => 0,
         }
-    });
-    bytes.sum()
+    }
+    found
 }
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ pub async fn watch(medium: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -
         // What fails now will be asked again; that something cannot be reached is no sign of a new owner.
         if medium.has_record(&next).await.unwrap_or(false) {
             fence.trip(&next, name(epoch + 1));
-        } else if look % OWN_RECORD_EVERY == 0 && !medium.has_record(&own).await.unwrap_or(true) {
+        } else if look.is_multiple_of(OWN_RECORD_EVERY) && !medium.has_record(&own).await.unwrap_or(true) {
             fence.trip(&own, format!("{} or a later one", name(epoch + RECORDS_KEPT)));
         }
     }
