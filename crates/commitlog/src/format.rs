@@ -149,58 +149,54 @@ pub struct Record {
     pub payload: Payload,
 }
 
-/// A payload with its checksum, computed once, on the thread that made it. It may come in two pieces, so that a large value
-/// need not be copied behind what precedes it; on the medium nobody can tell.
+/// A payload with its checksum, computed once, on the thread that made it. It may come in pieces, so that large values
+/// need not be copied to where the others are; on the medium nobody can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     bytes: Bytes,
-    /// Behind `bytes`; mostly empty.
-    tail: Bytes,
+    /// Behind `bytes`; mostly none.
+    rest: Vec<Bytes>,
     crc: u32,
 }
 
 impl Payload {
     /// Checksums a payload.
     pub fn new(bytes: Bytes) -> Self {
-        let tail = Bytes::new();
-        let crc = Self::checksum([&bytes, &tail]);
-        Payload { bytes, tail, crc }
+        let rest = Vec::new();
+        let crc = Self::checksum(&bytes, &rest);
+        Payload { bytes, rest, crc }
     }
 
-    /// The checksum of a payload in two pieces.
-    pub fn checksum([bytes, tail]: [&Bytes; 2]) -> u32 {
-        if tail.is_empty() {
+    /// The checksum of a payload in pieces.
+    pub fn checksum(bytes: &[u8], rest: &[Bytes]) -> u32 {
+        if rest.is_empty() {
             return crc32fast::hash(bytes);
         }
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(bytes);
-        hasher.update(tail);
+        rest.iter().for_each(|piece| hasher.update(piece));
         hasher.finalize()
     }
 
-    /// A payload in two pieces whose checksum is known.
-    pub fn with_crc([bytes, tail]: [&Bytes; 2], crc: u32) -> Self {
-        debug_assert_eq!(crc, Self::checksum([bytes, tail]), "the checksum is the payload's");
-        Payload {
-            bytes: bytes.clone(),
-            tail: tail.clone(),
-            crc,
-        }
+    /// A payload in pieces whose checksum is known.
+    pub fn with_crc(bytes: Bytes, rest: Vec<Bytes>, crc: u32) -> Self {
+        debug_assert_eq!(crc, Self::checksum(&bytes, &rest), "the checksum is the payload's");
+        Payload { bytes, rest, crc }
     }
 
-    /// The content, but for the second piece. What was read comes in one.
+    /// The content, but for the pieces behind the first. What was read comes in one.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
     /// The pieces.
-    pub(crate) fn pieces(&self) -> [&Bytes; 2] {
-        [&self.bytes, &self.tail]
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        std::iter::once(&self.bytes).chain(&self.rest)
     }
 
-    /// Bytes of both.
+    /// Bytes of all pieces.
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() + self.tail.len()
+        self.pieces().map(Bytes::len).sum()
     }
 }
 
@@ -215,8 +211,8 @@ pub struct RecordRef<'a> {
     pub last: SeqNo,
     /// The tablet's encoding of the mutations.
     pub payload: &'a [u8],
-    /// What of it comes in a second piece.
-    pub tail: &'a [u8],
+    /// What of it comes in further pieces.
+    pub rest: &'a [Bytes],
     /// CRC-32 of the payload.
     pub crc: u32,
 }
@@ -228,7 +224,7 @@ impl RecordRef<'_> {
     }
 
     fn payload_len(&self) -> usize {
-        self.payload.len() + self.tail.len()
+        self.payload.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// The bytes that precede the payload on disk.
@@ -264,7 +260,7 @@ impl Record {
             first: self.first,
             last: self.last,
             payload: &self.payload.bytes,
-            tail: &self.payload.tail,
+            rest: &self.payload.rest,
             crc: self.payload.crc,
         }
     }
@@ -287,7 +283,7 @@ impl Record {
             last: SeqNo(read_u64(header, 24)?),
             payload: Payload {
                 bytes: input.slice(RECORD_HEADER_BYTES..end),
-                tail: Bytes::new(),
+                rest: Vec::new(),
                 crc,
             },
         };

@@ -133,20 +133,25 @@ impl Segments {
         }
         self.frame.clear();
         self.frame.extend_from_slice(&header.encode(open.number));
-        let mut apart: [&[u8]; 2] = [&[]; 2];
+        let mut apart: (&[u8], &[Bytes]) = (&[], &[]);
         for record in records {
             self.frame.extend_from_slice(&record.encode_header());
             if is_apart {
-                apart = [record.payload, record.tail];
+                apart = (record.payload, record.rest);
             } else {
                 self.frame.extend_from_slice(record.payload);
-                self.frame.extend_from_slice(record.tail);
+                record.rest.iter().for_each(|piece| self.frame.extend_from_slice(piece));
             }
         }
-        let outcome = match is_apart {
-            true if apart[1].is_empty() => open.file.try_append(&[&self.frame, apart[0]])?,
-            true => open.file.try_append(&[&self.frame, apart[0], apart[1]])?,
-            false => open.file.try_append(&[&self.frame])?,
+        let (first, rest) = apart;
+        let outcome = if !is_apart {
+            open.file.try_append(&[&self.frame])?
+        } else if rest.is_empty() {
+            open.file.try_append(&[&self.frame, first])?
+        } else {
+            let own = [&self.frame[..], first].into_iter();
+            let pieces: Vec<&[u8]> = own.chain(rest.iter().map(|piece| &piece[..])).collect();
+            open.file.try_append(&pieces)?
         };
         Some(outcome.map_err(LogError::from))
     }
@@ -179,7 +184,7 @@ impl Segments {
         let mut at = GROUP_HEADER_BYTES;
         for payload in payloads {
             slices.push(heads.slice(at..at + RECORD_HEADER_BYTES));
-            slices.extend(payload.pieces().into_iter().filter(|piece| !piece.is_empty()).cloned());
+            slices.extend(payload.pieces().filter(|piece| !piece.is_empty()).cloned());
             at += RECORD_HEADER_BYTES;
         }
         open.file.append(&slices).await?;

@@ -5,8 +5,8 @@
 //! not repeated, since for small values that is most of the bytes. Byte table: `docs/formats/mutation-batch.md`.
 //!
 //! Invariants:
-//! * The bytes of a batch are its *head* and behind it its *tail*: the value of the last entry where that is large, shared with
-//!   the request it came in. Only here do they come in two pieces; in the log they are one.
+//! * Values that are large are *apart*: shared with the request they came in, and not among the other bytes of the batch. Only
+//!   here does a batch come in pieces; in the log it is one.
 //! * Whatever [`Batch::decode`] accepts, [`Batch::entries`] visits in full, with keys a memtable can hold.
 //! * [`BatchBuilder::push_rows`] puts rows in key order, which the memtable inserts fastest; it keeps the order of
 //!   mutations of the same row, the only order between mutations that means anything.
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use stele_types::key::{self, CellKind, KeyBuf};
 use stele_types::varint;
-use stele_types::{FamilyId, Mutation, RowMutation, RowWrite, RowWrites, SeqNo, Timestamp, limits};
+use stele_types::{FamilyId, Mutation, RowMutation, RowWrites, SeqNo, Timestamp, limits};
 
 const VERSION: u8 = 2;
 /// Version and the longest number of entries: kept free in front of the entries until their number is known.
@@ -34,9 +34,9 @@ const SAME_TIME: u8 = 0x40;
 /// first byte, two bytes of each length and of the family, six of the timestamp. For reserving memory only.
 const ENTRY_OVERHEAD: usize = 16;
 
-/// From this size on the last value of a batch is its tail instead of being copied. Requests with a value of such a size mostly
-/// have no other; one that has is held by the log as long as a copy would be.
-const TAIL_BYTES_MIN: usize = 256 << 10;
+/// From this size on a value is apart instead of being copied. The log holds the request then as long as it would hold a copy; and
+/// a write of pieces of less would cost more than copying them.
+const APART_BYTES_MIN: usize = 256 << 10;
 
 /// Room for a key; longer ones find more. Most rows and qualifiers have some ten bytes each, and the rest of a key twenty.
 const KEY_BYTES_USUAL: usize = 128;
@@ -44,10 +44,21 @@ const KEY_BYTES_USUAL: usize = 128;
 /// An encoded batch.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    head: Bytes,
-    /// Empty, or the value of the last entry.
-    tail: Bytes,
+    /// All but the values that are apart.
+    bytes: Bytes,
+    /// In the order of their entries.
+    apart: Vec<Apart>,
+    /// What is behind the first piece: a value that is apart, what is between it and the next one, and so on. Slices.
+    rest: Vec<Bytes>,
     entries: u32,
+}
+
+/// A value that is apart.
+#[derive(Clone, Debug)]
+struct Apart {
+    /// Bytes of the batch before it, without those that are apart themselves.
+    at: usize,
+    value: Bytes,
 }
 
 impl PartialEq for Batch {
@@ -61,10 +72,9 @@ impl Eq for Batch {}
 /// Collects mutations into a batch.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    /// Room for the header, then the entries; nothing before the first of them. Without the tail.
+    /// Room for the header, then the entries; nothing before the first of them. Without what is apart.
     bytes: Vec<u8>,
-    /// The value of the last entry, and nothing may follow, unless it is empty.
-    tail: Bytes,
+    apart: Vec<Apart>,
     entries: u32,
     /// Where the last entry's row is in `bytes`.
     row: Range<usize>,
@@ -79,7 +89,7 @@ impl Default for BatchBuilder {
     fn default() -> Self {
         BatchBuilder {
             bytes: Vec::new(),
-            tail: Bytes::new(),
+            apart: Vec::new(),
             entries: 0,
             row: 0..0,
             family: FamilyId(0),
@@ -96,12 +106,9 @@ impl BatchBuilder {
         for row in rows.iter() {
             // Written once, whatever the number of its mutations: a long key before many would reserve gigabytes.
             len += row.row.len();
-            row.for_each(|mutation| len += ENTRY_OVERHEAD + mutation.data_len());
+            row.for_each(|mutation| len += ENTRY_OVERHEAD + mutation.data_len() - apart_len(&mutation));
         }
-        match (rows.get(0), rows.len()) {
-            (Some(row), 1) if len > TAIL_BYTES_MIN => len - tail_of(row, rows).len(),
-            _ => len,
-        }
+        len
     }
 
     /// Adds all mutations of all rows, in the order of the rows. Nothing may be added behind them.
@@ -117,23 +124,17 @@ impl BatchBuilder {
             None => place,
             Some(order) => order.get(place).map_or(usize::MAX, |index| *index as usize),
         };
-        let Some(others) = rows.len().checked_sub(1) else {
-            return;
-        };
-        for row in (0..others).filter_map(|place| rows.get(index(place))) {
-            row.for_each(|mutation| self.push(row.row, mutation));
+        for row in (0..rows.len()).filter_map(|place| rows.get(index(place))) {
+            let mut number = 0;
+            row.for_each(|mutation| {
+                let value = match apart_len(&mutation) {
+                    0 => None,
+                    _ => row.shared_value(number, rows),
+                };
+                number += 1;
+                self.push_mutation(row.row, mutation, value);
+            });
         }
-        let Some(last) = rows.get(index(others)) else { return };
-        let tail = tail_of(last, rows);
-        let mut left = match tail.is_empty() {
-            true => usize::MAX,
-            false => last.mutations(),
-        };
-        last.for_each(|mutation| {
-            left -= 1;
-            self.push_mutation(last.row, mutation, left == 0);
-        });
-        self.tail = tail;
     }
 
     /// Adds all mutations of one row.
@@ -145,12 +146,12 @@ impl BatchBuilder {
 
     /// Adds one mutation of a row.
     pub fn push(&mut self, row: &[u8], mutation: Mutation<&[u8]>) {
-        self.push_mutation(row, mutation, false);
+        self.push_mutation(row, mutation, None);
     }
 
-    /// Adds one mutation of a row, of whose value nothing but the length if that `is_tail`.
+    /// Adds one mutation of a row, of whose value only the length is copied if that is to be `apart`.
     #[inline]
-    fn push_mutation(&mut self, row: &[u8], mutation: Mutation<&[u8]>, is_tail: bool) {
+    fn push_mutation(&mut self, row: &[u8], mutation: Mutation<&[u8]>, apart: Option<Bytes>) {
         let range_value;
         let (family, qualifier, timestamp, kind, value): (FamilyId, &[u8], Timestamp, CellKind, &[u8]) = match mutation
         {
@@ -198,7 +199,7 @@ impl BatchBuilder {
             timestamp,
             kind,
             value,
-            is_tail,
+            apart,
         };
         self.push_entry(row, entry);
     }
@@ -211,9 +212,8 @@ impl BatchBuilder {
             timestamp,
             kind,
             value,
-            is_tail,
+            apart,
         } = entry;
-        debug_assert!(self.tail.is_empty(), "nothing follows the tail");
         let same_row = self.entries > 0 && self.bytes.get(self.row.clone()) == Some(row);
         let same_column =
             kind.has_qualifier() && family == self.family && self.bytes.get(self.qualifier.clone()) == Some(qualifier);
@@ -240,8 +240,10 @@ impl BatchBuilder {
             varint::put_u64(out, varint::zigzag(timestamp.0.wrapping_sub(self.timestamp.0)));
             self.timestamp = timestamp;
         }
-        if kind.has_value() && is_tail {
+        if let Some(value) = apart {
             varint::put_u32(out, value.len() as u32);
+            let at = out.len();
+            self.apart.push(Apart { at, value });
         } else if kind.has_value() {
             varint::put_bytes(out, value);
         }
@@ -276,9 +278,17 @@ impl BatchBuilder {
         let header = &header[..len + 2];
         let unused = HEADER_BYTES_MAX - header.len();
         self.bytes[unused..HEADER_BYTES_MAX].copy_from_slice(header);
+        let bytes = Bytes::from(self.bytes).slice(unused..);
+        self.apart.iter_mut().for_each(|apart| apart.at -= unused);
+        let mut rest = Vec::with_capacity(2 * self.apart.len());
+        let ends = self.apart.iter().skip(1).map(|next| next.at);
+        for (apart, end) in self.apart.iter().zip(ends.chain([bytes.len()])) {
+            rest.extend([apart.value.clone(), bytes.slice(apart.at..end)]);
+        }
         Batch {
-            head: Bytes::from(self.bytes).slice(unused..),
-            tail: self.tail,
+            bytes,
+            apart: self.apart,
+            rest,
             entries: self.entries,
         }
     }
@@ -291,13 +301,16 @@ struct NewEntry<'a> {
     timestamp: Timestamp,
     kind: CellKind,
     value: &'a [u8],
-    is_tail: bool,
+    apart: Option<Bytes>,
 }
 
-/// The value of a row's last mutation, if it is to be the tail of a batch that ends with the row.
+/// Bytes of a mutation's value that is to be apart, else 0.
 #[inline]
-fn tail_of(row: RowWrite<'_>, rows: &RowWrites) -> Bytes {
-    row.last_value(rows, TAIL_BYTES_MIN).unwrap_or_default()
+fn apart_len(mutation: &Mutation<&[u8]>) -> usize {
+    match mutation {
+        Mutation::Put { value, .. } if value.len() >= APART_BYTES_MIN => value.len(),
+        _ => 0,
+    }
 }
 
 impl Batch {
@@ -307,15 +320,16 @@ impl Batch {
         let entries = varint::take_u32(&mut input)?;
         let sound = match version {
             VERSION => {
-                let mut reader = Reader::new(input, &[]);
+                let mut reader = Reader::new(input, 0, &[]);
                 (0..entries).all(|_| reader.next().is_some()) && reader.input.is_empty()
             }
             version1::VERSION => version1::is_sound(input, entries),
             _ => false,
         };
         sound.then_some(Batch {
-            head: bytes,
-            tail: Bytes::new(),
+            bytes,
+            apart: Vec::new(),
+            rest: Vec::new(),
             entries,
         })
     }
@@ -328,22 +342,36 @@ impl Batch {
         (one_each && first.epoch() == last.epoch()).then_some(batch)
     }
 
-    /// The encoded bytes, in their two pieces; the second is empty but with a large value.
-    pub fn pieces(&self) -> [&Bytes; 2] {
-        [&self.head, &self.tail]
+    /// The first piece of the encoded bytes: all of them, but with large values.
+    pub fn first_piece(&self) -> &[u8] {
+        let end = self.apart.first().map_or(self.bytes.len(), |apart| apart.at);
+        self.bytes.get(..end).unwrap_or_default()
     }
 
-    /// How many they are.
+    /// The same, to keep.
+    pub fn shared_first_piece(&self) -> Bytes {
+        self.bytes.slice_ref(self.first_piece())
+    }
+
+    /// The pieces behind the first.
+    pub fn other_pieces(&self) -> &[Bytes] {
+        &self.rest
+    }
+
+    /// How many the encoded bytes are.
     pub fn byte_len(&self) -> usize {
-        self.head.len() + self.tail.len()
+        self.bytes.len() + self.apart.iter().map(|apart| apart.value.len()).sum::<usize>()
     }
 
     /// The encoded bytes in one piece.
     pub fn to_bytes(&self) -> Bytes {
-        match self.tail.is_empty() {
-            true => self.head.clone(),
-            false => [&self.head[..], &self.tail].concat().into(),
+        if self.rest.is_empty() {
+            return self.bytes.clone();
         }
+        let mut bytes = Vec::with_capacity(self.byte_len());
+        bytes.extend_from_slice(self.first_piece());
+        self.rest.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        bytes.into()
     }
 
     /// Number of mutations, hence of sequence numbers it takes.
@@ -363,12 +391,12 @@ impl Batch {
 
     /// As [`Batch::entries`], without entries whose family is not `wanted`; markers of a whole row have family 0.
     pub fn entries_of(&self, first: SeqNo, wanted: impl Fn(FamilyId) -> bool, mut visit: impl FnMut(&[u8], &[u8])) {
-        let mut input: &[u8] = self.head.get(1..).unwrap_or_default();
+        let mut input: &[u8] = self.bytes.get(1..).unwrap_or_default();
         let _ = varint::take_u32(&mut input);
-        if self.head.first() == Some(&version1::VERSION) {
+        if self.bytes.first() == Some(&version1::VERSION) {
             return version1::entries(input, first, wanted, visit);
         }
-        let mut reader = Reader::new(input, &self.tail);
+        let mut reader = Reader::new(input, self.bytes.len(), &self.apart);
         let mut key = KeyBuf::with_capacity(KEY_BYTES_USUAL);
         for number in 0..self.len() {
             let Some(entry) = reader.next() else { return };
@@ -393,8 +421,10 @@ impl Batch {
 struct Reader<'a> {
     /// What is left.
     input: &'a [u8],
-    /// The value of the last entry, if it is not behind its length.
-    tail: &'a [u8],
+    /// Bytes of the batch, of which those that are left are the last.
+    len: usize,
+    /// Values that are not behind their lengths and have not come yet.
+    apart: &'a [Apart],
     begun: bool,
     row: &'a [u8],
     /// Of the last entry with a qualifier; family 0 before that.
@@ -413,10 +443,11 @@ struct Entry<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(input: &'a [u8], tail: &'a [u8]) -> Self {
+    fn new(input: &'a [u8], len: usize, apart: &'a [Apart]) -> Self {
         Reader {
             input,
-            tail,
+            len,
+            apart,
             begun: false,
             row: &[],
             family: FamilyId(0),
@@ -481,14 +512,18 @@ impl<'a> Reader<'a> {
     }
 
     fn take_value(&mut self) -> Option<&'a [u8]> {
+        let Some((next, others)) = self.apart.split_first() else {
+            return self.take_bytes(limits::VALUE_BYTES_MAX);
+        };
         let before = self.input;
-        if let Some(value) = self.take_bytes(limits::VALUE_BYTES_MAX) {
-            return Some(value);
+        let len = varint::take_u32(&mut self.input)? as usize;
+        // No other value begins where one that is apart would be: each entry has bytes of its own.
+        if self.len.checked_sub(self.input.len()) == Some(next.at) {
+            self.apart = others;
+            return (next.value.len() == len).then_some(&next.value[..]);
         }
         self.input = before;
-        let len = varint::take_u32(&mut self.input)? as usize;
-        let is_tail = self.input.is_empty() && !self.tail.is_empty() && self.tail.len() == len;
-        is_tail.then(|| std::mem::take(&mut self.tail))
+        self.take_bytes(limits::VALUE_BYTES_MAX)
     }
 
     fn take_bytes(&mut self, len_max: usize) -> Option<&'a [u8]> {

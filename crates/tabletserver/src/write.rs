@@ -91,8 +91,8 @@ impl Placed {
             tablet: self.held.entered.tablet.id(),
             first: self.first,
             last: self.first.plus(self.batch.len() - 1),
-            payload: self.batch.pieces()[0],
-            tail: self.batch.pieces()[1],
+            payload: self.batch.first_piece(),
+            rest: self.batch.other_pieces(),
             crc: self.crc,
         }
     }
@@ -123,7 +123,11 @@ impl Placed {
                 tablet,
                 first,
                 last,
-                payload: Payload::with_crc(self.batch.pieces(), self.crc),
+                payload: Payload::with_crc(
+                    self.batch.shared_first_piece(),
+                    self.batch.other_pieces().to_vec(),
+                    self.crc,
+                ),
             },
             durability: self.durability,
             done: PendingWrite {
@@ -235,7 +239,7 @@ impl TabletServer {
         let default = served.tablet.durability().unwrap_or(self.options.durability);
         let slot = served.stream.slot(payload_bytes).await.map_err(from_log)?;
         let mut placed = Placed {
-            crc: Payload::checksum(batch.pieces()),
+            crc: Payload::checksum(batch.first_piece(), batch.other_pieces()),
             batch,
             first: SeqNo::ZERO,
             durability: self.kept(durability.unwrap_or(default)),

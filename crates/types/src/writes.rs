@@ -2,7 +2,7 @@
 //!
 //! A front end that has a request's bytes before it lays the rows *flat* over them: a list of rows and a list of mutations
 //! for all rows, whose keys, qualifiers and values are places in those bytes. A batch of any size is then three allocations,
-//! and its values are copied for the first time into the commit log, a large one at its end not even there. Who has rows in pieces gives them *owned*.
+//! and its values are copied for the first time into the commit log, a large one not even there. Who has rows in pieces gives them *owned*.
 //!
 //! Both are read in the same way, and cheap to share: the way down to the tablets hands on the same rows, or a choice of
 //! them, as often as it must.
@@ -196,16 +196,21 @@ impl<'a> RowWrite<'a> {
         }
     }
 
-    /// The value of its last mutation as a slice of the request, if that puts one of at least this size.
-    #[inline]
-    pub fn last_value(self, rows: &RowWrites, len_min: usize) -> Option<Bytes> {
+    /// The value that its mutation of this number puts, as a slice of the request.
+    pub fn shared_value(self, number: usize, rows: &RowWrites) -> Option<Bytes> {
         match (self.mutations, &*rows.rows) {
-            (Mutations::Owned([.., Mutation::Put { value, .. }]), _) if value.len() >= len_min => Some(value.clone()),
-            (Mutations::Flat([.., Mutation::Put { value, .. }], _), Rows::Flat(flat)) if value.len() >= len_min => {
-                value.of(&flat.bytes)?;
-                Some(flat.bytes.slice(value.start as usize..value.end as usize))
-            }
-            _ => None,
+            (Mutations::Owned(mutations), _) => match mutations.get(number)? {
+                Mutation::Put { value, .. } => Some(value.clone()),
+                _ => None,
+            },
+            (Mutations::Flat(mutations, _), Rows::Flat(flat)) => match mutations.get(number)? {
+                Mutation::Put { value, .. } => {
+                    value.of(&flat.bytes)?;
+                    Some(flat.bytes.slice(value.start as usize..value.end as usize))
+                }
+                _ => None,
+            },
+            (Mutations::Flat(..), Rows::Owned(_)) => None,
         }
     }
 
@@ -331,8 +336,16 @@ mod tests {
         ];
         assert_eq!(owned(&flat), expected);
         for writes in [flat, RowWrites::from(expected.clone())] {
-            let last = |index, len_min| writes.get(index).and_then(|row| row.last_value(&writes, len_min));
-            assert_eq!((last(0, 0), last(1, 0), last(1, 1)), (None, Some(Bytes::new()), None));
+            for (row, owned) in writes.iter().zip(&expected) {
+                for (number, mutation) in owned.mutations.iter().enumerate() {
+                    let value = match mutation {
+                        Mutation::Put { value, .. } => Some(value.clone()),
+                        _ => None,
+                    };
+                    assert_eq!(row.shared_value(number, &writes), value);
+                }
+                assert_eq!(row.shared_value(owned.mutations.len(), &writes), None);
+            }
             assert_eq!((writes.len(), writes.get(2).is_none()), (2, true));
             let swapped = writes.choose([1, 0, 5]);
             assert_eq!(owned(&swapped), [expected[1].clone(), expected[0].clone()]);

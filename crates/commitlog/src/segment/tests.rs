@@ -145,26 +145,35 @@ async fn a_sync_that_fails_while_a_group_is_appended_costs_the_group_nothing() {
 }
 
 #[tokio::test]
-async fn a_payload_in_two_pieces_is_one_on_the_medium() {
-    let (head, tail) = (Bytes::from_static(b"head"), |len| Bytes::from(vec![7; len]));
-    let in_pieces = |n: u64, tail: &Bytes| {
-        let crc = Payload::checksum([&head, tail]);
+async fn a_payload_in_pieces_is_one_on_the_medium() {
+    let head = Bytes::from_static(b"head");
+    let in_pieces = |n: u64, lens: &[usize]| {
+        let rest: Vec<Bytes> = lens.iter().map(|len| Bytes::from(vec![*len as u8; *len])).collect();
+        let crc = Payload::checksum(&head, &rest);
         Record {
-            payload: Payload::with_crc([&head, tail], crc),
+            payload: Payload::with_crc(head.clone(), rest, crc),
             ..record(1, n)
         }
     };
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let mut segments = segments_in(&storage);
-    let tails = [tail(0), tail(10), tail(INLINE_BYTES_MAX), tail(INLINE_RECORD_BYTES_MAX)];
     let mut expected = Vec::new();
-    for (n, tail) in (1..).zip(&tails) {
-        let pieces = in_pieces(n, tail);
+    let all: [&[usize]; 6] = [
+        &[],
+        &[10],
+        &[INLINE_BYTES_MAX],
+        &[INLINE_BYTES_MAX, 0, 3, INLINE_BYTES_MAX],
+        &[1, 2, 3],
+        &[INLINE_RECORD_BYTES_MAX, 7, INLINE_BYTES_MAX],
+    ];
+    for (n, lens) in (1..).zip(all) {
+        let pieces = in_pieces(n, lens);
         let (records, payloads) = (std::iter::once(pieces.borrowed()), std::iter::once(&pieces.payload));
         segments.append(records, payloads).await.unwrap();
         segments.acknowledge(std::iter::once(pieces.borrowed()));
+        let joined: Vec<u8> = pieces.payload.pieces().flatten().copied().collect();
         expected.push(Record {
-            payload: Payload::new([&head[..], tail].concat().into()),
+            payload: Payload::new(joined.into()),
             ..record(1, n)
         });
     }

@@ -259,7 +259,7 @@ fn memory_for_a_long_key_is_reserved_once() {
 }
 
 #[test]
-fn a_large_last_value_stays_where_it_is() {
+fn large_values_stay_where_they_are() {
     let put = |qualifier: &'static str, value: &Bytes| Mutation::Put {
         family: FamilyId(1),
         qualifier: Bytes::from_static(qualifier.as_bytes()),
@@ -270,10 +270,12 @@ fn a_large_last_value_stays_where_it_is() {
         row: Bytes::from_static(row.as_bytes()),
         mutations,
     };
-    let large = Bytes::from(vec![7; TAIL_BYTES_MIN]);
-    let small = large.slice(1..);
-    // The last in the order of rows counts; what is no put has no value to share.
-    let check = |rows: Vec<RowMutation>, shared: bool| {
+    let large: Vec<Bytes> = (0..3)
+        .map(|n| Bytes::from(vec![n; APART_BYTES_MIN + usize::from(n)]))
+        .collect();
+    let (small, none) = (large[0].slice(1..), Bytes::new());
+    let delete = || Mutation::DeleteRow { up_to: Timestamp::MAX };
+    let check = |rows: Vec<RowMutation>, shared: &[&Bytes]| {
         let mut sorted = rows.clone();
         sorted.sort_by(|a, b| a.row.cmp(&b.row));
         let mut builder = BatchBuilder::default();
@@ -283,36 +285,45 @@ fn a_large_last_value_stays_where_it_is() {
         let room = builder.bytes.capacity();
         assert!(room <= bytes, "{room} bytes reserved of {bytes}");
         let batch = builder.finish();
-        let [head, tail] = batch.pieces();
-        assert_eq!(tail.as_ptr() == large.as_ptr(), shared);
-        assert_eq!(
-            (tail.len(), head.len() < large.len()),
-            if shared { (large.len(), true) } else { (0, false) }
-        );
+        let found: Vec<_> = batch
+            .other_pieces()
+            .iter()
+            .step_by(2)
+            .map(|piece| piece.as_ptr())
+            .collect();
+        assert_eq!(found, shared.iter().map(|value| value.as_ptr()).collect::<Vec<_>>());
+        let own = batch
+            .other_pieces()
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .map(Bytes::len)
+            .sum::<usize>();
+        assert!(batch.first_piece().len() + own <= bytes, "nothing large is copied");
+        assert_eq!(batch.shared_first_piece(), batch.first_piece());
         assert_eq!(entries(&batch, SeqNo(77)), expected(&sorted, SeqNo(77)));
         assert_eq!(batch.byte_len(), batch.to_bytes().len());
         let decoded = Batch::decode(batch.to_bytes()).expect("what was encoded decodes");
         assert_eq!(entries(&decoded, SeqNo(77)), expected(&sorted, SeqNo(77)));
+        assert!(decoded.other_pieces().is_empty());
     };
-    check(vec![row("r", vec![put("q", &large)])], true);
-    check(vec![row("r", vec![put("q", &Bytes::new()), put("r", &large)])], true);
+    let [a, b, c] = [&large[0], &large[1], &large[2]];
+    check(vec![row("r", vec![put("q", a)])], &[a]);
+    check(vec![row("r", vec![put("q", &none), put("r", a)])], &[a]);
+    check(vec![row("r", vec![put("q", a), put("r", b), put("s", c)])], &[a, b, c]);
     check(
-        vec![
-            row("s", vec![put("q", &large)]),
-            row("r", vec![put("q", &Bytes::new())]),
-        ],
-        true,
+        vec![row("r", vec![put("q", a), put("r", &small), put("s", c), delete()])],
+        &[a, c],
     );
-    check(vec![row("r", vec![put("q", &small)])], false);
-    check(vec![row("r", vec![put("q", &large), put("r", &small)])], false);
-    let delete = Mutation::DeleteRow { up_to: Timestamp::MAX };
-    check(vec![row("r", vec![put("q", &large), delete])], false);
-    // The same bytes twice: only the last of them is left out.
-    let writes = RowWrites::from(vec![row("r", vec![put("q", &large), put("r", &large)])]);
-    let mut builder = BatchBuilder::default();
-    builder.push_rows(&writes);
-    let batch = builder.finish();
-    assert_eq!(batch.pieces()[1].len(), large.len());
-    let both = vec![row("r", vec![put("q", &large), put("r", &large)])];
-    assert_eq!(entries(&batch, SeqNo(77)), expected(&both, SeqNo(77)));
+    check(
+        vec![row("r", vec![delete(), put("q", a), put("q", &none), put("q", a)])],
+        &[a, a],
+    );
+    // In the order of the rows.
+    let rows = vec![
+        row("s", vec![put("q", a)]),
+        row("r", vec![put("q", b), put("r", &none)]),
+    ];
+    check(rows, &[b, a]);
+    check(vec![row("r", vec![put("q", &small)])], &[]);
 }
