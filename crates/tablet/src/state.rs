@@ -360,8 +360,14 @@ impl State {
             return Timestamp::MAX;
         }
         let older = group.files.iter().take(files);
-        let newest = older.filter_map(|file| file.sstable.properties().timestamp_max);
-        newest.max().map_or(Timestamp::MIN, Timestamp)
+        // One that does not say may hold any.
+        let newest = older.map(|file| {
+            file.sstable
+                .properties()
+                .timestamp_max
+                .map_or(Timestamp::MAX, Timestamp)
+        });
+        newest.max().unwrap_or(Timestamp::MIN)
     }
 
     fn wanted<'a>(&'a self, filter: Option<&'a CompiledFilter>) -> Wanted<'a> {
