@@ -2,6 +2,7 @@
 //! and by several clients at once; with memory within the budget and 200 MB, which would not hold one of them for each reader.
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "drives a real process over real sockets"
@@ -20,6 +21,8 @@ use v2::mutation::{Mutation, SetCell};
 use v2::read_rows_response::cell_chunk::RowStatus;
 use v2::row_filter::Filter;
 
+/// How often a read is tried: each try of one that is too slow takes ten seconds and more.
+const TRIES: u32 = 5;
 const BUDGET_BYTES: u64 = 256 << 20;
 const TABLE: &str = "projects/p/instances/i/tables/t";
 /// Cells of the row that has many.
@@ -117,8 +120,25 @@ async fn write(client: &mut BigtableClient<Channel>, row: &str, cells: impl Iter
     client.mutate_row(request).await.unwrap();
 }
 
-/// The rows of a read, put together as clients do, with the size of the largest message and the number of pieces taken back.
+/// The rows of a read, which is begun again as clients do where the server is too busy for it: who has not enough of the
+/// processor takes a row so slowly that it is not held for him any longer.
 async fn read(address: &str, rows: Option<&str>, filter: Option<Filter>, reversed: bool) -> Vec<Row> {
+    for _ in 0..TRIES {
+        match try_read(address, rows, filter.clone(), reversed).await {
+            Err(status) if status.code() == tonic::Code::Unavailable => println!("again: {status}"),
+            read => return read.unwrap(),
+        }
+    }
+    panic!("{TRIES} tries, all refused");
+}
+
+/// The rows of a read, put together as clients do.
+async fn try_read(
+    address: &str,
+    rows: Option<&str>,
+    filter: Option<Filter>,
+    reversed: bool,
+) -> Result<Vec<Row>, tonic::Status> {
     let mut client = connect(address).await;
     let mut request = tonic::Request::new(v2::ReadRowsRequest {
         table_name: TABLE.to_owned(),
@@ -133,10 +153,10 @@ async fn read(address: &str, rows: Option<&str>, filter: Option<Filter>, reverse
     // Of the features only that of reversed scans.
     let features = "CAE=".parse().unwrap();
     request.metadata_mut().insert("bigtable-features", features);
-    let mut answers = client.read_rows(request).await.unwrap().into_inner();
+    let mut answers = client.read_rows(request).await?.into_inner();
     let (mut rows, mut open): (Vec<Row>, Option<Row>) = (Vec::new(), None);
     let (mut column, mut cell) = (Vec::new(), Vec::new());
-    while let Some(answer) = answers.message().await.unwrap() {
+    while let Some(answer) = answers.message().await? {
         for chunk in answer.chunks {
             if chunk.row_status == Some(RowStatus::ResetRow(true)) {
                 assert!(open.take().is_some(), "there is a row to take back");
@@ -161,7 +181,7 @@ async fn read(address: &str, rows: Option<&str>, filter: Option<Filter>, reverse
         }
     }
     assert_eq!(open, None, "an answer ends behind a row");
-    rows
+    Ok(rows)
 }
 
 fn check_peak(server: &Server, what: &str) {
