@@ -7,8 +7,11 @@
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
 //!   merges that make garbage go; writes come back by themselves when there is space again.
 
+mod metrics;
 mod pacing;
 mod stuck;
+
+pub use metrics::AdmissionMetrics;
 
 use crate::memory::{RowRoom, WriteRoom};
 use crate::metrics::ServerMetrics;
@@ -136,7 +139,7 @@ impl Admission {
     /// Refuses writes for which there is no space on the medium.
     pub fn check_accepting(&self) -> ServiceResult<()> {
         if self.disk_full.load(Ordering::Relaxed) {
-            self.metrics.refused_disk.inc();
+            self.metrics.admission.refused_disk.inc();
             let message = "the disk is full: writes are refused until there is space";
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
@@ -147,7 +150,7 @@ impl Admission {
     pub fn check_log(&self, tablet: TabletId) -> ServiceResult<()> {
         let checked = self.stuck.check(tablet);
         if checked.is_err() {
-            self.metrics.refused_log.inc();
+            self.metrics.admission.refused_log.inc();
         }
         checked
     }
@@ -213,10 +216,10 @@ impl Admission {
         let (wait, cause) = turn.ok_or_else(|| self.busy())?;
         if !wait.is_zero() {
             match cause {
-                Cause::Memory => self.metrics.delayed_memory.inc(),
-                Cause::Compaction => self.metrics.delayed_compaction.inc(),
+                Cause::Memory => self.metrics.admission.delayed_memory.inc(),
+                Cause::Compaction => self.metrics.admission.delayed_compaction.inc(),
             }
-            self.metrics.delayed_seconds.observe(wait.as_secs_f64());
+            self.metrics.admission.delayed_seconds.observe(wait.as_secs_f64());
             self.env.sleep(wait).await;
         }
         if self.is_memory_over() {
@@ -235,10 +238,10 @@ impl Admission {
             }
         };
         let freed = self.env.timeout(self.wait_max, freed).await;
-        self.metrics.stopped_memory.inc();
-        self.metrics.delayed_memory.inc();
+        self.metrics.admission.stopped_memory.inc();
+        self.metrics.admission.delayed_memory.inc();
         let took = self.env.now() - start;
-        self.metrics.delayed_seconds.observe(took.as_secs_f64());
+        self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
         freed.map_err(|_| self.busy())
     }
 
@@ -268,8 +271,8 @@ impl Admission {
         let let_in = self.env.timeout(self.wait_max, waits).await;
         let took = self.env.now() - start;
         if took >= LOOK_AGAIN {
-            self.metrics.delayed_memory.inc();
-            self.metrics.delayed_seconds.observe(took.as_secs_f64());
+            self.metrics.admission.delayed_memory.inc();
+            self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
         }
         let_in.map_err(|_| self.busy())
     }
@@ -288,7 +291,7 @@ impl Admission {
     }
 
     fn busy(&self) -> ServiceError {
-        self.metrics.refused_memory.inc();
+        self.metrics.admission.refused_memory.inc();
         let message = "memtables are full and flushes do not keep up: retry later";
         ServiceError::new(ErrorKind::Busy, message)
     }
@@ -301,8 +304,11 @@ impl Admission {
             pacer.observe(self.env.now(), self.memory.flushed_bytes(), self.moved.bytes(), load);
             (pacer.drain(), pacer.merge_yield())
         };
-        self.metrics.drain_bytes_per_second.set(drain as i64);
-        self.metrics.merge_yield_bytes_per_second.set(merge_yield as i64);
+        self.metrics.admission.drain_bytes_per_second.set(drain as i64);
+        self.metrics
+            .admission
+            .merge_yield_bytes_per_second
+            .set(merge_yield as i64);
         self.freed.notify_waiters();
     }
 

@@ -134,7 +134,7 @@ impl TabletServer {
         seen.rewritten_bytes = flushed + metrics.compaction_written_bytes.get();
         seen.rewriting_nanos =
             nanos(metrics.flush_seconds.get_sample_sum()) + nanos(metrics.compaction_seconds.get_sample_sum());
-        seen.delayed_writes = self.metrics.delayed_memory.get();
+        seen.delayed_writes = self.metrics.admission.delayed_memory.get();
         seen.block_profile = self.cache.profile().unwrap_or_default();
         seen.row_profile = self.row_cache.profile().unwrap_or_default();
         seen.memtable_bytes = memtable_bytes;

@@ -204,7 +204,7 @@ impl TabletServer {
         let debt = served.iter().map(|served| served.tablet.compaction_debt()).sum();
         self.metrics.compaction_debt_bytes.set(gauge(debt));
         let crowding = served.iter().map(|served| served.tablet.write_load().crowding).max();
-        self.metrics.crowding.set(gauge(crowding.unwrap_or(0)));
+        self.metrics.admission.crowding.set(gauge(crowding.unwrap_or(0)));
         self.metrics
             .running_compactions
             .set(gauge(self.merges.running() as u64));

@@ -1,7 +1,8 @@
 //! Instruments of a tablet server.
 
+use crate::admission::AdmissionMetrics;
 use crate::governor::GovernorMetrics;
-use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
+use stele_env::metrics::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 
 /// Shared by the parts of one server.
 #[derive(Clone, Debug)]
@@ -34,26 +35,8 @@ pub struct ServerMetrics {
     pub obsolete_bytes: IntGauge,
     /// Duration of the last recovery.
     pub recovery_millis: IntGauge,
-    /// Writes refused because the disk is full.
-    pub refused_disk: IntCounter,
-    /// Writes refused because their tablet cannot be flushed.
-    pub refused_log: IntCounter,
-    /// Writes refused because memory stayed full.
-    pub refused_memory: IntCounter,
-    /// Writes that waited for memory.
-    pub delayed_memory: IntCounter,
-    /// Writes that were stopped because memtables had outgrown their share.
-    pub stopped_memory: IntCounter,
-    /// Writes slowed for compactions.
-    pub delayed_compaction: IntCounter,
-    /// How long writes were held up for either.
-    pub delayed_seconds: Histogram,
-    /// How fast flushes free memtables, as measured.
-    pub drain_bytes_per_second: IntGauge,
-    /// How many bytes of writes merges make good for, as measured.
-    pub merge_yield_bytes_per_second: IntGauge,
-    /// How far merges are behind in the tablet where they are furthest, in thousandths.
-    pub crowding: IntGauge,
+    /// How writes are held up and refused.
+    pub admission: AdmissionMetrics,
     /// Failed flushes and compactions.
     pub maintenance_failures: IntCounter,
     /// How memory is divided.
@@ -112,46 +95,7 @@ impl ServerMetrics {
                 "Bytes of sstables and value files that nothing refers to, and that are not deleted yet.",
             ),
             recovery_millis: m.gauge("stele_recovery_milliseconds", "Duration of the recovery at start."),
-            refused_disk: m.counter(
-                "stele_writes_refused_disk_total",
-                "Writes refused because the disk is full.",
-            ),
-            refused_log: m.counter(
-                "stele_writes_refused_log_total",
-                "Writes refused because their tablet cannot be flushed and the log keeps too much for it.",
-            ),
-            refused_memory: m.counter(
-                "stele_writes_refused_memory_total",
-                "Writes refused because memtables stayed full.",
-            ),
-            delayed_memory: m.counter(
-                "stele_writes_delayed_memory_total",
-                "Writes that waited for memtable memory.",
-            ),
-            stopped_memory: m.counter(
-                "stele_writes_stopped_memory_total",
-                "Writes stopped until memtables were freed; zero where slowing them suffices.",
-            ),
-            delayed_compaction: m.counter(
-                "stele_writes_delayed_compaction_total",
-                "Writes slowed because compactions do not keep up.",
-            ),
-            delayed_seconds: m.latency(
-                "stele_writes_delayed_seconds",
-                "How long writes were held up for memory or compactions.",
-            ),
-            drain_bytes_per_second: m.gauge(
-                "stele_flush_drain_bytes_per_second",
-                "How fast flushes free memtables, as measured.",
-            ),
-            merge_yield_bytes_per_second: m.gauge(
-                "stele_merge_yield_bytes_per_second",
-                "How fast writes may come for merges to keep up, as measured.",
-            ),
-            crowding: m.gauge(
-                "stele_crowding_thousandths",
-                "How far merges are behind, in runs or in space, in the tablet where they are furthest; writes to it are slowed above 0.",
-            ),
+            admission: AdmissionMetrics::new(m),
             maintenance_failures: m.counter(
                 "stele_maintenance_failures_total",
                 "Flushes and compactions that failed.",
