@@ -77,11 +77,14 @@ pub struct Pick {
 }
 
 /// Runs of a tier that make a merge worth its writes while the group is written: with 8, an entry is rewritten log8(size)
-/// times, two thirds of log4, and a reader merges at most about 8 runs per tier. Who reads so much that fewer would be better
-/// has paid for the merge before.
+/// times, two thirds of log4, and a reader merges at most about 8 runs per tier.
 pub const TIER_RUNS: usize = 8;
-/// The same when nobody writes any more: there will be no more to merge in the next round of the same merge.
-const TIER_RUNS_QUIET: usize = 4;
+/// The same when nobody writes any more, for there will be no more to merge in the next round of the same merge; and where it is
+/// read about as much as it is written. Reads that open runs pay for merges, but not for the filters of runs that they need
+/// not open, nor for what waits behind a slow read.
+const TIER_RUNS_READ: usize = 4;
+/// Entries written for each further run that reads have opened, above which a group is rather written than read.
+const WRITES_PER_RUN_READ: u64 = 2;
 /// Runs that gather behind a merge into the bottom before they are merged among themselves first. The next such merge takes
 /// them all, so to merge them before that writes each of their bytes once more, and holds up the merge that frees space:
 /// only reads gain by it.
@@ -137,7 +140,7 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
     if is_worth_merging(runs.get(..free).unwrap_or_default(), experience) {
         return Some(down_to_bottom(runs, free));
     }
-    let pick = pick_tier(runs, tier_runs(experience), runs.len(), experience)?;
+    let pick = pick_tier(runs, tier_runs(runs, experience), runs.len(), experience)?;
     let major = pick.start == 0 && pick.end == runs.len();
     Some(Pick { runs: pick, major })
 }
@@ -271,9 +274,11 @@ fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, experience: Experie
 }
 
 /// Runs of a tier that make a merge worth its writes.
-fn tier_runs(experience: Experience) -> usize {
-    if experience.is_quiet {
-        TIER_RUNS_QUIET
+fn tier_runs(runs: &[RunSummary], experience: Experience) -> usize {
+    let written: u64 = runs.iter().skip(1).map(|run| run.cells).sum();
+    let read = experience.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ);
+    if experience.is_quiet || read > written {
+        TIER_RUNS_READ
     } else {
         TIER_RUNS
     }

@@ -38,6 +38,18 @@ fn check(runs: &str, expected: &str) {
 }
 
 #[test]
+fn where_it_is_read_as_much_as_written_four_tiers_are_enough() {
+    let runs = "100000000 1000000 1000000 1000000 1000000";
+    let reads = |extra_runs_read| Experience {
+        extra_runs_read,
+        ..Experience::default()
+    };
+    // Of the 400 entries above the bottom. It takes 8,000 such reads to pay for the merge.
+    check_with(runs, reads(200), "nothing");
+    check_with(runs, reads(201), "1..5");
+}
+
+#[test]
 fn tiers_and_garbage() {
     check("", "nothing");
     check("100", "nothing");
