@@ -295,18 +295,25 @@ async fn many_large_requests_at_once_do_not_add_up() {
     assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{} MiB", peak >> 20);
 }
 
-#[tokio::test]
-async fn answers_that_nobody_takes_do_not_add_up() {
-    let (_data, server) = start();
-    let channel = connect(&server).await;
+/// Makes a table of 48 batches of so many rows of so many bytes.
+async fn filled(server: &Server, rows: u16, bytes: usize) -> Channel {
+    let channel = connect(server).await;
     call(channel.clone(), TABLES, "CreateTable", table_with_family())
         .await
         .unwrap();
-    for row in 0..48u8 {
-        let entries = (0..1_000u16).map(|n| entry(&[&[b'A' + row][..], &n.to_be_bytes()].concat(), &[row; 1_000]));
+    for batch in 0..48u8 {
+        let value = vec![batch; bytes];
+        let entries = (0..rows).map(|n| entry(&[&[b'A' + batch][..], &n.to_be_bytes()].concat(), &value));
         let message = all(&[field(1, TABLE.as_bytes()), all(&entries.collect::<Vec<_>>())]);
         call(channel.clone(), DATA, "MutateRows", message).await.unwrap();
     }
+    channel
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_do_not_add_up() {
+    let (_data, server) = start();
+    let channel = filled(&server, 1_000, 1_000).await;
     println!("while written: peak {} MiB", server.peak_bytes() >> 20);
     server.forget_peak();
     println!("at rest: {} MiB", server.peak_bytes() >> 20);
@@ -338,15 +345,7 @@ async fn answers_that_nobody_takes_do_not_add_up() {
 #[tokio::test]
 async fn scans_that_stand_still_do_not_stop_others() {
     let (_data, server) = start();
-    let channel = connect(&server).await;
-    call(channel.clone(), TABLES, "CreateTable", table_with_family())
-        .await
-        .unwrap();
-    for row in 0..48u8 {
-        let entries = (0..200u16).map(|n| entry(&[&[b'A' + row][..], &n.to_be_bytes()].concat(), &[row; 5_000]));
-        let message = all(&[field(1, TABLE.as_bytes()), all(&entries.collect::<Vec<_>>())]);
-        call(channel.clone(), DATA, "MutateRows", message).await.unwrap();
-    }
+    let channel = filled(&server, 200, 5_000).await;
     let stalled = connect(&server).await;
     let mut held = Vec::new();
     // Some are refused as long as those that came before may pause.

@@ -9,23 +9,24 @@
 
 #[path = "support/server.rs"]
 mod server;
+#[path = "support/table.rs"]
+mod table;
 
 use bytes::Bytes;
-use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use server::{BEYOND_BYTES, Server};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use table::{TABLE, connect, create_table};
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use v2::bigtable_client::BigtableClient;
 use v2::mutation::{Mutation, SetCell};
 use v2::row_filter::Filter;
 
 const BUDGET_BYTES: u64 = 512 << 20;
 const LARGEST: usize = 100 << 20;
-const TABLE: &str = "projects/p/instances/i/tables/t";
 /// Longest wait for what happens by itself, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -64,31 +65,6 @@ fn check_peak(server: &Server, what: &str) {
     let peak = take_peak(server);
     println!("{what}: peak {} MiB", peak >> 20);
     assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{what}: {} MiB", peak >> 20);
-}
-
-async fn connect(address: &str) -> BigtableClient<Channel> {
-    let endpoint = Endpoint::new(format!("http://{address}")).unwrap();
-    let channel = endpoint.connect().await.unwrap();
-    BigtableClient::new(channel)
-        .max_decoding_message_size(256 << 20)
-        .max_encoding_message_size(256 << 20)
-}
-
-async fn create_table(address: &str) {
-    let endpoint = Endpoint::new(format!("http://{address}")).unwrap();
-    let channel = endpoint.connect().await.unwrap();
-    let mut client = admin::bigtable_table_admin_client::BigtableTableAdminClient::new(channel);
-    let table = admin::Table {
-        column_families: [("f".to_owned(), admin::ColumnFamily::default())].into(),
-        ..admin::Table::default()
-    };
-    let request = admin::CreateTableRequest {
-        parent: "projects/p/instances/i".to_owned(),
-        table_id: "t".to_owned(),
-        table: Some(table),
-        ..admin::CreateTableRequest::default()
-    };
-    client.create_table(request).await.unwrap();
 }
 
 /// Bytes that do not compress, the same for one seed.

@@ -10,12 +10,14 @@
 
 #[path = "support/server.rs"]
 mod server;
+#[path = "support/table.rs"]
+mod table;
 
 use bytes::Bytes;
-use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use server::{BEYOND_BYTES, Server};
-use tonic::transport::{Channel, Endpoint};
+use table::{TABLE, connect, create_table};
+use tonic::transport::Channel;
 use v2::bigtable_client::BigtableClient;
 use v2::mutation::{Mutation, SetCell};
 use v2::read_rows_response::cell_chunk::RowStatus;
@@ -24,7 +26,6 @@ use v2::row_filter::Filter;
 /// How often a read is tried: each try of one that is too slow takes ten seconds and more.
 const TRIES: u32 = 5;
 const BUDGET_BYTES: u64 = 256 << 20;
-const TABLE: &str = "projects/p/instances/i/tables/t";
 /// Cells of the row that has many.
 const CELLS: u32 = 300_000;
 /// Values of the row that is large: 160 MB of them.
@@ -78,28 +79,6 @@ fn expected(row: &'static str, wanted: impl Fn(u32) -> bool) -> Row {
         expected.add(&qualifier(n), &value(row, n));
     }
     expected
-}
-
-async fn connect(address: &str) -> BigtableClient<Channel> {
-    let endpoint = Endpoint::new(format!("http://{address}")).unwrap();
-    BigtableClient::new(endpoint.connect().await.unwrap())
-}
-
-async fn create_table(address: &str) {
-    let endpoint = Endpoint::new(format!("http://{address}")).unwrap();
-    let channel = endpoint.connect().await.unwrap();
-    let mut client = admin::bigtable_table_admin_client::BigtableTableAdminClient::new(channel);
-    let table = admin::Table {
-        column_families: [("f".to_owned(), admin::ColumnFamily::default())].into(),
-        ..admin::Table::default()
-    };
-    let request = admin::CreateTableRequest {
-        parent: "projects/p/instances/i".to_owned(),
-        table_id: "t".to_owned(),
-        table: Some(table),
-        ..admin::CreateTableRequest::default()
-    };
-    client.create_table(request).await.unwrap();
 }
 
 async fn write(client: &mut BigtableClient<Channel>, row: &str, cells: impl Iterator<Item = u32>) {
