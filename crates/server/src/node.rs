@@ -27,6 +27,14 @@ pub struct Node {
     pub recovery: RecoveryReport,
 }
 
+/// An epoch that no server had, and of which there is no log: what gave the last one may be lost.
+pub async fn next_server_epoch(coord: &EmbeddedCoord, storage: &dyn Storage) -> anyhow::Result<Epoch> {
+    let used = last_epoch(storage).await.context("commit log")?;
+    let epoch = next_epoch_above(coord, "server", used).await.context("coordination")?;
+    let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
+    epoch.map(Epoch).context("server epochs are used up")
+}
+
 impl Node {
     /// Recovers what the storage holds and starts serving it.
     pub async fn start(
@@ -38,16 +46,7 @@ impl Node {
         let coord = EmbeddedCoord::open(storage.clone(), env.clone())
             .await
             .context("coordination")?;
-        let used = last_epoch(&*storage).await.context("commit log")?;
-        let epoch = next_epoch_above(&*coord, "server", used)
-            .await
-            .context("coordination")?;
-        let epoch = Epoch(
-            u32::try_from(epoch)
-                .ok()
-                .filter(|e| *e < 1 << 24)
-                .context("server epochs are used up")?,
-        );
+        let epoch = next_server_epoch(&coord, &*storage).await?;
         let in_doubt = coord.was_torn();
         if in_doubt {
             tracing::warn!(

@@ -23,13 +23,14 @@ mod loss;
 use crate::check::report::{Progress, Report};
 use crate::check::{self, Examined};
 use crate::data_dir;
+use crate::node::next_server_epoch;
 use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use stele_commitlog::salvage::{self, DamagedSegment};
-use stele_coord::{EmbeddedCoord, next_epoch};
+use stele_coord::EmbeddedCoord;
 use stele_env::Env;
 use stele_sstable::{Cache, Sstable, SstableError, SstableWriter, WriteOptions};
 use stele_storage::{Storage, StorageError};
@@ -202,9 +203,7 @@ async fn new_epoch(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<Epoc
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
         .await
         .context("coordination")?;
-    let epoch = next_epoch(&*coord, "server").await.context("coordination")?;
-    let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
-    epoch.map(Epoch).context("server epochs are used up")
+    next_server_epoch(&coord, &**storage).await
 }
 
 struct Work {
