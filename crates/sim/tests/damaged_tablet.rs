@@ -4,21 +4,22 @@
 //! locality group that the catalog lacks. Life after life the other tablets are written to. When the manifest is whole
 //! again, everything is there.
 
+#[path = "support/tables.rs"]
+mod tables;
+
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{MutateRows, NewFamily, NewTable, ReadRows, ServiceError, TableAdmin, TableService};
+use stele_client::{MutateRows, ReadRows, ServiceError, TableAdmin, TableService};
 use stele_sim::cluster::{CACHE_BYTES, Node, open_node, options};
 use stele_sim::runtime::{Process, Sim};
 use stele_storage::Storage;
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::manifest::{GroupFiles, Manifest};
 use stele_tabletserver::{MemtableLimits, ServerOptions};
-use stele_types::{
-    Compression, DeleteRule, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName,
-    TimeUnit, Timestamp, ValueType,
-};
+use stele_types::{Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp};
+use tables::plain_table;
 
 /// More is a livelock.
 const STEPS_MAX: u64 = 5_000_000;
@@ -53,23 +54,7 @@ async fn start(process: &Process, storage: &Arc<MemoryStorage>) -> Node {
 }
 
 async fn make_table(node: &Node) {
-    let new = NewTable {
-        name: table(),
-        time_unit: TimeUnit::Micros,
-        granularity: 1,
-        delete_rule: DeleteRule::BySequence,
-        durability: None,
-        deletion_protection: false,
-        families: vec![NewFamily {
-            name: "f".to_owned(),
-            gc_rule: None,
-            value_type: ValueType::Bytes,
-            front_end_data: Vec::new(),
-        }],
-        initial_splits: SPLITS.map(Bytes::from_static).to_vec(),
-        compression: Compression::None,
-        front_end_data: Vec::new(),
-    };
+    let new = plain_table(table(), SPLITS.map(Bytes::from_static).to_vec());
     node.master.create_table(new).await.expect("a new table");
 }
 
