@@ -156,13 +156,26 @@ const OPERATIONS: &[Rpc] = &[
 const LOCALITY_GROUPS: &[Rpc] = &[
     (
         "get_locality_groups",
-        "pb::groups::GetLocalityGroupsRequest",
-        "pb::groups::LocalityGroupsResponse",
+        "pb::own::GetLocalityGroupsRequest",
+        "pb::own::LocalityGroupsResponse",
     ),
     (
         "modify_locality_groups",
-        "pb::groups::ModifyLocalityGroupsRequest",
-        "pb::groups::LocalityGroupsResponse",
+        "pb::own::ModifyLocalityGroupsRequest",
+        "pb::own::LocalityGroupsResponse",
+    ),
+];
+
+const TABLE_SETTINGS: &[Rpc] = &[
+    (
+        "get_table_settings",
+        "pb::own::GetTableSettingsRequest",
+        "pb::own::Settings",
+    ),
+    (
+        "update_table_settings",
+        "pb::own::UpdateTableSettingsRequest",
+        "pb::own::Settings",
     ),
 ];
 
@@ -172,6 +185,7 @@ const SERVICES: &[(&str, &str, &[Rpc])] = &[
     ("google.bigtable.admin.v2", "BigtableInstanceAdmin", INSTANCE_ADMIN),
     ("google.longrunning", "Operations", OPERATIONS),
     ("stele.admin.v1", "LocalityGroups", LOCALITY_GROUPS),
+    ("stele.admin.v1", "TableSettings", TABLE_SETTINGS),
 ];
 
 fn main() -> std::io::Result<()> {

@@ -15,7 +15,7 @@
 pub(crate) mod decoded;
 
 use crate::limits::{NESTING_MAX, PARTS, Part};
-use crate::pb::{admin, groups, longrunning, v2};
+use crate::pb::{admin, longrunning, own, v2};
 use crate::protobuf::{Fields, WireType};
 use crate::status::invalid;
 use crate::wire;
@@ -229,7 +229,7 @@ impl Counted for admin::ModifyColumnFamiliesRequest {
 }
 
 // stele.admin.v1. A modification holds the name of one family.
-impl Counted for groups::ModifyLocalityGroupsRequest {
+impl Counted for own::ModifyLocalityGroupsRequest {
     const SHAPE: &'static Shape = &Shape(&[each(2, Part::FamilyChange)]);
 }
 
@@ -260,7 +260,9 @@ plain!(
     admin::GetAppProfileRequest,
     admin::ListAppProfilesRequest,
     admin::DeleteAppProfileRequest,
-    groups::GetLocalityGroupsRequest,
+    own::GetLocalityGroupsRequest,
+    own::GetTableSettingsRequest,
+    own::UpdateTableSettingsRequest,
     longrunning::GetOperationRequest,
     longrunning::ListOperationsRequest,
     longrunning::CancelOperationRequest,

@@ -6,7 +6,7 @@
 use crate::census::decoded::check_bound;
 use crate::features::Client;
 use crate::mutations::{Resolver, check_mutation_count};
-use crate::pb::{admin, groups, v2};
+use crate::pb::{admin, own, v2};
 use crate::times::TableTime;
 use crate::wire::{CheckAndMutateRowRequest, MutateRowRequest, MutateRowsRequest, ReadRowsRequest, RowFilter};
 use crate::{filters, flat, reads, rmw};
@@ -100,7 +100,7 @@ pub fn census(bytes: &[u8]) {
     check_bound::<admin::CreateTableRequest>(bytes);
     check_bound::<admin::UpdateTableRequest>(bytes);
     check_bound::<admin::ModifyColumnFamiliesRequest>(bytes);
-    check_bound::<groups::ModifyLocalityGroupsRequest>(bytes);
+    check_bound::<own::ModifyLocalityGroupsRequest>(bytes);
 }
 
 /// Whether a serialized `ReadModifyWriteRowRequest` is accepted.
@@ -114,7 +114,7 @@ pub fn read_modify_write(bytes: &[u8], schema: &TableSchema) -> bool {
 
 /// The changes that a serialized `ModifyLocalityGroupsRequest` asks for.
 pub fn modify_groups(bytes: &[u8]) -> Option<Vec<GroupChange>> {
-    let request = groups::ModifyLocalityGroupsRequest::decode(bytes).ok()?;
+    let request = own::ModifyLocalityGroupsRequest::decode(bytes).ok()?;
     let changes = request.modifications.into_iter().map(crate::groups::change);
     changes.collect::<Result<_, _>>().ok()
 }

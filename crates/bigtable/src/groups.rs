@@ -2,7 +2,7 @@
 
 use crate::context::{Context, table_status};
 use crate::names::TableResource;
-use crate::pb::groups as pb;
+use crate::pb::own as pb;
 use crate::pb::stubs::locality_groups_server::LocalityGroups;
 use crate::status::{invalid, status};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The Cloud Bigtable gRPC front end.
 //!
 //! Translates `google.bigtable.v2` and `google.bigtable.admin.v2` into the traits of `stele-client` and knows nothing
-//! below them. One service beside Google's has what they have no word for: locality groups. `docs/protocols/bigtable.md` lists every call, what it does here, and where it differs from the managed
-//! service.
+//! below them. Two services beside Google's have what they have no word for: locality groups and settings of tables.
+//! `docs/protocols/bigtable.md` lists every call, what it does here, and where it differs from the managed service.
 //!
 //! The way of a call: `calls` admits and measures it, within `limits`. The few that are nearly all of the load are
 //! served by `hot`, from the bytes of the request (`messages`, `protobuf`, `flat`) to the bytes of the answer
@@ -42,6 +42,7 @@ mod ranges;
 mod reads;
 mod rmw;
 mod service;
+mod settings;
 mod status;
 mod table_protos;
 mod tables;
@@ -71,6 +72,7 @@ use pb::stubs::bigtable_server::BigtableServer;
 use pb::stubs::bigtable_table_admin_server::BigtableTableAdminServer;
 use pb::stubs::locality_groups_server::LocalityGroupsServer;
 use pb::stubs::operations_server::OperationsServer;
+use pb::stubs::table_settings_server::TableSettingsServer;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{Alone, TableAdmin, TableService};
@@ -154,11 +156,13 @@ impl BigtableFrontEnd {
         let instances = BigtableInstanceAdminServer::new(instances::InstanceAdminService(Arc::clone(&context)));
         let operations = OperationsServer::new(operations::OperationsService(Arc::clone(&context)));
         let groups = LocalityGroupsServer::new(groups::LocalityGroupsService(Arc::clone(&context)));
+        let settings = TableSettingsServer::new(settings::TableSettingsService(Arc::clone(&context)));
         let others = Routes::new(Calls::new(data, Arc::clone(&ledger)))
             .add_service(Calls::new(tables, Arc::clone(&ledger)))
             .add_service(Calls::new(instances, Arc::clone(&ledger)))
             .add_service(Calls::new(operations, Arc::clone(&ledger)))
             .add_service(Calls::new(groups, Arc::clone(&ledger)))
+            .add_service(Calls::new(settings, Arc::clone(&ledger)))
             .prepare();
         BigtableService::new(context, ledger, others)
     }

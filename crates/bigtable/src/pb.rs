@@ -4,7 +4,7 @@ pub use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 a
 pub use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 pub use googleapis_tonic_google_longrunning::google::longrunning;
 
-pub use stele_adminapi as groups;
+pub use stele_adminapi as own;
 
 /// `google.protobuf.Empty`, in a form the stub generator can name.
 pub type Empty = ();
@@ -17,5 +17,6 @@ pub mod stubs {
     tonic::include_proto!("google.bigtable.admin.v2.BigtableInstanceAdmin");
     tonic::include_proto!("google.longrunning.Operations");
     tonic::include_proto!("stele.admin.v1.LocalityGroups");
+    tonic::include_proto!("stele.admin.v1.TableSettings");
     include!(concat!(env!("OUT_DIR"), "/served.rs"));
 }

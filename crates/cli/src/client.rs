@@ -48,7 +48,7 @@ pub struct Client {
     data: BigtableClient<Stub>,
     tables: BigtableTableAdminClient<Stub>,
     instances: BigtableInstanceAdminClient<Stub>,
-    groups: admin::groups::LocalityGroupsClient,
+    own: admin::own::OwnClient,
     project: String,
 }
 
@@ -131,7 +131,7 @@ impl Client {
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX),
             tables: BigtableTableAdminClient::new(stub.clone()),
-            groups: admin::groups::LocalityGroupsClient::new(stub.clone()),
+            own: admin::own::OwnClient::new(stub.clone()),
             instances: BigtableInstanceAdminClient::new(stub),
             project: project.to_owned(),
         })

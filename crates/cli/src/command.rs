@@ -1,7 +1,7 @@
 //! The command line: one variant per subcommand, and where to connect.
 
 use crate::client::Client;
-use crate::{export, groups, import, schema, show};
+use crate::{export, groups, import, schema, settings, show};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +27,10 @@ pub enum Command {
     CreateTable(schema::CreateTableArgs),
     /// Drop a table and everything in it
     DropTable(schema::DropTableArgs),
+    /// Tell the settings of a table: durability, row cache, size of tablets
+    Settings(settings::SettingsArgs),
+    /// Change settings of a table
+    AlterTable(settings::AlterTableArgs),
     /// Describe the locality groups of a table
     Groups(groups::GroupsArgs),
     /// Make a locality group: families with files and options of their own
@@ -80,6 +84,8 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Tables(args) => schema::tables(args).await,
         Command::CreateTable(args) => schema::create_table(args).await,
         Command::DropTable(args) => schema::drop_table(args).await,
+        Command::Settings(args) => settings::settings(args).await,
+        Command::AlterTable(args) => settings::alter_table(args).await,
         Command::Groups(args) => groups::groups(args).await,
         Command::CreateGroup(args) => groups::create_group(args).await,
         Command::AlterGroup(args) => groups::alter_group(args).await,
@@ -108,6 +114,7 @@ mod tests {
         let manuals = [
             include_str!("../../../docs/import-export.md"),
             include_str!("../../../docs/locality-groups.md"),
+            include_str!("../../../docs/table-settings.md"),
         ];
         for line in manuals.into_iter().flat_map(str::lines) {
             let Some(arguments) = line.strip_prefix("$ stele ") else {

@@ -3,6 +3,7 @@
 use crate::client::{Client, TableRef};
 use crate::command::Connection;
 use crate::show::print;
+use crate::sizes::parse_size;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::process::ExitCode;
@@ -42,10 +43,10 @@ struct OptionArgs {
     zstd_level: Option<u32>,
     /// Compress each file with a dictionary of that many bytes, made from a sample of it; zstd only; 0 for none
     /// [default: 0]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     dictionary: Option<u64>,
     /// Content of a data block [default: 16KiB]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     block_size: Option<u64>,
     /// Bits per row of the files' row filters, up to 16; 0 for none [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=16))]
@@ -54,7 +55,7 @@ struct OptionArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     in_memory: Option<bool>,
     /// Bytes at which a file is ended [default: the server's, 64MiB]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     file_size: Option<u64>,
 }
 
@@ -154,18 +155,6 @@ impl OptionArgs {
     }
 }
 
-/// Reads a number of bytes: `65536`, `64KiB`, `8MiB`, `1GiB`.
-fn bytes(text: &str) -> Result<u64, String> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let unit = units
-        .iter()
-        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
-    let (number, shift) = unit.unwrap_or((text, 0));
-    let number: Option<u64> = number.trim().parse().ok();
-    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("`{text}` is not a number of bytes, such as 65536 or 64KiB"))
-}
-
 /// The groups, one paragraph each.
 fn show(groups: &[LocalityGroup]) -> String {
     let mut out = String::new();
@@ -236,13 +225,5 @@ mod tests {
                     32768 bytes, no filter, files of 1048576 bytes, in memory\n    families a, b (older cells are still \
                     in another group)\n";
         assert_eq!(show(&groups), text);
-    }
-
-    #[test]
-    fn bytes_have_units() {
-        assert_eq!(bytes("65536"), Ok(65536));
-        assert_eq!(bytes("64KiB"), Ok(65536));
-        assert_eq!(bytes("2 GiB"), Ok(2 << 30));
-        assert!(bytes("64KB").is_err() && bytes("").is_err() && bytes("99999999999GiB").is_err());
     }
 }

@@ -281,6 +281,10 @@ pub struct TableUpdate {
     pub deletion_protection: Option<bool>,
     /// Default durability.
     pub durability: Option<Option<Durability>>,
+    /// Whether results of reads of single rows are kept for the next reader.
+    pub row_cache: Option<bool>,
+    /// Bytes of files at which a tablet is split; 0 for the server's.
+    pub tablet_bytes_max: Option<u64>,
     /// What the front end wants back verbatim.
     pub front_end_data: Option<Vec<u8>>,
 }

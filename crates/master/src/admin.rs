@@ -227,7 +227,7 @@ impl TableAdmin for Master {
         let table = table.clone();
         self.carry_out(|master| async move {
             let entry = master.entry(&table)?;
-            master.publish(schema::change_table(&entry.schema, update)).await
+            master.publish(schema::change_table(&entry.schema, update)?).await
         })
         .await
     }

@@ -82,8 +82,8 @@ pub fn change_families(schema: &TableSchema, changes: Vec<FamilyChange>) -> Serv
     Ok(next)
 }
 
-/// The schema after a change of the table's own settings.
-pub fn change_table(schema: &TableSchema, update: TableUpdate) -> TableSchema {
+/// The schema after a change of the table's own settings, or why it cannot be made.
+pub fn change_table(schema: &TableSchema, update: TableUpdate) -> ServiceResult<TableSchema> {
     let mut next = schema.clone();
     next.version += 1;
     if let Some(protected) = update.deletion_protection {
@@ -92,10 +92,22 @@ pub fn change_table(schema: &TableSchema, update: TableUpdate) -> TableSchema {
     if let Some(durability) = update.durability {
         next.durability = durability;
     }
+    if let Some(row_cache) = update.row_cache {
+        next.row_cache = row_cache;
+    }
+    if let Some(bytes) = update.tablet_bytes_max {
+        let (least, most) = limits::TABLET_BYTES.into_inner();
+        if bytes != 0 && !limits::TABLET_BYTES.contains(&bytes) {
+            let message =
+                format!("a tablet is split at {least} to {most} bytes, or at 0 for the server's size; not at {bytes}");
+            return Err(ServiceError::invalid(message));
+        }
+        next.tablet_bytes_max = bytes;
+    }
     if let Some(data) = update.front_end_data {
         next.front_end_data = data;
     }
-    next
+    Ok(next)
 }
 
 /// Families by name, so that thousands of changes in one request do not look through thousands of families each.

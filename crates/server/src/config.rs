@@ -13,7 +13,7 @@ use std::time::Duration;
 use stele_hdfs::HdfsAddress;
 use stele_objects::Address;
 use stele_storage::remote::cache::CacheOptions;
-use stele_types::Durability;
+use stele_types::{Durability, limits};
 
 /// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
 #[derive(clap::Args, Default)]
@@ -341,7 +341,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
         let (given, least) = (sizes::show_bytes(config.memory), sizes::show_bytes(MEMORY_MIN));
         bail!("memory: {given} is less than the smallest budget, {least}");
     }
-    if !(1 << 20..=64 << 30).contains(&config.tablet_size) {
+    if !limits::TABLET_BYTES.contains(&config.tablet_size) {
         bail!(
             "tablet_size: {} is not within 1 MiB and 64 GiB",
             sizes::show_bytes(config.tablet_size)

@@ -36,6 +36,10 @@ pub const TABLE_NAME_BYTES_MAX: usize = 255;
 /// Initial splits of one table: a tablet costs about 10 KB of memory, so this is 1 GB.
 pub const INITIAL_SPLITS_MAX: usize = 100_000;
 
+/// Bytes at which tablets may be set to split. Below a MiB, a tablet's own costs (files, manifest, log segments to go back
+/// to) exceed what is in it; above 64 GiB, a damaged one or one that moves is too much at once.
+pub const TABLET_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
+
 /// Locality groups of one table: a flush of a tablet makes a file for each that was written to, and a row that is read as
 /// a whole is looked for in all of them.
 pub const GROUPS_MAX: usize = 64;

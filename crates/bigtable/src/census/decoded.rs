@@ -2,7 +2,7 @@
 
 use super::{Census, Counted};
 use crate::limits::Part;
-use crate::pb::{admin, groups, v2};
+use crate::pb::{admin, own, v2};
 use crate::wire;
 use prost::Message;
 
@@ -161,7 +161,7 @@ impl Decoded for admin::UpdateTableRequest {
     }
 }
 
-impl Decoded for groups::ModifyLocalityGroupsRequest {
+impl Decoded for own::ModifyLocalityGroupsRequest {
     fn parts(&self) -> Vec<(Part, usize)> {
         vec![(Part::FamilyChange, self.modifications.len())]
     }

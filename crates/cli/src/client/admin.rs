@@ -62,6 +62,8 @@ macro_rules! call {
 }
 
 pub mod groups;
+pub(super) mod own;
+pub mod settings;
 
 impl Client {
     /// The instances of the project, or `None` if the server does not list them (Google's emulator does not).

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{
     FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows, ServiceError, ServiceResult,
-    TableAdmin, TableService,
+    TableAdmin, TableService, TableUpdate,
 };
 use stele_master::Master;
-use stele_types::{ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType};
+use stele_types::{
+    Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, TableName, Timestamp, ValueType,
+};
 
 /// Attempts at one step. With a pause of some milliseconds each that is longer than any fault lasts.
 const ATTEMPTS_MAX: u32 = 2_000;
@@ -23,6 +25,7 @@ impl Workload {
     pub async fn administrate(self: Arc<Self>, rounds: u64) {
         for round in 0..rounds {
             self.move_under_load().await;
+            self.set_under_load().await;
             let name = TableName::new("sim", format!("t{round}"));
             if let Err(why) = self.life_of_a_table(&name).await {
                 self.violate(format!("table {name}: {why}"));
@@ -54,6 +57,27 @@ impl Workload {
             {
                 self.violate(format!("{change:?}: {error}"));
             }
+        }
+    }
+
+    /// Changes settings of the table that all others use, if that can be done. None of them may change what is read, or lose
+    /// what a server's own default keeps.
+    async fn set_under_load(&self) {
+        let update = TableUpdate {
+            durability: Some([None, Some(Durability::Sync)][self.below(2) as usize]),
+            row_cache: Some(self.below(2) == 0),
+            ..TableUpdate::default()
+        };
+        let node = self.node_after_a_pause().await;
+        let master = node.master.clone();
+        let asked = update.clone();
+        let change_it = async move { master.update_table(&super::table(), asked).await.map(drop) };
+        let answer = node.call(self.cluster.env(), change_it).await;
+        self.cluster.sim().note(&format!("{update:?}: {answer:?}"));
+        if let Ok(Err(error)) = answer
+            && error.kind == ErrorKind::Corruption
+        {
+            self.violate(format!("{update:?}: {error}"));
         }
     }
 

@@ -1,0 +1,65 @@
+//! The calls of Stele's own services, which other servers of the Bigtable API do not have.
+
+use super::super::{Stub, describe};
+use anyhow::anyhow;
+use stele_adminapi::{
+    GET_GROUPS_PATH, GET_SETTINGS_PATH, GetLocalityGroupsRequest, GetTableSettingsRequest, LocalityGroupsResponse,
+    MODIFY_GROUPS_PATH, ModifyLocalityGroupsRequest, Settings, UPDATE_SETTINGS_PATH, UpdateTableSettingsRequest,
+};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+/// Their stub.
+#[derive(Clone)]
+pub struct OwnClient(Stub);
+
+type Answer<A> = Result<Response<A>, Status>;
+
+impl OwnClient {
+    pub(in crate::client) fn new(stub: Stub) -> Self {
+        OwnClient(stub)
+    }
+
+    pub(super) async fn get_groups(
+        &mut self,
+        request: Request<GetLocalityGroupsRequest>,
+    ) -> Answer<LocalityGroupsResponse> {
+        self.unary(GET_GROUPS_PATH, request).await
+    }
+
+    pub(super) async fn modify_groups(
+        &mut self,
+        request: Request<ModifyLocalityGroupsRequest>,
+    ) -> Answer<LocalityGroupsResponse> {
+        self.unary(MODIFY_GROUPS_PATH, request).await
+    }
+
+    pub(super) async fn get_settings(&mut self, request: Request<GetTableSettingsRequest>) -> Answer<Settings> {
+        self.unary(GET_SETTINGS_PATH, request).await
+    }
+
+    pub(super) async fn update_settings(&mut self, request: Request<UpdateTableSettingsRequest>) -> Answer<Settings> {
+        self.unary(UPDATE_SETTINGS_PATH, request).await
+    }
+
+    async fn unary<Q, A>(&mut self, path: &'static str, request: Request<Q>) -> Answer<A>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let mut calls = tonic::client::Grpc::new(self.0.clone());
+        let ready = calls.ready().await;
+        ready.map_err(|error| Status::unavailable(format!("the connection is lost: {error}")))?;
+        let codec: ProstCodec<Q, A> = ProstCodec::default();
+        calls.unary(request, PathAndQuery::from_static(path), codec).await
+    }
+}
+
+/// The error of a call that was refused, for the user.
+pub(super) fn refusal(what: &str, status: &Status) -> anyhow::Error {
+    match status.code() {
+        Code::Unimplemented => anyhow!("this server has no {what}: it is not Stele, or an older one"),
+        _ => describe(status),
+    }
+}

@@ -1,0 +1,31 @@
+//! Settings of a table: a service of Stele's own, which other servers of the Bigtable API do not have.
+
+use super::super::{Client, TableRef};
+use super::own::refusal;
+use super::{ADMIN_TIMEOUT, Retry};
+use anyhow::{Context, Result};
+use stele_adminapi::{GetTableSettingsRequest, Settings, UpdateTableSettingsRequest};
+use tonic::Request;
+
+/// What a server that does not know the calls has none of.
+const WHAT: &str = "settings of tables";
+
+impl Client {
+    /// The settings of a table.
+    pub async fn table_settings(&self, table: &TableRef) -> Result<Settings> {
+        let name = self.table_name(table);
+        let answer = call!(self.own, get_settings, GetTableSettingsRequest { name: name.clone() });
+        let answer = answer.map_err(|status| refusal(WHAT, &status));
+        answer.with_context(|| format!("cannot tell the settings of {table}"))
+    }
+
+    /// Changes the settings that are present; what all are then.
+    pub async fn update_table_settings(&self, table: &TableRef, settings: Settings) -> Result<Settings> {
+        let request = UpdateTableSettingsRequest {
+            name: self.table_name(table),
+            settings: Some(settings),
+        };
+        let answer = call!(self.own, update_settings, request).map_err(|status| refusal(WHAT, &status));
+        answer.with_context(|| format!("cannot change the settings of {table}"))
+    }
+}
