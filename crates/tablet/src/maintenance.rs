@@ -132,6 +132,18 @@ impl Tablet {
         }
     }
 
+    /// Takes over what was learnt of the tablet that this one is a half of. Who knows nothing takes every tier to be overwritten
+    /// rows; so both halves would be rewritten after every split, whatever was to be gained.
+    pub fn learn_from(&self, whole: &Tablet) {
+        let known = whole.state();
+        for group in &self.state().groups {
+            if let Some(known) = known.group(group.id) {
+                group.learnt.take_over(&known.learnt);
+            }
+        }
+        self.note_debt();
+    }
+
     /// Whether files of a group that is to be in memory wait to be read.
     pub fn wants_warming(&self) -> bool {
         let state = self.state();

@@ -35,6 +35,7 @@ pub struct MemoryAccount {
     bytes: Arc<AtomicI64>,
     flushing: Arc<AtomicU64>,
     flushed: Arc<AtomicU64>,
+    spare: Arc<arena::Spare>,
 }
 
 impl MemoryAccount {

@@ -83,8 +83,16 @@ pub const TIER_RUNS: usize = 8;
 /// read about as much as it is written. Reads that open runs pay for merges, but not for the filters of runs that they need
 /// not open, nor for what waits behind a slow read.
 const TIER_RUNS_READ: usize = 4;
+/// The same where it is hardly read at all, while there are no more than [`RUNS_UNREAD_MAX`] in all. Nobody gains by fewer runs
+/// then, and the merge that reads ask for later, or a time of quiet, writes each entry once however many there are. Not as many
+/// as a merge takes: the first reads, until they are no longer rare, look at the filters of all.
+const TIER_RUNS_UNREAD: usize = 24;
+/// Half of what slows writers: tiers of very different sizes do not gather to that.
+const RUNS_UNREAD_MAX: usize = RUNS_EASY as usize / 2;
 /// Entries written for each further run that reads have opened, above which a group is rather written than read.
 const WRITES_PER_RUN_READ: u64 = 2;
+/// The same from which on it is hardly read.
+const WRITES_PER_RUN_READ_RARELY: u64 = 128;
 /// Runs that gather behind a merge into the bottom before they are merged among themselves first. The next such merge takes
 /// them all, so to merge them before that writes each of their bytes once more, and holds up the merge that frees space:
 /// only reads gain by it.
@@ -277,8 +285,11 @@ fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, experience: Experie
 fn tier_runs(runs: &[RunSummary], experience: Experience) -> usize {
     let written: u64 = runs.iter().skip(1).map(|run| run.cells).sum();
     let read = experience.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ);
+    let is_read_rarely = experience.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ_RARELY) <= written;
     if experience.is_quiet || read > written {
         TIER_RUNS_READ
+    } else if is_read_rarely && runs.len() <= RUNS_UNREAD_MAX {
+        TIER_RUNS_UNREAD
     } else {
         TIER_RUNS
     }

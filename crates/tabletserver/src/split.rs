@@ -167,7 +167,11 @@ impl TabletServer {
         let schema = tablet.schema();
         let below = Tablet::create(self.context.clone(), schema.clone(), below).await?;
         match Tablet::create(self.context.clone(), schema, above).await {
-            Ok(above) => Ok([below, above]),
+            Ok(above) => {
+                let halves = [below, above];
+                halves.iter().for_each(|half| half.learn_from(tablet));
+                Ok(halves)
+            }
             Err(error) => {
                 below.close();
                 self.forget(&below).await;

@@ -4,7 +4,8 @@
 //! sample. It bounds what a merge of the run makes go: rows that are new replace nothing. How much of the rest is replaced
 //! is learnt from merges: all of it in a table of single values, nothing where rows get ever more columns.
 //!
-//! Nothing of this is stored: after a start it is learnt again.
+//! Nothing of this is stored: after a start it is learnt again. The halves of a tablet that is split take over what was known
+//! of the whole: their runs are parts of its runs.
 
 use crate::picker::Experience;
 use crate::run::fences::Sought;
@@ -77,6 +78,20 @@ impl Learnt {
             return false;
         };
         now.saturating_sub(last) >= QUIET.max(2 * last.saturating_sub(first))
+    }
+
+    /// Takes over what is known of a group that this one is a part of, with parts of the same files.
+    pub(super) fn take_over(&self, whole: &Learnt) {
+        let Experience {
+            replaced_percent,
+            extra_runs_read,
+            ..
+        } = whole.experience(Duration::ZERO);
+        self.replaced_percent.store(replaced_percent, Ordering::Relaxed);
+        // Each of two halves has about half of the reads to come, and half as much to merge.
+        self.extra_runs_read.store(extra_runs_read / 2, Ordering::Relaxed);
+        self.overlaps.lock().clone_from(&whole.overlaps.lock());
+        *self.flushes.lock() = *whole.flushes.lock();
     }
 
     /// A reader opened this many runs of files.
@@ -221,6 +236,23 @@ mod tests {
         assert_eq!((at(249), at(250)), (false, true));
         learnt.gathered();
         assert_eq!((at(159), at(160)), (false, true));
+    }
+
+    #[test]
+    fn a_half_knows_what_the_whole_knew() {
+        let (whole, half) = (Learnt::default(), Learnt::default());
+        whole.merged(50, 100, 20);
+        whole.read(9);
+        whole.overlaps.lock().insert(FileId(1), 30);
+        whole.flushed(Duration::from_secs(100));
+        half.take_over(&whole);
+        let of_half = half.experience(Duration::from_secs(110));
+        let expected = Experience {
+            replaced_percent: 70,
+            extra_runs_read: 4,
+            is_quiet: true,
+        };
+        assert_eq!((of_half, half.known_overlap(FileId(1))), (expected, Some(30)));
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //! * An address handed out names a complete cell or node, and readers get addresses through release stores only.
 //! * Memory of a cell is written once, before its address is known to anyone.
 //! * One writer at a time: [`Arena::writer`] is the only way to add anything.
-//! * Every chunk is in the memory account from its allocation until it is freed.
+//! * Every chunk is in the memory account for as long as it is in use.
+//! * Memory that comes back from a chunk (`spare`) belongs to nobody: whoever held a share of it is gone.
 #![allow(
     unsafe_code,
     reason = "things of variable size at 32-bit addresses cannot be expressed in safe Rust"
@@ -42,6 +43,9 @@ const SEGMENTS: usize = (1 << (32 - OFFSET_BITS)) / SEGMENT_CHUNKS;
 const CHUNKS_FULL: u32 = 3 << 12;
 /// A cell of at least this size gets a chunk of its own, or too much of the chunk before it might stay empty.
 const OWN_CHUNK_BYTES_MIN: usize = CHUNK_BYTES_MAX / 4;
+/// Of so many bytes in use one may be spare: while one memtable is written to a file about as much is given back at once as is
+/// filled until the next has been.
+const SPARE_PART: u64 = 4;
 /// Nodes start at cache lines.
 pub const LINE: usize = 64;
 
@@ -84,11 +88,32 @@ struct Filling {
 }
 
 struct Chunk {
-    memory: NonNull<u8>,
-    layout: Layout,
+    memory: Memory,
     /// Bytes handed out; for a chunk of cells, all of them are written.
     used: usize,
     account: MemoryAccount,
+}
+
+/// Memory of a chunk. Whoever has this value has it alone, and nothing in it means anything until it is written.
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+/// Memory of chunks of the usual size that memtables have given back, for those that fill: what the system gives is cleared a page
+/// at a time when it is first touched, and taken back a page at a time. In a load of values of a kilobyte that was 4 % of
+/// the server's time.
+///
+/// Bounded by a part of what is in use, so that nothing is kept where nothing is written.
+#[derive(Default)]
+pub struct Spare {
+    chunks: Mutex<Vec<Memory>>,
+}
+
+impl std::fmt::Debug for Spare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spare").finish_non_exhaustive()
+    }
 }
 
 /// The cell at an address. Meaningful as long as the arena it came from.
@@ -307,7 +332,7 @@ impl<'a> Writer<'a> {
             entry.store(segment, Ordering::Release);
         }
         // SAFETY: segments live as long as the arena.
-        unsafe { (*segment).starts[slot].store(chunk.memory.as_ptr(), Ordering::Release) };
+        unsafe { (*segment).starts[slot].store(chunk.memory.start.as_ptr(), Ordering::Release) };
         Filling { chunk, number }
     }
 
@@ -330,12 +355,12 @@ impl Filling {
     /// Fresh memory, unless the chunk has too little left.
     fn take(&mut self, len: usize, align: usize) -> Option<(Address, *mut u8)> {
         let offset = self.chunk.used.next_multiple_of(align);
-        if offset + len > self.chunk.layout.size() {
+        if offset + len > self.chunk.memory.layout.size() {
             return None;
         }
         self.chunk.used = offset + len;
         // SAFETY: `offset + len` bytes are in the chunk.
-        let start = unsafe { self.chunk.memory.add(offset) };
+        let start = unsafe { self.chunk.memory.start.add(offset) };
         Some(((self.number << OFFSET_BITS) | (offset / UNIT) as u32, start.as_ptr()))
     }
 }
@@ -349,17 +374,65 @@ impl Segment {
     }
 }
 
+impl Memory {
+    /// No bytes.
+    const NONE: Memory = Memory {
+        start: NonNull::dangling(),
+        layout: Layout::new::<()>(),
+    };
+
+    fn new(layout: Layout) -> Self {
+        // SAFETY: the size is not zero: it is a chunk's or a cell's with its header.
+        match NonNull::new(unsafe { alloc(layout) }) {
+            Some(start) => Memory { start, layout },
+            None => handle_alloc_error(layout),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.layout.size() > 0 {
+            // SAFETY: allocated with this layout in `new`, and freed once; what is in it needs no drop.
+            unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        }
+    }
+}
+
+// SAFETY: memory that its owner has alone.
+unsafe impl Send for Memory {}
+
+impl Spare {
+    fn take(&self) -> Option<Memory> {
+        self.chunks.lock().pop()
+    }
+
+    /// Keeps memory of the usual size, if not too much is spare already for so many bytes `in_use`.
+    fn give(&self, memory: Memory, in_use: u64) {
+        let most = usize::try_from(in_use / SPARE_PART).unwrap_or(usize::MAX) / CHUNK_BYTES_MAX;
+        let mut chunks = self.chunks.lock();
+        chunks.push(memory);
+        let beyond = most.min(chunks.len());
+        let freed = chunks.split_off(beyond);
+        drop(chunks);
+        drop(freed);
+    }
+
+    /// Bytes kept.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.chunks.lock().len() * CHUNK_BYTES_MAX
+    }
+}
+
 impl Chunk {
     fn new(len: usize, account: MemoryAccount) -> Self {
         let layout = Layout::from_size_align(len, LINE).expect("sizes are bounded by the format");
-        // SAFETY: `len` is not zero: it is a chunk's size or a cell's with its header.
-        let Some(memory) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
+        let spare = (len == CHUNK_BYTES_MAX).then(|| account.spare.take()).flatten();
+        let memory = spare.unwrap_or_else(|| Memory::new(layout));
         account.add(len as i64);
         Chunk {
             memory,
-            layout,
             used: 0,
             account,
         }
@@ -368,9 +441,12 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.account.add(-(self.layout.size() as i64));
-        // SAFETY: allocated with this layout in `new`, and freed once; what is in it needs no drop.
-        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+        let memory = std::mem::replace(&mut self.memory, Memory::NONE);
+        let len = memory.layout.size();
+        self.account.add(-(len as i64));
+        if len == CHUNK_BYTES_MAX {
+            self.account.spare.give(memory, self.account.bytes());
+        }
     }
 }
 
@@ -378,7 +454,7 @@ impl Drop for Chunk {
 impl AsRef<[u8]> for Chunk {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: see above; the memory lives as long as the chunk.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.used) }
+        unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr(), self.used) }
     }
 }
 

@@ -284,6 +284,36 @@ fn the_account_is_settled_when_tables_go() {
 }
 
 #[test]
+fn what_a_table_gives_back_is_used_again_and_bounded_by_what_is_in_use() {
+    const MIB: u64 = 1 << 20;
+    let account = MemoryAccount::default();
+    let filled = |byte: u8, count: u64| {
+        let table = Arc::new(Memtable::new(account.clone()));
+        for n in 0..count {
+            table.insert_all(|insert| insert.insert(&n.to_be_bytes(), &[byte; 100_000], SeqNo::ZERO));
+        }
+        table
+    };
+    let (stays, goes) = (filled(1, 400), filled(2, 400));
+    drop(goes);
+    let (in_use, spare) = (account.bytes(), account.spare.bytes() as u64);
+    assert!(in_use / 4 - MIB < spare && spare <= in_use / 4, "{spare} of {in_use}");
+    // A share of a value keeps its memory from being used again.
+    let mut cursor = MemtableCursor::new(stays);
+    assert!(cursor.seek(&[]));
+    let value = cursor.value_bytes();
+    drop(cursor);
+    assert!(account.bytes() <= MIB);
+    assert_eq!(account.spare.bytes(), 0, "kept for nobody");
+    let goes = filled(3, 100);
+    assert!(value.iter().all(|byte| *byte == 1));
+    let before = account.bytes();
+    drop((value, goes));
+    assert!(before > 9 * MIB && account.spare.bytes() as u64 <= before / 4);
+    assert_eq!(account.bytes(), 0);
+}
+
+#[test]
 fn tables_that_go_leave_the_account_of_the_others_alone() {
     let account = MemoryAccount::default();
     let stays = Memtable::new(account.clone());

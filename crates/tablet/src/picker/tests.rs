@@ -5,19 +5,24 @@ use super::*;
 /// Runs as `bytes[/garbage][:file bytes][>][*]` of 100 entries each, `>` for one that is advanced, `*` for one that a job is
 /// at; the pick as text.
 fn check_with(runs: &str, experience: Experience, expected: &str) {
+    check_of(1, runs, experience, expected);
+}
+
+/// The same of runs in units of so many bytes.
+fn check_of(unit: u64, runs: &str, experience: Experience, expected: &str) {
     let parse = |word: &str| {
         let (word, busy) = word.strip_suffix('*').map_or((word, false), |word| (word, true));
         let (word, advanced) = word.strip_suffix('>').map_or((word, false), |word| (word, true));
         let (word, whole) = word.split_once(':').unwrap_or((word, ""));
         let (bytes, garbage) = word.split_once('/').unwrap_or((word, "0"));
-        let bytes = bytes.parse().unwrap();
+        let bytes = bytes.parse::<u64>().unwrap() * unit;
         RunSummary {
             bytes,
             cells: 100,
             garbage: garbage.parse().unwrap(),
             overlapping: bytes,
             known_overlapping: bytes,
-            file_bytes: whole.parse().unwrap_or(bytes),
+            file_bytes: whole.parse().map_or(bytes, |whole: u64| whole * unit),
             advanced,
             busy,
         }
@@ -33,8 +38,13 @@ fn check_with(runs: &str, experience: Experience, expected: &str) {
     }
 }
 
+/// Of a group that is read, but too little to pay for merges of megabytes.
 fn check(runs: &str, expected: &str) {
-    check_with(runs, Experience::default(), expected);
+    let experience = Experience {
+        extra_runs_read: 100 * runs.split_whitespace().count() as u64 / WRITES_PER_RUN_READ_RARELY + 1,
+        ..Experience::default()
+    };
+    check_of(1 << 20, runs, experience, expected);
 }
 
 #[test]
@@ -81,8 +91,33 @@ fn what_is_overwritten_is_merged_sooner_than_what_grows() {
     check("10000 3300", "nothing");
     check("10000 3400", "0..2 major");
     check_with("10000 3400", grows, "nothing");
-    check_with(&["10000"; 7].join(" "), grows, "nothing");
-    check_with(&["10000"; 8].join(" "), grows, "0..8 major");
+    check_with(&["10000"; TIER_RUNS_UNREAD - 1].join(" "), grows, "nothing");
+    check_with(&["10000"; TIER_RUNS_UNREAD].join(" "), grows, "0..24 major");
+}
+
+#[test]
+fn who_is_hardly_read_gathers_more_tiers() {
+    let check = |tiers: usize, extra_runs_read, expected: &str| {
+        let runs = format!("1000 {}", vec!["1"; tiers].join(" "));
+        let experience = Experience {
+            extra_runs_read,
+            ..Experience::default()
+        };
+        check_of(1 << 20, &runs, experience, expected);
+    };
+    check(TIER_RUNS, 0, "nothing");
+    check(TIER_RUNS_UNREAD - 1, 0, "nothing");
+    check(TIER_RUNS_UNREAD, 0, "1..25");
+    // Tiers of different sizes.
+    let of_sizes = |small: usize, expected: &str| {
+        let runs = format!("90000 {} {}", vec!["1000"; 20].join(" "), vec!["1"; small].join(" "));
+        check_of(1 << 20, &runs, Experience::default(), expected);
+    };
+    of_sizes(11, "nothing");
+    of_sizes(12, "21..33");
+    // Of 800 entries above the bottom.
+    check(TIER_RUNS, 6, "nothing");
+    check(TIER_RUNS, 7, "1..9");
 }
 
 #[test]

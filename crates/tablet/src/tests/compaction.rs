@@ -3,7 +3,7 @@
 use super::*;
 use crate::Room;
 use crate::state::HeldFile;
-use stele_types::RowRange;
+use stele_types::{RowRange, TabletId};
 
 /// Small enough that some hundred rows are several files.
 const FILE_BYTES: u64 = 4 << 10;
@@ -108,6 +108,8 @@ async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
         tablet.flush().await.unwrap();
     }
     check_runs(&tablet, 9);
+    // Where nobody reads, more would gather.
+    tablet.state().groups[0].learnt.read(3);
     let none = Room {
         any: 1000,
         into_bottom: 1000,
@@ -304,6 +306,30 @@ async fn a_tablet_of_many_files_is_divided_in_the_middle() {
     check_runs(&tablet, 1);
     assert_eq!(read(&tablet).await.matches('=').count(), 990);
     drop(state);
+}
+
+/// Rows that no older run had replace nothing, which the halves cannot find out by themselves.
+#[tokio::test]
+async fn halves_of_a_tablet_of_new_rows_are_not_rewritten() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    // Each of several blocks, of which alone parts of files are made.
+    for n in 0..5 {
+        let rows = (0..5000).filter(|row| row % 5 == n);
+        write_rows(&tablet, rows, "a value that is somewhat longer");
+        tablet.flush().await.unwrap();
+    }
+    assert!(!tablet.compaction_due());
+    let (left, right) = tablet.divide(&row(2500), TabletId(2), TabletId(3)).await.unwrap();
+    for manifest in [left, right] {
+        let half = Tablet::create(tablet.context.clone(), tablet.schema(), manifest).await;
+        let half = half.unwrap();
+        assert!(half.compaction_due(), "who knows nothing expects garbage");
+        half.learn_from(&tablet);
+        assert!(!half.compaction_due());
+        assert_eq!(half.compaction_debt(), 0);
+        check_runs(&half, 5);
+        assert_eq!(read(&half).await.matches('=').count(), 2500);
+    }
 }
 
 /// What comes to an entry directly, and what the resolver makes of it, must be the same wherever a row changes hands.
