@@ -321,6 +321,46 @@ impl Catalog {
         Ok(())
     }
 
+    /// Finds out what became of a [`Catalog::create_table`] of unknown outcome: settles it, and looks whether the record of
+    /// that name is of this very table. If it is, the catalog knows the table from now on; if not, it never will, and nothing
+    /// is left of it.
+    pub async fn find_out_created(
+        &self,
+        schema: &TableSchema,
+        tablets: &[(TabletId, RowRange)],
+    ) -> Result<Option<Arc<TableEntry>>> {
+        self.settle().await?;
+        let key = record::table_key(&schema.name);
+        let corruption = |detail: String| CatalogError::Corruption {
+            key: key.clone(),
+            detail,
+        };
+        let found = self.coord.get(&key).await?;
+        let found = found.map(|found| record::decode_schema(&found.value).map(|schema| (schema, found.version)));
+        let found = found.transpose().map_err(corruption)?;
+        let Some((schema, version)) = found.filter(|(found, _)| found.id == schema.id) else {
+            self.delete_tablet_records(schema.id, tablets.iter().map(|(id, _)| *id))
+                .await?;
+            return Ok(None);
+        };
+        let mut entries = Vec::with_capacity(tablets.len());
+        for (id, range) in tablets {
+            // One that is missing leaves a hole, which is an error below.
+            if let Some(found) = self.coord.get(&record::tablet_key(schema.id, *id)).await? {
+                let (id, range, version) = (*id, range.clone(), found.version);
+                entries.push(TabletEntry { id, range, version });
+            }
+        }
+        let name = schema.name.clone();
+        let entry = Arc::new(TableEntry::new(Arc::new(schema), version, entries).map_err(corruption)?);
+        self.change(|view| {
+            let namespace = view.namespaces.entry(name.namespace.clone());
+            namespace.or_insert((Bytes::new(), false));
+            view.tables.insert(name, entry.clone());
+        });
+        Ok(Some(entry))
+    }
+
     fn change(&self, change: impl FnOnce(&mut CatalogView)) {
         let mut view = self.view.write();
         let mut next = CatalogView::clone(&view);

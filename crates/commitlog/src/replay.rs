@@ -7,10 +7,11 @@ use crate::format::{
 };
 use crate::retention::SegmentInfo;
 use bytes::Bytes;
+use futures::StreamExt;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
-use stele_storage::{ReadFile, Storage, StorageError};
+use stele_storage::{FileInfo, ReadFile, Storage, StorageError};
 
 /// What recovery found.
 #[derive(Debug, Default)]
@@ -30,6 +31,10 @@ pub struct ReplayReport {
 
 /// Bytes fetched at once. Groups larger than this are fetched whole.
 const READ_BYTES: usize = 4 << 20;
+/// Segments opened at once.
+const OPENED_AT_ONCE: usize = 32;
+/// Segments whose first bytes are fetched at once, in advance: 32 MiB, before there is anything else in memory.
+const READ_AT_ONCE: usize = 8;
 /// Largest group: a full queue of records, the last of which may be of the largest size.
 const GROUP_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 20);
 
@@ -45,23 +50,7 @@ pub async fn replay<E: From<LogError>>(
 ) -> Result<ReplayReport, E> {
     let mut report = ReplayReport::default();
     let files = storage.list("log/").await.map_err(LogError::from)?;
-    let mut segments = Vec::new();
-    let mut missing = BTreeSet::new();
-    for info in files {
-        let Some((stream, number)) = format::parse_segment_path(&info.path) else {
-            continue;
-        };
-        let opened = async {
-            let file = storage.open(&info.path).await?;
-            let header = read_header(&*file, stream, number).await?;
-            Ok((stream, number, file, header))
-        };
-        match unless_deleted(opened.await)? {
-            Some(segment) => segments.push(segment),
-            None => drop(missing.insert(info.path)),
-        }
-    }
-    check_deleted(storage, &missing).await?;
+    let segments = open_all(storage, files).await?;
     // What the next segment of the same process says about the length of each.
     let known: HashMap<(u32, u64), KnownLengths> = segments
         .iter()
@@ -69,7 +58,14 @@ pub async fn replay<E: From<LogError>>(
         .collect();
     // The segments that lost their end, a torn tail, and those dropped for it; and where the hole is.
     let mut holes: HashMap<(u32, u64), Hole> = HashMap::new();
-    'segments: for (stream, number, file, header) in segments {
+    let beginnings = segments.into_iter().map(|segment| {
+        let lengths = known.get(&(segment.0, segment.1)).copied();
+        read_beginning(segment, lengths)
+    });
+    // What follows is read while records are handed out.
+    let beginnings: Vec<_> = beginnings.collect();
+    let mut beginnings = futures::stream::iter(beginnings).buffered(READ_AT_ONCE);
+    'segments: while let Some(((stream, number, file, header), beginning)) = beginnings.next().await {
         let lengths = known.get(&(stream, number)).copied();
         if let Some(header) = header
             && let Some(hole) = holes.get(&(stream, header.previous)).cloned()
@@ -90,7 +86,10 @@ pub async fn replay<E: From<LogError>>(
         };
         report.bytes += file.len();
         if header.is_some() {
-            let mut reader = SegmentReader::new(file, number, lengths);
+            let Some(beginning) = unless_deleted(beginning)? else {
+                continue;
+            };
+            let mut reader = SegmentReader::new(file, number, lengths).beginning_with(beginning);
             loop {
                 let Some(group) = unless_deleted(reader.next_group().await)? else {
                     continue 'segments;
@@ -118,6 +117,48 @@ pub async fn replay<E: From<LogError>>(
     }
     report.dropped.reverse();
     Ok(report)
+}
+
+/// A segment: stream, number, file, header.
+type Opened = (u32, u64, Arc<dyn ReadFile>, Option<SegmentHeader>);
+
+/// Opens the segments of a listing, several at once: of a remote medium each costs a few requests one after the other.
+async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>) -> Result<Vec<Opened>, LogError> {
+    let opening = files.into_iter().filter_map(|info| {
+        let (stream, number) = format::parse_segment_path(&info.path)?;
+        Some(async move {
+            let opened = async {
+                let file = storage.open(&info.path).await?;
+                let header = read_header(&*file, stream, number).await?;
+                Ok((stream, number, file, header))
+            };
+            (unless_deleted(opened.await), info.path)
+        })
+    });
+    let opening: Vec<_> = opening.collect();
+    let mut opening = futures::stream::iter(opening).buffered(OPENED_AT_ONCE);
+    let mut segments = Vec::new();
+    let mut missing = BTreeSet::new();
+    while let Some((opened, path)) = opening.next().await {
+        match opened? {
+            Some(segment) => segments.push(segment),
+            None => drop(missing.insert(path)),
+        }
+    }
+    drop(opening);
+    check_deleted(storage, &missing).await?;
+    Ok(segments)
+}
+
+/// What a walk over the segment reads first.
+async fn read_beginning(segment: Opened, lengths: Option<KnownLengths>) -> (Opened, Result<Bytes, LogError>) {
+    let reader = SegmentReader::new(segment.2.clone(), segment.1, lengths);
+    let len = reader.end.saturating_sub(reader.at).min(READ_BYTES as u64) as usize;
+    let read = match (&segment.3, len) {
+        (None, _) | (_, 0) => Ok(Bytes::new()),
+        _ => segment.2.read_at(reader.at, len).await,
+    };
+    (segment, read.map_err(LogError::from))
 }
 
 /// Where a segment lost its end.
@@ -262,6 +303,15 @@ impl SegmentReader {
             at: SEGMENT_HEADER_BYTES as u64,
             buffer: Bytes::new(),
             buffer_at: 0,
+        }
+    }
+
+    /// The same with what was read of its beginning already.
+    fn beginning_with(self, buffer: Bytes) -> Self {
+        SegmentReader {
+            buffer_at: self.at,
+            buffer,
+            ..self
         }
     }
 

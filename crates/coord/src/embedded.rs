@@ -112,6 +112,11 @@ impl EmbeddedCoord {
         // What was read need not be durable; a snapshot makes it so before anybody acts on it.
         let mut writer = inner.writer.lock().await;
         let log = inner.begin_generation(&mut writer).await?;
+        // Whoever starts a server does not wait for it.
+        let (storage, generation) = (inner.storage.clone(), log.generation);
+        inner.env.spawn("coord cleaning", async move {
+            let _ = recovery::delete_before(&storage, generation).await;
+        });
         writer.log = Some(log);
         drop(writer);
         let inner = Arc::new(inner);
@@ -151,8 +156,8 @@ impl Inner {
     async fn log_with_room(&self, writer: &mut Writer) -> Result<Log> {
         match writer.log.take() {
             Some(log) if log.file.len() < log.compact_at => Ok(log),
-            None => self.begin_generation(writer).await,
-            Some(mut log) => match self.begin_generation(writer).await {
+            None => self.begin_clean_generation(writer).await,
+            Some(mut log) => match self.begin_clean_generation(writer).await {
                 // The snapshot is certainly not there, so this log still counts. Deletions, which make room, need it.
                 Err(CoordError::Storage(StorageError::NoSpace { path }))
                     if path == recovery::snapshot_path(writer.generation) =>
@@ -163,6 +168,14 @@ impl Inner {
                 other => other,
             },
         }
+    }
+
+    /// Begins a generation, and deletes what it supersedes.
+    async fn begin_clean_generation(&self, writer: &mut Writer) -> Result<Log> {
+        let log = self.begin_generation(writer).await?;
+        // What cannot be deleted now is found again by the next generation.
+        let _ = recovery::delete_before(&self.storage, log.generation).await;
+        Ok(log)
     }
 
     /// Puts a snapshot of what is in memory and makes a log after it. From the moment the put begins no other log may
@@ -194,8 +207,6 @@ impl Inner {
         let mut file = self.storage.create(&recovery::log_path(generation)).await?;
         // Becomes durable with the first record; a log without one may as well not exist.
         file.append(&[encode_log_header(generation)]).await?;
-        // What cannot be deleted now is found again by the next generation.
-        let _ = recovery::delete_before(&self.storage, generation).await;
         Ok(Log {
             file,
             generation,

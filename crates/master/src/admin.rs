@@ -26,8 +26,18 @@ pub struct Master {
     pub(crate) tablets: Arc<dyn TabletControl>,
     /// Held across a change.
     pub(crate) changing: Arc<Mutex<()>>,
+    /// A table that was made, and of which nobody knows whether the catalog names it. Changed during a change. There is one
+    /// at most: no other table is made before its fate is known.
+    unknown: parking_lot::Mutex<Option<Made>>,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,
+}
+
+/// A table with its tablets, which are served.
+#[derive(Clone)]
+struct Made {
+    schema: TableSchema,
+    tablets: Vec<(TabletId, RowRange)>,
 }
 
 /// A catalog error in the words of the waist.
@@ -43,6 +53,7 @@ impl Master {
             catalog,
             tablets,
             changing: Arc::default(),
+            unknown: parking_lot::Mutex::default(),
             this: this.clone(),
         })
     }
@@ -58,16 +69,44 @@ impl Master {
         let master = self.this.upgrade().ok_or_else(stopped)?;
         let task = async move {
             let outcome = change(master.clone()).await;
-            if outcome.is_err()
-                && let Err(error) = master.catalog.settle().await
-            {
-                tracing::warn!(%error, "the outcome of a catalog change is still unknown");
+            if outcome.is_err() {
+                master.settle().await;
             }
             drop(changing);
             outcome
         };
         let outcome = self.env.spawn_join(Priority::Foreground, "table change", task).await;
         outcome.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Finds out what became of changes of unknown outcome, if that can be told now. Beside no change: it might take that one's
+    /// unknown outcome for settled.
+    pub(crate) async fn settle(&self) {
+        let settled = match self.catalog.settle().await {
+            Ok(()) => self.find_out_made().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = settled {
+            tracing::warn!(%error, "the outcome of a catalog change is still unknown");
+        }
+    }
+
+    /// Whether the table of unknown outcome has been made: then it stays, else its tablets go.
+    async fn find_out_made(&self) -> Result<(), CatalogError> {
+        let unknown = self.unknown.lock().clone();
+        let Some(Made { schema, tablets }) = unknown else {
+            return Ok(());
+        };
+        let found = self.catalog.find_out_created(&schema, &tablets).await?;
+        *self.unknown.lock() = None;
+        match found {
+            Some(_) => tracing::info!(table = %schema.name, "the table was made after all"),
+            None => {
+                tracing::info!(table = %schema.name, "the table was not made; its tablets are dropped");
+                self.abandon(tablets).await;
+            }
+        }
+        Ok(())
     }
 
     fn entry(&self, table: &TableName) -> ServiceResult<Arc<TableEntry>> {
@@ -114,6 +153,7 @@ impl Master {
     }
 
     async fn create_locked(&self, table: NewTable) -> ServiceResult<Arc<TableSchema>> {
+        self.find_out_made().await.map_err(from_catalog)?;
         if self.catalog.view().table(&table.name).is_some() {
             return Err(from_catalog(CatalogError::TableExists(table.name)));
         }
@@ -131,16 +171,17 @@ impl Master {
         let shared = Arc::new(schema.clone());
         let made = self.tablets.create_tablets(shared.clone(), tablets.clone()).await;
         let committed = match made {
-            Ok(()) => self.catalog.create_table(schema, tablets.clone()).await,
+            Ok(()) => self.catalog.create_table(schema.clone(), tablets.clone()).await,
             Err(error) => {
                 self.abandon(tablets).await;
                 return Err(error);
             }
         };
         if let Err(error) = committed {
-            // While it is unknown whether the catalog names them, they must stay; the next start knows.
-            if !error.is_ambiguous() {
-                self.abandon(tablets).await;
+            // While it is unknown whether the catalog names them, they must stay.
+            match error.is_ambiguous() {
+                true => *self.unknown.lock() = Some(Made { schema, tablets }),
+                false => self.abandon(tablets).await,
             }
             return Err(from_catalog(error));
         }

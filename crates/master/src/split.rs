@@ -104,11 +104,8 @@ async fn split_loop(master: Weak<Master>) {
             return;
         };
         {
-            // Beside a change it might take that one's unknown outcome for settled.
             let _changing = current.changing.lock().await;
-            if let Err(error) = current.catalog.settle().await {
-                tracing::warn!(%error, "the outcome of a catalog change is still unknown");
-            }
+            current.settle().await;
         }
         if let Err(error) = current.split_due().await {
             tracing::warn!(%error, "a split failed; it will be tried again");

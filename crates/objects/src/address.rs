@@ -46,6 +46,15 @@ impl fmt::Display for Address {
 pub struct AddressError(String);
 
 impl Address {
+    /// A prefix of a store that the caller brings.
+    pub fn of_client(client: Arc<dyn Client>, root: &str) -> Address {
+        Address {
+            shown: format!("{client}/{root}"),
+            client,
+            root: root.to_owned(),
+        }
+    }
+
     /// Whether a text is an address of an object store, and not a folder.
     pub fn is_one(text: &str) -> bool {
         ["s3://", "gs://", "az://"]

@@ -28,12 +28,14 @@ pub use metrics::ObjectMetrics;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use stele_env::Env;
 pub use stele_storage::remote::cache::CacheOptions;
 use stele_storage::remote::cache::ChunkCache;
 use stele_storage::remote::{Fence, owner as ownership};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
+pub use store::Client;
 use store::Store;
 
 /// What every open file and every task of one owner shares.
@@ -165,6 +167,15 @@ impl Storage for ObjectStorage {
         }
     }
 
+    async fn open_known(&self, path: &str, len: u64, first: Range<u64>) -> Result<Arc<dyn ReadFile>> {
+        check_path(path)?;
+        self.shared.fence.check(path)?;
+        match grows(path) {
+            true => Ok(Arc::new(growing::open(&self.shared, path).await?)),
+            false => Ok(Arc::new(whole::open_known(&self.shared, path, len, first).await?)),
+        }
+    }
+
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
         check_path(path)?;
         self.shared.check_owned(path, "put")?;
@@ -203,6 +214,23 @@ impl Storage for ObjectStorage {
         } else {
             self.shared.store.delete(path).await
         }
+    }
+
+    /// One request for up to a thousand of those that are one object each.
+    async fn delete_all(&self, paths: &[String]) -> Result<()> {
+        for path in paths {
+            check_path(path)?;
+            self.shared.check_owned(path, "delete")?;
+        }
+        let (growing, whole): (Vec<String>, Vec<String>) = paths.iter().cloned().partition(|path| grows(path));
+        for path in &growing {
+            growing::delete(&self.shared.store, path).await?;
+        }
+        self.shared.store.delete_many(&whole).await
+    }
+
+    async fn discard_all(&self, paths: &[String]) -> Result<()> {
+        self.delete_all(paths).await
     }
 
     /// Nothing to do: what a reader sees was put, and that is durable.

@@ -52,7 +52,9 @@ pub(crate) async fn verify(shared: &Shared, path: &str) -> Result<()> {
 /// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many.
 pub(crate) async fn seal_all(store: &Store) -> Result<()> {
     // By the store's clock, as it dated our own record just now: a clock of ours that is fast would make every seal old.
-    let records = store.list_dated(owner::DIRECTORY).await?;
+    let [logs, coordination] = growing::DIRECTORIES.map(|directory| store.list_dated(directory));
+    // A new owner's way to its first answer is made of requests that follow each other.
+    let (records, logs, coordination) = futures::try_join!(store.list_dated(owner::DIRECTORY), logs, coordination)?;
     let now_micros = records
         .iter()
         .map(|record| record.made_micros)
@@ -61,13 +63,11 @@ pub(crate) async fn seal_all(store: &Store) -> Result<()> {
     let mut files: BTreeMap<String, Vec<(u32, u64)>> = BTreeMap::new();
     // When the newest part of each was made.
     let mut made: BTreeMap<String, i64> = BTreeMap::new();
-    for directory in growing::DIRECTORIES {
-        for found in store.list_dated(directory).await? {
-            if let Some((path, number)) = growing::parse_part(&found.key) {
-                files.entry(path.to_owned()).or_default().push((number, found.len));
-                let newest = made.entry(path.to_owned()).or_insert(found.made_micros);
-                *newest = found.made_micros.max(*newest);
-            }
+    for found in logs.iter().chain(&coordination) {
+        if let Some((path, number)) = growing::parse_part(&found.key) {
+            files.entry(path.to_owned()).or_default().push((number, found.len));
+            let newest = made.entry(path.to_owned()).or_insert(found.made_micros);
+            *newest = found.made_micros.max(*newest);
         }
     }
     let files: BTreeMap<String, Parts> = files

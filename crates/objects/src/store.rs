@@ -14,6 +14,7 @@ use object_store::{
     Attribute, Attributes, Error, GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, PutPayload,
 };
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
@@ -22,7 +23,7 @@ use stele_storage::remote::cache::Source;
 use stele_storage::{Result, StorageError};
 
 /// The client library's two halves in one object.
-pub(crate) trait Client: ObjectStore + MultipartStore {}
+pub trait Client: ObjectStore + MultipartStore {}
 impl<T: ObjectStore + MultipartStore> Client for T {}
 
 /// Attempts at one request: with the pauses below, about ten seconds of a store that refuses at once, and at most two
@@ -126,6 +127,15 @@ impl Source for Store {
             false => self.counters.chunk_misses.inc(),
         }
     }
+}
+
+/// Length of an object, and what tells it from another one of the same key.
+fn measures(found: &GetResult) -> (u64, String) {
+    let tag = found.meta.e_tag.clone();
+    (
+        found.meta.size,
+        tag.unwrap_or_else(|| found.meta.last_modified.to_string()),
+    )
 }
 
 /// An upload in pieces.
@@ -289,8 +299,7 @@ impl Store {
     pub(crate) async fn head(&self, key: &str) -> Result<(u64, String)> {
         let location = self.location(key)?;
         let found = self.look(&location, None, true).await.map_err(|f| f.on(key, "head"))?;
-        let tag = found.meta.e_tag.unwrap_or_else(|| found.meta.last_modified.to_string());
-        Ok((found.meta.size, tag))
+        Ok(measures(&found))
     }
 
     /// A whole object.
@@ -314,6 +323,27 @@ impl Store {
             });
         }
         Ok(content)
+    }
+
+    /// A range of an object of which something else says that it reaches so far, with what [`Store::head`] says: one request,
+    /// tried once. `None` when that gave no answer to rely on: whoever asks `head` first learns what is the matter.
+    pub(crate) async fn get_known(&self, key: &str, range: Range<u64>) -> Result<Option<(Bytes, u64, String)>> {
+        let location = self.location(key)?;
+        let bytes = (range.end - range.start) as usize;
+        let request = async {
+            let options = GetOptions {
+                range: Some(GetRange::Bounded(range)),
+                ..GetOptions::default()
+            };
+            let found = self.client.get_opts(&location, options).await?;
+            let (len, tag) = measures(&found);
+            Ok((found.bytes().await?, len, tag))
+        };
+        match self.attempt(&self.counters.gets, bytes, request).await {
+            Ok(found) => Ok(Some(found).filter(|(content, _, _)| content.len() == bytes)),
+            Err(fault @ Fault::NotFound) => Err(fault.on(key, "get")),
+            Err(_) => Ok(None),
+        }
     }
 
     async fn content(&self, key: &str, range: Option<GetRange>) -> Result<Bytes> {

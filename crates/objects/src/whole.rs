@@ -10,7 +10,9 @@ use crate::store::Upload;
 use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::multipart::PartId;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
 use tokio::sync::oneshot;
@@ -213,7 +215,26 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<WholeRead> 
         path: path.to_owned(),
         len,
         tag,
+        first: Mutex::default(),
     })
+}
+
+/// The same for who knows its length and what it will read first: that is asked for, and the answer says the rest.
+pub(crate) async fn open_known(shared: &Arc<Shared>, path: &str, len: u64, first: Range<u64>) -> Result<WholeRead> {
+    let first = first.start..first.end.min(len);
+    if first.is_empty() {
+        return open(shared, path).await;
+    }
+    match shared.store.get_known(path, first.clone()).await? {
+        Some((content, found, tag)) if found == len => Ok(WholeRead {
+            shared: Arc::clone(shared),
+            path: path.to_owned(),
+            len,
+            tag,
+            first: Mutex::new(Some((first.start, content))),
+        }),
+        _ => open(shared, path).await,
+    }
 }
 
 pub(crate) struct WholeRead {
@@ -222,6 +243,20 @@ pub(crate) struct WholeRead {
     len: u64,
     /// Tells this file from another one that had its path.
     tag: String,
+    /// What came with opening it, and where that is in the file; held until it was read.
+    first: Mutex<Option<(u64, Bytes)>>,
+}
+
+impl WholeRead {
+    fn take_first(&self, offset: u64, len: usize) -> Option<Bytes> {
+        let mut first = self.first.lock();
+        let (start, content) = first.as_ref()?;
+        let from = usize::try_from(offset.checked_sub(*start)?).ok()?;
+        let to = from.checked_add(len).filter(|to| *to <= content.len())?;
+        let read = content.slice(from..to);
+        *first = None;
+        Some(read)
+    }
 }
 
 #[async_trait]
@@ -229,6 +264,9 @@ impl ReadFile for WholeRead {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.shared.fence.check(&self.path)?;
         check_range(&self.path, offset, len, self.len)?;
+        if let Some(read) = self.take_first(offset, len) {
+            return Ok(read);
+        }
         let store = self.shared.store.clone();
         self.shared
             .cache

@@ -155,9 +155,12 @@ async fn open_objects(
             .filter(|key| !key.contains("@owner/")),
         Some(_) => None,
     };
+    let is_new = format.is_none();
     check_remote(&address.to_string(), format, any)?;
     let objects = ObjectStorage::open(address, env, cache, ObjectMetrics::new(metrics)).await?;
-    put_format(&*objects).await?;
+    if is_new {
+        put_format(&*objects).await?;
+    }
     Ok(objects)
 }
 

@@ -30,6 +30,10 @@ pub struct Node {
 /// An epoch that no server had, and of which there is no log: what gave the last one may be lost.
 pub async fn next_server_epoch(coord: &EmbeddedCoord, storage: &dyn Storage) -> anyhow::Result<Epoch> {
     let used = last_epoch(storage).await.context("commit log")?;
+    next_epoch_after(coord, used).await
+}
+
+async fn next_epoch_after(coord: &EmbeddedCoord, used: u64) -> anyhow::Result<Epoch> {
     let epoch = next_epoch_above(coord, "server", used).await.context("coordination")?;
     let epoch = u32::try_from(epoch).ok().filter(|epoch| *epoch < 1 << 24);
     epoch.map(Epoch).context("server epochs are used up")
@@ -43,15 +47,15 @@ impl Node {
         config: &Config,
         metrics: &Metrics,
     ) -> anyhow::Result<Node> {
-        let coord = EmbeddedCoord::open(storage.clone(), env.clone())
-            .await
-            .context("coordination")?;
-        let epoch = next_server_epoch(&coord, &*storage).await?;
+        let coord = EmbeddedCoord::open(storage.clone(), env.clone());
+        let (coord, used) = tokio::join!(coord, last_epoch(&*storage));
+        let coord = coord.context("coordination")?;
+        let epoch = next_epoch_after(&coord, used.context("commit log")?).await?;
         let in_doubt = coord.was_torn();
         if in_doubt {
             tracing::warn!(
                 "the coordination log ends with a torn record: a transaction that was not acknowledged, unless it is damage; \
-                 what no tablet needs is left for the next start"
+                 tablets that it does not name are left for the next start"
             );
         }
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);

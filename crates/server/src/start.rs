@@ -177,7 +177,6 @@ fn announce(config: &Config, node: &Node, bigtable: SocketAddr, http: SocketAddr
         log_bytes = report.log_bytes,
         log_records = report.log_records,
         torn_bytes = report.torn_bytes,
-        orphans = report.orphans,
         "recovered in {:?}",
         report.duration
     );

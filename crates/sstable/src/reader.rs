@@ -21,6 +21,7 @@ use crate::properties::Properties;
 use crate::warm::Residence;
 use bytes::Bytes;
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 use stele_cache::{BlockCache, BlockKey};
 use stele_storage::{ReadFile, StorageError};
@@ -129,6 +130,11 @@ impl std::fmt::Debug for Sstable {
 }
 
 impl Sstable {
+    /// What of a file of `len` bytes is read first when it is opened.
+    pub fn read_first(len: u64) -> Range<u64> {
+        len.saturating_sub(TAIL_BYTES as u64)..len
+    }
+
     /// Opens a file that was written under `file_id`.
     pub async fn open(file: Arc<dyn ReadFile>, file_id: FileId, cache: Arc<Cache>) -> Result<Arc<Sstable>> {
         let tail = Tail::open(&*file, file_id).await?;
@@ -499,8 +505,8 @@ impl Tail {
             let detail = format!("{} bytes are too few for an sstable", file.len());
             return Err(SstableError::corruption(file.path(), 0, detail));
         };
-        let start = file.len().saturating_sub(TAIL_BYTES as u64);
-        let bytes = file.read_at(start, (file.len() - start) as usize).await?;
+        let Range { start, end } = Sstable::read_first(file.len());
+        let bytes = file.read_at(start, (end - start) as usize).await?;
         let footer = bytes.get((footer_at - start) as usize..).unwrap_or(&[]);
         let footer = Footer::decode(footer).map_err(|e| match e {
             FooterError::Corrupt(e) => corruption(file, footer_at, &e),

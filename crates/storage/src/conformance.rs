@@ -11,7 +11,6 @@ use stele_types::ErrorKind;
 pub async fn run_all(make: impl Fn() -> Arc<dyn Storage>) {
     run_remote(&make).await;
     deleting_keeps_open_readers(&make()).await;
-    several_are_deleted_at_once(&make()).await;
     discarded_files_are_gone(&make()).await;
 }
 
@@ -21,6 +20,7 @@ pub async fn run_remote(make: impl Fn() -> Arc<dyn Storage>) {
     append_spans_slices_and_sizes(&make()).await;
     appends_without_waiting_read_back(&make()).await;
     reads_are_exact(&make()).await;
+    files_are_opened_with_what_is_read_first(&make()).await;
     paths_are_taken_once(&make()).await;
     puts_are_whole_and_first_wins(&make()).await;
     growing_files_may_be_put_whole(&make()).await;
@@ -29,6 +29,7 @@ pub async fn run_remote(make: impl Fn() -> Arc<dyn Storage>) {
     bad_paths(&make()).await;
     lists_by_byte_prefix(&make()).await;
     unfinished_files_are_readable(&make()).await;
+    several_are_deleted_at_once(&make()).await;
 }
 
 async fn write(storage: &Arc<dyn Storage>, path: &str, content: &'static [u8]) {
@@ -262,18 +263,46 @@ async fn lists_by_byte_prefix(storage: &Arc<dyn Storage>) {
 
 async fn several_are_deleted_at_once(storage: &Arc<dyn Storage>) {
     let several = ["several/1", "several/2", "several3"].map(str::to_owned);
-    for path in several.iter().skip(1) {
+    for _ in 0..2 {
+        for path in several.iter().skip(1) {
+            write(storage, path, b"x").await;
+        }
+        storage
+            .delete_all(&several)
+            .await
+            .expect("delete of several, one of them absent");
+    }
+    for path in &several {
         write(storage, path, b"x").await;
     }
-    storage
-        .delete_all(&several)
-        .await
-        .expect("delete of several, one of them absent");
+    storage.discard_all(&several).await.expect("discard of several");
     assert!(
         storage.list("several").await.expect("list").is_empty(),
         "deleted together"
     );
     storage.delete_all(&[]).await.expect("delete of none");
+}
+
+/// Whether what is known of them is right or not.
+async fn files_are_opened_with_what_is_read_first(storage: &Arc<dyn Storage>) {
+    write(storage, "f", b"0123456789").await;
+    for (len, first) in [
+        (10, 6..10),
+        (10, 0..99),
+        (10, 4..4),
+        (7, 3..7),
+        (20, 12..20),
+        (20, 0..20),
+    ] {
+        let file = storage.open_known("f", len, first).await.expect("open");
+        assert_eq!((file.len(), file.path()), (10, "f"));
+        for (offset, len, expected) in [(6, 4, "6789"), (6, 4, "6789"), (0, 10, "0123456789"), (2, 3, "234")] {
+            assert_eq!(file.read_at(offset, len).await.expect("read"), expected);
+        }
+        file.read_at(9, 2).await.expect_err("read past the end");
+    }
+    let missing = storage.open_known("g", 10, 0..10).await.err().expect("open");
+    assert!(matches!(missing, StorageError::NotFound { .. }), "{missing}");
 }
 
 async fn discarded_files_are_gone(storage: &Arc<dyn Storage>) {

@@ -32,6 +32,7 @@ mod writer;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 use stele_types::ErrorKind;
 
@@ -148,6 +149,13 @@ pub trait Storage: Send + Sync + 'static {
     /// Opens a file for reading. For a file still being written, reads see at least what was synced before the open.
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>>;
 
+    /// The same for who knows the file's length, and what it will read first: where opening and reading are requests of their
+    /// own, this is one for both. A file of another length is opened as it is.
+    async fn open_known(&self, path: &str, len: u64, first: Range<u64>) -> Result<Arc<dyn ReadFile>> {
+        let _ = (len, first);
+        self.open(path).await
+    }
+
     /// Makes a whole file, atomically and durably. `AlreadyExists` when the path is taken. Any other error but `NoSpace`
     /// leaves it open whether the file exists.
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()>;
@@ -171,6 +179,14 @@ pub trait Storage: Send + Sync + 'static {
     /// already. A later `delete` of it is durable as ever.
     async fn discard(&self, path: &str) -> Result<()> {
         self.delete(path).await
+    }
+
+    /// Discards several files as [`Storage::discard`] does each. After an error any of them may be gone.
+    async fn discard_all(&self, paths: &[String]) -> Result<()> {
+        for path in paths {
+            self.discard(path).await?;
+        }
+        Ok(())
     }
 
     /// Makes everything an existing file holds survive power loss. Recovery needs it: after the process was killed a file

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use stele_sstable::{Cache, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// Bytes of a new file unless said otherwise. Smaller ones would make more files to keep open; larger ones more to rewrite
 /// where little has changed, and more space for that.
@@ -30,6 +30,13 @@ const FILE_BYTES: u64 = 64 << 20;
 /// Files deleted at once: a directory is made durable once for all of them, and the space of the first is not to wait for
 /// the last of hundreds.
 const DELETED_AT_ONCE: usize = 16;
+
+/// Files swept at once: as many as object stores delete in one request.
+const SWEPT_AT_ONCE: usize = 1_000;
+
+/// Files opened at once by all tablets together: a start opens thousands, and one is a request that waits 20 to 50 ms of an
+/// object store, or a few system calls. A store takes thousands of requests a second; each costs us a connection and 64 KiB.
+const OPENED_AT_ONCE: usize = 256;
 
 /// Memory for values on their way to readers unless said otherwise.
 const VALUE_ROOM_BYTES: usize = 64 << 20;
@@ -50,6 +57,10 @@ pub struct FileRegistry {
     job_readahead_bytes: usize,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
+    /// Nor are these.
+    kept: Mutex<BTreeSet<StoredFile>>,
+    /// Whoever opens a file waits for a turn.
+    opening: Semaphore,
     /// Woken when a file becomes obsolete.
     noted: Notify,
     /// Bytes of those that are not deleted yet.
@@ -157,6 +168,8 @@ impl FileRegistry {
             value_room: ValueRoom::new(VALUE_ROOM_BYTES),
             job_readahead_bytes: usize::MAX,
             keeps_former: AtomicBool::new(false),
+            kept: Mutex::default(),
+            opening: Semaphore::new(OPENED_AT_ONCE),
             noted: Notify::new(),
             obsolete_bytes: AtomicU64::new(0),
             inner: Mutex::default(),
@@ -214,7 +227,8 @@ impl FileRegistry {
     }
 
     /// The sstable, opened if it is not, with one more reference.
-    pub async fn acquire(&self, file: FileId, opening: Opening) -> Result<Arc<Sstable>> {
+    pub async fn acquire(&self, reference: &FileRef, opening: Opening) -> Result<Arc<Sstable>> {
+        let file = reference.id();
         let of = |open: &OpenFile| match open {
             OpenFile::Sstable(sstable) => Some(sstable.clone()),
             OpenFile::Values(_) => None,
@@ -223,7 +237,9 @@ impl FileRegistry {
             return Ok(sstable);
         }
         let path = FileRef::path(file);
-        let reader = self.storage.open(&path).await;
+        let _turn = self.opening.acquire().await.ok();
+        let first = Sstable::read_first(reference.len);
+        let reader = self.storage.open_known(&path, reference.len, first).await;
         let sstable = match opening {
             Opening::Intact => Sstable::open(reader?, file, self.cache.clone()).await?,
             Opening::EvenDamaged => Sstable::open_or_damaged(reader, &path, file, self.cache.clone()).await?,
@@ -241,7 +257,8 @@ impl FileRegistry {
             return Ok(values);
         }
         let path = StoredFile::Values(link.id()).path();
-        let reader = self.storage.open(&path).await;
+        let _turn = self.opening.acquire().await.ok();
+        let reader = self.storage.open_known(&path, link.len, ValueFile::READ_FIRST).await;
         let values = match opening {
             Opening::Intact => ValueFile::open(reader?, link.id()).await?,
             Opening::EvenDamaged => ValueFile::open_or_damaged(reader, &path, link.id()).await?,
@@ -283,14 +300,24 @@ impl FileRegistry {
         damaged.collect()
     }
 
+    /// From now on deletes none of these: manifests name them that belong to no tablet of this server.
+    pub fn keep(&self, files: BTreeSet<StoredFile>) {
+        self.kept.lock().extend(files);
+    }
+
     /// From now on deletes no file that an earlier process wrote. What becomes obsolete of those is an orphan, for a start
     /// that can read every manifest.
     pub fn keep_former_files(&self) {
         self.keeps_former.store(true, Ordering::Release);
     }
 
-    fn is_kept(&self, file: FileId) -> bool {
-        self.keeps_former.load(Ordering::Acquire) && file < FileId::new(self.epoch, 0)
+    /// An earlier process wrote it.
+    fn is_former(&self, file: FileId) -> bool {
+        file < FileId::new(self.epoch, 0)
+    }
+
+    fn is_kept(&self, file: StoredFile) -> bool {
+        (self.keeps_former.load(Ordering::Acquire) && self.is_former(file.id())) || self.kept.lock().contains(&file)
     }
 
     /// Gives one reference back; the last one makes the file obsolete.
@@ -373,28 +400,26 @@ impl FileRegistry {
             .partition(Obsolete::is_held);
         inner.obsolete = held;
         drop(inner);
-        let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| self.is_kept(it.file.id()));
+        let (kept, unheld): (Vec<_>, Vec<_>) = unheld.into_iter().partition(|it| self.is_kept(it.file));
         let kept = kept.iter().map(|it| it.bytes).sum();
         self.obsolete_bytes.fetch_sub(kept, Ordering::Relaxed);
         unheld
     }
 
-    /// At start: deletes every sstable and value file that no manifest names; how many. Files whose names we would not give
-    /// stay.
+    /// After a start: deletes every sstable and value file of an earlier process that no manifest named when this one took
+    /// over, while it makes files of its own; how many. Files whose names we would not give stay.
     pub async fn sweep(&self, referenced: &BTreeSet<StoredFile>) -> Result<usize> {
-        let mut deleted = 0;
         let files = self.storage.list("sst/").await?;
         self.storage.confirm_owner().await?;
-        for info in files {
-            let Some(file) = StoredFile::parse_path(&info.path) else {
-                continue;
-            };
-            if !referenced.contains(&file) {
-                self.storage.delete(&info.path).await.map_err(TabletError::from)?;
-                deleted += 1;
-            }
+        let orphans = files.into_iter().filter(|info| {
+            let file = StoredFile::parse_path(&info.path);
+            file.is_some_and(|file| self.is_former(file.id()) && !referenced.contains(&file))
+        });
+        let orphans: Vec<String> = orphans.map(|info| info.path).collect();
+        for some in orphans.chunks(SWEPT_AT_ONCE) {
+            self.storage.delete_all(some).await.map_err(TabletError::from)?;
         }
-        Ok(deleted)
+        Ok(orphans.len())
     }
 
     /// Number of open files, and the bytes their indexes and filters pin.

@@ -392,6 +392,14 @@ impl Tablet {
         self.committer.lock().await.manifest.clone()
     }
 
+    /// Fails when a listing of the tablet's manifests shows that another owner has it; what is superseded otherwise, to be
+    /// discarded by who still is the owner.
+    pub async fn superseded(&self, listed: &[u64]) -> Result<Vec<String>> {
+        let mut committer = self.committer.lock().await;
+        committer.log.check_newest(listed)?;
+        Ok(committer.log.take_stale())
+    }
+
     /// About how many bytes lie before `row` within the tablet, and in it as a whole.
     pub async fn bytes_before(&self, row: &[u8]) -> Result<u64> {
         let end = key::row_prefix(row);

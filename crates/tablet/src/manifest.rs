@@ -398,33 +398,47 @@ impl ManifestLog {
     /// Reads the newest version.
     pub async fn open(storage: Arc<dyn Storage>, tablet: TabletId) -> Result<(ManifestLog, Manifest)> {
         for _ in 0..RACES_MAX {
-            let mut numbers = numbers(&*storage, tablet).await?;
-            let Some(number) = numbers.pop() else {
+            let numbers = numbers(&*storage, tablet).await?;
+            if numbers.is_empty() {
                 return Err(StorageError::NotFound { path: path(tablet, 1) }.into());
-            };
-            let newest = path(tablet, number);
-            let content = match storage.read_all(&newest).await {
-                // Its owner made a newer one meanwhile.
-                Err(StorageError::NotFound { .. }) => continue,
-                content => content?,
-            };
-            let manifest = Manifest::decode_file(&newest, &content)?;
-            if manifest.tablet() != tablet {
-                let detail = format!("describes tablet {}", manifest.tablet());
-                return Err(TabletError::Corruption {
-                    path: Arc::from(newest),
-                    detail,
-                });
             }
-            let log = ManifestLog {
-                storage,
-                tablet,
-                number,
-                stale: numbers,
-            };
-            return Ok((log, manifest));
+            // Or its owner made a newer one meanwhile.
+            if let Some(opened) = Self::read(&storage, tablet, numbers).await? {
+                return Ok(opened);
+            }
         }
         Err(contended(tablet, "open"))
+    }
+
+    /// Reads the last of the versions that a listing showed, ascending; `None` when it is not there.
+    async fn read(
+        storage: &Arc<dyn Storage>,
+        tablet: TabletId,
+        mut numbers: Vec<u64>,
+    ) -> Result<Option<(ManifestLog, Manifest)>> {
+        let Some(number) = numbers.pop() else {
+            return Ok(None);
+        };
+        let newest = path(tablet, number);
+        let content = match storage.read_all(&newest).await {
+            Err(StorageError::NotFound { .. }) => return Ok(None),
+            content => content?,
+        };
+        let manifest = Manifest::decode_file(&newest, &content)?;
+        if manifest.tablet() != tablet {
+            let detail = format!("describes tablet {}", manifest.tablet());
+            return Err(TabletError::Corruption {
+                path: Arc::from(newest),
+                detail,
+            });
+        }
+        let log = ManifestLog {
+            storage: storage.clone(),
+            tablet,
+            number,
+            stale: numbers,
+        };
+        Ok(Some((log, manifest)))
     }
 
     /// Takes the tablet over: reads the newest version and makes one like it under a new epoch right after it. What the
@@ -435,8 +449,49 @@ impl ManifestLog {
         epoch: Epoch,
         now_micros: i64,
     ) -> Result<(ManifestLog, Manifest)> {
+        Self::claim_after(storage, tablet, epoch, now_micros, None).await
+    }
+
+    /// The same with what a listing showed of the tablet, for who takes over many: two requests. Whether the version it makes
+    /// is the newest is for the caller to see, by another listing, before it relies on it ([`ManifestLog::check_newest`]).
+    pub async fn claim_listed(
+        storage: Arc<dyn Storage>,
+        tablet: TabletId,
+        epoch: Epoch,
+        now_micros: i64,
+        listed: Vec<u64>,
+    ) -> Result<(ManifestLog, Manifest)> {
         let mut failure = None;
-        let mut attempts = 0;
+        if let Some((mut log, mut manifest)) = Self::read(&storage, tablet, listed).await?
+            && Epoch(manifest.epoch) < epoch
+        {
+            manifest.epoch = epoch.0;
+            manifest.written_micros = now_micros;
+            let number = log.number + 1;
+            let next = path(tablet, number);
+            match storage.put_if_absent(&next, manifest.encode_file()).await {
+                Ok(()) => {
+                    log.advance(number);
+                    return Ok((log, manifest));
+                }
+                Err(StorageError::AlreadyExists { .. }) => {}
+                Err(error @ StorageError::NoSpace { .. }) => return Err(error.into()),
+                Err(error) => failure = Some(error),
+            }
+        }
+        // It has changed since the listing.
+        Self::claim_after(storage, tablet, epoch, now_micros, failure).await
+    }
+
+    /// Claims the tablet, after an attempt that failed so.
+    async fn claim_after(
+        storage: Arc<dyn Storage>,
+        tablet: TabletId,
+        epoch: Epoch,
+        now_micros: i64,
+        mut failure: Option<StorageError>,
+    ) -> Result<(ManifestLog, Manifest)> {
+        let mut attempts = usize::from(failure.is_some());
         for _ in 0..RACES_MAX {
             let (mut log, mut manifest) = Self::open(storage.clone(), tablet).await?;
             if failure.is_some() && Epoch(manifest.epoch) == epoch {
@@ -475,8 +530,16 @@ impl ManifestLog {
 
     /// The newest version, for a new owner who knows that it is durable and that no former owner is left: its epoch is
     /// written with what it commits first.
-    pub async fn inherit(storage: Arc<dyn Storage>, tablet: TabletId, epoch: Epoch) -> Result<(ManifestLog, Manifest)> {
-        let (log, mut manifest) = Self::open(storage, tablet).await?;
+    /// `listed` is what a listing showed of the tablet.
+    pub async fn inherit(
+        storage: Arc<dyn Storage>,
+        tablet: TabletId,
+        epoch: Epoch,
+        listed: Vec<u64>,
+    ) -> Result<(ManifestLog, Manifest)> {
+        let Some((log, mut manifest)) = Self::read(&storage, tablet, listed).await? else {
+            return Err(StorageError::NotFound { path: path(tablet, 1) }.into());
+        };
         if Epoch(manifest.epoch) >= epoch {
             return Err(TabletError::Fenced { tablet });
         }
@@ -581,6 +644,22 @@ impl ManifestLog {
         Ok(content)
     }
 
+    /// Whether the last version of a listing is the one this made, or read: else somebody else has the tablet.
+    pub fn check_newest(&self, listed: &[u64]) -> Result<()> {
+        match listed.last() == Some(&self.number) {
+            true => Ok(()),
+            false => Err(TabletError::Fenced { tablet: self.tablet }),
+        }
+    }
+
+    /// The versions that are superseded and not deleted yet, for the caller to discard. It has seen that the newest is, and
+    /// that it is the owner.
+    pub fn take_stale(&mut self) -> Vec<String> {
+        let stale = std::mem::take(&mut self.stale).into_iter();
+        let stale = stale.filter(|number| *number > 0);
+        stale.map(|number| path(self.tablet, number)).collect()
+    }
+
     async fn delete_stale(&mut self) {
         let mut kept = Vec::new();
         for number in std::mem::take(&mut self.stale) {
@@ -591,6 +670,18 @@ impl ManifestLog {
         }
         self.stale = kept;
     }
+}
+
+/// The numbers of all versions of every tablet, ascending.
+pub async fn list_all(storage: &dyn Storage) -> std::result::Result<BTreeMap<TabletId, Vec<u64>>, StorageError> {
+    let mut all: BTreeMap<TabletId, Vec<u64>> = BTreeMap::new();
+    // By path, and so by number.
+    for file in storage.list("tablets/").await? {
+        if let Some((tablet, number)) = parse_path(&file.path) {
+            all.entry(tablet).or_default().push(number);
+        }
+    }
+    Ok(all)
 }
 
 /// The numbers of all versions, ascending.

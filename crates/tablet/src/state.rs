@@ -14,6 +14,7 @@ use crate::run::{self, RunCursor};
 use crate::values::file::ValueFile;
 use crate::values::load::ValueFiles;
 use bytes::Bytes;
+use futures::StreamExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
@@ -228,18 +229,21 @@ impl State {
                 detail: format!("files of locality group {}, which the table lacks", unknown.group),
             });
         }
+        let ids: Vec<GroupId> = schema.groups.iter().map(|group| group.id).collect();
+        let holding: Vec<_> = ids.iter().map(|id| hold(manifest.files(*id), files, &[])).collect();
         let mut loaded: Vec<GroupState> = Vec::new();
-        for id in schema.groups.iter().map(|group| group.id) {
-            let held = match hold(manifest.files(id), files, &[]).await {
-                Ok(held) => held,
-                Err(error) => {
-                    loaded.iter().for_each(|group| release(&group.files, files));
-                    return Err(error);
-                }
-            };
-            let mut group = GroupState::empty(id, account);
-            group.set_files(held);
+        let mut failure = None;
+        for (id, held) in ids.iter().zip(futures::future::join_all(holding).await) {
+            let mut group = GroupState::empty(*id, account);
+            match held {
+                Ok(held) => group.set_files(held),
+                Err(error) => failure = failure.or(Some(error)),
+            }
             loaded.push(group);
+        }
+        if let Some(error) = failure {
+            loaded.iter().for_each(|group| release(&group.files, files));
+            return Err(error);
         }
         let mut state = State {
             schema,
@@ -669,17 +673,20 @@ pub(crate) fn release(held: &[HeldFile], files: &FileRegistry) {
     stored.for_each(|file| files.release(file));
 }
 
+/// Files of one group opened at once; those of all tablets are bounded together, by the registry.
+const HELD_AT_ONCE: usize = 32;
+
 /// Opens references, those of `made` only when they are intact. On an error none is kept.
 pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[StoredFile]) -> Result<Vec<HeldFile>> {
+    // To the end also after a failure: what the others hold must be released.
+    let holding: Vec<_> = references.iter().map(|it| hold_one(it, files, made)).collect();
+    let outcomes: Vec<Result<HeldFile>> = futures::stream::iter(holding).buffered(HELD_AT_ONCE).collect().await;
     let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
     let mut failure = None;
-    for reference in references {
-        match hold_one(reference, files, made).await {
+    for outcome in outcomes {
+        match outcome {
             Ok(file) => held.push(file),
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
+            Err(error) => failure = failure.or(Some(error)),
         }
     }
     bound_damaged(&mut held);
@@ -712,7 +719,7 @@ async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]
     let sstable = match failure {
         None => {
             files
-                .acquire(reference.id(), opening(StoredFile::Sstable(reference.id())))
+                .acquire(reference, opening(StoredFile::Sstable(reference.id())))
                 .await
         }
         Some(error) => Err(error),

@@ -122,6 +122,19 @@ impl Tablet {
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 
+    /// The same with what a listing showed of its manifests ([`ManifestLog::claim_listed`]).
+    pub async fn open_listed(
+        context: TabletContext,
+        schema: Arc<TableSchema>,
+        id: TabletId,
+        epoch: Epoch,
+        listed: Vec<u64>,
+    ) -> Result<Arc<Tablet>> {
+        let now = context.env.wall_micros();
+        let (log, manifest) = ManifestLog::claim_listed(context.storage.clone(), id, epoch, now, listed).await?;
+        Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
+    }
+
     /// Opens a tablet for a new owner to whom [`Storage::inherit`] gave the whole medium: nothing is written.
     ///
     /// [`Storage::inherit`]: stele_storage::Storage::inherit
@@ -130,8 +143,9 @@ impl Tablet {
         schema: Arc<TableSchema>,
         id: TabletId,
         epoch: Epoch,
+        listed: Vec<u64>,
     ) -> Result<Arc<Tablet>> {
-        let (log, manifest) = ManifestLog::inherit(context.storage.clone(), id, epoch).await?;
+        let (log, manifest) = ManifestLog::inherit(context.storage.clone(), id, epoch, listed).await?;
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 

@@ -119,8 +119,8 @@ pub struct ServerOptions {
     pub value_separate_bytes: usize,
     /// Bytes of such values that may be on their way to readers, beyond a megabyte for each read.
     pub value_room_bytes: usize,
-    /// Whether the catalog may lack its last transaction. Then what none of its tablets needs, the missing ones may, and it
-    /// is left for the next start.
+    /// Whether the catalog may lack its last transaction. Then tablets that it does not name are left for the next start, with
+    /// the files that they need.
     pub catalog_in_doubt: bool,
     /// Tablets from which on a start makes all that the medium holds durable, where one owner has it, and writes no claim to
     /// each.

@@ -7,7 +7,8 @@
 //!    What power loss left behind a hole in the log is deleted first.
 //! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
 //!    now on clients see them.
-//! 5. Delete what nothing refers to: sstables, value files, manifests of tablets that are no more.
+//! 5. Begin to serve. What nothing refers to (sstables, value files, manifests of tablets that are no more) is deleted beside
+//!    that: for as long as a start takes nobody is served, so only what must come before is done before.
 //!
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
 //! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. A damaged
@@ -15,7 +16,7 @@
 //!
 //! Damage to the last transaction of the catalog looks like a torn end. It may have been a split: the catalog names the
 //! parent, which has no manifest any more, and the halves, which have everything, are *strays*. So while a tablet is damaged,
-//! and after a torn end, strays keep their manifests, files and log records. And it may have been the epoch, which would be
+//! and after a torn end, strays keep their manifests, the files those name, and their log records. And it may have been the epoch, which would be
 //! given twice, with every sequence number: so a new one is above that of any log segment, too ([`last_epoch`]).
 
 use crate::admission::Admission;
@@ -39,7 +40,8 @@ use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
 use stele_tablet::{
-    Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics, manifest,
+    Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics,
+    manifest::{self, ManifestLog},
 };
 use stele_types::{Epoch, ErrorKind, TableSchema, TabletId};
 use tokio::sync::Notify;
@@ -57,8 +59,6 @@ pub struct RecoveryReport {
     pub log_records: u64,
     /// Log bytes dropped as a torn tail.
     pub torn_bytes: u64,
-    /// Files deleted because nothing referred to them.
-    pub orphans: usize,
     /// How long it took.
     pub duration: Duration,
 }
@@ -66,6 +66,9 @@ pub struct RecoveryReport {
 /// Tablets opened at once. Each costs a few reads and a durable write, and waits most of the time: media do many syncs in the
 /// time of one.
 const OPEN_AT_ONCE: usize = 128;
+
+/// Manifests swept at once: as many as object stores delete in one request.
+const SWEPT_AT_ONCE: usize = 1_000;
 
 impl TabletServer {
     /// Recovers every tablet of the catalog and starts serving. `epoch` is one that no earlier server had.
@@ -91,34 +94,22 @@ impl TabletServer {
             memory: MemoryAccount::default(),
             metrics: TabletMetrics::new(metrics),
         };
-        let Opened { tablets, damaged } = open_tablets(&context, catalog, epoch, options.inherit_from).await?;
-        let keeps_strays = options.catalog_in_doubt || !damaged.is_empty();
-        if keeps_strays {
-            context.files.keep_former_files();
-        }
+        let opened = open_tablets(&context, catalog, epoch, options.inherit_from).await?;
+        let (strays, leftovers) = find_leftovers(&context, &opened, options.catalog_in_doubt).await;
+        let Opened { tablets, damaged, .. } = opened;
         let replayed = replay_log(&*storage, &tablets).await?;
         delete_dropped(&*storage, &replayed.dropped).await?;
         for (_, _, segment) in &replayed.segments {
             storage.sync_file(&segment.path).await?;
         }
-        let stray = strays(&context, &tablets, &damaged).await?;
-        let (strays, orphans) = match keeps_strays {
-            true => (stray.into_iter().map(|(tablet, _)| tablet).collect(), 0),
-            false => (BTreeSet::new(), sweep(&context, &tablets, stray).await?),
-        };
-        if !strays.is_empty() {
-            tracing::error!(
-                ?strays,
-                "tablets that the catalog does not name are kept, because it may be wrong"
-            );
-        }
+        // Not by who has been replaced meanwhile, and need not begin to serve.
+        storage.confirm_owner().await?;
         let mut report = RecoveryReport {
             tablets: tablets.len(),
             damaged_tablets: damaged.len(),
             log_bytes: replayed.bytes,
             log_records: replayed.records,
             torn_bytes: replayed.torn_bytes,
-            orphans,
             duration: Duration::ZERO,
         };
         let streams = start_streams(&env, &storage, epoch, &options, replayed, LogMetrics::new(metrics));
@@ -157,6 +148,7 @@ impl TabletServer {
         tablets.into_values().for_each(|tablet| server.serve(tablet));
         report.duration = env.now() - start;
         server.metrics.recovery_millis.set(report.duration.as_millis() as i64);
+        env.spawn_background("sweep", leftovers.sweep(server.context.clone()));
         server.start_maintenance();
         server.start_governor();
         Ok((server, report))
@@ -169,8 +161,13 @@ struct Opened {
     tablets: BTreeMap<TabletId, Arc<Tablet>>,
     /// Those whose manifest cannot be read.
     damaged: BTreeMap<TabletId, TabletError>,
+    /// The manifests of all tablets on the medium, listed when these had been opened.
+    manifests: BTreeMap<TabletId, Vec<u64>>,
+    /// Versions of theirs that are superseded.
+    superseded: Vec<String>,
 }
 
+/// Two listings and, for each tablet, two requests and one for each of its files, many at a time: so long nobody is served.
 async fn open_tablets(
     context: &TabletContext,
     catalog: &Catalog,
@@ -185,12 +182,16 @@ async fn open_tablets(
         .collect();
     let mut all = Opened::default();
     let inherited = named.len() >= inherit_from && context.storage.inherit().await?;
-    let opening = named.into_iter().map(|(id, schema)| async move {
-        let opened = match inherited {
-            true => Tablet::inherit(context.clone(), schema, id, epoch).await,
-            false => Tablet::open(context.clone(), schema, id, epoch).await,
-        };
-        set_damaged_aside(id, opened)
+    let listed = manifest::list_all(&*context.storage).await?;
+    let opening = named.into_iter().map(|(id, schema)| {
+        let (context, listed) = (context.clone(), listed.get(&id).cloned().unwrap_or_default());
+        async move {
+            let opened = match inherited {
+                true => Tablet::inherit(context, schema, id, epoch, listed).await,
+                false => Tablet::open_listed(context, schema, id, epoch, listed).await,
+            };
+            set_damaged_aside(id, opened)
+        }
     });
     let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_AT_ONCE);
     while let Some((id, opened)) = opening.try_next().await? {
@@ -198,6 +199,18 @@ async fn open_tablets(
             Ok(tablet) => drop(all.tablets.insert(id, tablet)),
             Err(error) => drop(all.damaged.insert(id, error)),
         }
+    }
+    drop(opening);
+    all.manifests = match inherited {
+        true => listed,
+        // A version of another owner may have come between.
+        false => manifest::list_all(&*context.storage).await?,
+    };
+    for (id, tablet) in &all.tablets {
+        let listed = all.manifests.get(id).map_or(&[][..], Vec::as_slice);
+        let superseded = tablet.superseded(listed).await;
+        all.superseded
+            .extend(superseded.map_err(|error| ServerError::Tablet { tablet: *id, error })?);
     }
     Ok(all)
 }
@@ -260,41 +273,89 @@ async fn delete_dropped(storage: &dyn Storage, dropped: &[String]) -> Result<(),
     Ok(())
 }
 
-/// The manifests of tablets that the catalog does not name.
-async fn strays(
-    context: &TabletContext,
-    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
-    damaged: &BTreeMap<TabletId, TabletError>,
-) -> Result<Vec<(TabletId, String)>, StorageError> {
-    let manifests = context.storage.list("tablets/").await?.into_iter().filter_map(|file| {
-        let (tablet, _) = manifest::parse_path(&file.path)?;
-        Some((tablet, file.path))
-    });
-    Ok(manifests
-        .filter(|(tablet, _)| !tablets.contains_key(tablet) && !damaged.contains_key(tablet))
-        .collect())
+/// What a start finds on the medium and nobody needs any more. It is deleted while tablets are served already: all of it is of
+/// earlier processes, and nothing of it can come to be needed.
+struct Leftovers {
+    /// What the manifests name, that of no other file of an earlier process is needed; absent when all must stay.
+    referenced: Option<BTreeSet<StoredFile>>,
+    manifests: Vec<String>,
 }
 
-/// Deletes sstables and manifests that belong to no tablet; how many files.
-async fn sweep(
-    context: &TabletContext,
-    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
-    strays: Vec<(TabletId, String)>,
-) -> Result<usize, ServerError> {
+/// The strays that are kept, and what goes. While a tablet is damaged nobody knows which files it refers to, so every file and
+/// every stray is kept. In doubt about the catalog strays are kept with the files that they refer to; where there are none,
+/// nothing is missing in the catalog: whatever a transaction made known had its manifests before.
+async fn find_leftovers(context: &TabletContext, opened: &Opened, in_doubt: bool) -> (BTreeSet<TabletId>, Leftovers) {
+    let is_stray = |id: &&TabletId| !opened.tablets.contains_key(id) && !opened.damaged.contains_key(id);
+    let strays: BTreeSet<TabletId> = opened.manifests.keys().filter(is_stray).copied().collect();
+    let mut manifests = opened.superseded.clone();
     let mut referenced: BTreeSet<StoredFile> = BTreeSet::new();
-    for tablet in tablets.values() {
+    for tablet in opened.tablets.values() {
         referenced.extend(tablet.manifest().await.stored());
     }
-    let swept = context.files.sweep(&referenced).await;
-    let deleted = swept.map_err(|error| ServerError::Tablet {
-        tablet: TabletId(0),
-        error,
-    })?;
-    context.storage.confirm_owner().await?;
-    for (_, path) in &strays {
-        context.storage.delete(path).await?;
+    if opened.damaged.is_empty() && !in_doubt {
+        let stray = strays.iter().filter_map(|id| Some((id, opened.manifests.get(id)?)));
+        manifests.extend(stray.flat_map(|(id, numbers)| numbers.iter().map(|number| manifest::path(*id, *number))));
+        let referenced = Some(referenced);
+        return (BTreeSet::new(), Leftovers { referenced, manifests });
     }
-    Ok(deleted + strays.len())
+    if !strays.is_empty() {
+        tracing::error!(
+            ?strays,
+            "tablets that the catalog does not name are kept, because it may be wrong"
+        );
+    }
+    let of_strays = match opened.damaged.is_empty() {
+        true => files_of(context, &strays).await,
+        false => None,
+    };
+    let referenced = of_strays.map(|of_strays| {
+        context.files.keep(of_strays.clone());
+        referenced.extend(of_strays);
+        referenced
+    });
+    if referenced.is_none() {
+        context.files.keep_former_files();
+    }
+    (strays, Leftovers { referenced, manifests })
+}
+
+/// The files that tablets refer to which are not served; `None` when that cannot be told of each.
+async fn files_of(context: &TabletContext, tablets: &BTreeSet<TabletId>) -> Option<BTreeSet<StoredFile>> {
+    let mut files = BTreeSet::new();
+    for tablet in tablets {
+        match ManifestLog::open(context.storage.clone(), *tablet).await {
+            Ok((_, manifest)) => files.extend(manifest.stored()),
+            Err(error) => {
+                tracing::error!(%tablet, %error, "a manifest of a tablet that the catalog does not name cannot be read");
+                return None;
+            }
+        }
+    }
+    Some(files)
+}
+
+impl Leftovers {
+    /// Deletes them, if this process still is the owner. What is left over now, the next start finds.
+    async fn sweep(self, context: TabletContext) {
+        let start = context.env.now();
+        match self.delete(&context).await {
+            Ok(0) => {}
+            Ok(files) => tracing::info!(files, "swept in {:?}", context.env.now() - start),
+            Err(error) => tracing::warn!(%error, "what nobody needs any more is left to the next start"),
+        }
+    }
+
+    async fn delete(self, context: &TabletContext) -> Result<usize, TabletError> {
+        let mut deleted = self.manifests.len();
+        context.storage.confirm_owner().await?;
+        for some in self.manifests.chunks(SWEPT_AT_ONCE) {
+            context.storage.discard_all(some).await?;
+        }
+        if let Some(referenced) = &self.referenced {
+            deleted += context.files.sweep(referenced).await?;
+        }
+        Ok(deleted)
+    }
 }
 
 /// The highest epoch of which there is a log segment; 0 when there is none.

@@ -3,22 +3,32 @@
 #![allow(clippy::disallowed_methods, reason = "the test drops a caller by the real clock")]
 
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stele_coord::EmbeddedCoord;
+use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write};
 use stele_env::tokio_env::TokioRuntime;
+use stele_storage::StorageError;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
+use stele_storage::memory::MemoryStorage;
 use stele_types::{Compression, DeleteRule, TimeUnit};
 
-/// A server that has nothing to do.
-struct Idle;
+/// A server that notes what it makes and drops, and has nothing else to do.
+#[derive(Default)]
+struct Noting {
+    made: parking_lot::Mutex<Vec<TabletId>>,
+    dropped: parking_lot::Mutex<Vec<TabletId>>,
+}
 
 #[async_trait]
-impl TabletControl for Idle {
-    async fn create_tablets(&self, _: Arc<TableSchema>, _: Vec<(TabletId, RowRange)>) -> ServiceResult<()> {
+impl TabletControl for Noting {
+    async fn create_tablets(&self, _: Arc<TableSchema>, tablets: Vec<(TabletId, RowRange)>) -> ServiceResult<()> {
+        self.made.lock().extend(tablets.iter().map(|(id, _)| *id));
         Ok(())
     }
 
-    async fn drop_tablets(&self, _: Vec<TabletId>) {}
+    async fn drop_tablets(&self, tablets: Vec<TabletId>) {
+        self.dropped.lock().extend(tablets);
+    }
 
     async fn set_schema(&self, _: Arc<TableSchema>) {}
 
@@ -66,7 +76,7 @@ async fn a_change_survives_its_caller() {
     let env = TokioRuntime::current();
     let storage = FaultyStorage::new(env.clone());
     let catalog = Arc::new(load(&storage, &env).await);
-    let master = Master::new(env.clone(), catalog.clone(), Arc::new(Idle));
+    let master = Master::new(env.clone(), catalog.clone(), Arc::new(Noting::default()));
     let name = TableName::new("n", "t");
     master.create_table(new_table(&name)).await.unwrap();
 
@@ -85,6 +95,96 @@ async fn a_change_survives_its_caller() {
     storage.set_plan(FaultPlan::default());
     let on_medium = load(&storage, &env).await.view().table(&name).is_some();
     assert_eq!((in_memory, on_medium), (false, false));
+}
+
+/// A coordinator of which transactions fail, carried out or not.
+struct Unsure {
+    coord: Arc<dyn Coord>,
+    fails: AtomicBool,
+    carries_out: bool,
+}
+
+#[async_trait]
+impl Coord for Unsure {
+    async fn get(&self, key: &str) -> stele_coord::Result<Option<Versioned>> {
+        self.coord.get(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> stele_coord::Result<Vec<(String, Versioned)>> {
+        self.coord.list(prefix).await
+    }
+
+    async fn txn(&self, txn: Txn) -> stele_coord::Result<TxnOutcome> {
+        // Identifiers, and records of tablets: what comes before the table's own.
+        let comes_before = |write: &Write| match write {
+            Write::Put { key, .. } => key.starts_with("epoch/") || key.starts_with("catalog/tablet/"),
+            _ => false,
+        };
+        if !self.fails.load(Ordering::Relaxed) || txn.writes.iter().all(comes_before) {
+            return self.coord.txn(txn).await;
+        }
+        if self.carries_out {
+            let _ = self.coord.txn(txn).await?;
+        }
+        Err(CoordError::Storage(StorageError::Io {
+            path: "coord".to_owned(),
+            operation: "sync",
+            message: "planted".to_owned(),
+        }))
+    }
+
+    async fn watch(&self, prefix: &str) -> stele_coord::Result<Watch> {
+        self.coord.watch(prefix).await
+    }
+
+    async fn session(&self, ttl: Duration) -> stele_coord::Result<Session> {
+        self.coord.session(ttl).await
+    }
+}
+
+/// Until that is known no other table is made; then its tablets go, or it is there. No start is needed for either.
+#[tokio::test]
+async fn a_table_of_unknown_outcome_is_there_or_leaves_nothing() {
+    for carries_out in [false, true] {
+        let env = TokioRuntime::current();
+        let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
+        let coord = Arc::new(Unsure {
+            coord: inner,
+            fails: AtomicBool::new(true),
+            carries_out,
+        });
+        let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
+        let tablets = Arc::new(Noting::default());
+        let master = Master::new(env, catalog.clone(), tablets.clone());
+        let (name, other) = (TableName::new("n", "t"), TableName::new("n", "u"));
+        let new = NewTable {
+            initial_splits: vec![Bytes::from_static(b"m")],
+            ..new_table(&name)
+        };
+        master.create_table(new).await.unwrap_err();
+        master.create_table(new_table(&other)).await.unwrap_err();
+        let made = tablets.made.lock().clone();
+        assert_eq!((made.len(), tablets.dropped.lock().len()), (2, 0), "of the first only");
+
+        coord.fails.store(false, Ordering::Relaxed);
+        if carries_out {
+            master.settle().await;
+        } else {
+            master.create_table(new_table(&other)).await.unwrap();
+        }
+        let dropped = tablets.dropped.lock().clone();
+        assert_eq!(dropped, if carries_out { vec![] } else { made.clone() });
+        let records = coord.list("catalog/tablet/").await.unwrap().len();
+        assert_eq!(records, if carries_out { 2 } else { 1 });
+        let known = catalog.view().table(&name).map(|entry| entry.tablets().len());
+        assert_eq!(known, carries_out.then_some(2));
+        if carries_out {
+            master.delete_table(&name).await.unwrap();
+            assert_eq!(*tablets.dropped.lock(), made);
+        } else {
+            master.create_table(new_table(&name)).await.unwrap();
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::{HEADER_BYTES, HeaderError, LENGTH_BYTES, ValueRef, decode_header, de
 use crate::error::Result;
 use bytes::Bytes;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stele_sstable::compress::decompress;
@@ -36,6 +37,9 @@ impl std::fmt::Debug for ValueFile {
 }
 
 impl ValueFile {
+    /// What of a file is read first when it is opened.
+    pub const READ_FIRST: Range<u64> = 0..HEADER_BYTES as u64;
+
     /// Opens a file that was written under `id`.
     pub async fn open(file: Arc<dyn ReadFile>, id: FileId) -> Result<ValueFile> {
         let path = file.path().to_owned();

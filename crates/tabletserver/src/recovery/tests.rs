@@ -2,6 +2,8 @@
 //! moments in between, or because its medium has one owner only.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
+mod takeover;
+
 use super::*;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -330,11 +332,36 @@ async fn nothing_is_swept_by_who_was_replaced() {
     for path in &of_nobody {
         assert_eq!(medium.paths(path).await.len(), 1, "{path}");
     }
+    // Nor while it serves already.
     medium.taken_over.store(false, Ordering::Relaxed);
-    start(&medium, &catalog, 3).await.unwrap();
+    let server = start(&medium, &catalog, 3).await.unwrap();
+    medium.taken_over.store(true, Ordering::Relaxed);
+    let env = TokioRuntime::current();
+    env.sleep(Duration::from_millis(50)).await;
     for path in &of_nobody {
-        assert_eq!(medium.paths(path).await.len(), 0, "{path}");
+        assert_eq!(medium.paths(path).await.len(), 1, "{path}");
     }
+    drop(server);
+    medium.taken_over.store(false, Ordering::Relaxed);
+    let server = start(&medium, &catalog, 4).await.unwrap();
+    put(&server, "a", None).await;
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    for path in &of_nobody {
+        swept(&medium, path).await;
+    }
+    env.sleep(Duration::from_millis(50)).await;
+    assert_eq!(medium.paths("sst/").await.len(), 1, "of its own it needs all");
+}
+
+/// Waits until nothing is left below a prefix.
+async fn swept(medium: &Watched, prefix: &str) {
+    for _ in 0..1_000 {
+        if medium.paths(prefix).await.is_empty() {
+            return;
+        }
+        TokioRuntime::current().sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{prefix} is still there: {:?}", medium.paths(prefix).await);
 }
 
 /// Nobody knows which files it refers to, so all stay, its versions too; also when the other tablet has done with them.
@@ -498,11 +525,60 @@ async fn what_a_catalog_in_doubt_does_not_name_is_kept() {
         before.iter().all(|path| after.contains(path)),
         "{before:?} and then {after:?}"
     );
-    drop(start(&medium, &nothing, 3).await.unwrap());
-    assert!(
-        medium.paths("sst/").await.is_empty(),
-        "a catalog that is whole is believed"
-    );
+    let _believing = start(&medium, &nothing, 3).await.unwrap();
+    swept(&medium, "sst/").await;
+}
+
+/// Nothing is missing in it: what nobody needs goes without another start. Of what a stray needs nothing does.
+#[tokio::test]
+async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
+    for with_stray in [false, true] {
+        let medium = Watched::over(MemoryStorage::new());
+        let named = match with_stray {
+            true => catalog_of_the_second().await,
+            false => catalog(None).await,
+        };
+        let server = first(&medium, None).await;
+        for _ in 0..2 {
+            for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
+                put(&server, row, None).await;
+                server.served(tablet).unwrap().tablet.flush().await.unwrap();
+            }
+        }
+        drop(server);
+        let former = medium.paths("sst/").await;
+        let of_nobody = FileRef::path(FileId::new(1, 77));
+        medium.put_if_absent(&of_nobody, Bytes::new()).await.unwrap();
+        let doubting = ServerOptions {
+            catalog_in_doubt: true,
+            ..options()
+        };
+        let server = start_with(&medium, &named, 2, doubting).await.unwrap();
+        swept(&medium, &of_nobody).await;
+        server.served(TABLETS[1]).unwrap().tablet.compact_all().await.unwrap();
+        server.context.files.delete_obsolete().await.unwrap();
+        let left = medium.paths("sst/").await;
+        let of_stray = former.iter().step_by(2).all(|path| left.contains(path));
+        assert!(of_stray || !with_stray, "{former:?}, then {left:?}");
+        let of_other = former.iter().skip(1).step_by(2).any(|path| left.contains(path));
+        assert!(!of_other, "{former:?}, then {left:?}");
+        drop(server);
+        let server = start(&medium, &catalog(None).await, 3).await.unwrap();
+        assert!(server.damaged_tablets().is_empty());
+        for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
+            let read = server.get_row(tablet, row.as_bytes(), None).unwrap();
+            assert!(read.is_none_or(|row| !row.into_batch().is_empty()), "{row}");
+        }
+    }
+}
+
+/// The catalog after its last transaction, which made the first tablet known, was lost.
+async fn catalog_of_the_second() -> Catalog {
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
+    let catalog = Catalog::load(coord.await.unwrap()).await.unwrap();
+    let tablets = vec![(TABLETS[1], RowRange::all())];
+    catalog.create_table(schema(None), tablets).await.unwrap();
+    catalog
 }
 
 #[tokio::test]
