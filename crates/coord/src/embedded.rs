@@ -111,12 +111,18 @@ impl EmbeddedCoord {
         };
         // What was read need not be durable; a snapshot makes it so before anybody acts on it.
         let mut writer = inner.writer.lock().await;
-        let log = inner.begin_generation(&mut writer).await?;
-        // Whoever starts a server does not wait for it.
-        let (storage, generation) = (inner.storage.clone(), log.generation);
-        inner.env.spawn("coord cleaning", async move {
-            let _ = recovery::delete_before(&storage, generation).await;
-        });
+        let log = match inner.storage.owner_epoch() {
+            None => inner.begin_clean_generation(&mut writer).await?,
+            // A medium that is far away: whoever takes over does not wait for it.
+            Some(_) => {
+                let log = inner.begin_generation(&mut writer).await?;
+                let (storage, generation) = (inner.storage.clone(), log.generation);
+                inner.env.spawn("coord cleaning", async move {
+                    let _ = recovery::delete_before(&storage, generation).await;
+                });
+                log
+            }
+        };
         writer.log = Some(log);
         drop(writer);
         let inner = Arc::new(inner);

@@ -16,8 +16,9 @@
 //!
 //! Damage to the last transaction of the catalog looks like a torn end. It may have been a split: the catalog names the
 //! parent, which has no manifest any more, and the halves, which have everything, are *strays*. So while a tablet is damaged,
-//! and after a torn end, strays keep their manifests, the files those name, and their log records. And it may have been the epoch, which would be
-//! given twice, with every sequence number: so a new one is above that of any log segment, too ([`last_epoch`]).
+//! and after a torn end, strays keep their manifests, the files those name, and their log records. And it may have been the
+//! epoch, which would be given twice, with every sequence number: so a new one is above that of any log segment, too
+//! ([`last_epoch`]).
 
 use crate::admission::Admission;
 use crate::error::ServerError;
