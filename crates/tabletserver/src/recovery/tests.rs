@@ -355,13 +355,12 @@ async fn nothing_is_swept_by_who_was_replaced() {
 
 /// Waits until nothing is left below a prefix.
 async fn swept(medium: &Watched, prefix: &str) {
-    for _ in 0..1_000 {
-        if medium.paths(prefix).await.is_empty() {
-            return;
-        }
+    let mut tries = 0;
+    while !medium.paths(prefix).await.is_empty() {
+        tries += 1;
+        assert!(tries < 1_000, "{prefix} is still there");
         TokioRuntime::current().sleep(Duration::from_millis(5)).await;
     }
-    panic!("{prefix} is still there: {:?}", medium.paths(prefix).await);
 }
 
 /// Nobody knows which files it refers to, so all stay, its versions too; also when the other tablet has done with them.
