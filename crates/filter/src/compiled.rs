@@ -192,6 +192,16 @@ impl CellTest {
         }
     }
 
+    /// How many bytes of a cell it takes by itself; what is compared, with no more than a filter holds, is not counted.
+    #[inline]
+    pub(crate) fn bytes_of(&self, cell: &Cell) -> usize {
+        match self {
+            CellTest::Qualifier(pattern) => pattern.bytes_matched(&cell.qualifier),
+            CellTest::Value(pattern) => pattern.bytes_matched(&cell.value),
+            _ => 0,
+        }
+    }
+
     /// Whether it looks at the value.
     pub(crate) fn reads_value(&self) -> bool {
         matches!(

@@ -20,9 +20,12 @@ use stele_types::{Cell, CellKind};
 /// this is 400 MiB at the very worst; the largest row, of 256 MiB, has at most 2.6 M cells.
 const COPIES_MAX: usize = 4 << 20;
 
-/// Cells that may be looked at for one row, once per filter they pass: a few seconds of work. The largest row of 2.6 M
-/// cells can pass a hundred filters.
+/// Cells that may be looked at for one row, once per filter they pass, and [`TESTED_BYTES`] of what a pattern is
+/// tried on as much as a cell: a few seconds of work. The largest row of 2.6 M cells can pass a hundred filters, and its
+/// 256 MiB of values seven.
 const VISITS_MAX: usize = 1 << 28;
+/// Bytes that take an automaton as long as the rest of a test does.
+const TESTED_BYTES: usize = 8;
 
 /// Bytes that an interleave or the sinks may put together, values counted for every copy: the answer of one row must
 /// not be larger than a row may be.
@@ -92,7 +95,7 @@ impl<'a> Evaluation<'a> {
 
     /// Counts cells that are looked at.
     pub(crate) fn visit(&mut self, cells: usize) -> Result<(), FilterError> {
-        self.visits += cells;
+        self.visits = self.visits.saturating_add(cells);
         check("cells looked at", self.visits, VISITS_MAX)
     }
 
@@ -172,8 +175,9 @@ impl<'a> Evaluation<'a> {
     /// Whether a predicate lets any cell through.
     fn any(&mut self, predicate: &Node, cells: &[Cell]) -> Result<bool, FilterError> {
         if let Node::Cells(tests) = predicate {
-            self.visits += cells.len();
-            return Ok(cells.iter().any(|cell| tests.iter().all(|test| test.admits(cell))));
+            let any = cells.iter().any(|cell| self.admits(tests, cell));
+            self.visit(0)?;
+            return Ok(any);
         }
         Ok(!self.run(predicate, Cow::Borrowed(cells))?.is_empty())
     }
@@ -208,21 +212,31 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
+    /// Whether a cell passes all tests. Of more work than there may be it passes none: the caller asks [`Self::visit`].
+    fn admits(&mut self, tests: &[CellTest], cell: &Cell) -> bool {
+        tests.iter().all(|test| {
+            self.visits = self.visits.saturating_add(test.bytes_of(cell) / TESTED_BYTES + 1);
+            self.visits <= VISITS_MAX && test.admits(cell)
+        })
+    }
+
     fn test<'c>(&mut self, tests: &[CellTest], cells: Cow<'c, [Cell]>) -> Result<Cow<'c, [Cell]>, FilterError> {
-        let admits = |cell: &Cell| tests.iter().all(|test| test.admits(cell));
         match cells {
             Cow::Owned(mut cells) => {
-                cells.retain(admits);
+                cells.retain(|cell| self.admits(tests, cell));
+                self.visit(0)?;
                 Ok(Cow::Owned(cells))
             }
             Cow::Borrowed(cells) => {
-                let admitted = cells.iter().position(|cell| !admits(cell)).unwrap_or(cells.len());
-                let (same, rest) = cells.split_at(admitted);
-                if rest.is_empty() {
+                let refused = cells.iter().position(|cell| !self.admits(tests, cell));
+                let (same, rest) = cells.split_at(refused.unwrap_or(cells.len()));
+                let rest = rest.get(1..).unwrap_or_default();
+                if refused.is_none() {
                     return Ok(Cow::Borrowed(same));
                 }
                 let mut kept = same.to_vec();
-                kept.extend(rest.iter().filter(|cell| admits(cell)).cloned());
+                kept.extend(rest.iter().filter(|cell| self.admits(tests, cell)).cloned());
+                self.visit(0)?;
                 self.count_copies(kept.len())?;
                 Ok(Cow::Owned(kept))
             }
@@ -283,5 +297,58 @@ pub(crate) fn first(cells: Cow<'_, [Cell]>, count: usize) -> Cow<'_, [Cell]> {
             Cow::Owned(cells)
         }
         Cow::Borrowed(cells) => Cow::Borrowed(cells.get(..count).unwrap_or(cells)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::re2::Pattern;
+    use stele_types::{FamilyId, Timestamp};
+
+    fn cell(value_bytes: usize) -> Cell {
+        let value = Bytes::from(vec![b'v'; value_bytes]);
+        Cell::put(FamilyId(1), Bytes::new(), Timestamp(1), value)
+    }
+
+    fn left(visits: usize, node: &Node, cells: &[Cell], owned: bool) -> Result<usize, FilterError> {
+        let mut rng = || 0.5;
+        let mut evaluation = Evaluation::new(b"row", &mut rng);
+        evaluation.visits = VISITS_MAX - visits;
+        let cells = match owned {
+            true => Cow::Owned(cells.to_vec()),
+            false => Cow::Borrowed(cells),
+        };
+        evaluation.run(node, cells)?;
+        Ok(VISITS_MAX - evaluation.visits)
+    }
+
+    #[test]
+    fn bytes_that_patterns_are_tried_on_are_work() {
+        let pattern = |text: &[u8]| CellTest::Value(Pattern::compile(text).unwrap());
+        let tests = |text: &[u8], count: usize| Node::Cells(vec![pattern(text); count]);
+        let cells = [cell(8_000), cell(8_000)];
+        for owned in [true, false] {
+            // Two cells, and for each test of each a thousand and one.
+            let all = 2 + 3 * 2 * 1_001;
+            assert_eq!(left(all + 5, &tests(b"[v-w]*", 3), &cells, owned).ok(), Some(5));
+            let error = left(all - 1, &tests(b"[v-w]*", 3), &cells, owned).unwrap_err();
+            assert_eq!(error.kind(), stele_types::ErrorKind::ResourceExhausted);
+            // Tests that are not reached are none, nor is what a comparison decides.
+            assert_eq!(left(10, &tests(b"w[v-w]*", 3), &cells, owned).ok(), Some(6));
+        }
+    }
+
+    #[test]
+    fn a_predicate_is_work_too() {
+        let test = CellTest::Value(Pattern::compile(b"[v-w]*w").unwrap());
+        let condition = Node::Condition {
+            predicate: Box::new(Node::Cells(vec![test])),
+            on_true: Box::new(Node::PassAll),
+            on_false: Box::new(Node::PassAll),
+        };
+        let cells = [cell(8_000), cell(8_000)];
+        assert!(left(2_100, &condition, &cells, true).is_ok());
+        assert!(left(1_900, &condition, &cells, true).is_err());
     }
 }

@@ -79,6 +79,16 @@ impl Pattern {
         }
     }
 
+    /// How many bytes of a subject it takes to match them, roughly: an automaton takes each by itself, a comparison dozens at
+    /// once.
+    pub(crate) fn bytes_matched(&self, subject: &[u8]) -> usize {
+        match &self.rest {
+            Rest::Automaton(_) if subject.starts_with(&self.prefix) => subject.len(),
+            Rest::AnyButNewline if subject.starts_with(&self.prefix) => subject.len() / 16,
+            _ => self.prefix.len().min(subject.len()) / 16,
+        }
+    }
+
     /// Every match begins with this.
     pub fn literal_prefix(&self) -> &[u8] {
         &self.prefix
