@@ -116,9 +116,9 @@ pub enum RmwOperation {
 /// A point in a table, for splitting work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSample {
-    /// A row key; empty for the end of the table.
+    /// A row key; empty for the end of what was sampled.
     pub row: Bytes,
-    /// Approximate bytes before it.
+    /// Approximate bytes between the beginning of that and the row.
     pub offset_bytes: u64,
 }
 

@@ -4,14 +4,15 @@
 //! or move between the lookup and the call; it then answers `Unavailable`, and the router looks up again what is left.
 
 mod left;
+mod sampling;
 
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
 use crate::service::{BatchRoom, RowStream, TableService};
 use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
 use async_trait::async_trait;
-use bytes::Bytes;
 use left::Left;
+use sampling::Sampling;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -270,37 +271,16 @@ impl TableService for Router {
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
         let split_bytes = 64 << 20;
-        let mut samples = Vec::new();
-        let mut offset = 0;
+        let mut sampling = Sampling::new(range);
         for tablet in self.shared.table(table)?.tablets() {
-            if !tablet.range.overlaps(&range) {
+            if !sampling.wants(&tablet.range) {
                 continue;
             }
             let call = |id| self.shared.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
             let sample = self.shared.with_tablet(table, &tablet.range.start, call).await?;
-            let within = sample
-                .rows
-                .into_iter()
-                .filter(|(row, _)| tablet.range.contains(row) && range.contains(row));
-            samples.extend(within.map(|(row, before)| RowSample {
-                row,
-                offset_bytes: offset + before,
-            }));
-            offset += sample.bytes;
-            if let Some(end) = &tablet.range.end {
-                samples.push(RowSample {
-                    row: end.clone(),
-                    offset_bytes: offset,
-                });
-            }
+            sampling.tablet(&tablet.range, sample);
         }
-        if range.end.is_none() {
-            samples.push(RowSample {
-                row: Bytes::new(),
-                offset_bytes: offset,
-            });
-        }
-        Ok(samples)
+        Ok(sampling.finish())
     }
 
     async fn tablets(&self, table: &TableName) -> ServiceResult<Vec<TabletInfo>> {

@@ -35,8 +35,8 @@ pub trait TableService: Send + Sync + 'static {
     /// The cells written, one per column.
     async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>>;
 
-    /// Rows that cut the table into pieces of about equal size, ascending; tablet boundaries are always among them.
-    /// The last sample is the empty row with the total.
+    /// Rows that cut the range into pieces of about equal size, ascending; tablet boundaries are always among them.
+    /// The last sample is the empty row, for the end of the range, with the total.
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>>;
 
     /// The tablets of a table in row order.

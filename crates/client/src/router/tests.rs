@@ -4,6 +4,7 @@
 use super::*;
 use crate::request::RmwRule;
 use crate::tablets::TabletSample;
+use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stele_coord::EmbeddedCoord;
 use stele_env::tokio_env::TokioRuntime;
