@@ -66,7 +66,14 @@ impl Tablet {
     /// Writes everything applied so far to files; whether there was anything.
     pub async fn flush(&self) -> Result<bool> {
         let _flushing = self.flushing.lock().await;
+        // What a flush that failed has set aside goes first, by itself: as long as it cannot go, nothing is added to it, or
+        // every attempt would leave one more memtable for reads to look into.
+        let again = self.flush_frozen().await?;
         self.freeze();
+        Ok(self.flush_frozen().await? || again)
+    }
+
+    async fn flush_frozen(&self) -> Result<bool> {
         let state = self.state();
         let Some(newest) = state.frozen.last().map(|f| f.newest) else {
             return Ok(false);

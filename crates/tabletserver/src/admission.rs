@@ -3,7 +3,8 @@
 //! * Memory and compaction debt: writers are slowed in proportion to what is left of the memtables' share, and by how far
 //!   merges are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting. Should
 //!   memory run over nevertheless, they wait; one that waited too long is told that the server is busy.
-//! * Log: writes to tablets that cannot be flushed are refused when the log keeps too much for them ([`stuck`]).
+//! * Tablets that cannot be flushed: writes to them are refused when log or memory keep too much for them, and those of others
+//!   are not slowed for their sake ([`stuck`]).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
 //!   merges that make garbage go; writes come back by themselves when there is space again.
 
@@ -146,11 +147,11 @@ impl Admission {
         Ok(())
     }
 
-    /// Refuses writes to a tablet that cannot be flushed while the log keeps too much for it.
-    pub fn check_log(&self, tablet: TabletId) -> ServiceResult<()> {
-        let checked = self.stuck.check(tablet);
+    /// Refuses writes to a tablet that cannot be flushed, and has so many `bytes` in memtables, while too much is kept for it.
+    pub fn check_stuck(&self, tablet: TabletId, bytes: impl FnOnce() -> u64) -> ServiceResult<()> {
+        let checked = self.stuck.check(tablet, bytes, self.memtables.bytes_max());
         if checked.is_err() {
-            self.metrics.admission.refused_log.inc();
+            self.metrics.admission.refused_stuck.inc();
         }
         checked
     }
@@ -195,8 +196,13 @@ impl Admission {
         }
     }
 
+    /// Bytes of memtables that flushes can free.
+    fn memory_bytes(&self) -> u64 {
+        self.memory.bytes().saturating_sub(self.stuck.memory_bytes())
+    }
+
     fn load(&self, crowding: u64) -> Load {
-        let foreseen = self.memory.bytes() + self.memory.flushing_bytes();
+        let foreseen = self.memory_bytes() + self.memory.flushing_bytes();
         Load::new(foreseen, self.memtables.bytes_max(), crowding)
     }
 
@@ -204,7 +210,7 @@ impl Admission {
     /// measurement was wrong or the share has become smaller.
     fn is_memory_over(&self) -> bool {
         let max = self.memtables.bytes_max();
-        self.memory.bytes() > max.saturating_add(over_max(max))
+        self.memory_bytes() > max.saturating_add(over_max(max))
     }
 
     async fn wait_for_turn(&self, bytes: usize, load: Load) -> ServiceResult<()> {
@@ -279,7 +285,7 @@ impl Admission {
 
     /// Whether a large write may be added.
     fn fits(&self, bytes: u64) -> bool {
-        let (max, there) = (self.memtables.bytes_max(), self.memory.bytes());
+        let (max, there) = (self.memtables.bytes_max(), self.memory_bytes());
         let coming = self.coming.load(Ordering::Relaxed);
         let is_first = coming == 0 && there <= max / LARGE_PART;
         is_first || there.saturating_add(coming).saturating_add(bytes) <= max.saturating_add(over_max(max))

@@ -38,6 +38,13 @@ pub struct Served {
     pub(crate) row_cache: Arc<RowCache>,
 }
 
+impl Served {
+    /// Bytes of the tablet's memtables.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.tablet.state().memtable_bytes()
+    }
+}
+
 /// A stream of the commit log.
 pub(crate) type Stream = LogStream<PendingWrite>;
 

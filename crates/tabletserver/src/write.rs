@@ -193,7 +193,7 @@ impl TabletServer {
         }
         self.admission.check_accepting()?;
         let served = self.served(tablet)?;
-        self.admission.check_log(tablet)?;
+        self.admission.check_stuck(tablet, || served.memtable_bytes())?;
         let load = served.tablet.write_load();
         let full = self.context.memory.bytes() > self.options.memtables.bytes_max() / 2;
         let ripe = load.active_bytes > self.options.memtables.tablet_bytes();

@@ -8,7 +8,7 @@ pub struct AdmissionMetrics {
     /// Writes refused because the disk is full.
     pub refused_disk: IntCounter,
     /// Writes refused because their tablet cannot be flushed.
-    pub refused_log: IntCounter,
+    pub refused_stuck: IntCounter,
     /// Writes refused because memory stayed full.
     pub refused_memory: IntCounter,
     /// Writes that waited for memory.
@@ -35,9 +35,9 @@ impl AdmissionMetrics {
                 "stele_writes_refused_disk_total",
                 "Writes refused because the disk is full.",
             ),
-            refused_log: m.counter(
-                "stele_writes_refused_log_total",
-                "Writes refused because their tablet cannot be flushed and the log keeps too much for it.",
+            refused_stuck: m.counter(
+                "stele_writes_refused_stuck_total",
+                "Writes refused because their tablet cannot be flushed and log or memory keep too much for it.",
             ),
             refused_memory: m.counter(
                 "stele_writes_refused_memory_total",

@@ -1,4 +1,4 @@
-//! Tablets that cannot be flushed, and how much log may be kept for them.
+//! Tablets that cannot be flushed, and how much log and memory may be kept for them.
 //!
 //! A flush that fails is tried again every second, for as long as it takes. Meanwhile the log keeps every segment that has a
 //! record of the tablet in it, and one behind each for its header. Every segment would become one of these, as long as the tablet is
@@ -6,20 +6,32 @@
 //! otherwise (`log_bytes_max`): then nothing more is kept for it, and the log has twice its usual size at most, and so
 //! has the time that a start takes for it. Reads go on, and so do the writes of all other tablets.
 //!
+//! Their memtables cannot go either. Once they take [`MEMORY_PART`] of the memtables' share, their writes are refused as well;
+//! what they take is left out where writes of others are slowed or stopped for memory, and others flushed for its sake. So
+//! memtables may be past their share by what tablets had when their flush failed first.
+//!
 //! The refusal is `ResourceExhausted` and names the tablet and what its flush failed with: backing off does not help, repair does.
-//! Writes are accepted again as soon as the tablet is flushed, or so little is kept.
+//! Writes are accepted again as soon as the tablet is flushed, by whomever, or so little is kept.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_client::{ServiceError, ServiceResult};
 use stele_types::{ErrorKind, TabletId};
+
+/// The part of the memtables' share that tablets which cannot be flushed may fill: what is left is far above the half at
+/// which others are flushed early.
+const MEMORY_PART: u64 = 4;
 
 /// The tablets of which the last flush failed.
 #[derive(Default)]
 pub(crate) struct Stuck {
     /// With what it failed with.
     failing: Mutex<BTreeMap<TabletId, String>>,
+    /// There are some.
+    any: AtomicBool,
+    /// Bytes of their memtables.
+    memory: AtomicU64,
     /// The log keeps too much for them.
     is_over: AtomicBool,
 }
@@ -27,12 +39,29 @@ pub(crate) struct Stuck {
 impl Stuck {
     /// A flush failed.
     pub fn failed(&self, tablet: TabletId, error: String) {
-        self.failing.lock().insert(tablet, error);
+        let mut failing = self.failing.lock();
+        failing.insert(tablet, error);
+        self.any.store(true, Ordering::Relaxed);
     }
 
     /// The tablet was flushed, or is no more.
     pub fn ended(&self, tablet: TabletId) {
-        self.failing.lock().remove(&tablet);
+        let mut failing = self.failing.lock();
+        failing.remove(&tablet);
+        if failing.is_empty() {
+            self.any.store(false, Ordering::Relaxed);
+            self.memory.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes how large their memtables are.
+    pub fn set_memory(&self, bytes: u64) {
+        self.memory.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of memory that no flush frees.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.load(Ordering::Relaxed)
     }
 
     /// Which they are.
@@ -57,18 +86,25 @@ impl Stuck {
         }
     }
 
-    /// Refuses writes to a tablet for which the log keeps too much. One load where that is so of none.
-    pub fn check(&self, tablet: TabletId) -> ServiceResult<()> {
-        if !self.is_over.load(Ordering::Relaxed) {
+    /// Refuses writes to a tablet for which too much is kept: by the log, or in its memtables, which have `bytes` of the share
+    /// of all. One load where no tablet fails.
+    pub fn check(&self, tablet: TabletId, bytes: impl FnOnce() -> u64, share: u64) -> ServiceResult<()> {
+        if !self.any.load(Ordering::Relaxed) {
             return Ok(());
         }
         let failing = self.failing.lock();
         let Some(error) = failing.get(&tablet) else {
             return Ok(());
         };
+        let kept = if self.is_over.load(Ordering::Relaxed) {
+            "the log keeps as much for it as it may"
+        } else if bytes() > share / MEMORY_PART / failing.len() as u64 {
+            "its memtables are as large as they may be"
+        } else {
+            return Ok(());
+        };
         let message = format!(
-            "tablet {tablet} cannot be flushed, and the log keeps as much for it as it may: writes to it are refused until \
-             it can. The flush fails with: {error}"
+            "tablet {tablet} cannot be flushed, and {kept}: writes to it are refused until it can. The flush fails with: {error}"
         );
         Err(ServiceError::new(ErrorKind::ResourceExhausted, message))
     }

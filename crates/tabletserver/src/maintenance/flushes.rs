@@ -108,11 +108,19 @@ impl TabletServer {
         if now >= board.retry_at {
             board.failed.clear();
         }
-        let stuck = self.admission.stuck.tablets();
+        let stuck = self.look_at_stuck();
         let log_bytes = self.log_bytes(&stuck);
-        let going: u64 = board.busy.values().sum();
+        // What cannot go would have all others flushed for nothing.
+        let is_gone = |id: &TabletId| !stuck.contains(id);
+        let going: u64 = board
+            .busy
+            .iter()
+            .filter(|(id, _)| is_gone(id))
+            .map(|(_, bytes)| bytes)
+            .sum();
+        let gone = going + self.admission.stuck.memory_bytes();
         let pressure = FlushPressure {
-            memory_bytes: self.context.memory.bytes().saturating_sub(going) + self.admission.expected_bytes(),
+            memory_bytes: self.context.memory.bytes().saturating_sub(gone) + self.admission.expected_bytes(),
             memory_bytes_max: self.options.memtables.bytes_max(),
             tablet_bytes: self.options.memtables.tablet_bytes(),
             log_bytes,
@@ -135,7 +143,10 @@ impl TabletServer {
         let is_free = |id: &TabletId| !board.busy.contains_key(id) && !board.failed.contains(id);
         let free = served.iter().filter(|served| is_free(&served.tablet.id()));
         let candidates: Vec<FlushCandidate> = free.map(|served| candidate(served, &holders)).collect();
-        let picked = pick_flush(&candidates, pressure);
+        let picked = pick_flush(&candidates, pressure).or_else(|| {
+            // However little there is of it, and if another has flushed it since: then it is no longer stuck.
+            stuck.iter().copied().find(is_free)
+        });
         if picked.is_none() {
             if now >= board.round_at {
                 board.round_at = now + ROUND;
@@ -143,10 +154,29 @@ impl TabletServer {
             // Looked at, and nothing is to be done for those that can be flushed.
             self.ripe.lock().retain(|id| !ripe.contains(id) || !is_free(id));
         }
-        let picked = candidates
-            .into_iter()
-            .find(|candidate| Some(candidate.tablet) == picked)?;
-        Some((picked.tablet, picked.active_bytes + picked.frozen_bytes))
+        let picked = self.served(picked?).ok()?;
+        Some((picked.tablet.id(), picked.memtable_bytes()))
+    }
+
+    /// The tablets of which the last flush failed, those that are not served any more left out; notes what memory they take.
+    fn look_at_stuck(&self) -> BTreeSet<TabletId> {
+        let mut stuck = self.admission.stuck.tablets();
+        if stuck.is_empty() {
+            return stuck;
+        }
+        let mut bytes = 0;
+        stuck.retain(|tablet| match self.served(*tablet) {
+            Ok(served) => {
+                bytes += served.memtable_bytes();
+                true
+            }
+            Err(_) => {
+                self.admission.stuck.ended(*tablet);
+                false
+            }
+        });
+        self.admission.stuck.set_memory(bytes);
+        stuck
     }
 
     /// Bytes of log that flushes can make superfluous. What is kept for a tablet that cannot be flushed, now or ever, is not:
@@ -218,3 +248,6 @@ fn candidate(served: &Served, holders: &BTreeSet<TabletId>) -> FlushCandidate {
         holds_log: holders.contains(&served.tablet.id()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,8 @@ pub(crate) struct Watched {
     /// Lets one owner in at a time.
     inherits: AtomicBool,
     keeps_appends: bool,
+    /// Takes no manifest of the first tablet.
+    pub(crate) refuses_manifests: AtomicBool,
 }
 
 impl Watched {
@@ -38,6 +40,7 @@ impl Watched {
             taken_over: AtomicBool::new(false),
             inherits: AtomicBool::new(false),
             keeps_appends: true,
+            refuses_manifests: AtomicBool::new(false),
         })
     }
 
@@ -65,6 +68,14 @@ impl Storage for Watched {
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        let of_first = format!("{:016x}/", TABLETS[0].0);
+        if self.refuses_manifests.load(Ordering::Relaxed) && path.contains(&of_first) {
+            return Err(StorageError::Io {
+                path: path.to_owned(),
+                operation: "put",
+                message: "refused".to_owned(),
+            });
+        }
         self.medium.put_if_absent(path, content).await
     }
 
@@ -146,7 +157,7 @@ async fn catalog(durability: Option<Durability>) -> Catalog {
     catalog
 }
 
-fn options() -> ServerOptions {
+pub(crate) fn options() -> ServerOptions {
     ServerOptions {
         durability: Durability::Flush,
         memory: None,
@@ -173,9 +184,18 @@ async fn start_with(
 
 /// The first server, on an empty medium.
 pub(crate) async fn first(medium: &Arc<Watched>, durability: Option<Durability>) -> Arc<TabletServer> {
+    first_with(medium, durability, options()).await
+}
+
+/// The same with options of its own.
+pub(crate) async fn first_with(
+    medium: &Arc<Watched>,
+    durability: Option<Durability>,
+    options: ServerOptions,
+) -> Arc<TabletServer> {
     let nothing = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
     let nothing = Catalog::load(nothing.await.unwrap()).await.unwrap();
-    let server = start(medium, &nothing, 1).await.unwrap();
+    let server = start_with(medium, &nothing, 1, options).await.unwrap();
     server
         .create_empty(Arc::new(schema(durability)), ranges())
         .await
@@ -412,6 +432,7 @@ async fn what_must_survive_is_synced_whoever_asks_for_it() {
                     taken_over: AtomicBool::new(false),
                     inherits: AtomicBool::new(false),
                     keeps_appends,
+                    refuses_manifests: AtomicBool::new(false),
                 })
             };
             let medium = watched(faulty.clone());

@@ -1,0 +1,105 @@
+//! Tablets that cannot be flushed, beside others.
+#![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
+
+use super::*;
+use crate::recovery::tests::{TABLETS, Watched, first_with, options};
+use bytes::Bytes;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use stele_client::{ServiceResult, TabletService};
+use stele_storage::memory::MemoryStorage;
+use stele_types::{ErrorKind, FamilyId, Mutation, RowMutation, Timestamp};
+
+/// Longer than anything takes that happens by itself, once a second.
+const SOON: Duration = Duration::from_secs(20);
+
+async fn write(server: &TabletServer, tablet: TabletId, number: u64, bytes: usize) -> ServiceResult<()> {
+    let prefix = if tablet == TABLETS[0] { "a" } else { "z" };
+    let mutation = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(1),
+        value: Bytes::from(vec![7; bytes]),
+    };
+    let row = RowMutation {
+        row: Bytes::from(format!("{prefix}{number}")),
+        mutations: vec![mutation],
+    };
+    server.mutate(tablet, vec![row].into(), None).await
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < SOON, "not {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// With a small budget its memtables are in the way long before the log is.
+#[tokio::test]
+async fn a_tablet_that_cannot_be_flushed_stops_no_other() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first_with(&medium, None, options()).await;
+    let share = server.options.memtables.bytes_max();
+    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    let mut refused = None;
+    for number in 0..1_000 {
+        refused = write(&server, TABLETS[0], number, 100 << 10).await.err();
+        if refused.is_some() {
+            break;
+        }
+    }
+    let refused = refused.expect("there is an end to what is kept");
+    assert_eq!(refused.kind, ErrorKind::ResourceExhausted, "{refused}");
+    assert!(refused.to_string().contains("memtables"), "{refused}");
+    // Others are flushed, and go on, also when it alone takes more than all may.
+    server.options.memtables.set_share(share / 8);
+    assert!(server.context.memory.bytes() > share / 8 + share / 32);
+    let all = 2 * share / (100 << 10);
+    for number in 0..all {
+        write(&server, TABLETS[1], number, 100 << 10).await.unwrap();
+    }
+    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    until("flushed", || server.admission.stuck.tablets().is_empty()).await;
+    write(&server, TABLETS[0], 0, 10).await.unwrap();
+    server.shut_down().await;
+}
+
+/// Splits, drops of rows and merges of all flush, too.
+#[tokio::test]
+async fn a_tablet_that_another_has_flushed_is_not_stuck() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first_with(&medium, None, options()).await;
+    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    write(&server, TABLETS[0], 0, 10).await.unwrap();
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let error = tablet.flush().await.unwrap_err();
+    server.admission.stuck.failed(TABLETS[0], error.to_string());
+    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    tablet.flush().await.unwrap();
+    // There is nothing to flush that anybody would flush it for.
+    write(&server, TABLETS[0], 1, 10).await.unwrap();
+    until("forgotten", || server.admission.stuck.tablets().is_empty()).await;
+    // One that is no more is forgotten as well.
+    server.admission.stuck.failed(TabletId(77), "gone".to_owned());
+    until("forgotten", || server.admission.stuck.tablets().is_empty()).await;
+    server.shut_down().await;
+}
+
+#[tokio::test]
+async fn attempts_leave_nothing_behind() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first_with(&medium, None, options()).await;
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    for number in 0..20 {
+        write(&server, TABLETS[0], number, 10).await.unwrap();
+        tablet.flush().await.unwrap_err();
+    }
+    assert_eq!(tablet.state().frozen.len(), 1);
+    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    assert!(tablet.flush().await.unwrap());
+    assert_eq!(tablet.state().memtable_bytes(), 0);
+    server.shut_down().await;
+}
