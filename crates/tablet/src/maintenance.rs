@@ -8,6 +8,7 @@ mod compact;
 mod learnt;
 mod progress;
 mod relocate;
+mod unread;
 mod values;
 
 pub(crate) use compact::Claims;
@@ -121,6 +122,9 @@ impl Tablet {
         self.note_debt();
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
+        let unread = state.frozen.clone();
+        drop(state);
+        self.free_when_unread(unread);
         Ok(true)
     }
 

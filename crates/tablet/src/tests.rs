@@ -28,7 +28,7 @@ use stele_types::{
     TableName, TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
-fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> {
+pub(crate) fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> {
     let family = Family {
         name: "f".to_owned(),
         gc_rule,
@@ -55,7 +55,7 @@ fn schema(delete_rule: DeleteRule, gc_rule: Option<GcRule>) -> Arc<TableSchema> 
     })
 }
 
-async fn tablet(schema: Arc<TableSchema>) -> Arc<Tablet> {
+pub(crate) async fn tablet(schema: Arc<TableSchema>) -> Arc<Tablet> {
     tablet_of_files(schema, 64 << 20).await
 }
 
@@ -79,7 +79,7 @@ async fn tablet_of_files(schema: Arc<TableSchema>, file_bytes: u64) -> Arc<Table
     Tablet::create(context, schema, manifest).await.unwrap()
 }
 
-fn put(timestamp: i64, value: &'static str) -> Mutation {
+pub(crate) fn put(timestamp: i64, value: &'static str) -> Mutation {
     Mutation::Put {
         family: FamilyId(1),
         qualifier: Bytes::from_static(b"q"),
@@ -88,7 +88,7 @@ fn put(timestamp: i64, value: &'static str) -> Mutation {
     }
 }
 
-fn write(tablet: &Tablet, mutations: Vec<Mutation>) {
+pub(crate) fn write(tablet: &Tablet, mutations: Vec<Mutation>) {
     write_row(tablet, Bytes::from_static(b"r"), mutations);
 }
 

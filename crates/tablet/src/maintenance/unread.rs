@@ -1,0 +1,72 @@
+//! Frees memtables that were flushed, where nobody waits for it.
+//!
+//! Readers share what they read, and the last to let go frees it. Of a memtable that is a hundred megabytes which go back to the
+//! system, milliseconds: more than a thousand point reads take. So the flush keeps a share of its own until
+//! readers have let theirs go, and the memory is freed by background work. Not for good: whoever reads for longer
+//! than [`KEPT_MAX`] is a scan, or has stopped for a reason of his own, and will not notice.
+
+use crate::state::Frozen;
+use crate::tablet::Tablet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it is looked whether there are readers left; a point read takes microseconds, but its thread may be without a core
+/// for as long.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long memory is kept for the sake of readers.
+const KEPT_MAX: Duration = Duration::from_secs(1);
+
+impl Tablet {
+    /// Frees what was flushed: now if nobody reads it, or when its readers have let go.
+    pub(super) fn free_when_unread(&self, flushed: Vec<Arc<Frozen>>) {
+        if is_unread(&flushed) {
+            return;
+        }
+        let env = self.env().clone();
+        let freed = {
+            let env = env.clone();
+            async move {
+                let until = env.now() + KEPT_MAX;
+                while !is_unread(&flushed) && env.now() < until {
+                    env.sleep(LOOK_EVERY).await;
+                }
+                drop(flushed);
+            }
+        };
+        env.spawn_background("free memtables", freed);
+    }
+}
+
+/// Nobody else has a share, so nobody can take one.
+fn is_unread(flushed: &[Arc<Frozen>]) -> bool {
+    flushed.iter().all(|frozen| {
+        let mut memtables = frozen.memtables.iter();
+        Arc::strong_count(frozen) == 1 && memtables.all(|(_, table)| Arc::strong_count(table) == 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{put, schema, tablet, write};
+    use stele_types::DeleteRule;
+
+    #[tokio::test]
+    async fn a_reader_does_not_free_what_was_flushed() {
+        let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+        write(&tablet, vec![put(1, "v")]);
+        let reader = tablet.state();
+        tablet.flush().await.unwrap();
+        let memory = &tablet.context.memory;
+        assert!(memory.bytes() > 0);
+        drop(reader);
+        assert!(memory.bytes() > 0, "the reader has freed it");
+        while memory.bytes() > 0 {
+            tablet.env().sleep(LOOK_EVERY).await;
+        }
+        // Nobody reads: at once.
+        write(&tablet, vec![put(2, "v")]);
+        tablet.flush().await.unwrap();
+        assert_eq!(memory.bytes(), 0);
+    }
+}
