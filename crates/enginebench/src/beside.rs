@@ -8,6 +8,7 @@
 
 use crate::clock::Clock;
 use crate::data::{self, Values};
+use crate::descheduled::Descheduled;
 use crate::engine::Engine;
 use crate::watch::Stalls;
 use crate::workload::Measured;
@@ -37,7 +38,7 @@ pub struct Load {
 pub fn run(engine: &dyn Engine, load: &Load) -> anyhow::Result<Measured> {
     let stop = AtomicBool::new(false);
     let clock = Clock::start();
-    let (reads, writes) = std::thread::scope(|scope| {
+    let ((reads, slow), writes) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| overwrite(engine, load, &stop));
         let reads = read(engine, load, clock.started());
         stop.store(true, Ordering::Relaxed);
@@ -60,25 +61,91 @@ pub fn run(engine: &dyn Engine, load: &Load) -> anyhow::Result<Measured> {
     ];
     measured.figure = micros(0.99);
     measured.longest = Some(Duration::from_nanos(reads.max()));
+    let reasons = stalls
+        .reasons()
+        .map_or(String::new(), |reasons| format!("; batches: {reasons}"));
+    measured.remark = Some(format!("{}{reasons}", slow.describe()));
     Ok(measured)
 }
 
 /// How long reads took, nanoseconds.
-fn read(engine: &dyn Engine, load: &Load, start: Instant) -> anyhow::Result<Histogram<u64>> {
+fn read(engine: &dyn Engine, load: &Load, start: Instant) -> anyhow::Result<(Histogram<u64>, SlowReads)> {
     let mut times = Histogram::new_with_max(READ_NANOS_MAX, 3).context("a histogram of reads")?;
     let mut random = data::generator(41);
+    let mut slow = SlowReads::start();
     engine.on_this_thread(&mut || {
         let mut before = start;
         while before - start < load.time {
             let found = engine.get(&data::key(data::below(&mut random, load.rows)))?;
             ensure!(found == Some(load.value_bytes), "a row of {found:?} bytes");
             let after = Instant::now();
-            times.saturating_record((after - before).as_nanos().try_into().unwrap_or(READ_NANOS_MAX));
-            before = after;
+            let took = after - before;
+            times.saturating_record(took.as_nanos().try_into().unwrap_or(READ_NANOS_MAX));
+            before = if slow.note(took) { Instant::now() } else { after };
         }
         Ok(())
     })?;
-    Ok(times)
+    Ok((times, slow))
+}
+
+/// Reads that took long, and how much of that the thread had no core.
+struct SlowReads {
+    cores: Descheduled,
+    count: u64,
+    /// Of those the ones that had no core for more than half of the time.
+    descheduled: u64,
+    longest: Duration,
+    longest_without_core: Duration,
+    /// The longest of those that had a core for most of the time.
+    longest_with_core: Duration,
+}
+
+impl SlowReads {
+    /// Nobody reads a row from memory that long: the reader was descheduled, or waited for something.
+    const SLOW: Duration = Duration::from_millis(1);
+
+    fn start() -> Self {
+        SlowReads {
+            cores: Descheduled::start(),
+            count: 0,
+            descheduled: 0,
+            longest: Duration::ZERO,
+            longest_without_core: Duration::ZERO,
+            longest_with_core: Duration::ZERO,
+        }
+    }
+
+    /// Whether that itself took time.
+    #[inline]
+    fn note(&mut self, took: Duration) -> bool {
+        if took < Self::SLOW {
+            return self.cores.note_short();
+        }
+        let without_core = self.cores.note_long();
+        self.count += 1;
+        if 2 * without_core > took {
+            self.descheduled += 1;
+        } else {
+            self.longest_with_core = self.longest_with_core.max(took);
+        }
+        if took > self.longest {
+            (self.longest, self.longest_without_core) = (took, without_core);
+        }
+        true
+    }
+
+    fn describe(&self) -> String {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        format!(
+            "reads above 1 ms: {}, {} of them mostly without a core; the longest, {:.1} ms, had none for about {:.1} ms; the \
+             longest that had one: {:.1} ms",
+            self.count,
+            self.descheduled,
+            millis(self.longest),
+            millis(self.longest_without_core),
+            millis(self.longest_with_core),
+        )
+    }
 }
 
 /// Rows written until it is time to stop, and how long batches took. A writer that fell behind catches up as fast as it can.
@@ -102,7 +169,7 @@ fn overwrite(engine: &dyn Engine, load: &Load, stop: &AtomicBool) -> anyhow::Res
                 .collect();
             let before = Instant::now();
             engine.put_batch(&rows)?;
-            stalls.note(before.elapsed());
+            stalls.note(before.elapsed(), engine);
             written += BATCH_ROWS;
         }
         Ok(())

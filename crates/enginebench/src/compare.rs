@@ -147,6 +147,7 @@ impl Comparison {
             },
             "extra": { "stele": extra(&self.stele), name: extra(&self.rival) },
             "runs": { "stele": stele, name: rival },
+            "remarks": self.stele.iter().map(|m| &m.remark).collect::<Vec<_>>(),
         })
     }
 }
@@ -226,6 +227,9 @@ impl fmt::Display for Comparison {
             {
                 let figure = median_of(runs, |m| m.extra.get(at).map_or(f64::NAN, |(_, figure)| *figure));
                 write!(f, ", {name} {figure:.2}")?;
+            }
+            for remark in runs.iter().filter_map(|run| run.remark.as_ref()) {
+                write!(f, "\n    {remark}")?;
             }
             Ok(())
         };

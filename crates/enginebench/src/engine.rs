@@ -1,6 +1,10 @@
 //! What a workload asks of an engine.
 
 use crate::data::KEY_BYTES;
+use std::time::Duration;
+
+/// What an operation waited for, and how long.
+pub type Wait = (&'static str, Duration);
 
 /// A row's key and value in a batch.
 pub type Row<'a> = ([u8; KEY_BYTES], &'a [u8]);
@@ -27,6 +31,11 @@ pub trait Engine: Sync {
 
     /// Rewrites all files into one run.
     fn compact(&self) -> anyhow::Result<()>;
+
+    /// The longest wait of writes for each cause since the last call, the longest first; nothing where the engine does not say.
+    fn take_waits(&self) -> Vec<Wait> {
+        Vec::new()
+    }
 
     /// Runs `work`, which calls the engine, on this thread.
     fn on_this_thread(&self, work: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ mod clock;
 mod compare;
 mod count;
 mod data;
+mod descheduled;
 mod engine;
 mod governor;
 mod medium;

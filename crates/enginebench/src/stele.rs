@@ -1,7 +1,7 @@
 //! The engine under test: a tablet server over the local disk.
 
 use crate::data::KEY_BYTES;
-use crate::engine::{Engine, Row};
+use crate::engine::{Engine, Row, Wait};
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use futures::executor::block_on;
@@ -174,6 +174,11 @@ impl Engine for SteleEngine {
         }
         self.wait_for_deletions();
         Ok(())
+    }
+
+    fn take_waits(&self) -> Vec<Wait> {
+        let waits = self.server.write_waits().take_longest();
+        waits.into_iter().map(|(cause, took)| (cause.name(), took)).collect()
     }
 
     fn on_this_thread(&self, work: &mut dyn FnMut() -> anyhow::Result<()>) -> anyhow::Result<()> {

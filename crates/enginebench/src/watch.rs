@@ -1,5 +1,9 @@
 //! What a long run looks like from outside: how long single writes took, and how much space the data took meanwhile.
 
+use crate::descheduled::Descheduled;
+use crate::engine::{Engine, Wait};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{JoinHandle, spawn};
@@ -9,12 +13,18 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How long writes took.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Stalls {
     /// The longest.
     pub longest: Duration,
     /// Writes that took more than 10, 50 and 250 ms: what somebody notices, what a request may take, what is a stall.
     pub over: [u64; 3],
+    /// What the longest waited for, as far as the engine says.
+    waits: Vec<Wait>,
+    /// Writes that took more than 50 ms, by what they waited for longest.
+    causes: BTreeMap<&'static str, u64>,
+    /// Of the thread that writes.
+    cores: Option<Descheduled>,
 }
 
 impl Stalls {
@@ -26,12 +36,58 @@ impl Stalls {
 
     /// Counts a write.
     #[inline]
-    pub fn note(&mut self, took: Duration) {
-        self.longest = self.longest.max(took);
+    pub fn note(&mut self, took: Duration, engine: &dyn Engine) {
+        self.note_with(took, |cores| {
+            // The longest since the last write that took long: none of these can be of another write and longer than one of this.
+            let mut waits = engine.take_waits();
+            waits.push(("a core", cores.note_long()));
+            waits.sort_by_key(|(_, took)| Reverse(*took));
+            waits
+        });
+    }
+
+    #[inline]
+    fn note_with(&mut self, took: Duration, waits: impl FnOnce(&mut Descheduled) -> Vec<Wait>) {
+        let cores = self.cores.get_or_insert_with(Descheduled::start);
         if took > Self::LIMITS[0] {
-            for (count, limit) in self.over.iter_mut().zip(Self::LIMITS) {
-                *count += u64::from(took > limit);
-            }
+            let waits = waits(cores);
+            self.note_long(took, waits);
+        } else {
+            cores.note_short();
+        }
+        self.longest = self.longest.max(took);
+    }
+
+    fn note_long(&mut self, took: Duration, waits: Vec<Wait>) {
+        for (count, limit) in self.over.iter_mut().zip(Self::LIMITS) {
+            *count += u64::from(took > limit);
+        }
+        if took > Self::LIMITS[1] {
+            let cause = waits.first().filter(|(_, longest)| 2 * *longest > took);
+            *self
+                .causes
+                .entry(cause.map_or("unknown", |(cause, _)| cause))
+                .or_default() += 1;
+        }
+        if took > self.longest {
+            self.waits = waits;
+        }
+    }
+
+    /// What is known of why writes took long, in words.
+    pub fn reasons(&self) -> Option<String> {
+        let wait = |(cause, took): &Wait| format!("{cause} {:.1} ms", took.as_secs_f64() * 1e3);
+        let waits: Vec<String> = self.waits.iter().map(wait).collect();
+        let count = |(cause, count): (&&str, &u64)| format!("{cause} {count}");
+        let causes: Vec<String> = self.causes.iter().map(count).collect();
+        let of_longest = format!("the longest waited for: {}", waits.join(", "));
+        match (waits.is_empty(), causes.is_empty()) {
+            (true, true) => None,
+            (_, true) => Some(of_longest),
+            _ => Some(format!(
+                "{of_longest}; those above 50 ms mostly for: {}",
+                causes.join(", ")
+            )),
         }
     }
 
@@ -108,9 +164,19 @@ mod tests {
     fn stalls_are_counted_by_length() {
         let mut stalls = Stalls::default();
         for millis in [1, 10, 11, 60, 251, 250] {
-            stalls.note(Duration::from_millis(millis));
+            let waits = match millis > 60 {
+                true => vec![
+                    ("log", Duration::from_millis(millis - 1)),
+                    ("gate", Duration::from_millis(1)),
+                ],
+                false => vec![("log", Duration::from_millis(millis / 2))],
+            };
+            stalls.note_with(Duration::from_millis(millis), |_| waits);
         }
         assert_eq!((stalls.over, stalls.longest), ([4, 3, 1], Duration::from_millis(251)));
+        let reasons =
+            "the longest waited for: log 250.0 ms, gate 1.0 ms; those above 50 ms mostly for: log 2, unknown 1";
+        assert_eq!(stalls.reasons().unwrap(), reasons);
     }
 
     #[test]

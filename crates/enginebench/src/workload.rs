@@ -283,6 +283,8 @@ pub struct Measured {
     pub longest: Option<Duration>,
     /// Further figures by name.
     pub extra: Vec<(&'static str, f64)>,
+    /// What else there is to say, in words.
+    pub remark: Option<String>,
 }
 
 impl Workload {
@@ -455,7 +457,7 @@ impl Workload {
                 let key = data::key(data::below(&mut random, rows));
                 engine.put(&key, values.next(), false)?;
                 let after = Instant::now();
-                stalls.note(after - before);
+                stalls.note(after - before, engine);
                 before = after;
                 let quarter = (4 * (after - start).as_micros() / limit.as_micros()) as usize;
                 match quarters.get_mut(quarter) {
@@ -467,6 +469,7 @@ impl Workload {
         let written = quarters.iter().sum();
         let mut measured = Measured::of_wall(written, run.clock.took());
         measured.longest = Some(stalls.longest);
+        measured.remark = stalls.reasons();
         let names = ["quarter 1 rows/s", "quarter 2", "quarter 3", "quarter 4"];
         let rate = |rows: u64| rows as f64 / (limit.as_secs_f64() / 4.0);
         measured.extra.extend(names.into_iter().zip(quarters.map(rate)));
@@ -493,6 +496,7 @@ impl Workload {
         let mut measured = Measured::of_wall(written, run.clock.took());
         measured.extra.push(("rows/s", measured.figure));
         measured.longest = Some(stalls.longest);
+        measured.remark = stalls.reasons();
         measured.extra.extend(stalls.figures());
         measured.figure = run.end(engine, written * self.row_bytes(), &mut measured)?;
         Ok(measured)
@@ -590,7 +594,7 @@ pub fn write_batches(
             .collect();
         let before = Instant::now();
         engine.put_batch(&made)?;
-        stalls.note(before.elapsed());
+        stalls.note(before.elapsed(), engine);
         done += now;
     }
     Ok(stalls)

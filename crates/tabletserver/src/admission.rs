@@ -17,6 +17,7 @@ pub use metrics::AdmissionMetrics;
 use crate::memory::{RowRoom, WriteRoom};
 use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
+use crate::waits;
 use pacing::{Cause, Load, Pacer};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -225,8 +226,13 @@ impl Admission {
                 Cause::Memory => self.metrics.admission.delayed_memory.inc(),
                 Cause::Compaction => self.metrics.admission.delayed_compaction.inc(),
             }
+            let waited_for = match cause {
+                Cause::Memory => waits::Cause::Memory,
+                Cause::Compaction => waits::Cause::Compaction,
+            };
             self.metrics.admission.delayed_seconds.observe(wait.as_secs_f64());
-            self.env.sleep(wait).await;
+            let slept = self.env.sleep(wait);
+            self.metrics.waits.until(&self.env, waited_for, slept).await;
         }
         if self.is_memory_over() {
             return self.wait_for_memory().await;
@@ -247,6 +253,7 @@ impl Admission {
         self.metrics.admission.stopped_memory.inc();
         self.metrics.admission.delayed_memory.inc();
         let took = self.env.now() - start;
+        self.metrics.waits.note(waits::Cause::Stopped, took);
         self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
         freed.map_err(|_| self.busy())
     }
@@ -276,6 +283,7 @@ impl Admission {
         };
         let let_in = self.env.timeout(self.wait_max, waits).await;
         let took = self.env.now() - start;
+        self.metrics.waits.note(waits::Cause::Large, took);
         if took >= LOOK_AGAIN {
             self.metrics.admission.delayed_memory.inc();
             self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());

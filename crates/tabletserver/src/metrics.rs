@@ -2,6 +2,7 @@
 
 use crate::admission::AdmissionMetrics;
 use crate::governor::GovernorMetrics;
+use crate::waits::WriteWaits;
 use stele_env::metrics::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 
 /// Shared by the parts of one server.
@@ -37,6 +38,8 @@ pub struct ServerMetrics {
     pub recovery_millis: IntGauge,
     /// How writes are held up and refused.
     pub admission: AdmissionMetrics,
+    /// How long, and by what.
+    pub waits: WriteWaits,
     /// Failed flushes and compactions.
     pub maintenance_failures: IntCounter,
     /// How memory is divided.
@@ -96,6 +99,7 @@ impl ServerMetrics {
             ),
             recovery_millis: m.gauge("stele_recovery_milliseconds", "Duration of the recovery at start."),
             admission: AdmissionMetrics::new(m),
+            waits: WriteWaits::new(m),
             maintenance_failures: m.counter(
                 "stele_maintenance_failures_total",
                 "Flushes and compactions that failed.",

@@ -7,6 +7,7 @@ use crate::maintenance::Merges;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
+use crate::waits::WriteWaits;
 use crate::write::PendingWrite;
 use arc_swap::{ArcSwap, Guard};
 use futures::StreamExt;
@@ -288,6 +289,11 @@ impl TabletServer {
     /// Whether writes are refused for want of disk space.
     pub fn is_refusing_writes(&self) -> bool {
         self.admission.is_disk_full()
+    }
+
+    /// How long writers have waited, and for what.
+    pub fn write_waits(&self) -> &WriteWaits {
+        &self.metrics.waits
     }
 
     /// Compactions that were begun while another of the same tablet ran.

@@ -6,7 +6,8 @@
 //! between, the row stays latched, and the gate shut, until the write has happened.
 //!
 //! Budget of a small write of the first kind, beside the encoding of its batch and its insertion into the memtable: one
-//! system call (the append), no allocation, five uncontended locks (tablets, gate, latch, sequencer, stream), no clock.
+//! system call (the append), no allocation, five uncontended locks (tablets, gate, latch, sequencer, stream), no clock (a
+//! batch looks at it four times, see [`crate::waits`]).
 //! Of the second kind: one allocation (the answer), a place in the stream's queue, its share of a group's append and
 //! sync, two wake-ups.
 
@@ -15,6 +16,7 @@ use crate::latch::Latched;
 use crate::memory::WriteRoom;
 use crate::row_cache::RowKey;
 use crate::server::{Served, TabletServer};
+use crate::waits::{Cause, Watch};
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::{Append, Completion, Lead, LogError, Payload, Record, RecordRef, Submitted, is_no_space};
@@ -98,18 +100,22 @@ impl Placed {
     }
 
     /// Logs and applies the batch here and now, or leaves it to the log.
-    fn commit(mut self, mut lead: Lead<'_, PendingWrite>) -> Committed {
+    fn commit(mut self, mut lead: Lead<'_, PendingWrite>, mut watch: Option<Watch>) -> Committed {
+        let mut step = |cause| watch.iter_mut().for_each(|watch| watch.step(cause));
         let Some(outcome) = lead.try_commit(self.record(), self.durability) else {
             let (append, answer) = self.pending();
             lead.hand_over(append);
             return Committed::Later(answer);
         };
         if outcome.is_ok() {
+            step(Cause::Append);
             self.held.apply(&self.batch, self.first);
+            step(Cause::Apply);
         }
         // Before the lead: what queued up behind this batch must find it applied.
         drop(self.held);
         drop(lead);
+        step(Cause::Followers);
         Committed::Now(outcome)
     }
 
@@ -153,7 +159,7 @@ impl TabletServer {
         let bytes = BatchBuilder::bytes_of(rows);
         // No future is made for small writes: making and dropping it is what they would notice.
         let _room = match WriteRoom::is_needed(bytes) {
-            true => Some(self.admission.batches.take(bytes).await?),
+            true => Some(self.waited(Cause::Room, self.admission.batches.take(bytes)).await?),
             false => None,
         };
         let mut builder = BatchBuilder::default();
@@ -176,7 +182,10 @@ impl TabletServer {
         };
         let latched = match at_once {
             Some(latched) => latched,
-            None => self.latches.share(rows.iter().map(|row| row.row)).await,
+            None => {
+                let latched = self.latches.share(rows.iter().map(|row| row.row));
+                self.waited(Cause::Latch, latched).await
+            }
         };
         let held = Held {
             entered,
@@ -211,13 +220,18 @@ impl TabletServer {
     pub(crate) async fn enter(&self, served: Arc<Served>) -> ServiceResult<Entered> {
         if !served.gate.try_share() {
             let waiting = self.env.timeout(self.options.admission_wait_max, served.gate.share());
-            waiting
+            self.waited(Cause::Gate, waiting)
                 .await
                 .map_err(|_| ServiceError::new(ErrorKind::Busy, "the tablet is being split: retry later"))?;
         }
         let entered = Entered(served);
         entered.tablet.check_open().map_err(from_tablet)?;
         Ok(entered)
+    }
+
+    /// Waits, and notes what for.
+    async fn waited<F: Future>(&self, cause: Cause, future: F) -> F::Output {
+        self.metrics.waits.until(&self.env, cause, future).await
     }
 
     /// What the log has to do for a durability: where an append does not outlive the process, `flush` takes a sync.
@@ -237,7 +251,8 @@ impl TabletServer {
         // Keeps tablet and stream while the batch, which holds the tablet too, is on its way.
         let served = held.entered.0.clone();
         let default = served.tablet.durability().unwrap_or(self.options.durability);
-        let slot = served.stream.slot(payload_bytes).await.map_err(from_log)?;
+        let slot = self.waited(Cause::LogQueue, served.stream.slot(payload_bytes));
+        let slot = slot.await.map_err(from_log)?;
         let mut placed = Placed {
             crc: Payload::checksum(batch.first_piece(), batch.other_pieces()),
             batch,
@@ -250,13 +265,16 @@ impl TabletServer {
             slot.submit(placed, Placed::pending)
         };
         let committed = match served.tablet.sequence(count, place).map_err(from_tablet)? {
-            Submitted::Lead(lead, placed) => placed.commit(lead),
+            Submitted::Lead(lead, placed) => {
+                let watch = self.metrics.waits.watch(&self.env, payload_bytes);
+                placed.commit(lead, watch)
+            }
             Submitted::Queued(answer) => Committed::Later(answer),
             Submitted::Closed => Committed::Now(Err(LogError::Closed)),
         };
         let outcome = match committed {
             Committed::Now(outcome) => outcome,
-            Committed::Later(answer) => answer.await.map_err(|_| stopped())?,
+            Committed::Later(answer) => self.waited(Cause::Log, answer).await.map_err(|_| stopped())?,
         };
         outcome.map_err(|error| {
             if is_no_space(&error) {
