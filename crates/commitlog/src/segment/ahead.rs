@@ -5,6 +5,7 @@
 use super::open::Next;
 use super::{Segments, Shared};
 use crate::error::LogError;
+use stele_env::Env;
 use stele_storage::{AppendFile, StorageError};
 use tokio::sync::oneshot;
 
@@ -111,13 +112,14 @@ impl Segments {
         };
         let (done, outcome) = oneshot::channel();
         self.tail = Some(outcome);
-        let shared = self.shared.clone();
+        let (shared, env) = (self.shared.clone(), self.env.clone());
         self.env.spawn("commit-log-sync", async move {
             let synced = file.sync().await;
             if synced.is_ok() {
                 shared.retention.lock().synced(number);
             }
             let _ = done.send(synced);
+            close_apart(&env, file);
         });
     }
 
@@ -136,7 +138,9 @@ impl Segments {
     pub(super) async fn try_sync_unsynced(&mut self) -> Result<(), LogError> {
         settled(&mut self.tail).await?;
         while let Some((number, mut file)) = self.shared.next_unsynced() {
-            file.sync().await?;
+            let synced = file.sync().await;
+            close_apart(&self.env, file);
+            synced?;
             self.shared.retention.lock().synced(number);
         }
         Ok(())
@@ -148,6 +152,17 @@ impl Shared {
     fn next_unsynced(&self) -> Option<(u64, Box<dyn AppendFile>)> {
         self.unsynced.lock().pop_first()
     }
+}
+
+/// Lets go of a segment that is closed, on a thread that nobody needs: it may have been deleted while it was synced, and who is
+/// the last to close a deleted file waits until its blocks are freed, 30 to 200 ms where the device is told to discard them. A thread that
+/// runs tasks would keep them waiting, and every timer of the runtime, with it every writer who is being slowed.
+fn close_apart(env: &Env, file: Box<dyn AppendFile>) {
+    let apart = env.clone();
+    env.spawn("commit-log-close", async move {
+        // Only a runtime that ends says no.
+        let _ = apart.blocking(move || drop(file)).await;
+    });
 }
 
 /// Waits for a sync that was begun, if one was.

@@ -212,3 +212,51 @@ async fn a_large_record_by_itself_is_appended_at_once() {
     crate::replay(&*storage, keep).await.unwrap();
     assert_eq!(found[1..], all);
 }
+
+/// Synced at once; tells which thread let go of it.
+struct ClosedOn(Option<oneshot::Sender<std::thread::ThreadId>>);
+
+#[async_trait::async_trait]
+impl AppendFile for ClosedOn {
+    async fn append(&mut self, _: &[Bytes]) -> stele_storage::Result<()> {
+        Err(sync_error())
+    }
+
+    async fn sync(&mut self) -> stele_storage::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for ClosedOn {
+    fn drop(&mut self) {
+        if let Some(closed) = self.0.take() {
+            let _ = closed.send(std::thread::current().id());
+        }
+    }
+}
+
+/// The last to close a deleted file waits for the device.
+#[tokio::test]
+async fn no_thread_that_runs_tasks_closes_a_segment() {
+    for in_background in [true, false] {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        let mut segments = segments_in(&storage);
+        segments.env = stele_env::tokio_env::TokioRuntime::current();
+        let (told, closed) = oneshot::channel();
+        segments
+            .shared
+            .unsynced
+            .lock()
+            .insert(1, Box::new(ClosedOn(Some(told))));
+        if in_background {
+            segments.sync_oldest();
+        } else {
+            segments.settle().await.unwrap();
+        }
+        assert_ne!(closed.await.unwrap(), std::thread::current().id());
+    }
+}
