@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
-use stele_client::{ALONE_BYTES, Alone, BatchRoom, GoesBeyond, ServiceError, ServiceResult};
+use stele_client::{ALONE_BYTES, Alone, BatchRoom, GoesBeyond, InFlightKind, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
 use stele_types::ErrorKind;
@@ -105,6 +105,37 @@ struct Held {
     units: OwnedSemaphorePermit,
     /// While more than all the room is, or may be, taken.
     beyond: Option<GoesBeyond>,
+    /// Knows what is in flight.
+    alone: Alone,
+}
+
+impl Held {
+    fn new(units: OwnedSemaphorePermit, beyond: Option<GoesBeyond>, alone: &Alone) -> Self {
+        alone.add(InFlightKind::Answers, units.num_permits() * UNIT_BYTES);
+        Held {
+            units,
+            beyond,
+            alone: alone.clone(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.units.num_permits() * UNIT_BYTES
+    }
+
+    /// Gives back all but so many units; how many.
+    fn keep(&mut self, units: usize) -> usize {
+        let back = self.units.num_permits().saturating_sub(units);
+        drop(self.units.split(back));
+        self.alone.sub(InFlightKind::Answers, back * UNIT_BYTES);
+        back
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.alone.sub(InFlightKind::Answers, self.bytes());
+    }
 }
 
 impl Answers {
@@ -160,7 +191,11 @@ impl Answers {
                 false => None,
             };
             let units = self.acquire(units).await?;
-            Some(Held { units, beyond })
+            let settles = beyond.as_ref().map_or(Duration::ZERO, GoesBeyond::settles);
+            if !settles.is_zero() {
+                self.env.sleep(settles).await;
+            }
+            Some(Held::new(units, beyond, &self.alone))
         };
         let acquired = self.env.timeout(self.wait, acquire).await;
         acquired.ok().flatten().ok_or_else(too_many)
@@ -263,11 +298,8 @@ impl Room {
         let wanted = self.answers.units_of(bytes);
         let held = match self.held {
             Some(mut held) => {
-                drop(
-                    held.units
-                        .split(held.units.num_permits().saturating_sub(wanted as usize)),
-                );
-                held.beyond = held.beyond.filter(|_| bytes > self.answers.all_bytes());
+                held.keep(wanted as usize);
+                held.beyond.take_if(|_| bytes <= self.answers.all_bytes());
                 held
             }
             None => self.answers.late(bytes, wanted).await?,
@@ -295,7 +327,7 @@ impl Answers {
     /// Room for an answer that is there already.
     async fn late(&self, bytes: usize, units: u32) -> Result<Held, Status> {
         if let Ok(units) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Ok(Held { units, beyond: None });
+            return Ok(Held::new(units, None, &self.alone));
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let _waits = self.late.try_acquire_many(bytes).map_err(|_| too_many())?;
@@ -309,7 +341,7 @@ impl BatchRoom for Room {
         let Some(held) = &self.held else { return 0 };
         match held.beyond.is_some() {
             true => self.answers.alone_bytes(),
-            false => held.units.num_permits() * UNIT_BYTES,
+            false => held.bytes(),
         }
     }
 
@@ -382,8 +414,7 @@ impl Lent {
             true => 0,
             false => bytes.div_ceil(UNIT_BYTES),
         };
-        let back = kept.units.num_permits().saturating_sub(units);
-        drop(kept.units.split(back));
+        let back = kept.keep(units);
         held.take_if(|held| held.units.num_permits() == 0);
         back * UNIT_BYTES
     }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use stele_client::{ALONE_BYTES, Alone, GoesBeyond};
+use stele_client::{ALONE_BYTES, Alone, GoesBeyond, InFlightKind};
 use stele_env::Env;
 use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -258,6 +258,7 @@ impl Call {
         if !goes_beyond {
             self.counted_bytes.fetch_add(bytes, Ordering::Relaxed);
             before = self.ledger.request_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.ledger.alone.add(InFlightKind::Requests, bytes);
         }
         if own > max {
             return Err(Status::resource_exhausted(format!(
@@ -273,14 +274,14 @@ impl Call {
         Ok(())
     }
 
-    /// Refuses a message by the size that it announces.
-    fn check_message_len(&self, len: usize) -> Result<(), Status> {
+    /// Refuses a message by the size that it announces; how long to wait before more of it is taken.
+    fn check_message_len(&self, len: usize) -> Result<Duration, Status> {
         let max = self.method.message_bytes_max;
         if len <= max && len > self.ledger.limits.request_bytes_max {
             return self.go_beyond();
         }
         if len <= max {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         Err(Status::resource_exhausted(format!(
             "The message has {len} bytes, the limit of {} is {max} on this server",
@@ -289,13 +290,14 @@ impl Call {
     }
 
     /// Takes the allowance for a message that is larger than all requests may be together.
-    fn go_beyond(&self) -> Result<(), Status> {
+    fn go_beyond(&self) -> Result<Duration, Status> {
         let Some(beyond) = self.ledger.alone.try_take() else {
             let message = "Another request takes all the memory there is for one of that size; retry after backing off";
             return Err(Status::unavailable(message));
         };
+        let settles = beyond.settles();
         let _ = self.beyond.set(beyond);
-        Ok(())
+        Ok(settles)
     }
 
     /// What is left of the time in which a request must arrive; an error when that is nothing.
@@ -321,9 +323,9 @@ impl Drop for Call {
         self.ledger.count(&self.method, code);
         let elapsed = self.ledger.env.now().saturating_sub(self.started);
         self.method.seconds.observe(elapsed.as_secs_f64());
-        self.ledger
-            .request_bytes
-            .fetch_sub(self.counted_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        let counted = self.counted_bytes.load(Ordering::Relaxed);
+        self.ledger.request_bytes.fetch_sub(counted, Ordering::Relaxed);
+        self.ledger.alone.sub(InFlightKind::Requests, counted);
         self.ledger.in_flight.dec();
     }
 }
@@ -382,6 +384,8 @@ pub(crate) struct RequestBody<C = Arc<Call>> {
     prefix_len: usize,
     /// When to look whether the request arrives too slowly; there once it has been waited for.
     alarm: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Nothing more of the request is taken before that: caches give way to it.
+    settles: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<C: Borrow<Call>> RequestBody<C> {
@@ -392,6 +396,7 @@ impl<C: Borrow<Call>> RequestBody<C> {
             prefix: [0; PREFIX_BYTES],
             prefix_len: 0,
             alarm: None,
+            settles: None,
         }
     }
 
@@ -403,7 +408,12 @@ impl<C: Borrow<Call>> RequestBody<C> {
             self.prefix_len += taken;
             if self.prefix_len == PREFIX_BYTES {
                 let [_, len @ ..] = self.prefix;
-                self.call.borrow().check_message_len(u32::from_be_bytes(len) as usize)?;
+                let call = self.call.borrow();
+                let wait = call.check_message_len(u32::from_be_bytes(len) as usize)?;
+                if !wait.is_zero() {
+                    let env = call.ledger.env.clone();
+                    self.settles = Some(Box::pin(async move { env.sleep(wait).await }));
+                }
             }
         }
         self.call.borrow().charge(data.len())
@@ -432,6 +442,10 @@ impl<C: Borrow<Call> + Unpin> HttpBody for RequestBody<C> {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(settles) = &mut self.settles {
+            std::task::ready!(settles.as_mut().poll(cx));
+            self.settles = None;
+        }
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             return self.poll_alarm(cx).map(|status| Some(Err(status)));
         };

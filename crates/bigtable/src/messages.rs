@@ -19,9 +19,13 @@ pub(crate) const PREFIX_BYTES: usize = 5;
 /// Room made for a message in several pieces because it announces this much; beyond, room is made as bytes arrive.
 const JOINED_BYTES_FIRST: usize = 256 << 10;
 
-/// How many times what has arrived room is made for. While a message moves to larger room it is there twice, so with
-/// four it never takes more than when it is all there; room that is not written to is not resident.
+/// How many times what has arrived room is made for; room that is not written to is not resident. While a message moves to
+/// larger room it is there twice.
 const JOINED_GROWTH: usize = 4;
+
+/// Of a message of which such a part has arrived all the rest gets room at once: moved only while it is at most a quarter of
+/// what it is going to be, it never takes more than when it is all there.
+const JOINED_PART_LAST: usize = JOINED_GROWTH * JOINED_GROWTH;
 
 const ENCODING_HEADER: &str = "grpc-encoding";
 const TIMEOUT_HEADER: &str = "grpc-timeout";
@@ -123,7 +127,11 @@ impl Arrived {
                 let full = joined.len() + data.len();
                 if joined.capacity() < full {
                     let announced = prefix(&joined).map_or(0, |(_, length)| length + PREFIX_BYTES);
-                    let room = announced.min(JOINED_GROWTH * joined.len()).max(full);
+                    let room = match announced <= JOINED_PART_LAST * joined.len() {
+                        true => announced,
+                        false => JOINED_GROWTH * joined.len(),
+                    }
+                    .max(full);
                     joined.reserve(room - joined.len());
                 }
                 joined.extend_from_slice(&data);

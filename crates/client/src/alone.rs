@@ -7,26 +7,68 @@
 //!
 //! Nobody who holds the allowance waits for it, and who waits for it holds no room. Who has it and does nothing with it, as an
 //! answer whose client has stopped reading, asks now and then whether it is [wanted](Alone::is_wanted).
+//!
+//! What is in flight is known here too, each kind as far as its part tells, so that who divides the budget can have caches give
+//! way the moment that more is taken than was set aside: [`Alone::on_change`].
 
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 use stele_types::limits::VALUE_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What whoever has the allowance may take, room included: a value of the largest size and what it comes in.
 pub const ALONE_BYTES: usize = VALUE_BYTES_MAX + (4 << 20);
 
+/// Changes of what is in flight that are worth telling of. Below it are all small requests, which come and go by the
+/// thousand.
+const STEP_BYTES: usize = 4 << 20;
+
 /// The allowance. Cloning shares it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Alone(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     permit: Arc<Semaphore>,
     waiting: AtomicUsize,
     /// Somebody who does not wait was refused since it was taken; a client comes again after a while.
     refused: AtomicBool,
+    in_flight: [AtomicUsize; KINDS],
+    /// Who is told of changes.
+    listener: Mutex<Option<Arc<Listener>>>,
 }
+
+impl std::fmt::Debug for Alone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Alone").field(&self.in_flight()).finish()
+    }
+}
+
+/// What is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Requests from their first byte to their answer.
+    Requests,
+    /// Answers from before they are read until they are sent.
+    Answers,
+    /// What memtables take, or are about to, beyond their share.
+    Memtables,
+}
+
+const KINDS: usize = Kind::Memtables as usize + 1;
+
+/// Bytes in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// Of [`Kind::Requests`] and [`Kind::Answers`], and of who has the allowance.
+    pub calls: usize,
+    /// Of [`Kind::Memtables`].
+    pub memtables: usize,
+}
+
+/// Makes room for what is in flight, which it asks for, at once; how long what it has freed takes to be gone.
+pub type Listener = dyn Fn(&dyn Fn() -> InFlight) -> Duration + Send + Sync;
 
 /// Counts who waits, as long as it does.
 struct Waiting<'a>(&'a AtomicUsize);
@@ -47,7 +89,23 @@ impl Drop for Waiting<'_> {
 /// The right to go beyond, until it is dropped.
 #[derive(Debug)]
 pub struct GoesBeyond {
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
+    alone: Alone,
+    settles: Duration,
+}
+
+impl GoesBeyond {
+    /// How long to wait before anything is taken: until what has made room for it is gone.
+    pub fn settles(&self) -> Duration {
+        self.settles
+    }
+}
+
+impl Drop for GoesBeyond {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        self.alone.changed();
+    }
 }
 
 impl Default for Alone {
@@ -56,6 +114,8 @@ impl Default for Alone {
             permit: Arc::new(Semaphore::new(1)),
             waiting: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
+            in_flight: Default::default(),
+            listener: Mutex::default(),
         }))
     }
 }
@@ -80,9 +140,58 @@ impl Alone {
         }
     }
 
-    fn granted(&self, _permit: Option<OwnedSemaphorePermit>) -> GoesBeyond {
+    fn granted(&self, permit: Option<OwnedSemaphorePermit>) -> GoesBeyond {
         self.0.refused.store(false, Ordering::Relaxed);
-        GoesBeyond { _permit }
+        GoesBeyond {
+            permit,
+            alone: self.clone(),
+            settles: self.changed(),
+        }
+    }
+
+    /// Tells somebody of changes of what is in flight, in place of who was told before. It is called by whoever changes it.
+    pub fn on_change(&self, listener: Arc<Listener>) {
+        *self.0.listener.lock() = Some(listener);
+        self.changed();
+    }
+
+    /// What is in flight.
+    pub fn in_flight(&self) -> InFlight {
+        let of = |kind: Kind| self.0.in_flight[kind as usize].load(Ordering::Relaxed);
+        let beyond = if self.is_taken() { ALONE_BYTES } else { 0 };
+        InFlight {
+            calls: of(Kind::Requests) + of(Kind::Answers) + beyond,
+            memtables: of(Kind::Memtables),
+        }
+    }
+
+    /// So much more is in flight.
+    pub fn add(&self, kind: Kind, bytes: usize) {
+        let before = self.0.in_flight[kind as usize].fetch_add(bytes, Ordering::Relaxed);
+        self.moved(before, before.saturating_add(bytes));
+    }
+
+    /// So much of it has gone.
+    pub fn sub(&self, kind: Kind, bytes: usize) {
+        let before = self.0.in_flight[kind as usize].fetch_sub(bytes, Ordering::Relaxed);
+        self.moved(before, before.saturating_sub(bytes));
+    }
+
+    /// So much it is now.
+    pub fn set(&self, kind: Kind, bytes: usize) {
+        let before = self.0.in_flight[kind as usize].swap(bytes, Ordering::Relaxed);
+        self.moved(before, bytes);
+    }
+
+    fn moved(&self, before: usize, now: usize) {
+        if before / STEP_BYTES != now / STEP_BYTES {
+            self.changed();
+        }
+    }
+
+    fn changed(&self) -> Duration {
+        let listener = self.0.listener.lock().clone();
+        listener.map_or(Duration::ZERO, |listener| listener(&|| self.in_flight()))
     }
 
     /// Whether somebody has it.
@@ -119,5 +228,38 @@ mod tests {
         assert!(!alone.is_wanted(), "it no longer waits");
         drop(second);
         assert!(!alone.is_taken() && alone.try_take().is_some());
+    }
+
+    #[test]
+    fn who_makes_room_hears_of_what_is_in_flight() {
+        let alone = Alone::default();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tells = Arc::clone(&told);
+        alone.on_change(Arc::new(move |in_flight: &dyn Fn() -> InFlight| {
+            let in_flight = in_flight();
+            tells.lock().push((in_flight.calls, in_flight.memtables));
+            Duration::from_millis(7)
+        }));
+        alone.add(Kind::Requests, STEP_BYTES - 1);
+        alone.add(Kind::Answers, 1);
+        assert_eq!(*told.lock(), [(0, 0)], "steps of each kind");
+        alone.add(Kind::Requests, 1);
+        alone.set(Kind::Memtables, 2 * STEP_BYTES);
+        let beyond = alone.try_take().unwrap();
+        assert_eq!(beyond.settles(), Duration::from_millis(7));
+        drop(beyond);
+        alone.sub(Kind::Requests, STEP_BYTES);
+        alone.set(Kind::Memtables, 0);
+        let calls = STEP_BYTES + 1;
+        let expected = [
+            (0, 0),
+            (calls, 0),
+            (calls, 2 * STEP_BYTES),
+            (calls + ALONE_BYTES, 2 * STEP_BYTES),
+            (calls, 2 * STEP_BYTES),
+            (1, 2 * STEP_BYTES),
+            (1, 0),
+        ];
+        assert_eq!(*told.lock(), expected);
     }
 }

@@ -13,7 +13,7 @@ pub mod scanner;
 pub mod service;
 pub mod tablets;
 
-pub use alone::{ALONE_BYTES, Alone, GoesBeyond};
+pub use alone::{ALONE_BYTES, Alone, GoesBeyond, InFlight, Kind as InFlightKind};
 pub use error::{ServiceError, ServiceResult};
 pub use request::{
     CheckAndMutate, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,

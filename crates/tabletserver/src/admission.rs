@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use stele_client::{ServiceError, ServiceResult};
+use stele_client::{Alone, InFlightKind, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_storage::Storage;
 use stele_tablet::{MemoryAccount, Moved, Room};
@@ -72,6 +72,8 @@ pub struct Admission {
     wanted: AtomicU64,
     /// Bytes of large writes that have been let in and may not be in memtables yet.
     coming: AtomicU64,
+    /// Knows what is in flight, of which memtables beyond their share are a part.
+    alone: Alone,
 }
 
 /// A large write that has been let in; dropped when it is applied.
@@ -83,6 +85,7 @@ pub struct Coming<'a> {
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
         self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.admission.tell_beyond();
         self.admission.freed.notify_waiters();
     }
 }
@@ -125,6 +128,7 @@ impl Admission {
             large: Semaphore::new(1),
             wanted: AtomicU64::new(0),
             coming: AtomicU64::new(0),
+            alone: options.alone.clone(),
             env,
             memory,
             moved,
@@ -279,6 +283,7 @@ impl Admission {
                 let _ = self.env.timeout(LOOK_AGAIN, notified).await;
             }
             self.coming.fetch_add(bytes, Ordering::Relaxed);
+            self.tell_beyond();
             Coming { admission: self, bytes }
         };
         let let_in = self.env.timeout(self.wait_max, waits).await;
@@ -299,6 +304,14 @@ impl Admission {
         is_first || there.saturating_add(coming).saturating_add(bytes) <= max.saturating_add(over_max(max))
     }
 
+    /// Tells what memtables take beyond their share, so that others give way.
+    fn tell_beyond(&self) {
+        let taken = self.memory.bytes() + self.coming.load(Ordering::Relaxed);
+        let beyond = taken.saturating_sub(self.memtables.bytes_max());
+        self.alone
+            .set(InFlightKind::Memtables, usize::try_from(beyond).unwrap_or(usize::MAX));
+    }
+
     /// Bytes of large writes that are not in memtables yet: flushes make room for them.
     pub fn expected_bytes(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed) + self.coming.load(Ordering::Relaxed)
@@ -312,6 +325,7 @@ impl Admission {
 
     /// A flush has ended: tells waiting writers, and shows how fast flushes are.
     pub fn memory_freed(&self) {
+        self.tell_beyond();
         let load = self.load(0);
         let (drain, merge_yield) = {
             let mut pacer = self.pacer.lock();

@@ -4,13 +4,16 @@
 //! second: the work is some hundred microseconds, and a change of the load is followed within a few seconds.
 //!
 //! What is not divided: indexes and filters of open files, the queue of the log, requests in flight, the allocator's slack.
-//! The first two are measured and taken off first; for the rest there is a sixteenth of the budget and, where the process
-//! can see its own size, a brake: past the budget and [`policy`]'s slack all pools shrink.
+//! The first two are measured and taken off first; for the rest there is a sixteenth of the budget. When calls in flight or
+//! large writes take more than that, caches give way at that moment ([`claims`]). Where the process
+//! can see its own size, there is a brake too: past the budget and [`policy`]'s slack all pools shrink.
 
+mod claims;
 pub mod policy;
 
 use crate::options::MemoryBudget;
 use crate::server::TabletServer;
+use claims::Claims;
 use policy::{Decision, Division, Governor, GovernorPlan, Observation};
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,11 +103,18 @@ impl TabletServer {
             rows: self.options.row_cache_bytes as u64,
         };
         let (server, governor) = (self.clone(), Governor::new(plan, begin));
-        self.env
-            .spawn_background("govern memory", async move { server.govern(governor, budget).await });
+        let claims = Claims::new(budget.bytes, begin, self.cache.clone(), self.row_cache.clone());
+        let claims = Arc::new(claims);
+        let made = Arc::clone(&claims);
+        self.options
+            .alone
+            .on_change(Arc::new(move |in_flight| made.claim(in_flight)));
+        self.env.spawn_background("govern memory", async move {
+            server.govern(governor, budget, &claims).await;
+        });
     }
 
-    async fn govern(self: Arc<Self>, mut governor: Governor, budget: MemoryBudget) {
+    async fn govern(self: Arc<Self>, mut governor: Governor, budget: MemoryBudget, claims: &Claims) {
         let (mut last, mut stale) = (self.env.now(), 0);
         let mut seen = Observation::default();
         let mut row_reads = (0, 0);
@@ -114,7 +124,7 @@ impl TabletServer {
             stale = if changed { 0 } else { stale + 1 };
             let decision = governor.step(seen.clone(), (now - last).as_secs_f64());
             last = now;
-            self.divide(&decision);
+            self.divide(&decision, &seen, claims);
             self.weigh_row_cache(&mut row_reads);
             self.env.sleep(budget.interval).await;
         }
@@ -163,18 +173,16 @@ impl TabletServer {
         }
     }
 
-    fn divide(&self, decision: &Decision) {
+    fn divide(&self, decision: &Decision, seen: &Observation, claims: &Claims) {
         let Division {
             memtables,
             blocks,
             rows,
         } = decision.granted;
-        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         if memtables != self.options.memtables.bytes_max() {
             self.options.memtables.set_share(memtables);
         }
-        self.cache.set_capacity(bytes(blocks));
-        self.row_cache.set_capacity(bytes(rows));
+        claims.grant(decision.granted, seen.memtable_bytes.saturating_sub(memtables));
         self.metrics.governor.show(decision);
         if decision.moved {
             let [m, b, r] = decision.marginal;

@@ -1,0 +1,166 @@
+//! Caches give way to what is in flight: to requests, answers and large writes that take more than was set aside for them.
+//!
+//! The governor divides anew once a second, and a request of 100 MB comes and goes within one. So what calls take is a claim
+//! on the budget from the moment that it is known, and caches are made smaller in the course of the call that makes the
+//! claim. They may grow again when it ends.
+//!
+//! Invariants:
+//! * Caches have what they were granted less what is claimed beyond what was set aside, and a sixteenth of their grant at least.
+//! * What memtables take beyond their share is taken off once: what the governor knew of it when it granted is not claimed.
+
+use super::policy::Division;
+use crate::row_cache::RowCache;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_client::InFlight;
+use stele_sstable::Cache;
+
+/// What calls may take beyond what the budget sets aside for them before caches give way: a part of what a process may be
+/// larger than its budget. The rest of that is the program's, and the allocator's.
+const FREE_BYTES: u64 = 32 << 20;
+/// Part of their grant that caches keep: without indexes' blocks nothing would work.
+const KEPT_PART: u64 = 16;
+/// What is freed at once for which the allocator is waited for: less is nothing beside what it keeps all the time.
+const FREED_BYTES_MIN: u64 = 8 << 20;
+/// How long the allocator takes to give back what was freed, by budget and at most: what the program asks of it, see its
+/// settings in the server.
+const SETTLE_MAX: Duration = Duration::from_millis(400);
+const SETTLE_BYTES_PER_MILLI: u64 = 1_342_177;
+
+/// What caches were granted, and what is claimed of it.
+pub(super) struct Claims {
+    free: u64,
+    settle: Duration,
+    cache: Arc<Cache>,
+    rows: Arc<RowCache>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    granted: Division,
+    /// What memtables took beyond their share when that was granted.
+    known: u64,
+    in_flight: InFlight,
+    /// What the caches may take now: blocks and rows.
+    given: (u64, u64),
+}
+
+impl Claims {
+    /// With nothing claimed.
+    pub(super) fn new(budget: u64, begin: Division, cache: Arc<Cache>, rows: Arc<RowCache>) -> Self {
+        let settle = Duration::from_millis(budget / SETTLE_BYTES_PER_MILLI).min(SETTLE_MAX);
+        Claims {
+            free: budget / 16 + FREE_BYTES,
+            settle,
+            cache,
+            rows,
+            state: Mutex::new(State {
+                granted: begin,
+                given: (begin.blocks, begin.rows),
+                ..State::default()
+            }),
+        }
+    }
+
+    /// Caches may take so much; memtables take `known` beyond their share.
+    pub(super) fn grant(&self, granted: Division, known: u64) {
+        let mut state = self.state.lock();
+        (state.granted, state.known) = (granted, known);
+        self.apply(&mut state);
+    }
+
+    /// What is in flight has changed; how long what had to give way takes to be gone. It is asked for under the lock: who
+    /// comes second must not apply what it was before.
+    pub(super) fn claim(&self, in_flight: &dyn Fn() -> InFlight) -> Duration {
+        let mut state = self.state.lock();
+        state.in_flight = in_flight();
+        let evicted = self.apply(&mut state);
+        match evicted >= FREED_BYTES_MIN {
+            true => self.settle,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// Gives the caches what is theirs now; how much they have lost by it.
+    fn apply(&self, state: &mut State) -> u64 {
+        let calls = (state.in_flight.calls as u64).saturating_sub(self.free);
+        let memtables = (state.in_flight.memtables as u64).saturating_sub(state.known);
+        let given = left(state.granted, calls + memtables);
+        if given == state.given {
+            return 0;
+        }
+        let used = || self.cache.stats().used_bytes + self.rows.stats().used_bytes;
+        let before = used();
+        state.given = given;
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.cache.set_capacity(bytes(given.0));
+        self.rows.set_capacity(bytes(given.1));
+        before.saturating_sub(used())
+    }
+}
+
+/// What is left of a grant for blocks and for rows, each less by its part.
+fn left(granted: Division, claimed: u64) -> (u64, u64) {
+    let all = granted.blocks + granted.rows;
+    let left = all.saturating_sub(claimed).max(all / KEPT_PART);
+    let part = |bytes: u64| (u128::from(bytes) * u128::from(left) / u128::from(all.max(1))) as u64;
+    (part(granted.blocks), part(granted.rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_env::tokio_env::TokioRuntime;
+
+    const MIB: u64 = 1 << 20;
+
+    fn division(blocks: u64, rows: u64) -> Division {
+        Division {
+            memtables: 7,
+            blocks: blocks * MIB,
+            rows: rows * MIB,
+        }
+    }
+
+    #[test]
+    fn what_is_claimed_is_taken_from_both_caches() {
+        let of = |claimed: u64| {
+            let (blocks, rows) = left(division(60, 20), claimed * MIB);
+            (blocks / MIB, rows / MIB)
+        };
+        assert_eq!(of(0), (60, 20));
+        assert_eq!(of(40), (30, 10));
+        assert_eq!((of(75), of(76), of(1_000)), ((3, 1), (3, 1), (3, 1)));
+        assert_eq!(left(Division::default(), 5), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn caches_give_way_at_once_and_come_back() {
+        let cache = Arc::new(Cache::new(64 << 20));
+        let rows = RowCache::new(TokioRuntime::current(), 16 << 20);
+        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone());
+        let capacities = || (cache.stats().capacity / MIB, rows.stats().capacity / MIB);
+        let calls = |mib: u64| {
+            let calls = (mib * MIB) as usize;
+            move || InFlight { calls, memtables: 0 }
+        };
+        // A sixteenth and 32 MiB are nobody's.
+        assert_eq!(claims.claim(&calls(40)), Duration::ZERO);
+        assert_eq!(capacities(), (64, 16));
+        assert_eq!(claims.claim(&calls(80)), Duration::ZERO, "there was nothing in them");
+        assert_eq!(capacities(), (32, 8));
+        let large = InFlight {
+            calls: 0,
+            memtables: (60 * MIB) as usize,
+        };
+        claims.claim(&|| large);
+        assert_eq!(capacities(), (16, 4));
+        // What the governor has seen it does not grant.
+        claims.grant(division(24, 6), 40 * MIB);
+        assert_eq!(capacities(), (8, 2));
+        claims.claim(&InFlight::default);
+        assert_eq!(capacities(), (24, 6));
+    }
+}
