@@ -1,8 +1,8 @@
 //! Memory of writes on their way: of the rows that conditional writes and read-modify-writes read, and of batches.
 //!
-//! A row that is read for a write is read whole, under its latch, and nobody but its write sees it, so it is in no account of answers. A small
-//! one, as nearly all are, is read on the calling thread and needs nothing; a larger one takes *room* first, of which there
-//! is a part of the budget. As with answers nobody holds room while waiting for more, and a row that takes more than all of it
+//! A row that is read for a write is read under its latch, and nobody but its write sees it, so it is in no account of answers. A small
+//! one, as nearly all are, is read on the calling thread and needs nothing; of a larger one what the write must know takes
+//! *room* first, of which there is a part of the budget. As with answers nobody holds room while waiting for more, and a row that takes more than all of it
 //! waits until it is alone and may then be as large as one value, in the one allowance that all share.
 
 use std::sync::Arc;
@@ -80,7 +80,12 @@ impl RowRoom {
                 true => Some(self.alone.take().await),
                 false => None,
             };
-            (beyond, self.units.clone().acquire_many_owned(units).await)
+            let units = self.units.clone().acquire_many_owned(units).await;
+            let settles = beyond.as_ref().map_or(Duration::ZERO, GoesBeyond::settles);
+            if !settles.is_zero() {
+                self.env.sleep(settles).await;
+            }
+            (beyond, units)
         });
         // Never closed.
         let Ok((_beyond, Ok(_permit))) = taken.await else {
@@ -103,7 +108,8 @@ impl RowRoom {
         (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
     }
 
-    fn all_bytes(&self) -> usize {
+    /// All of it.
+    pub(crate) fn all_bytes(&self) -> usize {
         self.units_max as usize * UNIT_BYTES
     }
 

@@ -214,51 +214,107 @@ fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes>
     (!request.raw && request.rows_limit != Some(0) && tablet.range().contains(row)).then_some(row)
 }
 
-/// The cells of one row, for a write that holds its latch.
+/// Cells of one row, for a write that holds its latch.
 pub(crate) struct RowCells {
     pub(crate) cells: Vec<Cell>,
     _room: Option<HeldRoom>,
 }
 
-/// Reads one row for a write that holds its latch.
+/// What a write wants to know of a row that is not small: it is read in pieces, of which this is kept.
+pub(crate) struct Wanted<'a> {
+    /// Lets nothing through that the write does not look at; the row is read as a whole where it must see it so.
+    pub(crate) filter: Option<Arc<CompiledFilter>>,
+    /// Whether a cell is kept, behind the one that was kept last.
+    pub(crate) keeps: &'a (dyn Fn(&Cell, Option<&Cell>) -> bool + Sync),
+    /// Whether the rest of the row makes no difference once a cell is kept.
+    pub(crate) any: bool,
+}
+
+/// A row for a write that holds its latch, when it is small and can be read without waiting; all that `filter` lets through.
+pub(crate) fn read_small_row(
+    tablet: &Tablet,
+    row: &Bytes,
+    filter: Option<&Arc<CompiledFilter>>,
+) -> ServiceResult<Option<RowCells>> {
+    let batch = tablet.get_row(row, filter).map_err(from_tablet)?;
+    Ok(batch.map(|batch| RowCells {
+        cells: batch.into_cells(),
+        _room: None,
+    }))
+}
+
+/// Reads one row for a write that holds its latch, whatever its size. What is kept of it is in room; the values are copied
+/// or the row's own, so that no block is kept because of a small one.
 pub(crate) async fn read_row(
     tablet: &Arc<Tablet>,
     row: &Bytes,
-    filter: Option<Arc<CompiledFilter>>,
+    wanted: &Wanted<'_>,
     room: &RowRoom,
 ) -> ServiceResult<RowCells> {
-    if let Some(batch) = tablet.get_row(row, filter.as_ref()).map_err(from_tablet)? {
-        return Ok(RowCells {
-            cells: batch.into_cells(),
-            _room: None,
-        });
-    }
-    let rows = RowSet::new(vec![RowRange::single(row)]);
-    let mut scanner = TabletScanner::new(
-        tablet.clone(),
-        ScanSpec {
-            rows,
-            filter,
-            reversed: false,
-            raw: false,
-            rows_limit: None,
-        },
-    );
     let mut held = room.first().await?;
-    let mut cells = Vec::new();
     loop {
-        scanner.set_room(held.bytes);
-        match scanner.next_batch().await {
-            Ok(Some(batch)) => cells.append(&mut batch.into_cells()),
-            Ok(None) => {
+        let (mut cells, mut kept) = (Vec::new(), 0);
+        match read_within(tablet, row, wanted, held.bytes, &mut cells, &mut kept).await {
+            Ok(()) => {
                 let _room = Some(held);
                 return Ok(RowCells { cells, _room });
             }
+            // It is begun again in more, and nobody holds anything while he waits for that.
             Err(TabletError::NeedsRoom { bytes }) => {
-                scanner.drop_batch();
-                held = room.more(held, bytes).await?;
+                drop(cells);
+                held = room.more(held, bytes.saturating_add(kept)).await?;
             }
             Err(error) => return Err(from_tablet(error)),
+        }
+    }
+}
+
+/// The same in so much room.
+async fn read_within(
+    tablet: &Arc<Tablet>,
+    row: &Bytes,
+    wanted: &Wanted<'_>,
+    room: usize,
+    cells: &mut Vec<Cell>,
+    kept: &mut usize,
+) -> Result<(), TabletError> {
+    let spec = ScanSpec {
+        rows: RowSet::new(vec![RowRange::single(row)]),
+        filter: wanted.filter.clone(),
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    scanner.set_pieces(Some(PIECE_BYTES));
+    let mut unfinished = false;
+    loop {
+        scanner.set_room(room.saturating_sub(*kept));
+        let Some(batch) = scanner.next_batch().await? else {
+            return Ok(());
+        };
+        if unfinished && !batch.continues {
+            // It was begun again.
+            cells.clear();
+            *kept = 0;
+        }
+        unfinished = batch.unfinished;
+        for mut cell in batch.into_cells() {
+            if (wanted.keeps)(&cell, cells.last()) {
+                if cell.value.len() < PIECE_BYTES {
+                    cell.value = Bytes::copy_from_slice(&cell.value);
+                }
+                cell.qualifier = Bytes::copy_from_slice(&cell.qualifier);
+                *kept += size_of::<Cell>() + cell.qualifier.len() + cell.value.len();
+                cells.push(cell);
+            }
+        }
+        if wanted.any && !cells.is_empty() {
+            return Ok(());
+        }
+        if *kept > room / 2 && *kept > PIECE_BYTES {
+            // A next piece beside them has no room.
+            return Err(TabletError::NeedsRoom { bytes: *kept });
         }
     }
 }

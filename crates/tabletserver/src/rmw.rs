@@ -1,18 +1,32 @@
 //! Conditional writes, increments and appends: a read and a write of one row under its latch.
+//!
+//! A row that is not small is read in pieces, and of it only what the write must know: whether any cell passes the predicate,
+//! without its value where the predicate does not look at it; the newest cells of the columns that rules change. What rules
+//! write is bounded before any of it is made, by the room for rows that writes read ([`crate::memory`]).
 
 use crate::error::not_here;
-use crate::read::{compile, read_row};
+use crate::memory::WriteRoom;
+use crate::read::{RowCells, Wanted, compile, read_row, read_small_row};
 use crate::server::TabletServer;
 use crate::write::Held;
-use bytes::{Bytes, BytesMut};
-use std::collections::BTreeMap;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
-use stele_tablet::{Batch, BatchBuilder};
-use stele_types::{Cell, Durability, FamilyId, Mutation, RowMutation, TableSchema, TabletId, Timestamp, limits};
+use stele_filter::{CompiledFilter, Filter};
+use stele_tablet::BatchBuilder;
+use stele_types::{
+    Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
+};
 
 /// What admission takes such a write for, before it is known: small.
 const WRITE_BYTES: usize = 256;
+
+/// Columns of rules for which a filter spares the read all others. Beyond that many it passes over them one by one.
+const COLUMNS_FILTERED_MAX: usize = 32;
 
 impl TabletServer {
     /// Whether the predicate matched; the mutation of that case has been applied.
@@ -23,13 +37,24 @@ impl TabletServer {
     ) -> ServiceResult<bool> {
         let held = self.own_row(tablet, &request.row).await?;
         let tablet = &held.entered.tablet;
-        let filter = compile(request.predicate.as_ref(), &tablet.schema())?;
-        let read = read_row(tablet, &request.row, filter, &self.admission.rows).await?;
+        let schema = tablet.schema();
+        let filter = compile(request.predicate.as_ref(), &schema)?;
+        let read = match read_small_row(tablet, &request.row, filter.as_ref())? {
+            Some(read) => read,
+            None => {
+                let wanted = Wanted {
+                    filter: without_values(request.predicate.as_deref(), &schema).or(filter),
+                    keeps: &|_, last| last.is_none(),
+                    any: true,
+                };
+                read_row(tablet, &request.row, &wanted, &self.admission.rows).await?
+            }
+        };
         let matched = !read.cells.is_empty();
         drop(read);
         let mutation = if matched { request.on_match } else { request.otherwise };
         if let Some(mutation) = mutation {
-            self.commit(batch_of(&mutation), request.durability, held).await?;
+            self.commit_row(mutation, request.durability, held).await?;
         }
         Ok(matched)
     }
@@ -45,10 +70,14 @@ impl TabletServer {
         let held = self.own_row(tablet, &row).await?;
         let tablet = &held.entered.tablet;
         let schema = tablet.schema();
-        let mut read = read_row(tablet, &row, None, &self.admission.rows).await?;
+        let mut read = match read_small_row(tablet, &row, None)? {
+            Some(read) => read,
+            None => self.read_columns(&held, &schema, &row, &rules).await?,
+        };
         let newest = newest_cells(std::mem::take(&mut read.cells));
         let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
-        let written = apply_rules(&schema, newest, &rules, now)?;
+        let written = apply_rules(&schema, newest, &rules, now, self.admission.rows.all_bytes())?;
+        drop(read);
         let mutations = written.iter().map(|cell| Mutation::Put {
             family: cell.family,
             qualifier: cell.qualifier.clone(),
@@ -59,8 +88,51 @@ impl TabletServer {
             row,
             mutations: mutations.collect(),
         };
-        self.commit(batch_of(&mutation), durability, held).await?;
+        self.commit_row(mutation, durability, held).await?;
         Ok(written)
+    }
+
+    /// The newest cells of the columns that rules change, of a row that is not small.
+    async fn read_columns(
+        &self,
+        held: &Held,
+        schema: &Arc<TableSchema>,
+        row: &Bytes,
+        rules: &[RmwRule],
+    ) -> ServiceResult<RowCells> {
+        let columns: BTreeSet<(FamilyId, &[u8])> = rules.iter().map(|r| (r.family, &r.qualifier[..])).collect();
+        let of = |cell: &Cell| (cell.family, cell.qualifier.clone());
+        let keeps = |cell: &Cell, last: Option<&Cell>| {
+            columns.contains(&(cell.family, &cell.qualifier[..])) && last.is_none_or(|last| of(last) != of(cell))
+        };
+        let wanted = Wanted {
+            filter: filter_of(&columns, schema),
+            keeps: &keeps,
+            any: false,
+        };
+        read_row(&held.entered.tablet, row, &wanted, &self.admission.rows).await
+    }
+
+    /// Logs and applies what such a write comes to, once there is room for it as for a plain one.
+    async fn commit_row(&self, mutation: RowMutation, durability: Option<Durability>, held: Held) -> ServiceResult<()> {
+        let rows = RowWrites::from(vec![mutation]);
+        let bytes = BatchBuilder::bytes_of(&rows);
+        let _room = match WriteRoom::is_needed(bytes) {
+            true => Some(self.admission.batches.take(bytes).await?),
+            false => None,
+        };
+        let mut builder = BatchBuilder::default();
+        builder.push_rows_within(&rows, bytes);
+        let batch = builder.finish();
+        let _coming = match self.admission.is_large(batch.byte_len()) {
+            true => Some(
+                self.admission
+                    .let_in(batch.byte_len(), || self.work.notify_one())
+                    .await?,
+            ),
+            false => None,
+        };
+        self.commit(batch, durability, held).await
     }
 
     async fn own_row(&self, tablet: TabletId, row: &Bytes) -> ServiceResult<Held> {
@@ -76,10 +148,37 @@ impl TabletServer {
     }
 }
 
-fn batch_of(row: &RowMutation) -> Batch {
-    let mut builder = BatchBuilder::default();
-    builder.push_row(row);
-    builder.finish()
+/// The predicate, with which no value is fetched that it does not look at. `None` where that would be too much of a
+/// filter.
+fn without_values(predicate: Option<&Filter>, schema: &Arc<TableSchema>) -> Option<Arc<CompiledFilter>> {
+    let filter = match predicate {
+        None | Some(Filter::PassAll) => Filter::StripValue,
+        Some(predicate) => Filter::Chain(vec![predicate.clone(), Filter::StripValue]),
+    };
+    Arc::new(filter).compile_shared(schema).ok()
+}
+
+/// The newest cells of these columns. `None` where there are too many, or none is of the table.
+fn filter_of(columns: &BTreeSet<(FamilyId, &[u8])>, schema: &Arc<TableSchema>) -> Option<Arc<CompiledFilter>> {
+    if columns.len() > COLUMNS_FILTERED_MAX {
+        return None;
+    }
+    let column = |(family, qualifier): &(FamilyId, &[u8])| {
+        let qualifier = Bound::Included(Bytes::copy_from_slice(qualifier));
+        let range = Filter::ColumnRange {
+            family: schema.families.get(family)?.name.to_string(),
+            start: qualifier.clone(),
+            end: qualifier,
+        };
+        Some(Filter::Chain(vec![range, Filter::CellsPerColumn(1)]))
+    };
+    let mut columns: Vec<Filter> = columns.iter().filter_map(column).collect();
+    let filter = match columns.len() {
+        0 => return None,
+        1 => columns.pop()?,
+        _ => Filter::Interleave(columns),
+    };
+    Arc::new(filter).compile_shared(schema).ok()
 }
 
 type Columns = BTreeMap<(FamilyId, Bytes), (Timestamp, Bytes)>;
@@ -96,64 +195,99 @@ fn newest_cells(cells: Vec<Cell>) -> Columns {
 }
 
 /// Applies the rules in order; later ones see what earlier ones wrote. A written cell is never older than the one it
-/// replaces, or it would not be the newest.
+/// replaces, or it would not be the newest. What they write is refused where it comes to more than `bytes_max`, before
+/// anything is copied.
 fn apply_rules(
     schema: &TableSchema,
-    mut columns: Columns,
+    columns: Columns,
     rules: &[RmwRule],
     now: Timestamp,
+    bytes_max: usize,
 ) -> ServiceResult<Vec<Cell>> {
-    let mut written = BTreeMap::new();
+    let mut lens: BTreeMap<(FamilyId, &[u8]), usize> = BTreeMap::new();
     for rule in rules {
         let Some(family) = schema.families.get(&rule.family) else {
             return Err(ServiceError::not_found("Requested column family not found."));
         };
-        let column = (rule.family, rule.qualifier.clone());
-        let current = columns.get(&column);
-        let value = operate(
-            &rule.operation,
-            current.map(|(_, value)| value),
-            &family.name,
-            &rule.qualifier,
-        )?;
-        let timestamp = current.map_or(now, |(timestamp, _)| now.max(*timestamp));
-        written.insert(column.clone(), (timestamp, value.clone()));
-        columns.insert(column, (timestamp, value));
+        let current = || columns.get(&(rule.family, rule.qualifier.clone()));
+        let len = lens
+            .entry((rule.family, &rule.qualifier))
+            .or_insert_with(|| current().map_or(0, |(_, value)| value.len()));
+        match &rule.operation {
+            RmwOperation::Append(suffix) => *len += suffix.len(),
+            RmwOperation::Increment(_) => *len = (*len).max(size_of::<i64>()),
+        }
+        if *len > limits::VALUE_BYTES_MAX {
+            return Err(ServiceError::invalid(format!(
+                "appending to {}:{} makes a value of more than {} bytes",
+                family.name,
+                rule.qualifier.escape_ascii(),
+                limits::VALUE_BYTES_MAX
+            )));
+        }
     }
-    let cell = |((family, qualifier), (timestamp, value))| Cell::put(family, qualifier, timestamp, value);
+    let bytes: usize = lens.values().sum();
+    if bytes > bytes_max {
+        let message = format!(
+            "The rules write {bytes} bytes, this server spares {bytes_max} for one read-modify-write: write less at once, \
+             or give it more memory"
+        );
+        return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+    }
+    let mut written: BTreeMap<(FamilyId, Bytes), Value> = BTreeMap::new();
+    for rule in rules {
+        let column = (rule.family, rule.qualifier.clone());
+        let value = match written.entry(column) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => {
+                let len = lens.get(&(rule.family, &rule.qualifier[..])).copied().unwrap_or(0);
+                let mut bytes = BytesMut::with_capacity(len);
+                let current = columns.get(place.key());
+                bytes.extend_from_slice(current.map_or(&[][..], |(_, current)| current));
+                place.insert(Value {
+                    timestamp: current.map_or(now, |(timestamp, _)| now.max(*timestamp)),
+                    bytes,
+                    is_there: current.is_some(),
+                })
+            }
+        };
+        let family = schema.families.get(&rule.family).map_or("", |family| &family.name);
+        operate(&rule.operation, value, family, &rule.qualifier)?;
+    }
+    let cell =
+        |((family, qualifier), value): (_, Value)| Cell::put(family, qualifier, value.timestamp, value.bytes.freeze());
     Ok(written.into_iter().map(cell).collect())
 }
 
-fn operate(operation: &RmwOperation, current: Option<&Bytes>, family: &str, qualifier: &Bytes) -> ServiceResult<Bytes> {
+/// What a column is going to hold.
+struct Value {
+    timestamp: Timestamp,
+    bytes: BytesMut,
+    /// It holds something now, or a rule has written it: an empty value is not the same as none.
+    is_there: bool,
+}
+
+/// Applies a rule to the value of a column.
+fn operate(operation: &RmwOperation, value: &mut Value, family: &str, qualifier: &Bytes) -> ServiceResult<()> {
+    let is_there = std::mem::replace(&mut value.is_there, true);
     match operation {
-        RmwOperation::Append(suffix) => {
-            let current = current.map_or(&[][..], |c| &c[..]);
-            if current.len() + suffix.len() > limits::VALUE_BYTES_MAX {
-                return Err(ServiceError::invalid(format!(
-                    "appending to {family}:{} makes a value of more than {} bytes",
-                    qualifier.escape_ascii(),
-                    limits::VALUE_BYTES_MAX
-                )));
-            }
-            let mut value = BytesMut::with_capacity(current.len() + suffix.len());
-            value.extend_from_slice(current);
-            value.extend_from_slice(suffix);
-            Ok(value.freeze())
-        }
+        RmwOperation::Append(suffix) => value.bytes.extend_from_slice(suffix),
         RmwOperation::Increment(amount) => {
-            let current = match current {
-                None => 0,
-                Some(bytes) => i64::from_be_bytes(bytes[..].try_into().map_err(|_| {
+            let current = match is_there {
+                false => 0,
+                true => i64::from_be_bytes(value.bytes[..].try_into().map_err(|_| {
                     ServiceError::invalid(format!(
                         "increment of {family}:{}, whose value has {} bytes and not 8",
                         qualifier.escape_ascii(),
-                        bytes.len()
+                        value.bytes.len()
                     ))
                 })?),
             };
-            Ok(Bytes::copy_from_slice(&current.wrapping_add(*amount).to_be_bytes()))
+            value.bytes.clear();
+            value.bytes.put_i64(current.wrapping_add(*amount));
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

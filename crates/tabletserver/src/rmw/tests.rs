@@ -3,6 +3,9 @@
 use super::*;
 use stele_types::{DeleteRule, Family, GroupId, TableId, TableName, TimeUnit, ValueType};
 
+/// Far more than the rules of these tests write.
+const BYTES_MAX: usize = 1 << 20;
+
 fn schema() -> TableSchema {
     let family = Family {
         name: "f".into(),
@@ -50,7 +53,7 @@ fn later_rules_see_earlier_ones_and_each_column_is_written_once() {
         rule("n", RmwOperation::Increment(i64::MAX)),
         rule("n", RmwOperation::Increment(1)),
     ];
-    let written = apply_rules(&schema(), Columns::new(), &rules, now).unwrap();
+    let written = apply_rules(&schema(), Columns::new(), &rules, now, BYTES_MAX).unwrap();
     let values: Vec<&[u8]> = written.iter().map(|c| &c.value[..]).collect();
     assert_eq!(values, [&b"xy"[..], &i64::MIN.to_be_bytes()[..]]);
 }
@@ -59,7 +62,14 @@ fn later_rules_see_earlier_ones_and_each_column_is_written_once() {
 fn a_written_cell_is_never_older_than_the_one_before() {
     let column = (FamilyId(1), Bytes::from_static(b"a"));
     let columns = Columns::from([(column, (Timestamp(9_000), Bytes::from_static(b"old")))]);
-    let written = apply_rules(&schema(), columns, &[rule("a", append("er"))], Timestamp(5_000)).unwrap();
+    let written = apply_rules(
+        &schema(),
+        columns,
+        &[rule("a", append("er"))],
+        Timestamp(5_000),
+        BYTES_MAX,
+    )
+    .unwrap();
     assert_eq!(
         (written[0].timestamp, &written[0].value[..]),
         (Timestamp(9_000), &b"older"[..])
@@ -75,6 +85,42 @@ fn an_increment_of_something_else_than_eight_bytes_is_refused() {
         columns,
         &[rule("a", RmwOperation::Increment(1))],
         Timestamp(2),
+        BYTES_MAX,
     );
     assert_eq!(refused.unwrap_err().kind, stele_types::ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn an_empty_value_is_there() {
+    let increment = || rule("a", RmwOperation::Increment(1));
+    let column = (FamilyId(1), Bytes::from_static(b"a"));
+    let columns = Columns::from([(column, (Timestamp(1), Bytes::new()))]);
+    let refused = apply_rules(&schema(), columns, &[increment()], Timestamp(2), BYTES_MAX);
+    assert_eq!(refused.unwrap_err().kind, stele_types::ErrorKind::InvalidArgument);
+    let rules = [rule("a", append("")), increment()];
+    let refused = apply_rules(&schema(), Columns::new(), &rules, Timestamp(2), BYTES_MAX);
+    assert_eq!(refused.unwrap_err().kind, stele_types::ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn what_rules_write_is_bounded_before_it_is_made() {
+    let column = |name: &'static str| (FamilyId(1), Bytes::from_static(name.as_bytes()));
+    let columns = || Columns::from([(column("a"), (Timestamp(1), Bytes::from_static(b"12345678")))]);
+    let of = |rules: &[RmwRule], max| apply_rules(&schema(), columns(), rules, Timestamp(2), max);
+    // Eight bytes that are there, twice three, and a counter beside.
+    let rules = [
+        rule("a", append("xyz")),
+        rule("n", RmwOperation::Increment(1)),
+        rule("a", append("xyz")),
+    ];
+    let refused = of(&rules, 21).unwrap_err();
+    assert_eq!(refused.kind, stele_types::ErrorKind::ResourceExhausted);
+    let written = of(&rules, 22).unwrap();
+    let values: Vec<&[u8]> = written.iter().map(|c| &c.value[..]).collect();
+    assert_eq!(values, [&b"12345678xyzxyz"[..], &1i64.to_be_bytes()]);
+    // The API's own limit comes first.
+    let large = Bytes::from(vec![0; 60 << 20]);
+    let rules = [(); 2].map(|()| rule("a", RmwOperation::Append(large.clone())));
+    let refused = of(&rules, 22).unwrap_err();
+    assert_eq!(refused.kind, stele_types::ErrorKind::InvalidArgument);
 }
