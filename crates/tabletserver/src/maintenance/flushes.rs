@@ -119,7 +119,7 @@ impl TabletServer {
             .map(|(_, bytes)| bytes)
             .sum();
         let gone = going + self.admission.stuck.memory_bytes();
-        let pressure = FlushPressure {
+        let mut pressure = FlushPressure {
             memory_bytes: self.context.memory.bytes().saturating_sub(gone) + self.admission.expected_bytes(),
             memory_bytes_max: self.options.memtables.bytes_max(),
             tablet_bytes: self.options.memtables.tablet_bytes(),
@@ -143,6 +143,11 @@ impl TabletServer {
         let is_free = |id: &TabletId| !board.busy.contains_key(id) && !board.failed.contains(id);
         let free = served.iter().filter(|served| is_free(&served.tablet.id()));
         let candidates: Vec<FlushCandidate> = free.map(|served| candidate(served, &holders)).collect();
+        if pressure.is_memory_short() {
+            // Readers may hold on to memtables that are flushed already: flushing what little is there now would free as little.
+            let there: u64 = candidates.iter().map(|c| c.active_bytes + c.frozen_bytes).sum();
+            pressure.memory_bytes = pressure.memory_bytes.min(there + self.admission.expected_bytes());
+        }
         let picked = pick_flush(&candidates, pressure).or_else(|| {
             // However little there is of it, and if another has flushed it since: then it is no longer stuck.
             stuck.iter().copied().find(is_free)

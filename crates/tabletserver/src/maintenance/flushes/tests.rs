@@ -103,3 +103,32 @@ async fn attempts_leave_nothing_behind() {
     assert_eq!(tablet.state().memtable_bytes(), 0);
     server.shut_down().await;
 }
+
+/// What is read of a memtable keeps its chunks when it has been flushed.
+#[tokio::test]
+async fn what_readers_hold_is_not_flushed_for() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first_with(&medium, None, options()).await;
+    let half = server.options.memtables.bytes_max() / 2;
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let mut held = Vec::new();
+    for number in (0..).step_by(30) {
+        if server.context.memory.bytes() > half + (1 << 20) {
+            break;
+        }
+        for number in number..number + 30 {
+            write(&server, TABLETS[0], number, 40 << 10).await.unwrap();
+        }
+        let row = format!("a{number}");
+        held.extend(server.get_row(TABLETS[0], row.as_bytes(), None).unwrap());
+        tablet.flush().await.unwrap();
+    }
+    let flushes = server.context.metrics.flushes.get();
+    for number in 0..20 {
+        write(&server, TABLETS[1], number, 10).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(server.context.memory.bytes() > half && !held.is_empty());
+    assert!(server.context.metrics.flushes.get() - flushes <= 1);
+    server.shut_down().await;
+}
