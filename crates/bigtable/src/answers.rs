@@ -15,8 +15,8 @@
 //! the one allowance that all share ([`Alone`]), and may then go so far beyond as one value of the largest size does; what
 //! takes still more is refused.
 //!
-//! A client that stops reading keeps what it has as long as nobody needs it. As soon as others wait for room, or for the
-//! allowance, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
+//! A client that stops reading keeps what it has as long as nobody needs it. As soon as others wait for room, for the
+//! allowance, or for the memory of large values, which answers hold as well, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
 //! with the transport is dropped, and their room goes to those who wait.
 
 mod paused;
@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use paused::Holders;
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -89,6 +89,10 @@ pub(crate) struct Answers {
     in_queue: Duration,
     /// Who holds room at the pace of a client.
     holders: Holders,
+    /// Somebody looks whether large values are waited for.
+    watched: Arc<AtomicBool>,
+    /// Bytes of them that are.
+    values_wanted: Arc<AtomicUsize>,
     env: Env,
 }
 
@@ -146,6 +150,8 @@ impl Answers {
         Answers {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
+            watched: Arc::default(),
+            values_wanted: alone.values_wanted(),
             late: Arc::new(Semaphore::new(LATE_BYTES_MAX)),
             alone,
             wait: WAIT,
@@ -240,7 +246,33 @@ impl Answers {
 
     /// Counts an answer among those that may be given up, until the result is dropped.
     pub fn register(&self, holder: Weak<dyn Paced>) -> Registered {
-        self.holders.register(holder)
+        let registered = self.holders.register(holder);
+        if !self.watched.swap(true, Ordering::Relaxed) {
+            self.watch_values();
+        }
+        registered
+    }
+
+    /// Has answers of which nothing is taken given up while others wait for the memory of large values: who waits for that
+    /// knows nothing of answers. For as long as there are answers.
+    fn watch_values(&self) {
+        let answers = self.clone();
+        self.env.spawn("large values of answers", async move {
+            loop {
+                answers.env.sleep(LOOK_FOR_PAUSED).await;
+                let wanted = answers.values_wanted.load(Ordering::Relaxed);
+                if wanted > 0 {
+                    answers.holders.give_up(answers.env.now(), wanted);
+                }
+                if answers.holders.is_empty() {
+                    answers.watched.store(false, Ordering::Relaxed);
+                    // One that came between the two found it watched.
+                    if answers.holders.is_empty() || answers.watched.swap(true, Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            }
+        });
     }
 
     /// Has the answer that goes beyond the room given up when it is not taken and somebody else wants the allowance. For as

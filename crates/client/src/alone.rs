@@ -8,6 +8,9 @@
 //! Nobody who holds the allowance waits for it, and who waits for it holds no room. Who has it and does nothing with it, as an
 //! answer whose client has stopped reading, asks now and then whether it is [wanted](Alone::is_wanted).
 //!
+//! Large values of stored rows have a room of their own, below the front ends, and go to clients in answers. So it is known here
+//! whether somebody waits for it, and whoever holds such values and does nothing with them can let go of them.
+//!
 //! What is in flight is known here too, each kind as far as its part tells, so that who divides the budget can have caches give
 //! way the moment that more is taken than was set aside: [`Alone::on_change`].
 
@@ -35,6 +38,8 @@ struct Shared {
     /// Somebody who does not wait was refused since it was taken; a client comes again after a while.
     refused: AtomicBool,
     in_flight: [AtomicUsize; KINDS],
+    /// Bytes of large values that readers wait for.
+    values_wanted: Arc<AtomicUsize>,
     /// Who is told of changes.
     listener: Mutex<Option<Arc<Listener>>>,
 }
@@ -115,6 +120,7 @@ impl Default for Alone {
             waiting: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
             in_flight: Default::default(),
+            values_wanted: Arc::default(),
             listener: Mutex::default(),
         }))
     }
@@ -197,6 +203,11 @@ impl Alone {
     /// Whether somebody has it.
     pub fn is_taken(&self) -> bool {
         self.0.permit.available_permits() == 0
+    }
+
+    /// For whoever has the room for large values on their way to readers, to say how many bytes are waited for.
+    pub fn values_wanted(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.0.values_wanted)
     }
 
     /// Whether somebody waits for it, or was refused since it was taken last.

@@ -310,6 +310,28 @@ async fn filled(server: &Server, rows: u16, bytes: usize) -> Channel {
     channel
 }
 
+/// Such values have a room of their own, which answers hold as well: a sixteenth of the budget.
+#[tokio::test]
+async fn readers_that_take_nothing_do_not_keep_large_values_from_others() {
+    let (_data, server) = start();
+    let channel = filled(&server, 12, 100 << 10).await;
+    // More than memtables may take, and so in files.
+    assert!(server.metric("stele_tablet_flushes_total") >= 2);
+    let stalled = connect(&server).await;
+    let scans: Vec<_> = (0..24).map(|_| tokio::spawn(stalled_scan(stalled.clone()))).collect();
+    let mut held = Vec::new();
+    for scan in scans {
+        held.extend(scan.await.unwrap());
+    }
+    assert!(held.len() > 8, "{} stand still", held.len());
+    for _ in 0..2 {
+        call(channel.clone(), DATA, "ReadRows", field(1, TABLE.as_bytes()))
+            .await
+            .unwrap();
+    }
+    drop(held);
+}
+
 #[tokio::test]
 async fn answers_that_nobody_takes_do_not_add_up() {
     let (_data, server) = start();

@@ -189,9 +189,9 @@ impl FileRegistry {
 
     /// The same registry with another size of values that go to value files, and other memory for those on their way to
     /// readers.
-    pub fn with_values(mut self, separate_bytes: usize, room_bytes: usize) -> Self {
+    pub fn with_values(mut self, separate_bytes: usize, room: ValueRoom) -> Self {
         self.separate_bytes = separate_bytes;
-        self.value_room = ValueRoom::new(room_bytes);
+        self.value_room = room;
         self
     }
 

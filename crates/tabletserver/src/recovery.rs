@@ -40,6 +40,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
+use stele_tablet::values::load::ValueRoom;
 use stele_tablet::{
     Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics,
     manifest::{self, ManifestLog},
@@ -86,7 +87,10 @@ impl TabletServer {
         let server_metrics = ServerMetrics::new(metrics);
         let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0)
             .with_file_bytes(options.sstable_bytes)
-            .with_values(options.value_separate_bytes, options.value_room_bytes)
+            .with_values(
+                options.value_separate_bytes,
+                ValueRoom::wanted_in(options.value_room_bytes, options.alone.values_wanted()),
+            )
             .with_job_readahead(options.job_readahead_bytes);
         let context = TabletContext {
             env: env.clone(),

@@ -1,7 +1,7 @@
 //! Answers whose clients take nothing, while others wait for what they hold.
 //!
 //! An answer is *late* when its client has taken nothing of it for [`PATIENCE`], or takes it so slowly that a batch would keep
-//! its room for much longer than that. Being late does no harm by itself: only who waits for room looks for late answers, and
+//! its room for much longer than that. Being late does no harm by itself: only where room is waited for are late answers looked for, and
 //! has the one given up first that is late by most, until enough room has come back.
 
 use parking_lot::Mutex;
@@ -115,6 +115,11 @@ impl Holders {
             shared: Arc::clone(&self.shared),
             number,
         }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.shared.lock().by_number.is_empty()
     }
 
     /// Has late answers give up so many bytes, or whatever they have.

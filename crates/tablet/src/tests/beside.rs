@@ -3,6 +3,7 @@
 use super::*;
 use crate::Compacted;
 use crate::error::Result;
+use crate::values::load::ValueRoom;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::{FutureExt, poll};
@@ -58,7 +59,11 @@ async fn slow_tablet(waits: usize, file_bytes: u64) -> (Arc<Slow>, Arc<Tablet>) 
     let context = TabletContext {
         env: TokioRuntime::current(),
         storage: storage.clone(),
-        files: Arc::new(files.with_file_bytes(file_bytes).with_values(40, 1 << 20)),
+        files: Arc::new(
+            files
+                .with_file_bytes(file_bytes)
+                .with_values(40, ValueRoom::new(1 << 20)),
+        ),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
     };

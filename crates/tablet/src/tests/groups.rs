@@ -3,6 +3,7 @@
 mod restored;
 
 use super::*;
+use crate::values::load::ValueRoom;
 use stele_filter::Filter;
 use stele_sstable::Properties;
 use stele_types::{AggregateKind, GroupOptions};
@@ -364,7 +365,8 @@ async fn what_groups_share_of_value_files_is_not_garbage() {
     together.families.get_mut(&FamilyId(2)).unwrap().group = GroupId(0);
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let mut context = context(&storage, &Arc::new(Cache::new(0)), 1);
-    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_values(LARGE, 1 << 20);
+    let files =
+        FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_values(LARGE, ValueRoom::new(1 << 20));
     context.files = Arc::new(files);
     let manifest = Manifest {
         tablet: 1,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::manifest::{FileRef, StoredFile};
 use crate::scan::{CellRef, CellVisitor, TabletVisit};
+use crate::values::load::ValueRoom;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use stele_filter::Filter;
@@ -13,7 +14,8 @@ const APART: usize = 1_000;
 const ROOM: usize = 1 << 20;
 
 fn context(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> TabletContext {
-    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), epoch).with_values(separate_bytes, ROOM);
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), epoch)
+        .with_values(separate_bytes, ValueRoom::new(ROOM));
     TabletContext {
         env: TokioRuntime::current(),
         storage: storage.clone(),

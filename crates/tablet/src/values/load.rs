@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_env::Env;
 use stele_types::{Cell, CellKind, FileId};
@@ -34,15 +35,40 @@ const UNIT: usize = 4 << 10;
 pub struct ValueRoom {
     semaphore: Arc<Semaphore>,
     units: usize,
+    /// Bytes that are waited for.
+    wanted: Arc<AtomicUsize>,
+}
+
+/// Counts what is waited for, as long as it is.
+struct Wanted<'a>(&'a AtomicUsize, usize);
+
+impl<'a> Wanted<'a> {
+    fn new(wanted: &'a AtomicUsize, bytes: usize) -> Self {
+        wanted.fetch_add(bytes, Ordering::Relaxed);
+        Wanted(wanted, bytes)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 impl ValueRoom {
     /// Room for so many bytes.
     pub fn new(bytes: usize) -> Self {
+        ValueRoom::wanted_in(bytes, Arc::default())
+    }
+
+    /// Room for so many bytes, which says in `wanted` how many are waited for: whoever has some and does nothing with it, as
+    /// an answer whose client has stopped reading, can give it back.
+    pub fn wanted_in(bytes: usize, wanted: Arc<AtomicUsize>) -> Self {
         let units = (bytes / UNIT).clamp(1, u32::MAX as usize / 2);
         ValueRoom {
             semaphore: Arc::new(Semaphore::new(units)),
             units,
+            wanted,
         }
     }
 
@@ -64,6 +90,7 @@ impl ValueRoom {
             return Ok(None);
         }
         let units = bytes.div_ceil(UNIT).min(self.units) as u32;
+        let _wanted = Wanted::new(&self.wanted, units as usize * UNIT);
         let waiting = self.semaphore.clone().acquire_many_owned(units);
         match env.timeout(WAIT_MAX, waiting).await {
             Ok(Ok(permit)) => Ok(Some(permit)),
