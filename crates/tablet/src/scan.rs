@@ -115,6 +115,8 @@ pub(crate) struct Position {
     upper: Option<Vec<u8>>,
     /// Rows are read in descending order.
     backward: bool,
+    /// The state has values in files of their own.
+    refers: bool,
     at: At,
     /// Entries of the row being read, on the way backward.
     gathered: Gathered,
@@ -402,6 +404,7 @@ impl<O: Output> TabletScanner<O> {
         self.row_before = None;
         let merge = self.seek_range(&state, &lower, upper.as_deref(), single)?;
         self.position = Some(Position {
+            refers: state.has_values_apart(),
             state,
             snapshot,
             merge,

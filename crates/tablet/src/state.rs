@@ -490,6 +490,12 @@ impl State {
             .sum()
     }
 
+    /// Whether some values are in files of their own.
+    pub fn has_values_apart(&self) -> bool {
+        let mut files = self.groups.iter().flat_map(|g| &g.files);
+        files.any(|file| !file.values.is_empty())
+    }
+
     /// About how many bytes of files are referenced, values included.
     pub fn file_bytes(&self) -> u64 {
         self.groups.iter().flat_map(|g| &g.files).map(HeldFile::size).sum()

@@ -12,14 +12,16 @@ use crate::error::Result;
 use crate::merge::{Merge, Step};
 use crate::resolve::StoredValue;
 use crate::tablet::Tablet;
+use crate::values::ValueRef;
 use bytes::Bytes;
 use std::ops::Range;
 use stele_sstable::ValueAtHand;
+use stele_types::CellKind;
 
 /// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice is by far not
 /// what reading so many costs.
 const ENTRIES_MAX: usize = 4096;
-/// Bytes of their keys and values. A row of more is read forward, where it can be given in pieces.
+/// Bytes of their keys and values, also of those in value files. A row of more is read forward, where it can be given in pieces.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Values up to this size are copied where the output only looks at them: that costs less than a reference to their block and
@@ -32,8 +34,8 @@ pub(super) struct Gathered {
     /// The keys, one after the other, each with its value behind it if that is copied.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// Bytes of the values that are not copied.
-    shared_bytes: usize,
+    /// Bytes of the values that are not copied, or in value files.
+    beside_bytes: usize,
 }
 
 struct Entry {
@@ -81,7 +83,7 @@ impl Gathered {
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
-        self.shared_bytes = 0;
+        self.beside_bytes = 0;
     }
 
     /// Adds the entry that `merge` is on.
@@ -91,8 +93,9 @@ impl Gathered {
         self.bytes.extend_from_slice(merge.key());
         let key = start..self.bytes.len();
         let value = merge.value_slice();
+        self.beside_bytes += apart_bytes(merge.key(), value);
         let shared = if O::KEEPS_VALUES || value.len() > COPIED_VALUE_BYTES_MAX {
-            self.shared_bytes += value.len();
+            self.beside_bytes += value.len();
             Some(merge.value())
         } else {
             self.bytes.extend_from_slice(value);
@@ -103,7 +106,7 @@ impl Gathered {
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= ENTRIES_MAX || self.bytes.len() + self.shared_bytes >= BYTES_MAX
+        self.entries.len() >= ENTRIES_MAX || self.bytes.len() + self.beside_bytes >= BYTES_MAX
     }
 
     /// The entries in key order, each once.
@@ -119,12 +122,30 @@ impl Gathered {
     }
 }
 
+/// Bytes of the value that an entry refers to, if it is in a value file.
+#[inline]
+fn apart_bytes(key: &[u8], value: &[u8]) -> usize {
+    match key.last() {
+        Some(&kind) if kind == CellKind::Reference as u8 => ValueRef::value_len_of(value),
+        _ => 0,
+    }
+}
+
 impl Position {
+    /// Whether a row at hand has so much in value files that it must be read in pieces.
+    fn is_large_at_hand<O: Output>(&self, reader: &RowReader<O>) -> bool {
+        let entries = self.merge.row_at_hand(|key| reader.holds(key));
+        let bytes = entries.map(|entries| entries.map(|(key, value)| apart_bytes(key, value.as_slice())).sum());
+        bytes.is_some_and(|bytes: usize| bytes > BYTES_MAX)
+    }
+
     /// Begins the row whose last entry the merge is on, or leaves it behind when the filter wants nothing of it.
     pub(super) fn begin_row_backward<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
         let wanted = reader.begin(self.merge.key(), tablet.env());
         let wanted = wanted.ok_or_else(|| malformed(tablet))?;
-        if let Some(entries) = self.merge.row_at_hand(|key| reader.holds(key)) {
+        let is_large = wanted && self.refers && self.is_large_at_hand(reader);
+        let at_hand = self.merge.row_at_hand(|key| reader.holds(key));
+        if let Some(entries) = at_hand.filter(|_| !is_large) {
             let at_hand = entries.len();
             if wanted {
                 for (key, value) in entries {

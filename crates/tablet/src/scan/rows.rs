@@ -64,6 +64,7 @@ impl<O: Output> TabletScanner<O> {
             });
             if let Some((at, steps)) = self.read_listed_row(&mut merge, &prefix, is_plain)? {
                 self.position = Some(Position {
+                    refers: false,
                     upper: Some(key::row_prefix_end(&prefix)),
                     lower: prefix,
                     state,

@@ -491,3 +491,47 @@ async fn manifests_name_what_sstables_refer_to() {
     assert_eq!(bytes[8], 2, "what does not know value files must not read it");
     assert_eq!(Manifest::decode_file("m", &bytes).unwrap(), manifest);
 }
+
+/// What refers to values is small, whatever it refers to: in one block of an sstable, or in few enough entries to be gathered.
+#[tokio::test]
+async fn a_row_of_many_values_comes_in_pieces_backward() {
+    for (cells, bytes) in [(50, 100_000), (3_000, 2_000)] {
+        let tablet = create(&memory(), APART).await;
+        for row in [1, 2, 3] {
+            let cells = if row == 2 { cells } else { 1 };
+            let put = |n: u32| Mutation::Put {
+                family: FamilyId(1),
+                qualifier: Bytes::from(format!("{n:05}")),
+                timestamp: Timestamp(1),
+                value: Bytes::from(vec![n as u8; bytes]),
+            };
+            write_row(&tablet, name(row), (0..cells).map(put).collect());
+        }
+        tablet.flush().await.unwrap();
+        for reversed in [false, true] {
+            let spec = ScanSpec {
+                rows: RowSet::all(),
+                filter: None,
+                reversed,
+                raw: false,
+                rows_limit: None,
+            };
+            let mut scanner = TabletScanner::new(tablet.clone(), spec);
+            let (mut found, mut batches) = (0, 0);
+            loop {
+                scanner.set_pieces(Some(1 << 20));
+                scanner.set_room(2 << 20);
+                let Some(batch) = scanner.next_batch().await.unwrap() else {
+                    break;
+                };
+                found += batch.rows().map(|(_, cells)| cells.len()).sum::<usize>();
+                batches += 1;
+            }
+            assert_eq!(found, cells as usize + 2);
+            assert!(
+                batches > 3,
+                "{batches} with cells of {bytes} bytes, reversed: {reversed}"
+            );
+        }
+    }
+}
