@@ -14,6 +14,7 @@ use stele_fuzz::trees::Tree;
 use stele_fuzz::{schema, storage};
 use stele_sstable::Cache;
 use stele_storage::Storage;
+use stele_tablet::values::load::ValueRoom;
 use stele_tablet::{
     BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics, TabletScanner,
 };
@@ -127,7 +128,7 @@ async fn tablet(input: &Input<'_>) -> Arc<Tablet> {
     let context = TabletContext {
         env: TokioRuntime::current(),
         storage,
-        files: Arc::new(files.with_file_bytes(1 << 10).with_values(SEPARATE_BYTES, 1 << 20)),
+        files: Arc::new(files.with_file_bytes(1 << 10).with_values(SEPARATE_BYTES, ValueRoom::new(1 << 20))),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
     };

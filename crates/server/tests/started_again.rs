@@ -26,6 +26,7 @@ use std::thread;
 use std::time::Duration;
 
 const DELAY: &str = "MIMALLOC_PURGE_DELAY";
+const KEPT: &str = "MIMALLOC_ARENA_MAX_OBJECT_SIZE";
 
 /// Longer than a process takes to close what it has read to the end.
 const CLOSED: Duration = Duration::from_secs(1);
@@ -52,12 +53,13 @@ struct Seen {
     server: Server,
     begun: usize,
     delay: Option<String>,
+    kept: Option<String>,
     arguments: Vec<String>,
     input: PathBuf,
 }
 
-/// Starts a server with so much memory, a file as its input, and `preset` as the allocator's setting.
-fn seen(scratch: &Path, memory: &'static str, preset: Option<&str>) -> Seen {
+/// Starts a server with so much memory, a file as its input, and `preset` as settings of the allocator.
+fn seen(scratch: &Path, memory: &'static str, preset: &[(&str, &str)]) -> Seen {
     let pipe = scratch.join(format!("config {memory}"));
     let readers = counted(&pipe, memory);
     let input = scratch.join("input");
@@ -71,9 +73,7 @@ fn seen(scratch: &Path, memory: &'static str, preset: Option<&str>) -> Seen {
         .arg0("another name")
         .stdin(File::open(&input).unwrap())
         .env("KEPT", "yes");
-    if let Some(preset) = preset {
-        command.env(DELAY, preset);
-    }
+    command.envs(preset.iter().copied());
     // Its output is read here: it says where it serves.
     let server = Server::run(&mut command);
     // One more that begins would have been waiting for the pipe.
@@ -86,14 +86,16 @@ fn seen(scratch: &Path, memory: &'static str, preset: Option<&str>) -> Seen {
     };
     let environment = list("environ");
     assert!(environment.contains(&"KEPT=yes".to_owned()), "{environment:?}");
-    let delays = environment
-        .iter()
-        .filter_map(|entry| entry.strip_prefix(DELAY)?.strip_prefix('='));
-    let delays: Vec<_> = delays.collect();
-    assert!(delays.len() < 2, "{environment:?}");
+    let setting = |name: &str| {
+        let of_name = |entry: &String| Some(entry.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+        let values: Vec<_> = environment.iter().filter_map(of_name).collect();
+        assert!(values.len() < 2, "{environment:?}");
+        values.into_iter().next()
+    };
     Seen {
         begun: readers.load(Ordering::Relaxed),
-        delay: delays.first().map(|delay| (*delay).to_owned()),
+        delay: setting(DELAY),
+        kept: setting(KEPT),
         arguments: list("cmdline"),
         input: fs::read_link(of("fd/0")).unwrap(),
         server,
@@ -111,33 +113,42 @@ fn check(seen: &Seen, scratch: &Path, memory: &str) {
     assert_eq!(seen.input, scratch.join("input").canonicalize().unwrap());
 }
 
+/// How often it began, its delay, and what it keeps.
+fn settings(seen: &Seen) -> (usize, Option<&str>, Option<&str>) {
+    (seen.begun, seen.delay.as_deref(), seen.kept.as_deref())
+}
+
 #[test]
 fn a_small_budget_starts_the_process_once_more() {
     let scratch = tempfile::tempdir().unwrap();
     let memory = "memory = \"256MiB\"";
-    let seen = seen(scratch.path(), memory, None);
-    assert_eq!((seen.begun, seen.delay.as_deref()), (2, Some("200")));
+    let seen = seen(scratch.path(), memory, &[]);
+    assert_eq!(settings(&seen), (2, Some("200"), Some("2097152")));
     check(&seen, scratch.path(), memory);
     assert_eq!(seen.server.get("/readyz").0, 200);
     assert_eq!(seen.server.stop(Signal::TERM), Some(0));
 }
 
 #[test]
-fn a_setting_that_is_there_is_kept() {
+fn settings_that_are_there_are_kept() {
     let scratch = tempfile::tempdir().unwrap();
     let memory = "memory = \"64MiB\"";
-    let seen = seen(scratch.path(), memory, Some("7"));
-    assert_eq!((seen.begun, seen.delay.as_deref()), (1, Some("7")));
+    let seen = seen(scratch.path(), memory, &[(DELAY, "7"), (KEPT, "3M")]);
+    assert_eq!(settings(&seen), (1, Some("7"), Some("3M")));
     check(&seen, scratch.path(), memory);
     assert_eq!(seen.server.stop(Signal::INT), Some(0));
 }
 
 #[test]
-fn a_large_budget_needs_no_other_setting() {
+fn a_large_budget_needs_no_other_delay() {
     let scratch = tempfile::tempdir().unwrap();
     let memory = "memory = \"1280MiB\"";
-    let seen = seen(scratch.path(), memory, None);
-    assert_eq!((seen.begun, seen.delay.as_deref()), (1, None));
+    let seen = seen(scratch.path(), memory, &[(DELAY, "7")]);
+    assert_eq!(settings(&seen), (2, Some("7"), Some("2097152")));
+    drop(seen);
+    let memory = "memory = \"1281MiB\"";
+    let seen = self::seen(scratch.path(), memory, &[(KEPT, "3M")]);
+    assert_eq!(settings(&seen), (1, None, Some("3M")));
     check(&seen, scratch.path(), memory);
     assert_eq!(seen.server.stop(Signal::TERM), Some(0));
 }
