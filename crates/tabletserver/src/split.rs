@@ -93,8 +93,8 @@ impl TabletServer {
         Ok(())
     }
 
-    /// Tablets past their split size: the soft limit doubles with every split of the table's, as Hypertable's does, up to
-    /// the hard one, so that a young table spreads soon.
+    /// Tablets past their table's split size, or the server's. One that could not be divided is tried again when it has
+    /// doubled.
     pub(crate) fn tablets_to_split(&self) -> Vec<TabletId> {
         let mut candidates = Vec::new();
         let mut indivisible = self.indivisible.lock();
