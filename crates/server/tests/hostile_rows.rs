@@ -7,6 +7,8 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/noise.rs"]
+mod noise;
 #[path = "support/resident.rs"]
 mod resident;
 #[path = "support/server.rs"]
@@ -17,6 +19,7 @@ mod table;
 use bytes::Bytes;
 use futures::future::join_all;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
+use noise::noise;
 use resident::Watch;
 use server::{BEYOND_BYTES, Server};
 use std::time::{Duration, Instant};
@@ -77,18 +80,6 @@ fn set(column: &str, value: &Bytes) -> v2::Mutation {
             value: value.clone(),
         })),
     }
-}
-
-/// Bytes that do not compress.
-fn noise(seed: u64, len: usize) -> Bytes {
-    let mut state = seed | 1;
-    let words = (0..len.div_ceil(8)).flat_map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(len).collect::<Vec<u8>>().into()
 }
 
 /// Until it is not told to come again.

@@ -7,6 +7,8 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/noise.rs"]
+mod noise;
 #[path = "support/server.rs"]
 mod server;
 #[path = "support/table.rs"]
@@ -14,6 +16,7 @@ mod table;
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
+use noise::noise;
 use server::{BEYOND_BYTES, Server};
 use std::fs;
 use std::path::Path;
@@ -65,18 +68,6 @@ fn check_peak(server: &Server, what: &str) {
     let peak = take_peak(server);
     println!("{what}: peak {} MiB", peak >> 20);
     assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{what}: {} MiB", peak >> 20);
-}
-
-/// Bytes that do not compress, the same for one seed.
-fn noise(seed: u64, len: usize) -> Bytes {
-    let mut state = seed | 1;
-    let words = (0..len.div_ceil(8)).flat_map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(len).collect::<Vec<u8>>().into()
 }
 
 /// Key, bytes of the value and their checksum of every row. Who is told that others take all the room tries again, as

@@ -7,6 +7,8 @@
     reason = "drives a real process over real sockets"
 )]
 
+#[path = "support/noise.rs"]
+mod noise;
 #[path = "support/resident.rs"]
 mod resident;
 #[path = "support/server.rs"]
@@ -16,6 +18,7 @@ mod table;
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
+use noise::noise;
 use resident::Watch;
 use server::{BEYOND_BYTES, Server};
 use std::time::{Duration, Instant};
@@ -67,18 +70,6 @@ impl Pressed {
         );
         self.watch = Some(Watch::new(self.server.pid()));
     }
-}
-
-/// Bytes that do not compress, the same for one seed.
-fn noise(seed: u64, len: usize) -> Bytes {
-    let mut state = seed | 1;
-    let words = (0..len.div_ceil(8)).flat_map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(len).collect::<Vec<u8>>().into()
 }
 
 fn request(row: &str, values: usize, value: &Bytes) -> v2::MutateRowRequest {
