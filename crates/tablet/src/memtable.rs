@@ -8,6 +8,7 @@
 //! together are cheaper than alone: the place of each is fetched from memory while the one before is inserted.
 
 mod arena;
+mod memory;
 mod tree;
 
 use bytes::Bytes;
@@ -16,10 +17,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use stele_types::SeqNo;
 use tree::{Position, Tree};
 
-/// A value of at least this size shares the arena's memory instead of being copied. A share keeps a whole chunk (1 MiB) in
+/// A value of at least this size shares the arena's memory instead of being copied. A share keeps a whole chunk (2 MiB) in
 /// memory, also when the table is long flushed and the reader is slow: so at most 64 times what it is for. Copying
-/// 16 KiB takes about a microsecond.
-const SHARED_BYTES_MIN: usize = 16 << 10;
+/// 32 KiB takes about two microseconds.
+const SHARED_BYTES_MIN: usize = 32 << 10;
 
 /// One locality group's recent writes.
 pub struct Memtable {
@@ -35,7 +36,7 @@ pub struct MemoryAccount {
     bytes: Arc<AtomicI64>,
     flushing: Arc<AtomicU64>,
     flushed: Arc<AtomicU64>,
-    spare: Arc<arena::Spare>,
+    spare: Arc<memory::Spare>,
 }
 
 impl MemoryAccount {

@@ -19,9 +19,9 @@
 )]
 
 use super::MemoryAccount;
+use super::memory::{LINE, Memory, USUAL_BYTES};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
@@ -29,25 +29,21 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// First chunk; small, because most tablets of a server are idle.
 const CHUNK_BYTES_MIN: usize = 2 << 10;
-/// Chunks double up to this size, the most that offsets can tell apart: 18 bits of units.
-const CHUNK_BYTES_MAX: usize = UNIT << OFFSET_BITS;
+/// Chunks grow up to this size, the most that offsets can tell apart.
+const CHUNK_BYTES_MAX: usize = USUAL_BYTES;
 /// Bytes that an address counts in, and the alignment of cells.
 const UNIT: usize = 4;
-const OFFSET_BITS: u32 = 18;
+const OFFSET_BITS: u32 = 19;
+const _: () = assert!(CHUNK_BYTES_MAX == UNIT << OFFSET_BITS);
 /// Chunks of a segment of the directory: 3 KB, which a memtable with one entry takes too.
 const SEGMENT_CHUNKS: usize = 64;
-/// Segments of a directory. 2^14 chunks of 1 MiB hold 16 GiB.
+/// Segments of a directory. 2^13 chunks of 2 MiB hold 16 GiB.
 const SEGMENTS: usize = (1 << (32 - OFFSET_BITS)) / SEGMENT_CHUNKS;
 /// Chunks after which the arena says it is full. What is left holds one more batch, at worst 1 GiB of large values that
-/// take a chunk of 256 KiB each.
-const CHUNKS_FULL: u32 = 3 << 12;
+/// take a chunk of 512 KiB each.
+const CHUNKS_FULL: u32 = 3 << 11;
 /// A cell of at least this size gets a chunk of its own, or too much of the chunk before it might stay empty.
 const OWN_CHUNK_BYTES_MIN: usize = CHUNK_BYTES_MAX / 4;
-/// Of so many bytes in use one may be spare: while one memtable is written to a file about as much is given back at once as is
-/// filled until the next has been.
-const SPARE_PART: u64 = 4;
-/// Nodes start at cache lines.
-pub const LINE: usize = 64;
 
 /// Where a cell or node is; never zero.
 pub type Address = u32;
@@ -92,28 +88,6 @@ struct Chunk {
     /// Bytes handed out; for a chunk of cells, all of them are written.
     used: usize,
     account: MemoryAccount,
-}
-
-/// Memory of a chunk. Whoever has this value has it alone, and nothing in it means anything until it is written.
-struct Memory {
-    start: NonNull<u8>,
-    layout: Layout,
-}
-
-/// Memory of chunks of the usual size that memtables have given back, for those that fill: what the system gives is cleared a page
-/// at a time when it is first touched, and taken back a page at a time. In a load of values of a kilobyte that was 4 % of
-/// the server's time.
-///
-/// Bounded by a part of what is in use, so that nothing is kept where nothing is written.
-#[derive(Default)]
-pub struct Spare {
-    chunks: Mutex<Vec<Memory>>,
-}
-
-impl std::fmt::Debug for Spare {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Spare").finish_non_exhaustive()
-    }
 }
 
 /// The cell at an address. Meaningful as long as the arena it came from.
@@ -332,7 +306,7 @@ impl<'a> Writer<'a> {
             entry.store(segment, Ordering::Release);
         }
         // SAFETY: segments live as long as the arena.
-        unsafe { (*segment).starts[slot].store(chunk.memory.start.as_ptr(), Ordering::Release) };
+        unsafe { (*segment).starts[slot].store(chunk.memory.start().as_ptr(), Ordering::Release) };
         Filling { chunk, number }
     }
 
@@ -346,21 +320,21 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Bytes of the chunk after `before` others of its sort.
+/// Bytes of the chunk after `before` others of its sort: two of each size, so that at most a third is not filled yet.
 fn chunk_bytes(before: usize) -> usize {
-    (CHUNK_BYTES_MIN << before.min(16)).min(CHUNK_BYTES_MAX)
+    (CHUNK_BYTES_MIN << (before / 2).min(16)).min(CHUNK_BYTES_MAX)
 }
 
 impl Filling {
     /// Fresh memory, unless the chunk has too little left.
     fn take(&mut self, len: usize, align: usize) -> Option<(Address, *mut u8)> {
         let offset = self.chunk.used.next_multiple_of(align);
-        if offset + len > self.chunk.memory.layout.size() {
+        if offset + len > self.chunk.memory.len() {
             return None;
         }
         self.chunk.used = offset + len;
         // SAFETY: `offset + len` bytes are in the chunk.
-        let start = unsafe { self.chunk.memory.start.add(offset) };
+        let start = unsafe { self.chunk.memory.start().add(offset) };
         Some(((self.number << OFFSET_BITS) | (offset / UNIT) as u32, start.as_ptr()))
     }
 }
@@ -374,62 +348,10 @@ impl Segment {
     }
 }
 
-impl Memory {
-    /// No bytes.
-    const NONE: Memory = Memory {
-        start: NonNull::dangling(),
-        layout: Layout::new::<()>(),
-    };
-
-    fn new(layout: Layout) -> Self {
-        // SAFETY: the size is not zero: it is a chunk's or a cell's with its header.
-        match NonNull::new(unsafe { alloc(layout) }) {
-            Some(start) => Memory { start, layout },
-            None => handle_alloc_error(layout),
-        }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if self.layout.size() > 0 {
-            // SAFETY: allocated with this layout in `new`, and freed once; what is in it needs no drop.
-            unsafe { dealloc(self.start.as_ptr(), self.layout) };
-        }
-    }
-}
-
-// SAFETY: memory that its owner has alone.
-unsafe impl Send for Memory {}
-
-impl Spare {
-    fn take(&self) -> Option<Memory> {
-        self.chunks.lock().pop()
-    }
-
-    /// Keeps memory of the usual size, if not too much is spare already for so many bytes `in_use`.
-    fn give(&self, memory: Memory, in_use: u64) {
-        let most = usize::try_from(in_use / SPARE_PART).unwrap_or(usize::MAX) / CHUNK_BYTES_MAX;
-        let mut chunks = self.chunks.lock();
-        chunks.push(memory);
-        let beyond = most.min(chunks.len());
-        let freed = chunks.split_off(beyond);
-        drop(chunks);
-        drop(freed);
-    }
-
-    /// Bytes kept.
-    #[cfg(test)]
-    pub fn bytes(&self) -> usize {
-        self.chunks.lock().len() * CHUNK_BYTES_MAX
-    }
-}
-
 impl Chunk {
     fn new(len: usize, account: MemoryAccount) -> Self {
-        let layout = Layout::from_size_align(len, LINE).expect("sizes are bounded by the format");
         let spare = (len == CHUNK_BYTES_MAX).then(|| account.spare.take()).flatten();
-        let memory = spare.unwrap_or_else(|| Memory::new(layout));
+        let memory = spare.unwrap_or_else(|| Memory::new(len));
         account.add(len as i64);
         Chunk {
             memory,
@@ -442,7 +364,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let memory = std::mem::replace(&mut self.memory, Memory::NONE);
-        let len = memory.layout.size();
+        let len = memory.len();
         self.account.add(-(len as i64));
         if len == CHUNK_BYTES_MAX {
             self.account.spare.give(memory, self.account.bytes());
@@ -454,7 +376,7 @@ impl Drop for Chunk {
 impl AsRef<[u8]> for Chunk {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: see above; the memory lives as long as the chunk.
-        unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr(), self.used) }
+        unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr(), self.used) }
     }
 }
 

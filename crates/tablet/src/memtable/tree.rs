@@ -331,7 +331,7 @@ impl Tree {
                 self.prefetch_cell(node, index + 1 + CELLS_AHEAD);
                 let position = self.position(at.leaf, index + 1, found);
                 // Neighbours are mostly of a size.
-                let lines = position.cell.len() / arena::LINE;
+                let lines = position.cell.len() / super::memory::LINE;
                 if lines > BEGINNING_LINES {
                     self.prefetch_lines(
                         node,
@@ -565,7 +565,7 @@ impl Tree {
         let next = node.next.load(Ordering::Acquire);
         if next != 0 {
             // SAFETY: as in `node`.
-            unsafe { self.arena.prefetch(next, 0..size_of::<Node>() / arena::LINE) };
+            unsafe { self.arena.prefetch(next, 0..size_of::<Node>() / super::memory::LINE) };
         }
     }
 }
