@@ -4,6 +4,7 @@
 //! Values are pieces of a pool in which every second half of 32 bytes repeats the first, so that a block compresses to
 //! about half its size, as in RocksDB's own `db_bench`.
 
+use bytes::Bytes;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -33,7 +34,7 @@ fn mix(number: u64) -> u64 {
 
 /// Gives values of one length.
 pub struct Values {
-    pool: Vec<u8>,
+    pool: Bytes,
     len: usize,
     at: usize,
 }
@@ -47,7 +48,20 @@ impl Values {
             random.fill_bytes(&mut piece[..16]);
             piece.copy_within(..16, 16);
         }
+        let pool = pool.into();
         Values { pool, len, at: 0 }
+    }
+
+    /// For each of some writers the same values out of the same memory, beginning elsewhere in it. Making a pool takes as long
+    /// as writing a thousand rows, so writers do not each make one.
+    pub fn for_writers(len: usize, writers: u64) -> impl Iterator<Item = Values> {
+        let all = Values::new(len);
+        let each = all.pool.len() / writers.max(1) as usize;
+        (0..writers as usize).map(move |writer| Values {
+            pool: all.pool.clone(),
+            len,
+            at: writer * each,
+        })
     }
 
     /// The next value.
@@ -121,6 +135,14 @@ mod tests {
         assert_eq!(keys.len(), 10_000);
         assert_eq!(key(7), key(7));
         assert!(keys.iter().all(|k| k.starts_with(b"user")));
+    }
+
+    #[test]
+    fn writers_share_a_pool_and_begin_apart() {
+        let mut writers: Vec<Values> = Values::for_writers(100, 64).collect();
+        let pools: BTreeSet<_> = writers.iter().map(|values| values.pool.as_ptr()).collect();
+        let begins: BTreeSet<_> = writers.iter_mut().map(|values| values.next().as_ptr()).collect();
+        assert_eq!((pools.len(), begins.len()), (1, 64));
     }
 
     #[test]

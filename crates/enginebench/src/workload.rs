@@ -411,13 +411,13 @@ impl Workload {
 
     fn puts(&self, engine: &dyn Engine, rows: u64, threads: u64, sync: bool) -> anyhow::Result<Measured> {
         let each = rows / threads;
+        let values: Vec<Values> = Values::for_writers(self.value_bytes, threads).collect();
         let clock = Clock::start();
         let longest = std::thread::scope(|scope| {
-            let write = |thread: u64| {
+            let write = |thread: u64, mut values: Values| {
                 let mut longest = Duration::ZERO;
                 engine.on_this_thread(&mut || {
                     let mut random = data::generator(100 + thread);
-                    let mut values = Values::new(self.value_bytes);
                     for _ in 0..each {
                         let key = data::key(data::below(&mut random, rows));
                         let before = Instant::now();
@@ -428,7 +428,8 @@ impl Workload {
                 })?;
                 anyhow::Ok(longest)
             };
-            let writers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || write(thread))).collect();
+            let begin = |(thread, values)| scope.spawn(move || write(thread, values));
+            let writers: Vec<_> = (0..).zip(values).map(begin).collect();
             let mut longest = Duration::ZERO;
             for writer in writers {
                 match writer.join() {
