@@ -20,6 +20,7 @@
 //! and the next one begins with a durable header: it rests on nothing.
 
 mod ahead;
+mod next;
 mod open;
 mod turnover;
 
@@ -29,8 +30,9 @@ use crate::metrics::LogMetrics;
 use crate::retention::Retention;
 use ahead::{DEMAND_SEGMENTS, SyncOutcome};
 use bytes::Bytes;
+pub(crate) use next::Next;
 use open::Open;
-pub(crate) use open::{Next, Previous};
+pub(crate) use open::Previous;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +87,7 @@ pub(crate) struct Segments {
     pub(crate) tail: Option<oneshot::Receiver<SyncOutcome>>,
     /// Segments begun since something was to be durable.
     pub(crate) since_demand: u32,
-    /// A file for the next segment, on its way or ready.
+    /// Files for the next segments, on their way or ready.
     pub(crate) next: Next,
     /// Where groups are put together; at most [`INLINE_BYTES_MAX`].
     pub(crate) frame: Vec<u8>,
@@ -106,7 +108,7 @@ impl Segments {
         }
         self.look_ahead();
         let Some(open) = &self.open else { return false };
-        let awaited = !matches!(self.next, Next::None) && open.file.reading_cost() < OVERSIZE * self.segment_bytes;
+        let awaited = self.next.is_asked_for() && open.file.reading_cost() < OVERSIZE * self.segment_bytes;
         !self.relieve() && !awaited
     }
 

@@ -132,7 +132,7 @@ impl<C: Completion> LogStream<C> {
             previous: Previous::default(),
             tail: None,
             since_demand: u32::MAX,
-            next: Next::None,
+            next: Next::default(),
             frame: Vec::new(),
         };
         let queue = Queue {

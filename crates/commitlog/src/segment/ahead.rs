@@ -2,7 +2,6 @@
 //!
 //! What came of one is looked at when the stream is used next. One that failed costs the open segment.
 
-use super::open::Next;
 use super::{Segments, Shared};
 use crate::error::LogError;
 use stele_env::Env;
@@ -41,7 +40,7 @@ impl Segments {
         let is_full = open.file.reading_cost() >= self.segment_bytes;
         // Not while an earlier segment is not durable, for which a synced beginning stands; nor when the segment is only
         // waiting for the last sync to be relieved.
-        if open.ahead.is_some() || self.tail.is_some() || (is_full && !matches!(self.next, Next::None)) {
+        if open.ahead.is_some() || self.tail.is_some() || (is_full && self.next.is_asked_for()) {
             return;
         }
         let begun = open.synced.max(open.ahead_through);
@@ -67,14 +66,9 @@ impl Segments {
 
     /// Learns of what went on beside the appends. Gives up the segment if a sync in the background has failed.
     pub(super) fn look_ahead(&mut self) {
-        if let Next::Coming(coming) = &mut self.next {
-            match coming.try_recv() {
-                Err(oneshot::error::TryRecvError::Empty) => {}
-                Ok(Ok(made)) => self.next = Next::Ready(made),
-                // The segment will be closed instead, and whoever opens the next one sees why.
-                Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => self.next = Next::None,
-            }
-        }
+        // Where none is there the segment will be closed instead, and whoever opens the next one sees why.
+        let is_made = self.next.look();
+        self.open.iter_mut().for_each(|open| open.ends_reserve |= !is_made);
         let tail = seen(&mut self.tail);
         self.tail_ended(tail);
         let ahead = self.open.as_mut().and_then(|open| seen(&mut open.ahead));

@@ -1,10 +1,11 @@
-//! The segment being written, what it says of the one before, and the file that is made for the next.
+//! The segment being written, and what it says of the one before.
 
 use super::ahead::{SyncOutcome, settled};
+use super::next::Empty;
 use crate::error::LogError;
 use crate::format::{self, GroupHeader, RecordRef, SegmentHeader};
 use crate::retention::SegmentInfo;
-use stele_storage::{AppendFile, StorageError};
+use stele_storage::AppendFile;
 use stele_types::{SeqNo, TabletId};
 use tokio::sync::oneshot;
 
@@ -27,8 +28,8 @@ pub(crate) struct Open {
     pub(super) relieves: bool,
     /// Its name survives power loss.
     pub(super) named: bool,
-    /// The next file was asked for.
-    pub(super) asked: bool,
+    /// A next file could not be made: while this segment is open no other is asked for.
+    pub(super) ends_reserve: bool,
 }
 
 /// What a segment's header says about the segment before it.
@@ -40,27 +41,6 @@ pub(crate) struct Previous {
     /// It was given up: behind what was acknowledged there may be a group that was refused, and what was acknowledged may
     /// be gone.
     pub(super) refused: bool,
-}
-
-/// A file for the next segment.
-#[derive(Default)]
-pub(crate) enum Next {
-    /// Not asked for.
-    #[default]
-    None,
-    /// Being made.
-    Coming(oneshot::Receiver<Result<Empty, StorageError>>),
-    /// Made.
-    Ready(Empty),
-}
-
-/// A segment in which nothing is yet.
-pub(crate) struct Empty {
-    pub(super) number: u64,
-    pub(super) path: String,
-    pub(super) file: Box<dyn AppendFile>,
-    /// Its name survives power loss.
-    pub(super) named: bool,
 }
 
 impl Previous {
@@ -102,7 +82,7 @@ impl Open {
             ahead_through: 0,
             ahead: None,
             relieves,
-            asked: false,
+            ends_reserve: false,
         }
     }
 

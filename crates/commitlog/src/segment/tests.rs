@@ -61,7 +61,7 @@ fn segments_in(storage: &Arc<dyn Storage>) -> Segments {
         previous: Previous::default(),
         tail: None,
         since_demand: 0,
-        next: Next::None,
+        next: Next::default(),
         frame: Vec::new(),
     }
 }

@@ -1,62 +1,20 @@
-//! From one segment to the next: the file that is made beforehand, relief, and the ends a segment can come to.
+//! From one segment to the next: relief, and the ends a segment can come to.
 
 use super::Segments;
 use super::ahead::{UNSYNCED_MAX, arrived};
-use super::open::{Empty, Next, Open, Previous};
+use super::next::Empty;
+use super::open::{Open, Previous};
 use crate::error::LogError;
 use crate::format;
 use std::sync::atomic::Ordering;
 use stele_storage::AppendFile;
-use tokio::sync::oneshot;
 
 impl Segments {
-    /// Has the next file made, and both known to the medium by name, when half the segment is full and not of syncs anyway:
-    /// a reader takes a segment that is not there for one that was flushed.
-    pub(super) fn prepare(&mut self) {
-        let Some(open) = self.open.as_mut() else { return };
-        let due = open.acknowledged >= self.segment_bytes / 2 && open.acknowledged > open.synced;
-        if !due || open.asked || !matches!(self.next, Next::None) {
-            return;
-        }
-        open.asked = true;
-        if !open.is_named() {
-            self.begin_ahead();
-        }
-        let number = (self.next_segment)();
-        let path = format::segment_path(self.stream, number);
-        let (done, made) = oneshot::channel();
-        self.next = Next::Coming(made);
-        let storage = self.shared.storage.clone();
-        self.env.spawn("commit-log-create", async move {
-            let made = async {
-                let mut file = storage.create(&path).await?;
-                file.sync().await?;
-                Ok(file)
-            };
-            let made = made.await;
-            if made.is_err() {
-                let _ = storage.delete(&path).await;
-            }
-            let named = true;
-            let _ = done.send(made.map(|file| Empty {
-                number,
-                path,
-                file,
-                named,
-            }));
-        });
-    }
-
     /// Ends a segment that must be closed, while writers wait: by waiting for what keeps the next one from relieving it,
     /// which is one sync or the making of a file as a rule; where that does not help, by closing it, for which all that is not
     /// synced has to be.
     pub(crate) async fn end_full(&mut self) {
-        if let Next::Coming(coming) = &mut self.next {
-            self.next = match coming.await {
-                Ok(Ok(made)) => Next::Ready(made),
-                Ok(Err(_)) | Err(_) => Next::None,
-            };
-        }
+        self.next.be_ready().await;
         if let Some(open) = &mut self.open {
             let ahead = arrived(&mut open.ahead).await;
             self.ahead_ended(ahead);
@@ -82,7 +40,7 @@ impl Segments {
         if !self.open.as_ref().is_some_and(ready) || self.shared.unsynced.lock().len() >= UNSYNCED_MAX {
             return false;
         }
-        let Next::Ready(next) = &mut self.next else {
+        let Some(mut next) = self.next.ready.pop_front() else {
             return false;
         };
         let Some(full) = self.open.take() else { return false };
@@ -90,9 +48,7 @@ impl Segments {
         let header = previous.header_of_next(self.stream, next.number).encode();
         let Some(begun) = next.file.try_append(&[&header]) else {
             self.open = Some(full);
-            return false;
-        };
-        let Next::Ready(next) = std::mem::take(&mut self.next) else {
+            self.next.ready.push_front(next);
             return false;
         };
         // Also when that failed nothing more goes into the full one: a header that was written states its length.
@@ -148,21 +104,6 @@ impl Segments {
         }
     }
 
-    /// Deletes the file that was made for a next segment, for there will be none.
-    pub(crate) async fn discard_next(&mut self) {
-        if let Some(empty) = self.take_next().await {
-            let _ = self.shared.storage.delete(&empty.path).await;
-        }
-    }
-
-    pub(super) async fn take_next(&mut self) -> Option<Empty> {
-        match std::mem::take(&mut self.next) {
-            Next::None => None,
-            Next::Coming(coming) => coming.await.ok()?.ok(),
-            Next::Ready(empty) => Some(empty),
-        }
-    }
-
     /// From now on the segment is one of the closed ones.
     pub(super) fn retire(&mut self, mut open: Open) -> Box<dyn AppendFile> {
         open.settle();
@@ -177,7 +118,7 @@ impl Segments {
     pub(super) async fn open_segment(&mut self) -> Result<Open, LogError> {
         // One that begins after a failure rests on nothing.
         let rests = self.sync_unsynced().await.is_ok() && !self.previous.refused;
-        let mut next = match self.take_next().await {
+        let mut next = match self.next.take().await {
             Some(next) => next,
             None => {
                 let number = (self.next_segment)();

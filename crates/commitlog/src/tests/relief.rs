@@ -26,6 +26,12 @@ async fn write_flushed(log: &Log, numbers: std::ops::Range<u64>) {
     }
 }
 
+/// Segments that something was written into; others are there before they are needed.
+async fn begun(storage: &Arc<dyn Storage>) -> usize {
+    let files = storage.list("log/").await.unwrap();
+    files.iter().filter(|file| file.len > 0).count()
+}
+
 fn start(storage: &Arc<dyn Storage>) -> Log {
     Log::start(storage, &Numbers::default(), SEGMENT_BYTES, Vec::new())
 }
@@ -50,65 +56,89 @@ async fn what_nobody_syncs_costs_a_sync_for_each_file() {
     assert_eq!(replayed(&storage).await.unwrap(), (0..1000).collect::<Vec<_>>());
 }
 
-/// A device that writers are far ahead of: a file that has content takes long to sync.
-struct SlowSyncs(Arc<MemoryStorage>);
+/// A device that writers are ahead of.
+#[derive(Default)]
+struct Slow {
+    medium: Arc<MemoryStorage>,
+    made: AtomicU64,
+    /// Steps that the sync of a file takes that has content.
+    sync_steps: usize,
+    /// Steps that it takes to make a file, but for the first few.
+    make_steps: usize,
+}
 
-/// Steps that a sync takes.
-const SYNC_STEPS: usize = 1000;
+/// The open one, and those asked for when half of it is full.
+const QUICKLY_MADE: u64 = 4;
 
-struct SlowFile(Box<dyn AppendFile>);
+struct SlowFile {
+    file: Box<dyn AppendFile>,
+    sync_steps: usize,
+    make_steps: usize,
+}
 
 #[async_trait]
 impl AppendFile for SlowFile {
     async fn append(&mut self, slices: &[Bytes]) -> stele_storage::Result<()> {
-        self.0.append(slices).await
+        self.file.append(slices).await
     }
 
     fn try_append(&mut self, slices: &[&[u8]]) -> Option<stele_storage::Result<()>> {
-        self.0.try_append(slices)
+        self.file.try_append(slices)
     }
 
     async fn sync(&mut self) -> stele_storage::Result<()> {
-        let steps = if self.0.is_empty() { 0 } else { SYNC_STEPS };
+        let steps = if self.file.is_empty() {
+            self.make_steps
+        } else {
+            self.sync_steps
+        };
         for _ in 0..steps {
             tokio::task::yield_now().await;
         }
-        self.0.sync().await
+        self.file.sync().await
     }
 
     fn len(&self) -> u64 {
-        self.0.len()
+        self.file.len()
     }
 }
 
 #[async_trait]
-impl Storage for SlowSyncs {
+impl Storage for Slow {
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        Ok(Box::new(SlowFile(self.0.create(path).await?)))
+        let nth = self.made.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(SlowFile {
+            file: self.medium.create(path).await?,
+            sync_steps: self.sync_steps,
+            make_steps: if nth < QUICKLY_MADE { 0 } else { self.make_steps },
+        }))
     }
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.0.open(path).await
+        self.medium.open(path).await
     }
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.0.put_if_absent(path, content).await
+        self.medium.put_if_absent(path, content).await
     }
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.0.list(prefix).await
+        self.medium.list(prefix).await
     }
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.delete(path).await
+        self.medium.delete(path).await
     }
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.sync_file(path).await
+        self.medium.sync_file(path).await
     }
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.0.free_bytes().await
+        self.medium.free_bytes().await
     }
 }
 
 #[tokio::test]
 async fn writers_ahead_of_the_device_wait_for_one_segment_at_a_time() {
-    let storage: Arc<dyn Storage> = Arc::new(SlowSyncs(MemoryStorage::new()));
+    let storage: Arc<dyn Storage> = Arc::new(Slow {
+        sync_steps: 1000,
+        ..Slow::default()
+    });
     let log = start(&storage);
     let (mut most, mut fell_to) = (0, usize::MAX);
     for n in 0..3000 {
@@ -125,6 +155,64 @@ async fn writers_ahead_of_the_device_wait_for_one_segment_at_a_time() {
     assert_eq!(replayed(&storage).await.unwrap(), (0..3000).collect::<Vec<_>>());
 }
 
+/// Each file takes more than twice as long to make as a segment takes to fill: some 35 records, and as many pauses.
+#[tokio::test]
+async fn files_that_take_long_to_make_keep_nobody_waiting() {
+    let storage: Arc<dyn Storage> = Arc::new(Slow {
+        make_steps: 900,
+        ..Slow::default()
+    });
+    let log = start(&storage);
+    let mut waited = Vec::new();
+    for n in 0..1000 {
+        let mut answer = log.submit(n, Durability::Flush).await;
+        // The first segment is made by whoever writes into it.
+        if answer.try_recv().is_err() && n > 0 {
+            waited.push(n);
+            answer.await.unwrap().unwrap();
+        }
+        pause().await;
+    }
+    assert_eq!(waited, []);
+    let files = begun(&storage).await;
+    assert!((20..40).contains(&files), "{files} segments");
+    log.stream.close().await;
+    let files = storage.list("log/").await.unwrap();
+    assert!(
+        files.iter().all(|file| file.len > 0),
+        "files in reserve stay: {files:?}"
+    );
+    assert_eq!(replayed(&storage).await.unwrap(), (0..1000).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn files_in_reserve_that_an_end_left_behind_are_deleted() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let numbers = Numbers::default();
+    let log = Log::start(&storage, &numbers, SEGMENT_BYTES, Vec::new());
+    write_flushed(&log, 0..100).await;
+    faulty.kill();
+    drop(log);
+    let storage: Arc<dyn Storage> = faulty.reopen();
+    let (files, begun) = (segments(&storage).await.len(), begun(&storage).await);
+    assert_eq!(files - begun, 3, "of {files} files");
+    let mut found = Vec::new();
+    let report = crate::replay(&*storage, |record| {
+        found.push(number_of(&record));
+        Ok::<(), LogError>(())
+    });
+    let segments_found = report.await.unwrap().segments.into_iter();
+    assert_eq!(found, (0..100).collect::<Vec<_>>());
+    let replayed = segments_found.map(|(_, number, info)| (number, info)).collect();
+    let log = Log::start(&storage, &numbers, SEGMENT_BYTES, replayed);
+    // The last record is not flushed.
+    let last = record(1, 99).last;
+    log.stream.delete_unneeded(|_, seq| seq < last).await.unwrap();
+    let left = storage.list("log/").await.unwrap();
+    assert!(left.len() == 1 && left[0].len > 0, "{left:?}");
+}
+
 #[tokio::test]
 async fn after_something_had_to_be_durable_it_is_synced_ahead() {
     let faulty = FaultyStorage::new(env(1));
@@ -133,7 +221,7 @@ async fn after_something_had_to_be_durable_it_is_synced_ahead() {
     log.write(0, Durability::Sync).await.unwrap();
     let before = faulty.counts().syncs;
     write_flushed(&log, 1..100).await;
-    let files = segments(&storage).await.len() as u64;
+    let files = begun(&storage).await as u64;
     let syncs = faulty.counts().syncs - before;
     assert!(syncs > 6 * (files - 1), "{syncs} syncs of {files} segments");
     assert!(syncs < 12 * files, "{syncs} syncs of {files} segments");
@@ -265,13 +353,12 @@ async fn relieved_then_synced() -> Vec<(String, Vec<u8>)> {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let log = start(&storage);
     let mut n = 0;
-    while segments(&storage).await.len() < 3 {
+    while begun(&storage).await < 3 {
         write_flushed(&log, n..n + 1).await;
         n += 1;
     }
-    // The third is there before it takes over.
-    write_flushed(&log, n..n + 30).await;
-    log.write(n + 30, Durability::Sync).await.unwrap();
+    write_flushed(&log, n..n + 15).await;
+    log.write(n + 15, Durability::Sync).await.unwrap();
     let mut files = Vec::new();
     for path in segments(&storage).await {
         let content = storage.read_all(&path).await.unwrap().to_vec();
