@@ -287,18 +287,16 @@ async fn read_within(
     };
     let mut scanner = TabletScanner::new(tablet.clone(), spec);
     scanner.set_pieces(Some(PIECE_BYTES));
-    let mut unfinished = false;
     loop {
         scanner.set_room(room.saturating_sub(*kept));
         let Some(batch) = scanner.next_batch().await? else {
             return Ok(());
         };
-        if unfinished && !batch.continues {
-            // It was begun again.
+        if !batch.continues {
+            // It begins, perhaps again: also behind a piece that gave nothing and so did not say that more was to come.
             cells.clear();
             *kept = 0;
         }
-        unfinished = batch.unfinished;
         for mut cell in batch.into_cells() {
             if (wanted.keeps)(&cell, cells.last()) {
                 if cell.value.len() < PIECE_BYTES {
@@ -370,10 +368,11 @@ impl TabletRows {
         Ok(())
     }
 
-    /// Hands a batch on; the first is the one that may be worth keeping.
+    /// Hands a batch on; the first is the one that may be worth keeping, if it has the row to its end. What it says of its
+    /// cells does not tell that: there may be none in the first piece of a row.
     fn pass(&mut self, batch: Option<RowBatch>) -> Option<RowBatch> {
-        let is_whole = |batch: &&RowBatch| !batch.continues && !batch.unfinished;
-        if let (Some(keep), Some(batch)) = (self.keep.take(), batch.as_ref().filter(is_whole)) {
+        let keep = self.keep.take().filter(|_| !self.scanner.is_within_row());
+        if let (Some(keep), Some(batch)) = (keep, &batch) {
             keep.install(self.scanner.tablet(), batch);
         }
         batch

@@ -245,6 +245,12 @@ impl<O: Output> TabletScanner<O> {
         }
     }
 
+    /// Whether the last batch has ended within a row. It need not have cells of it: what has been read of the row may be held
+    /// back, or all be filtered out, and then the batch looks as if it had ended behind a row.
+    pub fn is_within_row(&self) -> bool {
+        self.reader.pieces.is_between()
+    }
+
     /// For tests, which have only the real clock.
     #[cfg(test)]
     pub(crate) fn set_pinned(&mut self, pinned: Duration) {
