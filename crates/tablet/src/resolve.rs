@@ -93,6 +93,12 @@ pub trait Sink {
     fn begin_column(&mut self, key: &[u8], parts: &KeyParts) -> Skip;
     /// A marker above version level, in key order.
     fn marker(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes);
+    /// A version comes that is hidden or deleted, before the older ones of its column. `by_older` says that all markers that
+    /// do that were committed before it: by timestamp it shows when a major compaction drops them and does not meet it.
+    #[inline]
+    fn hidden(&mut self, by_older: bool) {
+        let _ = by_older;
+    }
     /// A version that no marker hides, in key order.
     fn version(&mut self, version: Version<'_>) -> Skip;
     /// A version that its first entry settles: `value`, whatever is below. Comes in place of [`Sink::version`].
@@ -312,10 +318,22 @@ impl Resolver {
             // By sequence: everything below in this version is older still, hence hidden too. By timestamp: the whole
             // version is hidden alike.
             self.version.hidden_below();
+            if !same {
+                let by_older = rule == DeleteRule::ByTimestamp && !self.is_older_than_marker(timestamp, seq);
+                sink.hidden(by_older);
+            }
             return Skip::Nothing;
         }
         self.version.add(parts, value, self.aggregate, rule);
         Skip::Nothing
+    }
+
+    /// Whether a marker hides an entry by sequence, whatever the table's rule.
+    #[cold]
+    fn is_older_than_marker(&mut self, timestamp: Timestamp, seq: SeqNo) -> bool {
+        let mut levels = [&mut self.row, &mut self.family_markers, &mut self.column_markers];
+        let rule = DeleteRule::BySequence;
+        levels.iter_mut().any(|markers| markers.hide(timestamp, seq, rule))
     }
 
     /// Ends the row: hands the last version to the sink.
@@ -342,6 +360,11 @@ impl Resolver {
 
     fn hand_over(&mut self, sink: &mut impl Sink) -> Skip {
         let pending = &mut self.version;
+        if pending.deleted {
+            // Only by timestamp a marker of the version hides what was committed behind it.
+            let by_older = self.schema.delete_rule == DeleteRule::ByTimestamp && pending.has_value();
+            sink.hidden(by_older);
+        }
         let (Some(parts), Some(outcome)) = (pending.parts.take(), pending.outcome(self.schema.delete_rule)) else {
             return Skip::Nothing;
         };
@@ -412,6 +435,10 @@ impl Pending {
             }
             _ => {}
         }
+    }
+
+    fn has_value(&self) -> bool {
+        self.base.is_some() || self.operands.is_some()
     }
 
     /// A marker above hides the rest of this version.

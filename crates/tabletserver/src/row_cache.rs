@@ -20,12 +20,13 @@
 //! What changes without a write: the schema (a variant belongs to one version of it), age rules (a variant says how long
 //! none of them applies, and is of no use at other times, also when the clock is set back), and rows dropped by range
 //! ([`RowCache::clearing`]). Ids of tablets are not used again, so what is left of a closed tablet is merely garbage that
-//! newer rows push out.
+//! newer rows push out. What compactions forget makes no difference to nearly all rows; a result to which it may is not kept
+//! ([`RowBatch::unstable`]), which costs less than to forget a tablet's rows whenever one of its compactions ends.
 //!
 //! Invariants:
 //! * A variant is memory of its own, in one piece (`kept`): a slice of a block would keep the whole block from being freed,
 //!   and a hit waits for memory more than for anything else.
-//! * Scans, raw reads and filters that draw lots are never cached; a row is cached while there is room, and otherwise when
+//! * Scans, raw reads, filters that draw lots and results that compactions may change are never cached; a row is cached while there is room, and otherwise when
 //!   it is read the second time.
 //! * A shard whose `holds` is false has no rows; it changes under the shard's lock.
 //! * Charged bytes never exceed the capacity.
@@ -294,7 +295,7 @@ impl RowCache {
         {
             profile.loaded(key.0, bytes, self.env.now());
         }
-        if read.schema != reading.schema || bytes > RESULT_BYTES_MAX {
+        if read.schema != reading.schema || bytes > RESULT_BYTES_MAX || batch.unstable {
             return;
         }
         let shard = &self.shards[key.shard()];

@@ -104,6 +104,10 @@ pub struct RowBatch {
     pub continues: bool,
     /// More is to come of the last row, at least one cell, unless it is begun again.
     pub unfinished: bool,
+    /// A flush or a compaction may change what is found of a row, though nothing is written: a version is hidden and an older
+    /// one of its column shows, where the rule counts versions; or a marker hides by timestamp what is newer than itself.
+    /// Never missing where it matters; it may be set where it does not.
+    pub unstable: bool,
     /// Rows and cells seen before filtering.
     pub seen: ReadCounts,
 }

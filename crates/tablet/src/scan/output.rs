@@ -86,6 +86,8 @@ pub trait Output {
         timestamp: Timestamp,
         value: impl StoredValue,
     ) -> usize;
+    /// Compactions may change what was read of the row: [`RowBatch::unstable`].
+    fn note_unstable(&mut self) {}
     /// Ends the row; there were so many cells, and they weigh `bytes`. What the row weighs after filtering.
     fn end_row(&mut self, row: &RowName, cells: usize, bytes: usize, filter: Option<Filtering<'_>>) -> Result<usize>;
 }
@@ -141,6 +143,11 @@ impl Output for RowBatch {
 
     fn count_row(&mut self) {
         self.seen.rows += 1;
+    }
+
+    #[cold]
+    fn note_unstable(&mut self) {
+        self.unstable = true;
     }
 
     #[inline]

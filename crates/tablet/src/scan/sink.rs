@@ -27,6 +27,8 @@ pub(super) struct ReadSink<O> {
     version_index: u64,
     /// Cells of the column so far, for the pushdown.
     taken: usize,
+    /// A version of the column is hidden that the rule counts where nothing hides it.
+    hides: bool,
     /// Cells of the row so far.
     cells: usize,
     /// Bytes of those cells.
@@ -84,6 +86,7 @@ impl<O: Output> ReadSink<O> {
             qualifiers: Qualifiers::default(),
             version_index: 0,
             taken: 0,
+            hides: false,
             cells: 0,
             bytes: 0,
             references: (0, 0),
@@ -191,6 +194,7 @@ impl<O: Output> ReadSink<O> {
     pub(super) fn take_in_same_column(&mut self, timestamp: Timestamp, value: impl StoredValue) -> Skip {
         self.version_index = 0;
         self.taken = 0;
+        self.hides = false;
         self.take(timestamp, CellKind::Put, value)
     }
 
@@ -207,6 +211,9 @@ impl<O: Output> ReadSink<O> {
             if rule.is_garbage(&view) {
                 // Rules only look at age and position, and both grow from here on.
                 return Skip::Column;
+            }
+            if self.hides {
+                self.output.note_unstable();
             }
         }
         self.version_index += 1;
@@ -281,6 +288,7 @@ impl<O: Output> Sink for ReadSink<O> {
     fn begin_column(&mut self, key: &[u8], parts: &KeyParts) -> Skip {
         self.version_index = 0;
         self.taken = 0;
+        self.hides = false;
         let qualifier = parts.qualifier(key);
         if self
             .family
@@ -297,6 +305,15 @@ impl<O: Output> Sink for ReadSink<O> {
     }
 
     fn marker(&mut self, _: &[u8], _: &KeyParts, _: &Bytes) {}
+
+    #[cold]
+    fn hidden(&mut self, by_older: bool) {
+        // A merge that has the hidden version and not its marker counts it, and drops for it what now shows below it.
+        self.hides = self.family.rule.as_ref().is_some_and(GcRule::counts_versions);
+        if by_older {
+            self.output.note_unstable();
+        }
+    }
 
     #[inline]
     fn version(&mut self, version: Version<'_>) -> Skip {

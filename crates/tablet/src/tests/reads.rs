@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::{ReadOptions, Times};
-use crate::{CellRef, CellVisitor, Got, TabletError, TabletVisit};
+use crate::{CellRef, CellVisitor, Got, Room, TabletError, TabletVisit};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
@@ -15,6 +15,8 @@ enum Action {
     Fill(u8, i64),
     Freeze,
     Flush,
+    /// What is in files is merged into one, whatever markers are above it.
+    Merge,
     Compact,
 }
 
@@ -66,6 +68,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (0u8..6, 18i64..24).prop_map(|(row, versions)| Action::Fill(row, versions)),
         1 => Just(Action::Freeze),
         2 => Just(Action::Flush),
+        1 => Just(Action::Merge),
         1 => Just(Action::Compact),
     ]
 }
@@ -323,6 +326,21 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     }
 }
 
+/// Reads of rows by themselves of which the tablet says that nothing but writes changes what they find.
+fn stable(tablet: &Tablet, names: &[Bytes]) -> Vec<(Bytes, Option<Arc<CompiledFilter>>, Vec<Cell>)> {
+    let mut found = Vec::new();
+    for filter in [None, Some(Filter::CellsPerColumn(1)), Some(Filter::CellsPerRow(2))] {
+        let filter = filter.map(|filter| Arc::new(filter.compile(&tablet.schema()).unwrap()));
+        for row in names {
+            let read = tablet.get_row(row, filter.as_ref()).unwrap();
+            if let Some(batch) = read.filter(|batch| !batch.unstable) {
+                found.push((row.clone(), filter.clone(), batch.into_cells()));
+            }
+        }
+    }
+    found
+}
+
 fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u64) {
     // The second begins like the first, and the encoding of the third is longer than it.
     let names: Vec<Bytes> = ["a", "ab", "a\0b", "b", "", "\u{7f}"]
@@ -341,6 +359,10 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u6
         };
         let tablet = tablet_of_files(two_families(delete_rule, rule), file_bytes).await;
         for action in actions {
+            let before = match action {
+                Action::Write(..) | Action::Fill(..) => Vec::new(),
+                Action::Freeze | Action::Flush | Action::Merge | Action::Compact => stable(&tablet, &names),
+            };
             match action {
                 Action::Write(row, changes) => {
                     let row = names[usize::from(row)].clone();
@@ -363,7 +385,15 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u6
                 Action::Flush => {
                     tablet.flush().await.unwrap();
                 }
+                Action::Merge => while tablet.compact_for_space(Room::UNLIMITED).await.unwrap().is_some() {},
                 Action::Compact => tablet.compact_all().await.unwrap(),
+            }
+            for (row, filter, cells) in before {
+                let after = tablet.get_row(&row, filter.as_ref()).unwrap();
+                assert!(
+                    after.is_none_or(|batch| batch.into_cells() == cells),
+                    "{row:?} has changed"
+                );
             }
         }
         let absent = ["a\0", "aa", "a\0c", "\u{7f}\u{7f}"].map(|name| Bytes::from_static(name.as_bytes()));
@@ -387,6 +417,75 @@ proptest! {
     ) {
         let delete_rule = if by_timestamp { DeleteRule::ByTimestamp } else { DeleteRule::BySequence };
         run(actions, delete_rule, rule, file_bytes);
+    }
+}
+
+/// Deletes make the result of a read one that compactions may change only where they stand above what shows.
+#[tokio::test]
+async fn few_rows_with_deletes_are_unstable() {
+    let (family, qualifier) = (FamilyId(1), Bytes::from_static(b"q"));
+    let delete_version = |timestamp: i64| Mutation::DeleteVersion {
+        family,
+        qualifier: qualifier.clone(),
+        timestamp: Timestamp(timestamp),
+    };
+    let delete_row = |up_to: i64| Mutation::DeleteRow {
+        up_to: Timestamp(up_to),
+    };
+    let (by_sequence, by_timestamp) = (DeleteRule::BySequence, DeleteRule::ByTimestamp);
+    let (any, one, two) = (None, Some(GcRule::MaxVersions(1)), Some(GcRule::MaxVersions(2)));
+    let cases = [
+        (
+            by_sequence,
+            &one,
+            vec![put(1, "a"), put(3, "b"), delete_version(3)],
+            true,
+        ),
+        (
+            by_timestamp,
+            &one,
+            vec![put(1, "a"), put(3, "b"), delete_version(3)],
+            true,
+        ),
+        (
+            by_sequence,
+            &any,
+            vec![put(1, "a"), put(3, "b"), delete_version(3)],
+            false,
+        ),
+        (by_sequence, &one, vec![put(1, "a"), put(3, "b"), delete_row(9)], false),
+        (by_timestamp, &one, vec![put(1, "a"), put(3, "b"), delete_row(9)], false),
+        (by_sequence, &one, vec![put(3, "a"), delete_row(3), put(4, "b")], false),
+        (by_sequence, &two, vec![put(3, "a"), delete_row(3), put(4, "b")], false),
+        (by_timestamp, &two, vec![put(3, "a"), delete_row(3), put(4, "b")], false),
+        // Written late, it is older than what is deleted.
+        (by_sequence, &one, vec![put(3, "a"), delete_row(3), put(2, "b")], true),
+        (by_sequence, &any, vec![put(3, "a"), delete_row(3), put(2, "b")], false),
+        // A major compaction brings it back.
+        (by_timestamp, &any, vec![put(3, "a"), delete_row(3), put(2, "b")], true),
+        (
+            by_timestamp,
+            &any,
+            vec![put(3, "a"), delete_version(3), put(3, "b")],
+            true,
+        ),
+        (
+            by_timestamp,
+            &any,
+            vec![delete_row(3), put(2, "b"), delete_row(4)],
+            false,
+        ),
+    ];
+    for (n, (rule, versions, mutations, unstable)) in cases.into_iter().enumerate() {
+        let tablet = tablet(schema(rule, versions.clone())).await;
+        mutations
+            .into_iter()
+            .for_each(|mutation| write(&tablet, vec![mutation]));
+        let read = tablet.get_row(b"r", None).unwrap().unwrap();
+        assert_eq!(read.unstable, unstable, "case {n}");
+        // The mark is of one batch.
+        write_row(&tablet, Bytes::from_static(b"s"), vec![put(1, "a")]);
+        assert!(!tablet.get_row(b"s", None).unwrap().unwrap().unstable);
     }
 }
 

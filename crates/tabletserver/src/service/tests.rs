@@ -6,7 +6,8 @@ use crate::recovery::tests::{TABLETS, Watched, first};
 use std::ops::Range;
 use stele_client::{BatchRoom, RmwOperation, ServiceError};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{ErrorKind, Mutation, RowMutation, RowSet, Timestamp};
+use stele_tablet::Room;
+use stele_types::{ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
 
 fn put(row: &Bytes) -> RowMutation {
     let mutation = Mutation::Put {
@@ -179,4 +180,45 @@ async fn the_row_cache_keeps_no_beginnings_of_rows() {
         let wanted = cells_in_pieces(&server, TABLETS[0], &late, Some(filter)).await;
         assert_eq!((one, wanted), (1, 10), "round {round}");
     }
+}
+
+fn put_at(row: &Bytes, at: i64) -> RowMutation {
+    let mut write = put(row);
+    let Mutation::Put { timestamp, .. } = &mut write.mutations[0] else {
+        unreachable!("it is a put");
+    };
+    *timestamp = Timestamp(at);
+    write
+}
+
+/// A merge drops a version that shows only because a newer one is deleted where the merge does not see it.
+#[tokio::test]
+async fn a_hit_of_the_row_cache_is_what_a_merge_has_left() {
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let mut schema = TableSchema::clone(&tablet.schema());
+    schema.version += 1;
+    schema.families.get_mut(&FamilyId(1)).unwrap().gc_rule = Some(GcRule::MaxVersions(1));
+    tablet.set_schema(Arc::new(schema));
+    // So that the next flush is not into the bottom, and drops nothing.
+    let (other, row) = (Bytes::from_static(b"a"), Bytes::from_static(b"left"));
+    for writes in [vec![put_at(&other, 1)], vec![put_at(&row, 30), put_at(&row, 20)]] {
+        server.mutate(TABLETS[0], writes.into(), None).await.unwrap();
+        tablet.flush().await.unwrap();
+    }
+    let mut delete = put(&row);
+    delete.mutations = vec![Mutation::DeleteVersion {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(30),
+    }];
+    server.mutate(TABLETS[0], vec![delete].into(), None).await.unwrap();
+    let read = || {
+        let found = server.get_row(TABLETS[0], &row, None).unwrap().unwrap();
+        let stored = tablet.get_row(&row, None).unwrap().unwrap();
+        [found.into_batch(), stored].map(|batch| batch.into_cells().len())
+    };
+    assert_eq!([read(), read()], [[1, 1], [1, 1]]);
+    while tablet.compact_for_space(Room::UNLIMITED).await.unwrap().is_some() {}
+    assert_eq!(read(), [0, 0]);
 }
