@@ -30,6 +30,8 @@ const UNITS: u64 = 64;
 const FLOOR_MEMTABLES: u64 = 4;
 const FLOOR_BLOCKS: u64 = 4;
 const FLOOR_ROWS: u64 = 1;
+/// Largest part of what is divided that memtables get because writers wait, whatever else would make better use of it.
+const MEMTABLES_WANTED_MAX: f64 = 0.5;
 /// Most units of the row cache: what is left holds indexes, and blocks for whoever reads many neighbours. Of Zipf-distributed
 /// reads over twice the memory the last eighth is worth one miss in ten.
 const MOST_ROWS: u64 = UNITS / 8 * 7;
@@ -69,6 +71,12 @@ pub struct Division {
     pub blocks: u64,
     /// Of the row cache.
     pub rows: u64,
+}
+
+impl Division {
+    fn sum(&self) -> u64 {
+        self.memtables + self.blocks + self.rows
+    }
 }
 
 /// What the server has seen so far. Counters only grow.
@@ -275,7 +283,9 @@ impl Governor {
             .add(&now.block_profile, &before.block_profile, seconds, keep);
         self.rows.add(&now.row_profile, &before.row_profile, seconds, keep);
         if now.delayed_writes > before.delayed_writes {
-            self.memtables_wanted = self.memtables_wanted.max(self.division.memtables as f64) * 1.25;
+            let wanted = self.memtables_wanted.max(self.division.memtables as f64) * 1.25;
+            // What the floor does not follow would only take its time to be forgotten.
+            self.memtables_wanted = wanted.min(self.division.sum() as f64 * MEMTABLES_WANTED_MAX);
         } else {
             let keep: f64 = if now.written_bytes > before.written_bytes {
                 0.9
@@ -305,7 +315,7 @@ impl Governor {
     /// The present division in units that sum up to all of them.
     fn units_now(&self, unit: u64) -> [u64; 3] {
         let d = self.division;
-        let sum = (d.memtables + d.blocks + d.rows).max(1);
+        let sum = d.sum().max(1);
         let scaled =
             |bytes: u64| ((u128::from(bytes) * u128::from(UNITS) + u128::from(sum) / 2) / u128::from(sum)) as u64;
         let least = self.memtables_floor(unit);
@@ -321,7 +331,8 @@ impl Governor {
 
     fn memtables_floor(&self, unit: u64) -> u64 {
         let wanted = (self.memtables_wanted / unit as f64).ceil() as u64;
-        wanted.clamp(FLOOR_MEMTABLES, UNITS / 2)
+        let most = (UNITS as f64 * MEMTABLES_WANTED_MAX) as u64;
+        wanted.clamp(FLOOR_MEMTABLES, most)
     }
 
     fn costs(&self, unit: u64, now: &Observation) -> Costs {
@@ -391,8 +402,7 @@ impl Governor {
 
     /// Bytes of a unit as of the last division.
     fn unit_of_floor(&self) -> u64 {
-        let d = self.division;
-        ((d.memtables + d.blocks + d.rows) / UNITS).max(1)
+        (self.division.sum() / UNITS).max(1)
     }
 
     /// Part of the present cost that a move must save for its distance.

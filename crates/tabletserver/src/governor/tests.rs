@@ -430,6 +430,32 @@ fn a_process_that_is_too_large_gives_way() {
     assert!(after > before - 2 * MIB, "{after} of {before}");
 }
 
+/// However long writers were slowed, as by a bulk load, memtables give back what they got for that as soon afterwards.
+#[test]
+fn memtables_that_writers_waited_for_long_are_given_up_as_soon() {
+    for stalled_for in [60, 3_600] {
+        let mut stalled = governor(fixed(26, 4));
+        let mut seen = Observation::default();
+        for second in 1..stalled_for {
+            seen.delayed_writes = second;
+            seen.written_bytes = 10 * MIB * second;
+            stalled.step(seen.clone(), 1.0);
+        }
+        // Nothing is written any more, or a trickle.
+        for (trickle, seconds_max) in [(0, 10), (1, 60)] {
+            let mut governor = stalled.clone();
+            let reading = |second| Observation {
+                delayed_writes: seen.delayed_writes,
+                written_bytes: seen.written_bytes + trickle * second,
+                ..wanting_blocks(second)
+            };
+            let mut seconds = 1..=seconds_max;
+            let given_up = seconds.find(|second| governor.step(reading(*second), 1.0).granted.memtables < 40 * MIB);
+            assert!(given_up.is_some(), "after {stalled_for} s, trickle {trickle}");
+        }
+    }
+}
+
 #[test]
 fn memtables_that_writers_waited_for_are_given_up_soon_after() {
     let mut governor = governor(fixed(26, 4));
