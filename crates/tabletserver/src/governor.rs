@@ -166,7 +166,11 @@ impl TabletServer {
     /// Whether the row cache answered one in fifty of the reads that it might have since the last time.
     fn weigh_row_cache(&self, before: &mut (u64, u64)) {
         let stats = self.row_cache.stats();
-        let (hits, misses) = (stats.hits - before.0, stats.misses - before.1);
+        // Where two readers miss at once a count gets lost, or even those of a while: the sum may fall.
+        let (hits, misses) = (
+            stats.hits.saturating_sub(before.0),
+            stats.misses.saturating_sub(before.1),
+        );
         if hits + misses > ROW_READS_MIN {
             self.row_cache.set_helpful(hits * 50 > misses);
             *before = (stats.hits, stats.misses);
