@@ -99,6 +99,8 @@ pub struct Cursor {
     /// The offset of the block in `cells`, if one is loaded.
     loaded: Option<u64>,
     cells: BlockCursor,
+    /// Bytes of the blocks that have been in `cells`.
+    passed_bytes: u64,
     /// What `load` must fetch.
     missing: Handle,
     ahead: Readahead,
@@ -126,6 +128,7 @@ impl Cursor {
             index: None,
             loaded: None,
             cells: BlockCursor::default(),
+            passed_bytes: 0,
             missing: Handle::default(),
         }
     }
@@ -163,6 +166,11 @@ impl Cursor {
     #[inline]
     pub fn value_bytes(&self) -> Bytes {
         self.cells.value_bytes()
+    }
+
+    /// Bytes of the blocks of cells it has been in: no more is kept in memory by the values it gave.
+    pub fn passed_bytes(&self) -> u64 {
+        self.passed_bytes
     }
 
     /// To the first cell whose key is not below `target`.
@@ -462,6 +470,7 @@ impl Cursor {
             return Ok(false);
         };
         self.cells.set_block(block);
+        self.passed_bytes += self.cells.block().bytes() as u64;
         self.loaded = Some(handle.offset);
         Ok(true)
     }

@@ -229,6 +229,14 @@ impl Source {
         self.step
     }
 
+    fn passed_bytes(&self) -> u64 {
+        match &self.cursor {
+            Cursor::Memtable(_) => 0,
+            Cursor::Sstable(c) => c.passed_bytes(),
+            Cursor::Run(c) => c.passed_bytes(),
+        }
+    }
+
     #[inline]
     fn key(&self) -> &[u8] {
         match &self.cursor {
@@ -270,6 +278,8 @@ pub struct Merge {
     waiting: bool,
     /// Which way the moves go since the last seek.
     backward: bool,
+    /// Bytes of blocks that sources of rows before have been in.
+    passed_before: u64,
 }
 
 impl Merge {
@@ -280,7 +290,13 @@ impl Merge {
             heap: Vec::new(),
             waiting: false,
             backward: false,
+            passed_before: 0,
         }
+    }
+
+    /// Bytes of the blocks of files it has been in, as [`stele_sstable::Cursor::passed_bytes`].
+    pub(crate) fn passed_bytes(&self) -> u64 {
+        self.passed_before + self.sources.iter().map(Source::passed_bytes).sum::<u64>()
     }
 
     /// Forgets all sources; `add` adds others. The merge is not positioned then. Memory is used again.
@@ -299,6 +315,7 @@ impl Merge {
         self.waiting = false;
         std::mem::swap(&mut self.sources, spare);
         add(spare, &mut self.sources);
+        self.passed_before += spare.iter().map(Source::passed_bytes).sum::<u64>();
         spare.clear();
     }
 

@@ -24,6 +24,8 @@ pub struct RunCursor {
     at: usize,
     cursor: Option<Cursor>,
     backward: bool,
+    /// Bytes of the blocks that cursors of other files have been in.
+    passed_before: u64,
 }
 
 /// The source of the files of a run that may have keys in `[lower, upper)` and, when `row` is given, that row; `None`
@@ -63,7 +65,13 @@ impl RunCursor {
             at: 0,
             cursor: None,
             backward: false,
+            passed_before: 0,
         }
+    }
+
+    /// As [`Cursor::passed_bytes`].
+    pub fn passed_bytes(&self) -> u64 {
+        self.passed_before + self.cursor.as_ref().map_or(0, Cursor::passed_bytes)
     }
 
     /// Reads no more than this ahead from now on, where it would read more. Before the first move.
@@ -204,6 +212,7 @@ impl RunCursor {
     /// Makes `at` the current file; its cursor is kept when it is that already.
     fn enter(&mut self, at: usize) {
         if at != self.at || self.cursor.is_none() {
+            self.passed_before = self.passed_bytes();
             self.at = at;
             self.cursor = self.files.get(at).map(|file| file.cursor(self.options));
         }

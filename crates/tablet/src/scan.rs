@@ -14,6 +14,7 @@ mod parked;
 mod pieces;
 mod row;
 mod rows;
+mod scattered;
 mod sink;
 mod visit;
 
@@ -239,6 +240,7 @@ impl TabletScanner {
         self.reader.abandon();
         drop(self.reader.take_batch());
         self.refresh();
+        self.begin_looks();
         if self.batches > 0 {
             self.reader.reserve(BATCH_ROWS);
         }
@@ -317,7 +319,7 @@ impl<O: Output> TabletScanner<O> {
             match position.at {
                 At::Boundary => {
                     let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
-                    if self.reader.is_full(rows_max) {
+                    if self.reader.is_full(rows_max) && self.reader.look(rows_max, position.merge.passed_bytes()) {
                         return Ok(Progress::Batch);
                     }
                     if self.reader.is_alike() && position.read_alike(&mut self.reader, &self.tablet, rows_max)? {
@@ -385,6 +387,15 @@ impl<O: Output> TabletScanner<O> {
         self.states.0.clear();
         self.states.0.extend(self.position.as_ref().map(|p| p.state.clone()));
         self.reader.set_time(visible, self.tablet.wall_micros());
+    }
+
+    /// The blocks passed before are no longer in the way of the batch that begins.
+    fn begin_looks(&mut self) {
+        let passed = self
+            .position
+            .as_ref()
+            .map_or(0, |position| position.merge.passed_bytes());
+        self.reader.begin_looks(passed);
     }
 
     /// Opens a position at the beginning of the front range; false when there is none.
@@ -460,8 +471,11 @@ impl<O: Output> TabletScanner<O> {
         self.rows_fetched = self.rows_fetched.saturating_sub(1);
         // Cursors of longer ranges read ahead, which a row by itself has no use for.
         let was_row = range.as_ref().is_some_and(|range| range.as_single().is_some());
-        let position = self.position.take().filter(|_| was_row);
-        self.row_before = position.map(|position| position.merge);
+        let position = self.position.take();
+        if let Some(position) = position.as_ref().filter(|_| !was_row) {
+            self.reader.leave_merge(position.merge.passed_bytes());
+        }
+        self.row_before = position.filter(|_| was_row).map(|position| position.merge);
         self.finished.extend(range);
     }
 
@@ -590,7 +604,7 @@ fn read_forward<O: Output>(merge: &mut Merge, reader: &mut RowReader<O>, steps: 
             return Some(Ok(Forward::End));
         }
         let skip = reader.take(key, merge.stored_value())?;
-        if !reader.fits() {
+        if !reader.fits() && !reader.look_in_row(merge.passed_bytes()) {
             *steps = 0;
             let went_on = reader.outgrown().and_then(|()| merge.advance());
             return Some(went_on.map(|_| Forward::Piece));

@@ -1,5 +1,6 @@
 //! Where the cells of a read go: to a batch that outlives the read, or to a visitor that looks at them where they are.
 
+use super::scattered;
 use super::sink::weight;
 use crate::error::Result;
 use crate::resolve::StoredValue;
@@ -86,6 +87,11 @@ pub trait Output {
         timestamp: Timestamp,
         value: impl StoredValue,
     ) -> usize;
+    /// Copies the values of the cells of the batch from this one on, if the cells weigh less than so many bytes together. How
+    /// many cells there are.
+    fn copy_scattered(&mut self, _from: usize, _bytes: u64) -> usize {
+        0
+    }
     /// Compactions may change what was read of the row: [`RowBatch::unstable`].
     fn note_unstable(&mut self) {}
     /// Ends the row; there were so many cells, and they weigh `bytes`. What the row weighs after filtering.
@@ -143,6 +149,14 @@ impl Output for RowBatch {
 
     fn count_row(&mut self) {
         self.seen.rows += 1;
+    }
+
+    fn copy_scattered(&mut self, from: usize, bytes: u64) -> usize {
+        let cells = self.cells_mut();
+        if let Some(new) = cells.get_mut(from..) {
+            scattered::copy_if_below(new, bytes);
+        }
+        cells.len()
     }
 
     #[cold]

@@ -276,6 +276,7 @@ impl<O: Output> TabletScanner<O> {
         };
         self.states.0.push(position.state.clone());
         self.position = Some(position);
+        self.begin_looks();
         self.reader.resume();
         Ok(true)
     }

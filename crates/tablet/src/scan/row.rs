@@ -3,10 +3,11 @@
 //! The entries of a row are given in key order, wherever they come from; what the read returns of the row goes to a
 //! batch. Shared by scans in both directions and by reads of single rows.
 
+use super::BATCH_BYTES;
 use super::output::Output;
 use super::pieces::Pieces;
+use super::scattered::{BYTES_PER_LOOK, Looks};
 use super::sink::ReadSink;
-use super::{BATCH_BYTES, BATCH_ROWS};
 use crate::error::{Result, TabletError};
 use crate::resolve::{Resolver, Skip, StoredValue};
 use bytes::Bytes;
@@ -44,8 +45,10 @@ pub(super) struct RowReader<O = RowBatch> {
     pub(super) cell_cost: usize,
     /// Bytes that the row being read may take.
     pub(super) room: usize,
-    /// The same, or those of a piece if that is less.
-    limit: usize,
+    /// Bytes at which the row is looked at: the same, or those of a piece if that is less, or [`BYTES_PER_LOOK`] behind the last
+    /// look for scattered values.
+    pub(super) limit: usize,
+    pub(super) looks: Looks,
     pub(super) pieces: Pieces,
     resolver: Resolver,
     pub(super) sink: ReadSink<O>,
@@ -67,7 +70,8 @@ impl<O: Output> RowReader<O> {
             raw,
             cell_cost: CELL_COST.saturating_add(copies.saturating_mul(size_of::<Cell>())),
             room: usize::MAX,
-            limit: usize::MAX,
+            limit: BYTES_PER_LOOK,
+            looks: Looks::default(),
             pieces: Pieces::default(),
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
@@ -89,7 +93,12 @@ impl<O: Output> RowReader<O> {
 
     /// To be called when either of what it is made of changes.
     pub(super) fn set_limit(&mut self) {
-        self.limit = self.pieces.bytes.unwrap_or(usize::MAX).min(self.room);
+        self.limit = self.limit_max().min(BYTES_PER_LOOK);
+    }
+
+    /// Bytes at which the row, or a piece of it, has to end.
+    pub(super) fn limit_max(&self) -> usize {
+        self.pieces.bytes.unwrap_or(usize::MAX).min(self.room)
     }
 
     /// What rows are read as of from now on.
@@ -110,16 +119,19 @@ impl<O: Output> RowReader<O> {
         self.sink.output.rows()
     }
 
-    /// Whether the batch is complete; at most `rows_max` rows with cells are wanted in it.
+    /// Whether the batch may be complete: [`RowReader::look`] says whether it is. At most `rows_max` rows with cells are wanted in
+    /// it.
     #[inline]
     pub(super) fn is_full(&self, rows_max: u64) -> bool {
-        self.batch_bytes >= BATCH_BYTES || self.rows_begun >= BATCH_ROWS || self.batch_rows() as u64 >= rows_max
+        self.batch_bytes >= BATCH_BYTES || self.rows_begun >= self.looks.rows || self.batch_rows() as u64 >= rows_max
     }
 
     /// Ends the batch and begins another.
     pub(super) fn take_batch(&mut self) -> O::Batch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
+        self.begin_looks(0);
+        self.set_limit();
         (self.pieces.continues, self.pieces.unfinished) = (false, false);
         self.sink.batch_taken();
         self.sink.output.take_batch()
@@ -243,7 +255,8 @@ impl<O: Output> RowReader<O> {
         self.sink.bytes().saturating_add(cells)
     }
 
-    /// Whether the row can go on as it is; if not, [`RowReader::outgrown`] says how.
+    /// Whether the row can go on as it is; if not, [`RowReader::look_in_row`] says whether it can nevertheless, and
+    /// [`RowReader::outgrown`] how else.
     #[inline]
     pub(super) fn fits(&self) -> bool {
         self.sink.bytes() <= limits::ROW_BYTES_MAX && self.cost() <= self.limit

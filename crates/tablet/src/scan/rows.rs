@@ -53,7 +53,7 @@ impl<O: Output> TabletScanner<O> {
         let mut merge = self.row_before.take().unwrap_or_else(|| Merge::new(Vec::new()));
         let (mut prefix, mut spare) = (Vec::new(), Vec::new());
         while let Some(row) = self.ranges.front().and_then(|range| range.as_single()) {
-            if self.reader.is_full(rows_max) {
+            if self.reader.is_full(rows_max) && self.reader.look(rows_max, merge.passed_bytes()) {
                 return Ok(true);
             }
             key::set_row_prefix(&mut prefix, row);

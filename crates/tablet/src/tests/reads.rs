@@ -687,3 +687,80 @@ async fn what_a_filter_multiplies_counts() {
         "found out before it has all: {error}"
     );
 }
+
+/// What a batch keeps in memory is not much more than it is: neither blocks of which a filter, or a rule, lets little
+/// through, nor those of rows far from each other. Within a row of many cells as well.
+#[tokio::test]
+async fn a_batch_of_small_values_keeps_no_large_ones_in_memory() {
+    let cell = |qualifier: String, bytes: usize| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from(qualifier),
+        timestamp: Timestamp(1),
+        value: Bytes::from(vec![7; bytes]),
+    };
+    let filter = Filter::QualifierRegex(Bytes::from_static(b".*a"));
+    for is_wide in [false, true] {
+        let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+        for n in 0..1_000u32 {
+            let (row, column) = match is_wide {
+                false => (format!("{n:05}"), String::new()),
+                true => ("row".to_owned(), format!("{n:05}")),
+            };
+            let mutations = vec![cell(format!("{column}a"), 10), cell(format!("{column}b"), 31 << 10)];
+            write_row(&tablet, Bytes::from(row), mutations);
+        }
+        tablet.flush().await.unwrap();
+        let filter = Some(Arc::new(filter.compile(&tablet.schema()).unwrap()));
+        let single = |n: u32| RowRange::single(&Bytes::from(format!("{n:05}")));
+        let mut ways = vec![RowSet::all()];
+        if !is_wide {
+            ways.push(RowSet::new((0..1_000).map(single).collect()));
+        }
+        for (n, rows) in ways.into_iter().enumerate() {
+            let spec = ScanSpec {
+                rows,
+                filter: filter.clone(),
+                reversed: false,
+                raw: false,
+                rows_limit: None,
+            };
+            let mut scanner = TabletScanner::new(tablet.clone(), spec);
+            let batch = scanner.next_batch().await.unwrap().unwrap();
+            assert_eq!(batch.rows().map(|(_, cells)| cells.len()).sum::<usize>(), 1_000);
+            drop(scanner);
+            // Of a value that is alone in its memory, what is behind it there.
+            let kept = |cell: Cell| cell.value.try_into_mut().map_or(0, |alone| alone.capacity());
+            let kept: usize = batch.into_cells().into_iter().map(kept).sum();
+            assert!(kept < 4 << 20, "{is_wide} {n}: {kept}");
+        }
+    }
+}
+
+/// Values of blocks that go into the batch for the most part are not copied.
+#[tokio::test]
+async fn values_of_dense_blocks_stay_where_they_are() {
+    for (bytes, runs) in [(10, 1), (100, 1), (1_000, 1), (100, 3)] {
+        let value: &'static str = Box::leak("v".repeat(bytes).into_boxed_str());
+        let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+        for run in 0..runs {
+            for n in (run..3_000).step_by(runs) {
+                write_row(&tablet, Bytes::from(format!("{n:05}")), vec![put(1, value)]);
+            }
+            tablet.flush().await.unwrap();
+        }
+        for reversed in [false, true] {
+            let spec = ScanSpec {
+                rows: RowSet::all(),
+                filter: None,
+                reversed,
+                raw: false,
+                rows_limit: None,
+            };
+            let mut scanner = TabletScanner::new(tablet.clone(), spec);
+            let batch = scanner.next_batch().await.unwrap().unwrap();
+            let cells = batch.into_cells();
+            let copied = cells.iter().filter(|cell| cell.value.is_unique()).count();
+            assert_eq!((cells.len() > 500, copied), (true, 0), "{bytes} {runs} {reversed}");
+        }
+    }
+}
