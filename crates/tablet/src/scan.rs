@@ -33,6 +33,7 @@ use backward::Gathered;
 use bytes::Bytes;
 use output::Output;
 pub(crate) use parked::Parked;
+pub use parked::Pinned;
 use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;

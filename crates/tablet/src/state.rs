@@ -476,6 +476,13 @@ impl State {
         self.active_bytes() + self.frozen_bytes()
     }
 
+    /// The memtables, those that take writes and frozen ones.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        let frozen = self.frozen.iter().flat_map(|frozen| &frozen.memtables);
+        let active = self.groups.iter().map(|group| &group.active);
+        active.chain(frozen.map(|(_, memtable)| memtable))
+    }
+
     /// Bytes in memtables that take writes.
     pub fn active_bytes(&self) -> u64 {
         self.groups.iter().map(|g| g.active.bytes()).sum()

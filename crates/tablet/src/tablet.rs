@@ -20,7 +20,7 @@ use crate::maintenance::{Claims, Committer};
 use crate::manifest::{Manifest, ManifestLog};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
-use crate::scan::Parked;
+use crate::scan::{Parked, Pinned};
 use crate::schema_mark::SchemaMark;
 use crate::state::State;
 use arc_swap::ArcSwap;
@@ -420,6 +420,16 @@ impl Tablet {
             parked.retain(|place| place.strong_count() > 0);
         }
         parked.push(Arc::downgrade(place));
+    }
+
+    /// Scans that wait for their readers within a row, and keep memtables that are flushed already.
+    pub fn pinned(&self) -> Vec<Pinned> {
+        let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();
+        if parked.is_empty() {
+            return Vec::new();
+        }
+        let current = self.state();
+        parked.iter().filter_map(|place| place.pinned(&current)).collect()
     }
 
     /// Frees what waiting scans hold of a state that is no longer the tablet's, but for what is pinned for a time. All of it

@@ -6,6 +6,7 @@
 
 mod flushes;
 mod merges;
+mod pinned;
 
 pub(crate) use merges::Merges;
 

@@ -42,6 +42,8 @@ pub struct ServerMetrics {
     pub waits: WriteWaits,
     /// Failed flushes and compactions.
     pub maintenance_failures: IntCounter,
+    /// Readers that had to let go of memtables.
+    pub pins_released: IntCounter,
     /// How memory is divided.
     pub governor: GovernorMetrics,
     /// Bytes that compactions are behind.
@@ -103,6 +105,10 @@ impl ServerMetrics {
             maintenance_failures: m.counter(
                 "stele_maintenance_failures_total",
                 "Flushes and compactions that failed.",
+            ),
+            pins_released: m.counter(
+                "stele_pins_released_total",
+                "Readers within a large row that had to let go of flushed memtables, and begin it again, because memory was short.",
             ),
             governor: GovernorMetrics::new(m),
             compaction_debt_bytes: m.gauge(

@@ -2,10 +2,13 @@
 //!
 //! A position holds the state that it was opened in: memtables that may have been flushed, files that may be obsolete. Between
 //! rows it is only there to save seeking, and the tablet takes it away when its state changes. Within a row it *pins* that
-//! state until a time that the row allows (`pieces`), and is taken away then, whether or not its reader ever comes back.
+//! state until a time that the row allows (`pieces`), and is taken away then, whether or not its reader ever comes back; sooner
+//! when memory is short, of which no flush frees what is pinned ([`Pinned`]).
 
 use super::output::Output;
 use super::{Position, TabletScanner};
+use crate::memtable::Memtable;
+use crate::state::State;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,24 @@ struct Place {
     pinned_until: Option<Duration>,
     /// A task waits for that.
     is_timed: bool,
+    /// When the position came.
+    since: Duration,
+}
+
+/// A position that pins memtables which are its tablet's no more.
+pub struct Pinned {
+    place: Arc<Parked>,
+    /// Since when its reader has not come.
+    pub since: Duration,
+    /// The memtables, by where they are in memory, with their bytes. Others may pin them, too.
+    pub memtables: Vec<(usize, u64)>,
+}
+
+impl Pinned {
+    /// Takes the position away: its reader begins the row again.
+    pub fn release(&self) {
+        drop(self.place.take());
+    }
 }
 
 impl Parked {
@@ -30,6 +51,23 @@ impl Parked {
         let mut place = self.0.lock();
         place.pinned_until = None;
         place.position.take()
+    }
+
+    /// The memtables that are pinned here beside those of the current state, if any are.
+    pub(crate) fn pinned(self: &Arc<Self>, current: &State) -> Option<Pinned> {
+        let place = self.0.lock();
+        place.pinned_until?;
+        let state = &place.position.as_ref()?.state;
+        let is_current = |memtable: &&Arc<Memtable>| current.memtables().any(|other| Arc::ptr_eq(memtable, other));
+        let former = state.memtables().filter(|memtable| !is_current(memtable));
+        let memtables: Vec<_> = former
+            .map(|memtable| (Arc::as_ptr(memtable).addr(), memtable.bytes()))
+            .collect();
+        (!memtables.is_empty()).then(|| Pinned {
+            place: self.clone(),
+            since: place.since,
+            memtables,
+        })
     }
 
     /// Takes away a position of a state that is no longer the tablet's, now or when its time has come.
@@ -80,6 +118,7 @@ impl<O: Output> TabletScanner<O> {
         {
             let mut waiting = place.0.lock();
             waiting.pinned_until = self.reader.pieces.pinned_until();
+            waiting.since = tablet.env().now();
             waiting.position = Some(position);
         }
         // A change of state before that has not found it there.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::recovery::tests::{TABLETS, Watched, first};
 use std::ops::Range;
+use std::time::Duration;
 use stele_client::{BatchRoom, RmwOperation, ServiceError};
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::Room;
@@ -133,7 +134,12 @@ async fn read_row(server: &TabletServer, tablet: TabletId, row: &Bytes, filter: 
 
 /// Cells of a row for a reader that takes it in pieces.
 async fn cells_in_pieces(server: &TabletServer, tablet: TabletId, row: &Bytes, filter: Option<Filter>) -> usize {
-    let mut stream = read_row(server, tablet, row, filter).await;
+    let stream = read_row(server, tablet, row, filter).await;
+    rest_in_pieces(stream).await
+}
+
+/// The same for one that has begun, of what it has in the end.
+async fn rest_in_pieces(mut stream: Box<dyn RowStream>) -> usize {
     let (mut room, mut cells) = (Pieces(2 << 20), 0);
     while let Some(batch) = stream.next_within(&mut room).await.unwrap() {
         if !batch.continues {
@@ -221,4 +227,45 @@ async fn a_hit_of_the_row_cache_is_what_a_merge_has_left() {
     assert_eq!([read(), read()], [[1, 1], [1, 1]]);
     while tablet.compact_for_space(Room::UNLIMITED).await.unwrap().is_some() {}
     assert_eq!(read(), [0, 0]);
+}
+
+/// Readers that pause within a large row keep memtables that are flushed already: a part of the memtables' share, and no more.
+#[tokio::test]
+async fn readers_that_pause_do_not_stop_writes() {
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let large = Bytes::from_static(b"large");
+    let row = put_columns(&large, 0..400, b'a');
+    server.mutate(TABLETS[0], vec![row].into(), None).await.unwrap();
+    tablet.flush().await.unwrap();
+    let share = server.options.memtables.bytes_max();
+    // As much between two flushes as there is of a tablet that is flushed because of its size.
+    let columns = (share / 4) as usize / 10_000;
+    let (mut readers, mut room) = (Vec::new(), Pieces(2 << 20));
+    for n in 0..8 {
+        let filler = put_columns(&Bytes::from(format!("a{n}")), 0..columns, b'b');
+        server.mutate(TABLETS[0], vec![filler].into(), None).await.unwrap();
+        let mut stream = read_row(&server, TABLETS[0], &large, None).await;
+        let piece = stream.next_within(&mut room).await.unwrap().unwrap();
+        assert!(piece.unfinished);
+        readers.push((stream, piece.into_cells().len()));
+        tablet.flush().await.unwrap();
+        let mut looks = 0;
+        while server.context.memory.bytes() > share / 2 {
+            // Looked at by the flushes of the server every 200 ms; the longest that a pin lasts is ten seconds.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            looks += 1;
+            assert!(
+                looks < 100,
+                "{} bytes of {share} after {n}",
+                server.context.memory.bytes()
+            );
+        }
+    }
+    // Who was the last to come keeps its place, the others begin again, and all get their row.
+    assert_eq!(server.metrics.pins_released.get(), 7);
+    let (last, piece) = readers.pop().unwrap();
+    assert_eq!(piece + rest_in_pieces(last).await, 400);
+    let (released, _) = readers.swap_remove(0);
+    assert_eq!(rest_in_pieces(released).await, 400);
 }
