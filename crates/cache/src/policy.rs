@@ -47,6 +47,10 @@ const GHOSTS_FRACTION: usize = 2;
 /// Kept entries that a new one looks at for one to take the place of.
 const KEPT_LOOKS: u32 = 4;
 
+/// Slots for each entry above which a share that changes gives back their memory: to move the entries costs about what it takes to
+/// evict as many.
+const SLOTS_TIMES_MAX: usize = 2;
+
 /// Stale places tolerated beyond one for each entry; spares small caches frequent clean-ups.
 const STALE_SLACK: usize = 64;
 
@@ -361,7 +365,51 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
         let ghosts_max = self.ghosts_max();
         self.ghosts.shrink_to(ghosts_max);
+        if self.slots.capacity() > SLOTS_TIMES_MAX * self.table.len() + STALE_SLACK {
+            self.compact();
+        }
+        self.ghosts.compact();
         dropped
+    }
+
+    /// Moves the entries to slots beside each other, and gives back the memory of the others. Walks everything, and nothing else
+    /// changes.
+    pub(crate) fn compact(&mut self) {
+        let before = std::mem::take(&mut self.slots);
+        let mut entries = Vec::with_capacity(self.table.len());
+        // By former slot.
+        let mut moved = vec![None; before.len()];
+        for (slot, moved) in before.into_iter().zip(&mut moved) {
+            if let Some(entry) = slot.entry {
+                let place = Place {
+                    slot: entries.len() as u32,
+                    ticket: 0,
+                };
+                *moved = Some((slot.ticket, place));
+                entries.push(Slot {
+                    ticket: 0,
+                    entry: Some(entry),
+                });
+            }
+        }
+        for queue in [&mut self.small, &mut self.main, &mut self.kept] {
+            let is_at = |place: Place| {
+                moved
+                    .get(place.slot as usize)
+                    .copied()
+                    .flatten()
+                    .filter(|(ticket, _)| *ticket == place.ticket)
+            };
+            *queue = queue.iter().filter_map(|place| Some(is_at(*place)?.1)).collect();
+        }
+        self.slots = entries;
+        self.free = Vec::new();
+        let slots = &self.slots;
+        let hash_of = |slot: &u32| slots.get(*slot as usize).map_or(0, Slot::hash);
+        self.table = HashTable::with_capacity(slots.len());
+        for number in 0..slots.len() as u32 {
+            self.table.insert_unique(hash_of(&number), number, hash_of);
+        }
     }
 
     /// Lookups so far that found nothing.
@@ -378,6 +426,18 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     #[cfg(test)]
     pub(crate) fn places(&self) -> usize {
         self.small.len() + self.main.len() + self.kept.len()
+    }
+
+    /// Bytes of memory that slots, queues, table and ghosts take, used or not.
+    #[cfg(test)]
+    pub(crate) fn memory_of_places(&self) -> usize {
+        let queues = self.small.capacity() + self.main.capacity() + self.kept.capacity();
+        self.slots.capacity() * size_of::<Slot<K, V>>()
+            + self.free.capacity() * size_of::<u32>()
+            + queues * size_of::<Place>()
+            + self.table.capacity() * (size_of::<u32>() + 1)
+            + self.ghosts.order.capacity() * size_of::<(u64, usize)>()
+            + self.ghosts.present.capacity() * (size_of::<u64>() + 1)
     }
 
     /// Adds what has been counted.
@@ -540,6 +600,14 @@ impl Ghosts {
     /// makes the memory a little shorter.
     fn take(&mut self, hash: u64) -> bool {
         self.present.remove(&hash)
+    }
+
+    /// Gives back memory that was for many more.
+    fn compact(&mut self) {
+        if self.order.capacity() > SLOTS_TIMES_MAX * self.order.len() + STALE_SLACK {
+            self.order.shrink_to_fit();
+            self.present.shrink_to_fit();
+        }
     }
 
     fn shrink_to(&mut self, limit: usize) {

@@ -239,7 +239,7 @@ proptest! {
     #[test]
     fn the_policy_never_lies(
         returning in any::<bool>(), share in 0usize..8_000,
-        ops in prop::collection::vec((0u8..4, 0u64..12, 0usize..1_500), 1..600),
+        ops in prop::collection::vec((0u8..7, 0u64..12, 0usize..1_500), 1..600),
     ) {
         let admission = if returning { Admission::Returning } else { Admission::Probation };
         let mut cache = S3Fifo::new(share, admission);
@@ -250,15 +250,27 @@ proptest! {
                 0 => if let Some(found) = cache.get(key) {
                     prop_assert_eq!(model.get(&key), Some(found));
                 },
-                1 => {
-                    cache.insert(key, version, weight);
+                1 | 2 => {
+                    match op {
+                        1 => cache.insert(key, version, weight),
+                        _ => cache.insert_kept(key, version, weight),
+                    };
                     model.insert(key, version);
                 }
-                2 => {
+                3 => {
                     let removed = cache.remove(key);
                     let known = model.remove(&key);
                     prop_assert!(removed.is_none() || removed == known);
                     prop_assert_eq!(cache.get(key), None);
+                }
+                4 => drop(cache.set_share(weight * 6)),
+                5 => {
+                    let all = |cache: &S3Fifo<BlockKey, usize>| -> Vec<Option<usize>> {
+                        (0..12).map(|offset| cache.peek(self::key(1, offset)).copied()).collect()
+                    };
+                    let before = all(&cache);
+                    cache.compact();
+                    prop_assert_eq!(all(&cache), before);
                 }
                 _ => { cache.admits(key, weight); }
             }
@@ -268,5 +280,30 @@ proptest! {
             prop_assert_eq!(stats.inserted_bytes - stats.evicted_bytes, stats.used_bytes);
             prop_assert!(cache.places() <= 2 * stats.entries as usize + 64);
         }
+    }
+}
+
+/// A cache that gives way does so with all that it takes, and what is left is found.
+#[test]
+fn a_share_that_shrinks_frees_the_places_of_entries() {
+    const ENTRIES: u64 = 100_000;
+    for admission in [Admission::Probation, Admission::Returning] {
+        let mut cache = S3Fifo::new(24 << 20, admission);
+        for offset in 0..ENTRIES {
+            drop(cache.insert(key(1, offset), offset, 128));
+        }
+        let before = cache.memory_of_places();
+        drop(cache.set_share(3 << 19));
+        let after = cache.memory_of_places();
+        assert!(after < before / 4, "{after} of {before}");
+        let found: Vec<u64> = (0..ENTRIES)
+            .filter(|offset| cache.peek(key(1, *offset)) == Some(offset))
+            .collect();
+        let mut stats = CacheStats::default();
+        cache.add_stats(&mut stats);
+        assert_eq!(found.len() as u64, stats.entries);
+        assert!(stats.entries > 4_000, "{}", stats.entries);
+        // They go in the order in which they came.
+        assert_eq!(cache.set_share(0), found);
     }
 }
