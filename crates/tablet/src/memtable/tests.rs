@@ -243,7 +243,7 @@ fn large_values_share_memory_that_outlives_the_table() {
 
 #[test]
 fn memory_follows_what_is_inserted() {
-    for (count, value_bytes, per_entry_max) in [(100_000, 10, 88), (100_000, 100, 188), (10_000, 1000, 1180)] {
+    for (count, value_bytes, per_entry_max) in [(100_000, 10, 88), (200_000, 100, 182), (40_000, 1000, 1180)] {
         if cfg!(miri) {
             return;
         }

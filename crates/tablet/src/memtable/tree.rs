@@ -50,9 +50,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const SLOTS: usize = if cfg!(miri) { 4 } else { 61 };
 /// Levels of the tallest tree. Inner nodes are at least half full, and addresses end at 2^32.
 const LEVELS_MAX: usize = if cfg!(miri) { 16 } else { 8 };
-/// Bytes that a new node's keys must have in common beyond what the node it was split from skips, before it skips more. Each
-/// change makes the split read all the keys; four bytes of prefix tell keys apart with one to spare.
-const SKIP_STEP: u32 = 2;
 /// Entries whose leaves are on their way from memory while one is put in place: an insertion takes some 100 ns of computing, and
 /// what memory takes is several times that when others use it, too.
 const PENDING_MAX: usize = 4;
@@ -655,19 +652,16 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Makes the path lead to the key's leaf, from as far down as the last path allows. Does not touch a leaf that was not in
-    /// the last path: it may not be in the cache.
+    /// Makes the path lead to the key's leaf, from as far down as the last path allows. Looks from above: a leaf that keys in no
+    /// order have left again is still on its way from memory, and would be waited for.
     fn find_leaf(&mut self, key: &'a [u8]) -> &'a Node {
-        let root = self.tree.node(self.tree.root.load(Ordering::Relaxed));
-        let mut level = root.level as usize;
-        let mut node = root;
+        let mut node = self.tree.node(self.tree.root.load(Ordering::Relaxed));
+        let mut level = node.level as usize;
         if let Some(last) = self.last {
             let after_last = key >= last;
-            let mut passed = self.path[..level].iter().enumerate();
-            if let Some((found, &(start, _))) =
-                passed.find(|(_, (node, _))| self.tree.holds(node, key, last, after_last))
-            {
-                (level, node) = (found, start);
+            while level > 0 && self.tree.holds(self.path[level - 1].0, key, last, after_last) {
+                level -= 1;
+                node = self.path[level].0;
             }
         }
         while level > 0 {
@@ -740,7 +734,8 @@ impl<'a> Writer<'a> {
     }
 
     /// What the right neighbour of a node skips that takes its slots from `at` on, the first of them with the key of `low`; and
-    /// whether slots are the same there. They are as long as the node skips nearly all it can.
+    /// whether slots are the same there. They are if the node skips all it can; if not, the split reads all the keys. That is cheaper
+    /// than prefixes that are often equal: to compare more of a key takes a wait for memory, of a child's lower bound two.
     fn skip_of_right(&self, node: &'a Node, at: usize, low: Address) -> (Skip, bool) {
         let same = |anchor| Skip {
             bytes: node.skip,
@@ -759,8 +754,7 @@ impl<'a> Writer<'a> {
             let skipped = |cell| self.tree.key(cell).get(..node.skip as usize);
             anchor == 0 || skipped(anchor) == skipped(low)
         };
-        let more = skip.bytes.checked_sub(node.skip);
-        if more.is_some_and(|more| more < SKIP_STEP) && begins_alike(node.anchor) {
+        if skip.bytes == node.skip && begins_alike(node.anchor) {
             // Between bounds that begin so, all keys do.
             return (same(if skip.anchor == 0 { 0 } else { node.anchor }), true);
         }
