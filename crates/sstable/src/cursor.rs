@@ -138,6 +138,11 @@ impl Cursor {
         self.ahead.limit(bytes);
     }
 
+    /// Gives back the memory of what it has read ahead; how many bytes. They are read again when the cursor comes to them.
+    pub fn drop_readahead(&mut self) -> usize {
+        self.ahead.clear()
+    }
+
     /// The file under the cursor.
     pub fn table(&self) -> &Arc<Sstable> {
         &self.table

@@ -229,6 +229,14 @@ impl Source {
         self.step
     }
 
+    fn drop_readahead(&mut self) -> usize {
+        match &mut self.cursor {
+            Cursor::Memtable(_) => 0,
+            Cursor::Sstable(c) => c.drop_readahead(),
+            Cursor::Run(c) => c.drop_readahead(),
+        }
+    }
+
     fn passed_bytes(&self) -> u64 {
         match &self.cursor {
             Cursor::Memtable(_) => 0,
@@ -297,6 +305,11 @@ impl Merge {
     /// Bytes of the blocks of files it has been in, as [`stele_sstable::Cursor::passed_bytes`].
     pub(crate) fn passed_bytes(&self) -> u64 {
         self.passed_before + self.sources.iter().map(Source::passed_bytes).sum::<u64>()
+    }
+
+    /// Gives back the memory of what its sources have read ahead; how many bytes.
+    pub(crate) fn drop_readahead(&mut self) -> usize {
+        self.sources.iter_mut().map(Source::drop_readahead).sum()
     }
 
     /// Forgets all sources; `add` adds others. The merge is not positioned then. Memory is used again.

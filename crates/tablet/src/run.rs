@@ -79,6 +79,11 @@ impl RunCursor {
         self.options.readahead_bytes = self.options.readahead_bytes.min(bytes);
     }
 
+    /// As [`Cursor::drop_readahead`].
+    pub fn drop_readahead(&mut self) -> usize {
+        self.cursor.as_mut().map_or(0, Cursor::drop_readahead)
+    }
+
     /// To the first key not below `target`.
     pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
         self.backward = false;

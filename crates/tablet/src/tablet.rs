@@ -27,6 +27,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use stele_env::{Env, PlantedBug};
 use stele_storage::Storage;
 use stele_types::key;
@@ -430,6 +431,14 @@ impl Tablet {
         }
         let current = self.state();
         parked.iter().filter_map(|place| place.pinned(&current)).collect()
+    }
+
+    /// Gives back the memory of what scans have read ahead whose readers have not come for so long; how many bytes. They read
+    /// it again when they go on.
+    pub fn drop_readahead(&self, idle: Duration) -> usize {
+        let before = self.env().now().saturating_sub(idle);
+        let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();
+        parked.iter().map(|place| place.drop_readahead(before)).sum()
     }
 
     /// Frees what waiting scans hold of a state that is no longer the tablet's, but for what is pinned for a time. All of it

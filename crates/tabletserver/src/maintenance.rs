@@ -20,6 +20,9 @@ use stele_types::TabletId;
 const IDLE: Duration = Duration::from_millis(200);
 /// Looks between two reports: a second.
 const LOOKS_PER_REPORT: u32 = 5;
+/// How long what was read ahead for a scan is kept while its reader does not come for more: a client that only computes
+/// between two batches mostly does sooner.
+const READER_IDLE: Duration = Duration::from_secs(2);
 /// Pause after a failure, so that a full disk is not hammered.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -148,6 +151,9 @@ impl TabletServer {
                 self.update_gauges();
                 self.report_damage();
                 self.look_for_space();
+                for served in self.all_served() {
+                    served.tablet.drop_readahead(READER_IDLE);
+                }
             }
             looks = looks.wrapping_add(1);
             let _ = self.env.timeout(IDLE, self.tidy.notified()).await;

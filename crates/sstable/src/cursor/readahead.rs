@@ -57,6 +57,11 @@ impl Readahead {
         self.bytes = bytes;
     }
 
+    /// Forgets what was read; how much that was.
+    pub(super) fn clear(&mut self) -> usize {
+        std::mem::take(&mut self.bytes).len()
+    }
+
     /// The framed block, if it is here as a whole.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Bytes> {
         let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;

@@ -70,6 +70,18 @@ impl Parked {
         })
     }
 
+    /// Gives back the memory of what the position has read ahead, if its reader has not come since `before`; how many bytes.
+    pub(crate) fn drop_readahead(&self, before: Duration) -> usize {
+        let mut place = self.0.lock();
+        if place.since > before {
+            return 0;
+        }
+        place
+            .position
+            .as_mut()
+            .map_or(0, |position| position.merge.drop_readahead())
+    }
+
     /// Takes away a position of a state that is no longer the tablet's, now or when its time has come.
     pub(crate) fn release(self: &Arc<Self>, env: &Env) {
         let now = env.now();

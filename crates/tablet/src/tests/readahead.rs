@@ -3,6 +3,7 @@
 use super::*;
 use async_trait::async_trait;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result};
 
 /// Memory that notes the largest read of an sstable.
@@ -70,8 +71,8 @@ impl ReadFile for MeasuredFile {
     }
 }
 
-/// The largest read of a merge of two files of 4 MB when jobs may read so much ahead.
-async fn largest_read(job_bytes: usize) -> usize {
+/// A tablet with two files of 4 MB whose rows alternate, of which jobs may read so much ahead; and the largest read so far.
+async fn two_files(job_bytes: usize) -> (Arc<Tablet>, Arc<AtomicUsize>) {
     let largest = Arc::new(AtomicUsize::new(0));
     let storage: Arc<dyn Storage> = Arc::new(Measured {
         medium: MemoryStorage::new(),
@@ -107,6 +108,12 @@ async fn largest_read(job_bytes: usize) -> usize {
         }
         tablet.flush().await.unwrap();
     }
+    (tablet, largest)
+}
+
+/// The largest read of a merge of two files of 4 MB when jobs may read so much ahead.
+async fn largest_read(job_bytes: usize) -> usize {
+    let (tablet, largest) = two_files(job_bytes).await;
     largest.store(0, Ordering::Relaxed);
     tablet.compact_all().await.unwrap();
     largest.load(Ordering::Relaxed)
@@ -120,4 +127,27 @@ async fn sources_of_a_job_share_what_it_may_read_ahead() {
     assert!(largest <= (256 << 10) + block, "{largest}");
     let unbounded = largest_read(usize::MAX).await;
     assert!(unbounded > 512 << 10, "{unbounded}");
+}
+
+/// What was read ahead for a reader that does not come back is given back, and read again when he does.
+#[tokio::test]
+async fn what_was_read_ahead_for_nobody_is_given_back() {
+    let (tablet, _) = two_files(0).await;
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let (mut rows, mut given_back) = (0, 0);
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        rows += batch.len();
+        assert_eq!(tablet.drop_readahead(Duration::from_secs(3_600)), 0);
+        given_back += tablet.drop_readahead(Duration::ZERO);
+        assert_eq!(tablet.drop_readahead(Duration::ZERO), 0);
+    }
+    assert_eq!(rows, 4_000);
+    assert!(given_back > 256 << 10, "{given_back}");
 }
