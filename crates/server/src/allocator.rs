@@ -7,7 +7,7 @@
 //! told from noise in a load of rows of 1 KB; where the delay is a second nothing changes.
 //!
 //! A delay is only the earliest time, though: what is due is given back when some thread next gives up a page of small
-//! things, and freeing something large on another thread than it was allocated on, as happens to requests and memtables, never
+//! things, and freeing something large on another thread than it was allocated on, as happens to requests, never
 //! is the occasion. With a load of nothing but large values that may be seconds later: eight clients with ten values of
 //! 10 MB a request took 454 MiB with a budget of 256, 337 with what follows. So what is large is not left to it, but comes from
 //! the system and goes back there when it is freed. Faulting its pages in again costs about a fifth of what copying a
@@ -36,8 +36,8 @@ const MILLIS_MIN: u64 = 50;
 /// budget is to be freed.
 const FREED_BYTES_PER_SECOND: u64 = 1280 << 20;
 
-/// What is kept is at most this large: above the chunks of memtables and the buffers of files, a megabyte each, which come
-/// and go all the time.
+/// What is kept is at most this large: above the buffers of files, a megabyte each, which come and go all the time. (Memtables do
+/// without the allocator.)
 const KEPT_BYTES: u64 = 2 << 20;
 
 /// Things of the system's own that a budget may consist of: far fewer than the mappings that a process may have by default.
