@@ -92,7 +92,11 @@ fn open(side: Side, folder: &Path, workload: &Workload, setup: &Setup) -> anyhow
             Ok(Box::new(SteleEngine::open(folder, options)?))
         }
         #[cfg(feature = "rocksdb")]
-        Side::RocksDb => Ok(Box::new(crate::rocks::RocksEngine::open(folder, memory)?)),
+        Side::RocksDb => Ok(Box::new(crate::rocks::RocksEngine::open(
+            folder,
+            memory,
+            setup.rival_in_haste,
+        )?)),
         #[cfg(not(feature = "rocksdb"))]
         Side::RocksDb => anyhow::bail!("built without the rival"),
     }

@@ -63,6 +63,9 @@ struct Arguments {
     /// scan, scan-reverse.
     #[arg(long, value_name = "OPERATIONS")]
     count: Option<u64>,
+    /// Has the rival leave uncompressed what it flushes, as Stele does in a load; by itself it compresses everything.
+    #[arg(long)]
+    rival_in_haste: bool,
     /// Where data is put; a folder that can be deleted is made in it.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -111,6 +114,7 @@ fn main() -> anyhow::Result<()> {
         scale: arguments.scale,
         memory: arguments.memory_mib << 20,
         seconds: arguments.seconds,
+        rival_in_haste: arguments.rival_in_haste,
     };
     match table {
         Some("governor") => return governor::run(&setup),

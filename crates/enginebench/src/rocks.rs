@@ -25,8 +25,8 @@ pub struct RocksEngine {
 }
 
 impl RocksEngine {
-    /// A new database in an empty folder.
-    pub fn open(folder: &Path, memory: u64) -> anyhow::Result<Self> {
+    /// A new database in an empty folder. In haste, it does not compress what it flushes.
+    pub fn open(folder: &Path, memory: u64, in_haste: bool) -> anyhow::Result<Self> {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&Cache::new_lru_cache(ServerOptions::block_cache_bytes(memory)));
         table.set_bloom_filter(FILTER_BITS, false);
@@ -34,6 +34,10 @@ impl RocksEngine {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_compression_type(DBCompressionType::Snappy);
+        if in_haste {
+            // By level; the last holds for all below it.
+            options.set_compression_per_level(&[DBCompressionType::None, DBCompressionType::Snappy]);
+        }
         options.set_block_based_table_factory(&table);
         let memtables = ServerOptions::for_memory(memory).memtables.bytes_max();
         options.set_write_buffer_size(usize::try_from(memtables / MEMTABLES)?);

@@ -19,6 +19,8 @@ pub struct Setup {
     pub memory: u64,
     /// How long sustained writes go on, if not as long as the workload says.
     pub seconds: Option<u64>,
+    /// The rival does not compress what it flushes.
+    pub rival_in_haste: bool,
 }
 
 /// What a figure counts.

@@ -261,6 +261,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
             filter_bits_per_row: said.filter_bits_per_row,
             dictionary_offset: said.dictionary_offset,
             dictionary_bytes: said.dictionary_bytes,
+            compressible_bytes: said.compressible_bytes,
             ..std::mem::take(&mut self.found)
         };
         if found != *said {

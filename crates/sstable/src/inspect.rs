@@ -121,6 +121,10 @@ fn describe(table: &Sstable, version: u32, out: &mut String) -> std::fmt::Result
         write!(out, " of level {}", p.zstd_level)?;
     }
     writeln!(out, ", {} data blocks, {} bytes", p.data_blocks, p.data_bytes)?;
+    if p.compressible_bytes > 0 {
+        let bytes = p.compressible_bytes;
+        writeln!(out, "most are not compressed: about {bytes} bytes smaller if they were")?;
+    }
     if p.block_bytes > 0 {
         let filter = p.filter_bits_per_row;
         writeln!(

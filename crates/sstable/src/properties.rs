@@ -82,6 +82,9 @@ pub struct Properties {
     /// Bytes of the dictionary; 0 when there is none.
     #[prost(uint32, tag = "23")]
     pub dictionary_bytes: u32,
+    /// About how many bytes smaller the file would be, were all its data blocks compressed.
+    #[prost(uint64, tag = "24")]
+    pub compressible_bytes: u64,
 }
 
 impl Properties {

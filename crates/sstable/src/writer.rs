@@ -4,6 +4,7 @@
 //! caller writes sealed blocks out with `flush` whenever [`SstableWriter::wants_flush`] says so, thus once per
 //! [`FLUSH_BYTES`] and not once per cell. Index blocks are kept until the end (about a thousandth of the file).
 
+mod loose;
 mod sealed;
 
 use crate::block::{BlockBuilder, Trailer};
@@ -17,6 +18,7 @@ use crate::index::{self, IndexBuilder};
 use crate::limits;
 use crate::properties::{FamilySet, Properties};
 use bytes::Bytes;
+use loose::{Compress, Loose};
 use prost::Message;
 use sealed::Sealed;
 use stele_storage::{AppendFile, StorageError};
@@ -49,6 +51,8 @@ pub struct WriteOptions {
     /// Size of the dictionary that data blocks are compressed with, for Zstandard; 0 for none. A file of less than
     /// [`SAMPLE_RATIO`] times as much content has none.
     pub dictionary_bytes: usize,
+    /// Of so many data blocks one is compressed, the others are stored as they are; 1 for all, and when there is a dictionary.
+    pub compressed_one_in: u32,
     /// Content bytes at which a data block is closed.
     pub block_bytes: usize,
     /// Size of the row filter; 0 for none.
@@ -67,6 +71,7 @@ impl WriteOptions {
             compression: Compression::Lz4,
             zstd_level: 1,
             dictionary_bytes: 0,
+            compressed_one_in: 1,
             block_bytes: limits::BLOCK_TARGET_BYTES_DEFAULT,
             filter_bits_per_row: 10,
             created_by: concat!("stele ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -96,16 +101,6 @@ enum Dictionary {
     Trained(Vec<u8>),
 }
 
-/// Which blocks are compressed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Compress {
-    Never,
-    /// Unless that does not pay.
-    Always,
-    /// Unless blocks before say that it will not pay.
-    LikeBefore,
-}
-
 /// An sstable being written. Dropping it before `finish` leaves a file that does not open; the caller deletes it.
 pub struct SstableWriter {
     file: Box<dyn AppendFile>,
@@ -115,6 +110,8 @@ pub struct SstableWriter {
     sample: Vec<(Vec<u8>, Vec<u8>)>,
     sample_bytes: usize,
     dictionary: Dictionary,
+    /// Which data blocks are compressed.
+    loose: Loose,
     block: BlockBuilder,
     /// Content of the block closed last; kept for its memory.
     content: Vec<u8>,
@@ -163,6 +160,7 @@ impl SstableWriter {
                 Compression::Zstd if options.dictionary_bytes > 0 => Dictionary::Sampling,
                 _ => Dictionary::None,
             },
+            loose: Loose::of(options.compressed_one_in, options.compression),
             block: BlockBuilder::default(),
             content: Vec::new(),
             block_is_large: false,
@@ -294,6 +292,7 @@ impl SstableWriter {
         self.write_sample(Dictionary::None);
         self.close_index_block();
         self.properties.data_bytes = self.offset;
+        self.properties.compressible_bytes = self.loose.compressible_bytes();
         self.properties.families = self.families.ranges();
         self.properties.index_blocks = self.index_blocks.len() as u64;
         self.properties.largest_key = std::mem::take(&mut self.last_key);
@@ -420,7 +419,12 @@ impl SstableWriter {
         };
         let handle = match compressed {
             Some(len) => self.seal(len, frame::ZSTD_WITH_DICTIONARY),
-            None => self.push_block(content, Compress::LikeBefore),
+            None => {
+                let (content_len, compress) = (content.len(), self.loose.next());
+                let handle = self.push_block(content, compress);
+                self.loose.note(compress, content_len, handle.len as usize);
+                handle
+            }
         };
         if self.index.is_empty() {
             self.index_first_separator.clear();

@@ -12,6 +12,7 @@ mod unread;
 mod values;
 
 pub(crate) use compact::Claims;
+use compact::Shape;
 pub use compact::{Compacted, Room};
 pub use learnt::{Learnt, RowSample};
 pub use progress::{Moved, MovedBytes, Progress};
@@ -21,7 +22,7 @@ use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
 use crate::manifest::{Manifest, ManifestLog, StoredFile};
 use crate::merge::Source;
-use crate::state::{self, HeldFile, ReadOptions, State, Times, share};
+use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times, share};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
 use learnt::overlap_with;
@@ -55,6 +56,23 @@ impl Committer {
     }
 }
 
+/// Whether a flush has time to compress what it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haste {
+    None,
+    Some,
+}
+
+/// Flushes are no longer left uncompressed when that makes the files of a group half as large again as they would be.
+const LOOSE_PART: u64 = 2;
+/// Bytes that it may cost in any case: a large tablet begins small.
+const LOOSE_BYTES_MIN: u64 = 64 << 20;
+
+/// Whether a group of so many bytes can do with more that are not compressed, when compressing would save `compressible`.
+fn is_little(compressible: u64, bytes: u64) -> bool {
+    compressible < (bytes.saturating_sub(compressible) / LOOSE_PART).max(LOOSE_BYTES_MIN)
+}
+
 /// How compactions and flushes read: every block once.
 const READ: ReadOptions = ReadOptions {
     fill_cache: false,
@@ -66,15 +84,25 @@ const READ: ReadOptions = ReadOptions {
 impl Tablet {
     /// Writes everything applied so far to files; whether there was anything.
     pub async fn flush(&self) -> Result<bool> {
+        self.flush_as(Haste::None).await
+    }
+
+    /// As [`Tablet::flush`], while writers wait for the memory or will: most of it is not compressed, if there is room for
+    /// that. The merge that reads the files next makes up for it.
+    pub async fn flush_in_haste(&self) -> Result<bool> {
+        self.flush_as(Haste::Some).await
+    }
+
+    async fn flush_as(&self, haste: Haste) -> Result<bool> {
         let _flushing = self.flushing.lock().await;
         // What a flush that failed has set aside goes first, by itself: as long as it cannot go, nothing is added to it, or
         // every attempt would leave one more memtable for reads to look into.
-        let again = self.flush_frozen().await?;
+        let again = self.flush_frozen(haste).await?;
         self.freeze();
-        Ok(self.flush_frozen().await? || again)
+        Ok(self.flush_frozen(haste).await? || again)
     }
 
-    async fn flush_frozen(&self) -> Result<bool> {
+    async fn flush_frozen(&self, haste: Haste) -> Result<bool> {
         let state = self.state();
         let Some(newest) = state.frozen.last().map(|f| f.newest) else {
             return Ok(false);
@@ -86,7 +114,7 @@ impl Tablet {
         let (mut made, mut added, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut samples = Vec::new();
         for group in &state.groups {
-            match self.flush_group(&state, group.id, &progress).await {
+            match self.flush_group(&state, group.id, haste, &progress).await {
                 Ok(report) => {
                     made.extend(report.made());
                     bytes += report.bytes();
@@ -173,7 +201,13 @@ impl Tablet {
         Ok(true)
     }
 
-    async fn flush_group(&self, state: &State, group: GroupId, progress: &Arc<Progress>) -> Result<JobReport> {
+    async fn flush_group(
+        &self,
+        state: &State,
+        group: GroupId,
+        haste: Haste,
+        progress: &Arc<Progress>,
+    ) -> Result<JobReport> {
         let mut tables: Vec<_> = state
             .frozen
             .iter()
@@ -196,9 +230,23 @@ impl Tablet {
         let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_residue(group);
         let of_group = state.group(group);
         let reach = of_group.map_or(Timestamp::MAX, |group| state.newest_before(group, group.files.len()));
+        let shape = Shape {
+            bottom,
+            major: false,
+            older_until: reach,
+            loose: haste == Haste::Some && self.may_be_loose(of_group),
+        };
         let with = (Carried::default(), Some(progress.clone()));
-        self.run_job(group, self.schema(), sources, None, (bottom, false, reach), with)
-            .await
+        self.run_job(group, self.schema(), sources, None, shape, with).await
+    }
+
+    /// Whether a file of the group may be written without compressing it: where bytes cost no requests, and while those
+    /// that this has cost so far are few.
+    fn may_be_loose(&self, group: Option<&GroupState>) -> bool {
+        let files = group.map_or(&[][..], |group| &group.files);
+        let bytes = files.iter().map(HeldFile::bytes).sum();
+        let compressible = files.iter().map(HeldFile::compressible_bytes).sum();
+        is_little(compressible, bytes) && self.context.files.storage().keeps_appends()
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever

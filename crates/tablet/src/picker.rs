@@ -9,7 +9,8 @@
 //!   older runs have are expected to be garbage, as far as merges have found that to be true; past a quarter of the whole
 //!   the merge is due. Markers and expired cells are garbage that is known of: of these a fifth is enough, Hypertable's
 //!   threshold. A table that is overwritten thus merges at a third of its size; one that only grows waits until the bottom
-//!   is a tier among others. Where nobody writes any more, a tenth is enough, once.
+//!   is a tier among others. Where nobody writes any more, a tenth is enough, once, and what compressing would save of
+//!   flushes that were not counts as well.
 //! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier of which the front has gone
 //!   into the bottom already is *advanced*; the merge goes on with the tiers it began with.
 //! * Reads that had to look into more than one run have paid for it. When they have paid as much as merging the runs
@@ -40,6 +41,8 @@ pub struct RunSummary {
     pub known_overlapping: u64,
     /// Bytes of the whole files.
     pub file_bytes: u64,
+    /// About how many bytes fewer a merge would write for compressing what was not. Not among what overlaps.
+    pub compressible: u64,
     /// A merge into the bottom has taken its front already.
     pub advanced: bool,
     /// A job is at it.
@@ -171,8 +174,11 @@ fn begun(runs: &[RunSummary]) -> Option<usize> {
 }
 
 /// Whether a run by itself is worth rewriting.
-pub fn is_worth_rewriting(run: &RunSummary) -> bool {
-    run.garbage * 100 > run.cells * GARBAGE_PERCENT || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
+pub fn is_worth_rewriting(run: &RunSummary, experience: Experience) -> bool {
+    run.garbage * 100 > run.cells * GARBAGE_PERCENT
+        || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
+        || experience.is_quiet
+            && run.compressible.saturating_mul(100) > run.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
 }
 
 /// Bytes that compactions are behind: to be read so that nothing is due any more. Grows with every flush that finds them
@@ -260,17 +266,19 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
         all.cells += run.cells;
         all.garbage += run.garbage;
         all.file_bytes += run.file_bytes;
+        all.compressible += run.compressible;
     }
-    if is_worth_rewriting(&all) {
+    if is_worth_rewriting(&all, experience) {
         return true;
     }
-    let percent = if experience.is_quiet {
-        EXPECTED_PERCENT_QUIET
-    } else {
-        EXPECTED_PERCENT
-    };
     let expected = expected_garbage(runs, experience);
-    expected.saturating_mul(100) > all.bytes.saturating_mul(percent)
+    let (freed, of_bytes, percent) = if experience.is_quiet {
+        (expected + all.compressible, all.bytes, EXPECTED_PERCENT_QUIET)
+    } else {
+        // Whatever merges next compresses what it reads, so nothing is due for that while there are writes.
+        (expected, all.bytes.saturating_sub(all.compressible), EXPECTED_PERCENT)
+    };
+    freed.saturating_mul(100) > of_bytes.saturating_mul(percent)
         || is_paid_for(&all, runs.len(), runs.len(), experience)
 }
 

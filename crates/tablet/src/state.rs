@@ -507,6 +507,12 @@ impl State {
     pub fn file_bytes(&self) -> u64 {
         self.groups.iter().flat_map(|g| &g.files).map(HeldFile::size).sum()
     }
+
+    /// About how many that will be when merges have compressed what flushes did not.
+    pub fn lasting_bytes(&self) -> u64 {
+        let files = self.groups.iter().flat_map(|g| &g.files);
+        files.map(|file| file.size() - file.compressible_bytes()).sum()
+    }
 }
 
 /// Of each group, the families of the others.
@@ -609,6 +615,14 @@ impl HeldFile {
     /// About how many bytes are referenced.
     pub fn bytes(&self) -> u64 {
         self.reference.referenced
+    }
+
+    /// About how many of these compressing all blocks would save.
+    pub fn compressible_bytes(&self) -> u64 {
+        let reference = &self.reference;
+        let part = u128::from(self.sstable.properties().compressible_bytes) * u128::from(reference.referenced);
+        let bytes = u64::try_from(part / u128::from(reference.len.max(1))).unwrap_or(u64::MAX);
+        bytes.min(reference.referenced)
     }
 
     /// The same with the values in value files.

@@ -7,6 +7,7 @@ mod damage;
 mod directions;
 mod golden;
 mod groups;
+mod haste;
 mod pieces;
 mod readahead;
 mod reads;

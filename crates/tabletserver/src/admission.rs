@@ -172,13 +172,18 @@ impl Admission {
         Ok(())
     }
 
+    /// Whether there is far more space than is going to be written before the next look at the medium.
+    pub fn has_ample_space(&self) -> bool {
+        let free = self.free_bytes.load(Ordering::Relaxed);
+        free == u64::MAX || free > self.reserve().saturating_add(AMPLE_SPACE)
+    }
+
     /// Counts what is about to be logged, lest writes use up the reserve between two looks at the medium.
     fn spend(&self, bytes: usize) {
-        let free = self.free_bytes.load(Ordering::Relaxed);
-        let reserve = self.reserve();
-        if free == u64::MAX || free > reserve.saturating_add(AMPLE_SPACE) {
+        if self.has_ample_space() {
             return;
         }
+        let reserve = self.reserve();
         let less = |free: u64| Some(free.saturating_sub(bytes as u64));
         let before = self.free_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         if before.is_ok_and(|free| free.saturating_sub(bytes as u64) < reserve) {

@@ -99,7 +99,7 @@ impl TabletServer {
         let mut candidates = Vec::new();
         let mut indivisible = self.indivisible.lock();
         for served in self.all_served() {
-            let bytes = served.tablet.state().file_bytes();
+            let bytes = served.tablet.state().lasting_bytes();
             let own = served.tablet.schema().tablet_bytes_max;
             let most = if own == 0 { self.options.tablet_bytes_max } else { own };
             let grown = indivisible
@@ -142,7 +142,7 @@ impl TabletServer {
     }
 
     fn note_indivisible(&self, served: &Served) {
-        let bytes = served.tablet.state().file_bytes();
+        let bytes = served.tablet.state().lasting_bytes();
         self.indivisible.lock().insert(served.tablet.id(), bytes);
     }
 

@@ -20,7 +20,7 @@ mod summary;
 
 pub(crate) use claims::Claims;
 pub(super) use claims::Held;
-pub(super) use job::number_run;
+pub(super) use job::{Shape, number_run};
 pub(super) use plan::Plan;
 
 use super::values::{value_shares, value_units};

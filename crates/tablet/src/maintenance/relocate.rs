@@ -26,7 +26,7 @@
 //! relocated nevertheless where nothing unknown has to do with the group or the families.
 
 use super::READ;
-use super::compact::{Compacted, number_run};
+use super::compact::{Compacted, Shape, number_run};
 use super::values::carried;
 use crate::compaction::{Carried, JobReport};
 use crate::error::Result;
@@ -221,9 +221,13 @@ impl Tablet {
             let runs = state.groups.iter().flat_map(GroupState::runs);
             let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
             let with = (all.clone(), None);
-            let outcome = self
-                .run_job(group.id, schema, sources, None, (true, true, Timestamp::MIN), with)
-                .await;
+            let shape = Shape {
+                bottom: true,
+                major: true,
+                older_until: Timestamp::MIN,
+                loose: false,
+            };
+            let outcome = self.run_job(group.id, schema, sources, None, shape, with).await;
             self.add_part(&mut made, group.id, outcome)?;
         }
         let all = state.groups.iter().flat_map(|group| &group.files);
@@ -249,8 +253,13 @@ impl Tablet {
         let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect();
         // Values stay where they are: the new files name the value files of this group.
         let carried = carried(group, BTreeSet::new());
-        let older = (bottom, bottom, Timestamp::MAX);
-        self.run_job(target, schema, sources, None, older, (carried, None))
+        let shape = Shape {
+            bottom,
+            major: bottom,
+            older_until: Timestamp::MAX,
+            loose: false,
+        };
+        self.run_job(target, schema, sources, None, shape, (carried, None))
             .await
     }
 }

@@ -16,6 +16,24 @@ use stele_types::{
     TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
+#[test]
+fn files_that_are_not_compressed_take_half_as_much_again_at_most() {
+    const MIB: u64 = 1 << 20;
+    for (compressible, bytes, expected) in [
+        (0, 0, true),
+        (63, 64, true),
+        (64, 192, false),
+        (99, 300, true),
+        (100, 300, false),
+    ] {
+        assert_eq!(
+            is_little(compressible * MIB, bytes * MIB),
+            expected,
+            "{compressible} of {bytes} MiB"
+        );
+    }
+}
+
 /// A medium whose puts fail on demand, while files can be written.
 struct NoPuts {
     medium: Arc<MemoryStorage>,

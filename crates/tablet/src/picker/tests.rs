@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Runs as `bytes[/garbage][:file bytes][>][*]` of 100 entries each, `>` for one that is advanced, `*` for one that a job is
-/// at; the pick as text.
+/// Runs as `bytes[/garbage][~compressible][:file bytes][>][*]` of 100 entries each, `>` for one that is advanced, `*` for one
+/// that a job is at; the pick as text.
 fn check_with(runs: &str, experience: Experience, expected: &str) {
     check_of(1, runs, experience, expected);
 }
@@ -14,15 +14,18 @@ fn check_of(unit: u64, runs: &str, experience: Experience, expected: &str) {
         let (word, busy) = word.strip_suffix('*').map_or((word, false), |word| (word, true));
         let (word, advanced) = word.strip_suffix('>').map_or((word, false), |word| (word, true));
         let (word, whole) = word.split_once(':').unwrap_or((word, ""));
+        let (word, compressible) = word.split_once('~').unwrap_or((word, "0"));
         let (bytes, garbage) = word.split_once('/').unwrap_or((word, "0"));
+        let compressible = compressible.parse::<u64>().unwrap() * unit;
         let bytes = bytes.parse::<u64>().unwrap() * unit;
         RunSummary {
             bytes,
             cells: 100,
             garbage: garbage.parse().unwrap(),
-            overlapping: bytes,
-            known_overlapping: bytes,
+            overlapping: bytes - compressible,
+            known_overlapping: bytes - compressible,
             file_bytes: whole.parse().map_or(bytes, |whole: u64| whole * unit),
+            compressible,
             advanced,
             busy,
         }
@@ -132,6 +135,31 @@ fn what_nobody_writes_any_more_is_merged_for_less() {
     check_with("10000", quiet, "nothing");
     check_with("10000 100 100 100 100", quiet, "1..5");
     check_with("10000 100 100 100", quiet, "nothing");
+}
+
+#[test]
+fn what_was_not_compressed_is_when_nobody_writes_any_more() {
+    let experience = |is_quiet| Experience {
+        is_quiet,
+        replaced_percent: 0,
+        ..Experience::default()
+    };
+    for (runs, expected) in [
+        ("1000~101", "0..1 major"),
+        ("1000~100", "nothing"),
+        ("9000 1000~410 1000~410 1000~410", "0..4 major"),
+        ("9000 1000~400 1000~400", "nothing"),
+    ] {
+        check_with(runs, experience(true), expected);
+        check_with(runs, experience(false), "nothing");
+    }
+}
+
+/// A third of it is what merges into the bottom wait for, as they would be written.
+#[test]
+fn what_was_not_compressed_counts_as_what_it_will_be() {
+    check("10000 6600~3300", "nothing");
+    check("10000 6800~3400", "0..2 major");
 }
 
 #[test]

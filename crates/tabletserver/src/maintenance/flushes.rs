@@ -237,7 +237,10 @@ impl TabletServer {
 
     async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {
         if let Ok(served) = self.served(tablet) {
-            served.tablet.flush().await?;
+            match self.admission.has_ample_space() {
+                true => served.tablet.flush_in_haste().await?,
+                false => served.tablet.flush().await?,
+            };
         }
         self.admission.memory_freed();
         // Beside the next flush: a device may take a tenth of a second for a segment.

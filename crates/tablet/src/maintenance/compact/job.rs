@@ -22,6 +22,22 @@ use stele_types::{FileId, GroupId, TableSchema, Timestamp};
 /// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
 const TIER_FILE_BYTES: u64 = 16 << 20;
 
+/// Of so many blocks of a flush that nobody has time to compress one is all the same, to know what that would save: a thirtieth
+/// of the time, and known within a few percent for a file of some megabytes.
+const LOOSE_ONE_IN: u32 = 32;
+
+/// What a job's output is.
+pub(in crate::maintenance) struct Shape {
+    /// As in [`Job`].
+    pub(in crate::maintenance) bottom: bool,
+    /// As in [`Job`].
+    pub(in crate::maintenance) major: bool,
+    /// As in [`Job`].
+    pub(in crate::maintenance) older_until: Timestamp,
+    /// Most blocks are stored as they are, whatever the group asks for.
+    pub(in crate::maintenance) loose: bool,
+}
+
 impl Tablet {
     /// Bytes at which a file of the group is ended.
     pub(super) fn file_bytes(&self, group: GroupId) -> u64 {
@@ -54,7 +70,12 @@ impl Tablet {
                 self.schema(),
                 sources,
                 plan.upper.clone(),
-                (plan.bottom, plan.major, reach),
+                Shape {
+                    bottom: plan.bottom,
+                    major: plan.major,
+                    older_until: reach,
+                    loose: false,
+                },
                 (carried, Some(progress)),
             )
             .await?;
@@ -85,17 +106,22 @@ impl Tablet {
         })
     }
 
-    /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`;
-    /// `(bottom, major, older_until)` as in [`Job`].
+    /// Runs a job over `sources` up to `upper`, into files of `group`, of the families of `schema`.
     pub(in crate::maintenance) async fn run_job(
         &self,
         group: GroupId,
         schema: Arc<TableSchema>,
         sources: Vec<Source>,
         upper: Option<Bytes>,
-        (bottom, major, older_until): (bool, bool, Timestamp),
+        shape: Shape,
         (carried, progress): (Carried, Option<Arc<Progress>>),
     ) -> Result<JobReport> {
+        let Shape {
+            bottom,
+            major,
+            older_until,
+            loose,
+        } = shape;
         let options = schema.group_options(group);
         // The writer gives every file its own id.
         let mut write = WriteOptions::new(FileId(0));
@@ -105,6 +131,10 @@ impl Tablet {
         write.dictionary_bytes = options.dictionary_bytes as usize;
         write.block_bytes = options.block_bytes.map_or(write.block_bytes, |bytes| bytes as usize);
         write.filter_bits_per_row = options.filter_bits_per_row.unwrap_or(write.filter_bits_per_row);
+        if loose {
+            // A dictionary would be made of what is to be stored without it.
+            (write.compressed_one_in, write.dictionary_bytes) = (LOOSE_ONE_IN, 0);
+        }
         let file_bytes = options.file_bytes.unwrap_or_else(|| self.context.files.file_bytes());
         let job = Job {
             schema,

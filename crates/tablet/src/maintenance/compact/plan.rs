@@ -244,10 +244,11 @@ impl Tablet {
     fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<usize> {
         let schema = self.schema();
         let expiry = Expiry::new(&schema, group.id, self.wall_micros());
+        let experience = group.learnt.experience(self.env().now());
         let share = |file: &HeldFile| {
             let run = summarize(std::slice::from_ref(file), &expiry, &[], &group.learnt);
             let garbage = run.garbage * 1000 / run.cells.max(1);
-            let is_worth_it = picker::is_worth_rewriting(&run);
+            let is_worth_it = picker::is_worth_rewriting(&run, experience);
             is_worth_it.then(|| garbage + run.file_bytes / run.bytes.max(1))
         };
         let worth = bottom

@@ -141,7 +141,7 @@ async fn forget_families(storage: &Arc<dyn Storage>, file: FileId) {
     let block = &mut bytes[start..start + len];
     // Field 18, packed; the last of that key that is there, because no value before it is as long.
     let list = block.windows(3).rposition(|window| window == [0x92, 0x01, 2]).unwrap();
-    block[list] = 0xc2;
+    block[list] = 0xfa;
     let sealed = frame::seal(file, place.offset, block.to_vec(), Compression::None);
     bytes[start..start + sealed.len()].copy_from_slice(&sealed);
     storage.delete(&path).await.unwrap();

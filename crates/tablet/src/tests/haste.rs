@@ -1,0 +1,157 @@
+//! Flushes that leave it to merges to compress.
+
+use super::*;
+use futures::future::BoxFuture;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stele_env::{BlockingWork, Env, Priority, Runtime};
+use stele_types::GroupOptions;
+
+/// The real clock, some hours later.
+struct Later {
+    env: Env,
+    hours: Arc<AtomicU64>,
+}
+
+impl Runtime for Later {
+    fn now(&self) -> Duration {
+        self.env.now() + Duration::from_secs(3600 * self.hours.load(Ordering::Relaxed))
+    }
+
+    fn wall_micros(&self) -> i64 {
+        self.env.wall_micros()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.env.random_u64()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let env = self.env.clone();
+        Box::pin(async move { env.sleep(duration).await })
+    }
+
+    fn spawn(&self, priority: Priority, name: &'static str, task: BoxFuture<'static, ()>) {
+        match priority {
+            Priority::Foreground => self.env.spawn(name, task),
+            Priority::Background => self.env.spawn_background(name, task),
+        }
+    }
+
+    fn run_blocking(&self, work: BlockingWork) {
+        work();
+    }
+}
+
+/// A tablet of this codec, and the hours its clock is ahead.
+async fn tablet_of(compression: Compression) -> (Arc<Tablet>, Arc<AtomicU64>) {
+    let mut schema = TableSchema::clone(&schema(DeleteRule::BySequence, None));
+    schema.groups[0].options = GroupOptions {
+        compression,
+        ..GroupOptions::default()
+    };
+    let hours = Arc::new(AtomicU64::new(0));
+    let later = Later {
+        env: TokioRuntime::current(),
+        hours: hours.clone(),
+    };
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let context = TabletContext {
+        env: Env::new(Arc::new(later)),
+        files: Arc::new(FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1)),
+        storage,
+        memory: MemoryAccount::default(),
+        metrics: TabletMetrics::new(&Metrics::new()),
+    };
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    (
+        Tablet::create(context, Arc::new(schema), manifest).await.unwrap(),
+        hours,
+    )
+}
+
+/// Writes rows of which half can be compressed away, or nothing.
+fn write_rows(tablet: &Tablet, first: usize, is_noise: bool) {
+    let mut x = first as u64 + 1;
+    let mut noise = || {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (x >> 33) as u8
+    };
+    for n in first..first + 1000 {
+        let value: Vec<u8> = (0..400)
+            .map(|at| if is_noise || at < 200 { noise() } else { b'-' })
+            .collect();
+        let value = Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(1),
+            value: value.into(),
+        };
+        write_row(tablet, Bytes::from(format!("{n:06}")), vec![value]);
+    }
+}
+
+fn sizes(tablet: &Tablet) -> Vec<(u64, u64)> {
+    let state = tablet.state();
+    let files = state.groups[0].files.iter();
+    files.map(|file| (file.bytes(), file.compressible_bytes())).collect()
+}
+
+#[tokio::test]
+async fn what_was_flushed_in_haste_is_compressed_when_nobody_writes_any_more() {
+    for compression in [Compression::Lz4, Compression::Snappy, Compression::Zstd] {
+        let (tablet, hours) = tablet_of(compression).await;
+        write_rows(&tablet, 0, false);
+        let before = read(&tablet).await;
+        assert!(tablet.flush_in_haste().await.unwrap());
+        let &[(bytes, compressible)] = &sizes(&tablet)[..] else {
+            panic!("one file")
+        };
+        assert!(bytes > 400_000, "{bytes}");
+        assert!(!tablet.compaction_due());
+        hours.store(1, Ordering::Relaxed);
+        assert!(tablet.compaction_due(), "{compression:?}: {compressible} of {bytes}");
+        while tablet.compact_if_due().await.unwrap() {}
+        let &[(after, rest)] = &sizes(&tablet)[..] else {
+            panic!("one file")
+        };
+        assert!(after < 260_000 && rest == 0, "{after} {rest}");
+        // It was known what that would save.
+        assert!(
+            compressible.abs_diff(bytes - after) < bytes / 20,
+            "{bytes} {after} {compressible}"
+        );
+        assert!(!tablet.compaction_due() && read(&tablet).await == before);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_compressed_is_left_alone() {
+    for (compression, is_noise) in [(Compression::Lz4, true), (Compression::None, false)] {
+        let (tablet, hours) = tablet_of(compression).await;
+        write_rows(&tablet, 0, is_noise);
+        tablet.flush_in_haste().await.unwrap();
+        hours.store(1, Ordering::Relaxed);
+        let [(_, compressible)] = sizes(&tablet)[..] else {
+            panic!("one file")
+        };
+        assert!(compressible == 0 && !tablet.compaction_due(), "{compression:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_has_time_compresses() {
+    let (tablet, _) = tablet_of(Compression::Lz4).await;
+    write_rows(&tablet, 0, false);
+    tablet.flush().await.unwrap();
+    assert!(
+        sizes(&tablet)
+            .iter()
+            .all(|(bytes, rest)| *bytes < 260_000 && *rest == 0)
+    );
+}
