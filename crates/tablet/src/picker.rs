@@ -112,6 +112,9 @@ const GARBAGE_PERCENT: u64 = 20;
 const EXPECTED_PERCENT: u64 = 25;
 /// The same when nobody writes any more: RocksDB's leveled trees keep as much when settled.
 const EXPECTED_PERCENT_QUIET: u64 = 10;
+/// Bytes that compressing must save to be a reason by itself: of ten thousand small tablets that were loaded and left alone, each
+/// would be rewritten for a few kilobytes.
+const COMPRESSIBLE_MIN: u64 = 256 << 10;
 /// Space as a multiple of what is expected to be live, in percent, from which on writers are slowed, and at which they
 /// are slowed much. Merges that keep up stay below the first; about half way is where they settle when they do not, and what they
 /// are writing comes on top. Below 134 nobody would have a merge to wait for: see [`EXPECTED_PERCENT`].
@@ -178,7 +181,15 @@ pub fn is_worth_rewriting(run: &RunSummary, experience: Experience) -> bool {
     run.garbage * 100 > run.cells * GARBAGE_PERCENT
         || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
         || experience.is_quiet
-            && run.compressible.saturating_mul(100) > run.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
+            && worth_compressing(run).saturating_mul(100) > run.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
+}
+
+/// What compressing a run would save, if that is worth a commit.
+fn worth_compressing(run: &RunSummary) -> u64 {
+    match run.compressible {
+        small if small < COMPRESSIBLE_MIN => 0,
+        bytes => bytes,
+    }
 }
 
 /// Bytes that compactions are behind: to be read so that nothing is due any more. Grows with every flush that finds them
@@ -273,7 +284,7 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
     }
     let expected = expected_garbage(runs, experience);
     let (freed, of_bytes, percent) = if experience.is_quiet {
-        (expected + all.compressible, all.bytes, EXPECTED_PERCENT_QUIET)
+        (expected + worth_compressing(&all), all.bytes, EXPECTED_PERCENT_QUIET)
     } else {
         // Whatever merges next compresses what it reads, so nothing is due for that while there are writes.
         (expected, all.bytes.saturating_sub(all.compressible), EXPECTED_PERCENT)

@@ -150,9 +150,12 @@ fn what_was_not_compressed_is_when_nobody_writes_any_more() {
         ("9000 1000~410 1000~410 1000~410", "0..4 major"),
         ("9000 1000~400 1000~400", "nothing"),
     ] {
-        check_with(runs, experience(true), expected);
-        check_with(runs, experience(false), "nothing");
+        check_of(1 << 20, runs, experience(true), expected);
+        check_of(1 << 20, runs, experience(false), "nothing");
     }
+    // For so little nobody takes the trouble.
+    check_of(1 << 10, "1000~255", experience(true), "nothing");
+    check_of(1 << 10, "1000~256", experience(true), "0..1 major");
 }
 
 /// A third of it is what merges into the bottom wait for, as they would be written.
