@@ -178,14 +178,16 @@ pub(crate) async fn counts_behind(
     lengths: Option<KnownLengths>,
 ) -> Result<bool, LogError> {
     let begin = SEGMENT_HEADER_BYTES as u64;
+    let mut said = lengths.is_some_and(|known| known.synced > begin);
     if file.len() >= begin + GROUP_HEADER_BYTES as u64 {
         let first = file.read_at(begin, GROUP_HEADER_BYTES).await?;
-        if GroupHeader::decode(header.number, &first).is_some_and(|group| group.offset == begin && group.unsynced == 0)
-        {
+        let first = GroupHeader::decode(header.number, &first).filter(|group| group.offset == begin);
+        if first.is_some_and(|group| group.unsynced == 0) {
             return Ok(true);
         }
+        // Its header had been synced when the first group was written, for which all before it had to be.
+        said |= first.is_some_and(|group| group.synced_through() > 0);
     }
-    let said = lengths.is_some_and(|known| known.synced > begin);
     if said || find_synced_past(file, header.number, begin).await?.is_some() {
         return Err(LogError::Corruption {
             path: hole.path.clone(),

@@ -96,11 +96,17 @@ impl Open {
             count += 1;
             bytes += record.frame_len();
         }
+        let offset = self.file.len();
+        // A first group that knows all before it to be synced is the sign of a segment that rests on nothing.
+        let known = match self.relieves && offset == format::SEGMENT_HEADER_BYTES as u64 {
+            true => self.synced.min(offset - 1),
+            false => self.synced,
+        };
         GroupHeader {
             records_len: bytes as u32,
             records: count,
-            offset: self.file.len(),
-            unsynced: u32::try_from(self.file.len() - self.synced).unwrap_or(u32::MAX),
+            offset,
+            unsynced: u32::try_from(offset - known).unwrap_or(u32::MAX),
         }
     }
 

@@ -427,3 +427,35 @@ async fn a_hole_before_what_nobody_synced_takes_that_along() {
     files.remove(0);
     assert!(!replayed(&medium_with(&files).await).await.unwrap().is_empty());
 }
+
+/// As above, where nothing had been written into the segment when its beginning was synced.
+#[tokio::test]
+async fn a_hole_before_a_segment_that_begins_with_something_synced_is_damage() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let log = start(&storage);
+    let header_only = |files: Vec<FileInfo>| files.iter().any(|file| file.len == format::SEGMENT_HEADER_BYTES as u64);
+    let mut n = 0;
+    while !header_only(storage.list("log/").await.unwrap()) {
+        write_flushed(&log, n..n + 1).await;
+        n += 1;
+    }
+    log.write(n, Durability::Sync).await.unwrap();
+    let mut files = Vec::new();
+    for path in segments(&storage).await {
+        let content = storage.read_all(&path).await.unwrap().to_vec();
+        files.push((path, content));
+    }
+    files.retain(|(_, content)| !content.is_empty());
+    assert_eq!(files.len(), 2);
+    assert_eq!(replayed(&medium_with(&files).await).await.unwrap().len() as u64, n + 1);
+    let last = files[0].1.len() - 1;
+    files[0].1[last] ^= 1;
+    let storage = medium_with(&files).await;
+    match replayed(&storage).await {
+        Err(LogError::Corruption { path, .. }) => assert_eq!(*path, *files[0].0),
+        other => panic!("{other:?}"),
+    }
+    let salvage = damaged_segments(&*storage).await.unwrap();
+    assert_eq!(salvage.len(), 1);
+    assert_eq!(salvage[0].path, files[0].0);
+}
