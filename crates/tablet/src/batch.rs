@@ -99,24 +99,72 @@ impl Default for BatchBuilder {
     }
 }
 
-impl BatchBuilder {
-    /// About what a batch of these rows takes of memory of its own, at most.
-    pub fn bytes_of(rows: &RowWrites) -> usize {
-        let mut len = HEADER_BYTES_MAX;
+/// About how much rows take that are to be written, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteSize {
+    /// Of the batch, at most, without values that are apart.
+    batch: usize,
+    apart: usize,
+    /// Keys of rows that a memtable has once more with every mutation, and the batch once.
+    repeated: usize,
+    /// Cells that mark whole rows: those go into the memtable of each locality group.
+    row_markers: usize,
+}
+
+impl WriteSize {
+    /// What these rows take.
+    pub fn of(rows: &RowWrites) -> WriteSize {
+        let mut size = WriteSize {
+            batch: HEADER_BYTES_MAX,
+            ..WriteSize::default()
+        };
         for row in rows.iter() {
             // Written once, whatever the number of its mutations: a long key before many would reserve gigabytes.
-            len += row.row.len();
-            row.for_each(|mutation| len += ENTRY_OVERHEAD + mutation.data_len() - apart_len(&mutation));
+            size.batch += row.row.len();
+            let mut mutations = 0usize;
+            row.for_each(|mutation| {
+                let apart = apart_len(&mutation);
+                size.batch += ENTRY_OVERHEAD + mutation.data_len() - apart;
+                size.apart += apart;
+                if matches!(mutation, Mutation::DeleteRow { .. }) {
+                    size.row_markers += row.row.len() + ENTRY_OVERHEAD;
+                }
+                mutations += 1;
+            });
+            size.repeated += row.row.len() * mutations.saturating_sub(1);
         }
-        len
+        size
     }
 
+    /// Memory of the batch's own.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Whether the number of locality groups makes a difference.
+    pub fn marks_rows(&self) -> bool {
+        self.row_markers > 0
+    }
+
+    /// What memtables of so many locality groups take for it.
+    pub fn in_memtables(&self, groups: usize) -> usize {
+        self.apart + self.without_apart(groups)
+    }
+
+    /// The same without values that are apart: those are in memory already, with their request.
+    pub fn without_apart(&self, groups: usize) -> usize {
+        let markers = self.row_markers.saturating_mul(groups.saturating_sub(1));
+        (self.batch + self.repeated).saturating_add(markers)
+    }
+}
+
+impl BatchBuilder {
     /// Adds all mutations of all rows, in the order of the rows. Nothing may be added behind them.
     pub fn push_rows(&mut self, rows: &RowWrites) {
-        self.push_rows_within(rows, Self::bytes_of(rows));
+        self.push_rows_within(rows, WriteSize::of(rows).batch());
     }
 
-    /// The same where [`BatchBuilder::bytes_of`] has said what they take.
+    /// The same where [`WriteSize::of`] has said what they take.
     pub fn push_rows_within(&mut self, rows: &RowWrites, bytes: usize) {
         self.bytes.reserve(bytes);
         let order = order::of(rows);

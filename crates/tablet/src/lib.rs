@@ -21,7 +21,7 @@ pub mod state;
 pub mod tablet;
 pub mod values;
 
-pub use batch::{Batch, BatchBuilder};
+pub use batch::{Batch, BatchBuilder, WriteSize};
 pub use error::{Result, TabletError};
 pub use files::FileRegistry;
 pub use maintenance::{Compacted, Moved, MovedBytes, Room};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::BatchBuilder;
+use stele_tablet::{BatchBuilder, WriteSize};
 use stele_types::{
     Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
 };
@@ -116,20 +116,18 @@ impl TabletServer {
     /// Logs and applies what such a write comes to, once there is room for it as for a plain one.
     async fn commit_row(&self, mutation: RowMutation, durability: Option<Durability>, held: Held) -> ServiceResult<()> {
         let rows = RowWrites::from(vec![mutation]);
-        let bytes = BatchBuilder::bytes_of(&rows);
-        let _room = match WriteRoom::is_needed(bytes) {
-            true => Some(self.admission.batches.take(bytes).await?),
+        let size = WriteSize::of(&rows);
+        let groups = self.groups_of(held.entered.tablet.id(), &size)?;
+        let (copied, applied) = (size.without_apart(groups), size.in_memtables(groups));
+        let _room = match WriteRoom::is_needed(copied) {
+            true => Some(self.admission.batches.take(copied).await?),
             false => None,
         };
         let mut builder = BatchBuilder::default();
-        builder.push_rows_within(&rows, bytes);
+        builder.push_rows_within(&rows, size.batch());
         let batch = builder.finish();
-        let _coming = match self.admission.is_large(batch.byte_len()) {
-            true => Some(
-                self.admission
-                    .let_in(batch.byte_len(), || self.work.notify_one())
-                    .await?,
-            ),
+        let _coming = match self.admission.is_large(applied) {
+            true => Some(self.admission.let_in(applied, || self.work.notify_one()).await?),
             false => None,
         };
         self.commit(batch, durability, held).await

@@ -20,7 +20,7 @@ use crate::waits::{Cause, Watch};
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::{Append, Completion, Lead, LogError, Payload, Record, RecordRef, Submitted, is_no_space};
-use stele_tablet::{Batch, BatchBuilder};
+use stele_tablet::{Batch, BatchBuilder, WriteSize};
 use stele_types::{Durability, ErrorKind, RowWrites, SeqNo, TabletId};
 use tokio::sync::oneshot;
 
@@ -156,22 +156,20 @@ enum Committed {
 impl TabletServer {
     /// Writes rows of one tablet; returns when they are as durable as asked.
     pub async fn write(&self, tablet: TabletId, rows: &RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
-        let bytes = BatchBuilder::bytes_of(rows);
+        let size = WriteSize::of(rows);
+        let groups = self.groups_of(tablet, &size)?;
+        let (copied, applied) = (size.without_apart(groups), size.in_memtables(groups));
         // No future is made for small writes: making and dropping it is what they would notice.
-        let _room = match WriteRoom::is_needed(bytes) {
-            true => Some(self.waited(Cause::Room, self.admission.batches.take(bytes)).await?),
+        let _room = match WriteRoom::is_needed(copied) {
+            true => Some(self.waited(Cause::Room, self.admission.batches.take(copied)).await?),
             false => None,
         };
         let mut builder = BatchBuilder::default();
-        builder.push_rows_within(rows, bytes);
+        builder.push_rows_within(rows, size.batch());
         let batch = builder.finish();
-        let served = self.admit(tablet, batch.byte_len()).await?;
-        let _coming = match self.admission.is_large(batch.byte_len()) {
-            true => Some(
-                self.admission
-                    .let_in(batch.byte_len(), || self.work.notify_one())
-                    .await?,
-            ),
+        let served = self.admit(tablet, applied).await?;
+        let _coming = match self.admission.is_large(applied) {
+            true => Some(self.admission.let_in(applied, || self.work.notify_one()).await?),
             false => None,
         };
         let entered = self.enter(served).await?;
@@ -193,6 +191,14 @@ impl TabletServer {
             cached: self.row_cache.keys(tablet, rows.iter().map(|row| row.row)),
         };
         self.commit(batch, durability, held).await
+    }
+
+    /// The locality groups that a write goes to, as far as that decides how much memory it takes.
+    pub(crate) fn groups_of(&self, tablet: TabletId, size: &WriteSize) -> ServiceResult<usize> {
+        match size.marks_rows() {
+            true => Ok(self.served(tablet)?.tablet.with_schema(|schema| schema.groups.len())),
+            false => Ok(1),
+        }
     }
 
     /// The tablet, when the server takes a write of about so many bytes now.

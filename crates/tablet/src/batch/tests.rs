@@ -280,7 +280,7 @@ fn large_values_stay_where_they_are() {
         sorted.sort_by(|a, b| a.row.cmp(&b.row));
         let mut builder = BatchBuilder::default();
         let writes = rows.into();
-        let bytes = BatchBuilder::bytes_of(&writes);
+        let bytes = WriteSize::of(&writes).batch();
         builder.push_rows(&writes);
         let room = builder.bytes.capacity();
         assert!(room <= bytes, "{room} bytes reserved of {bytes}");
@@ -326,4 +326,45 @@ fn large_values_stay_where_they_are() {
     ];
     check(rows, &[b, a]);
     check(vec![row("r", vec![put("q", &small)])], &[]);
+}
+
+/// The key of a row is in a batch once, and in a memtable with every mutation.
+#[test]
+fn the_size_of_a_write_counts_what_memtables_repeat() {
+    let row = |len: usize, mutations: Vec<Mutation>| RowMutation {
+        row: vec![b'r'; len].into(),
+        mutations,
+    };
+    let put = |len: usize| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(1),
+        value: vec![0; len].into(),
+    };
+    let delete = || Mutation::DeleteRow { up_to: Timestamp::MAX };
+    let sizes = |rows: Vec<RowMutation>| {
+        let size = WriteSize::of(&rows.into());
+        let sizes = [
+            size.batch(),
+            size.without_apart(1),
+            size.in_memtables(1),
+            size.in_memtables(3),
+        ];
+        sizes.map(|bytes| bytes - HEADER_BYTES_MAX)
+    };
+    let entry = ENTRY_OVERHEAD;
+    assert_eq!(sizes(vec![row(10, vec![put(5)])]), [10 + entry + 6; 4]);
+    let (once, thrice) = (1_000 + 3 * (entry + 6), 3_000 + 3 * (entry + 6));
+    assert_eq!(
+        sizes(vec![row(1_000, vec![put(5), put(5), put(5)])]),
+        [once, thrice, thrice, thrice]
+    );
+    let own = 10 + entry + 1;
+    let all = own + APART_BYTES_MIN;
+    assert_eq!(sizes(vec![row(10, vec![put(APART_BYTES_MIN)])]), [own, own, all, all]);
+    let marker = 10 + entry;
+    assert_eq!(
+        sizes(vec![row(10, vec![delete()])]),
+        [marker, marker, marker, 3 * marker]
+    );
 }

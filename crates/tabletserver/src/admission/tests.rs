@@ -15,7 +15,7 @@ use stele_storage::memory::MemoryStorage;
 use stele_tablet::memtable::Memtable;
 use stele_types::{
     Compression, DeleteRule, Durability, Epoch, Family, FamilyId, GroupId, LocalityGroup, Mutation, RowMutation,
-    RowRange, SeqNo, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    RowRange, RowWrites, SeqNo, TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
 const MIB: u64 = 1 << 20;
@@ -154,5 +154,31 @@ async fn memtables_are_flushed_for_a_write_that_waits() {
     let there = futures::future::join_all(writes).await;
     assert!(there.iter().all(|bytes| *bytes < 33 * MIB), "{there:?}");
     assert_eq!(server.admission.batches.taken(), 0);
+    server.shut_down().await;
+}
+
+/// Of mutations of one row the log has the row's key once, and the memtable each time.
+#[tokio::test]
+async fn what_memtables_take_for_a_write_counts_not_what_the_log_does() {
+    let server = server().await;
+    let mutation = |n| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::new(),
+        timestamp: Timestamp(n),
+        value: Bytes::new(),
+    };
+    let row = RowMutation {
+        row: Bytes::from(vec![b'r'; 4 << 10]),
+        mutations: (0..5_000).map(mutation).collect(),
+    };
+    let rows: RowWrites = vec![row].into();
+    let write = async || {
+        server.write(TabletId(1), &rows, None).await.unwrap();
+        server.context.memory.bytes()
+    };
+    let writes = (0..4).map(|_| write());
+    let there = futures::future::join_all(writes).await;
+    assert!(there.iter().all(|bytes| *bytes < 33 * MIB), "{there:?}");
+    assert_eq!(server.admission.expected_bytes(), 0);
     server.shut_down().await;
 }
