@@ -287,9 +287,7 @@ impl Admission {
                 nudge();
                 let _ = self.env.timeout(LOOK_AGAIN, notified).await;
             }
-            self.coming.fetch_add(bytes, Ordering::Relaxed);
-            self.tell_beyond();
-            Coming { admission: self, bytes }
+            self.count_in(bytes as usize)
         };
         let let_in = self.env.timeout(self.wait_max, waits).await;
         let took = self.env.now() - start;
@@ -299,6 +297,14 @@ impl Admission {
             self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
         }
         let_in.map_err(|_| self.busy())
+    }
+
+    /// Counts a large write that goes ahead without having waited.
+    pub fn count_in(&self, bytes: usize) -> Coming<'_> {
+        let bytes = bytes as u64;
+        self.coming.fetch_add(bytes, Ordering::Relaxed);
+        self.tell_beyond();
+        Coming { admission: self, bytes }
     }
 
     /// Whether a large write may be added.

@@ -3,11 +3,17 @@
 //! A row that is not small is read in pieces, and of it only what the write must know: whether any cell passes the predicate,
 //! without its value where the predicate does not look at it; the newest cells of the columns that rules change. What rules
 //! write is bounded before any of it is made, by the room for rows that writes read ([`crate::memory`]).
+//!
+//! Who holds a row's latch, or has passed a tablet's gate, waits for nothing that a plain write may have which waits for them: not
+//! for room for its batch, nor for its turn as a large write. So both are taken before, for what is known of the write by
+//! then. What a rule's cell holds already is not; that is in the room for rows until it is written.
 
+use crate::admission::Coming;
 use crate::error::not_here;
 use crate::memory::WriteRoom;
 use crate::read::{RowCells, Wanted, compile, read_row, read_small_row};
 use crate::server::TabletServer;
+use crate::waits::Cause;
 use crate::write::Held;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::collections::btree_map::Entry;
@@ -21,12 +27,21 @@ use stele_tablet::{BatchBuilder, WriteSize};
 use stele_types::{
     Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
 };
+use tokio::sync::SemaphorePermit;
 
-/// What admission takes such a write for, before it is known: small.
+/// What admission takes such a write for at least: what it writes may not be known yet.
 const WRITE_BYTES: usize = 256;
 
 /// Columns of rules for which a filter spares the read all others. Beyond that many it passes over them one by one.
 const COLUMNS_FILTERED_MAX: usize = 32;
+
+/// What is taken for a write before its latch.
+struct Reserved<'a> {
+    _room: Option<SemaphorePermit<'a>>,
+    _coming: Option<Coming<'a>>,
+    /// Bytes of memtables that it is for.
+    applied: usize,
+}
 
 impl TabletServer {
     /// Whether the predicate matched; the mutation of that case has been applied.
@@ -35,7 +50,10 @@ impl TabletServer {
         tablet: TabletId,
         request: TabletCheckAndMutate,
     ) -> ServiceResult<bool> {
-        let held = self.own_row(tablet, &request.row).await?;
+        let writes = |mutation: RowMutation| RowWrites::from(vec![mutation]);
+        let (on_match, otherwise) = (request.on_match.map(writes), request.otherwise.map(writes));
+        let sizes = [&on_match, &otherwise].map(|rows| rows.as_ref().map(WriteSize::of).unwrap_or_default());
+        let (held, reserved) = self.own_row(tablet, &request.row, &sizes).await?;
         let tablet = &held.entered.tablet;
         let schema = tablet.schema();
         let filter = compile(request.predicate.as_ref(), &schema)?;
@@ -52,9 +70,9 @@ impl TabletServer {
         };
         let matched = !read.cells.is_empty();
         drop(read);
-        let mutation = if matched { request.on_match } else { request.otherwise };
-        if let Some(mutation) = mutation {
-            self.commit_row(mutation, request.durability, held).await?;
+        let rows = if matched { on_match } else { otherwise };
+        if let Some(rows) = rows {
+            self.commit_row(rows, request.durability, held, reserved).await?;
         }
         Ok(matched)
     }
@@ -67,7 +85,7 @@ impl TabletServer {
         rules: Vec<RmwRule>,
         durability: Option<Durability>,
     ) -> ServiceResult<Vec<Cell>> {
-        let held = self.own_row(tablet, &row).await?;
+        let (held, reserved) = self.own_row(tablet, &row, &[size_of_rules(&row, &rules)]).await?;
         let tablet = &held.entered.tablet;
         let schema = tablet.schema();
         let mut read = match read_small_row(tablet, &row, None)? {
@@ -77,7 +95,6 @@ impl TabletServer {
         let newest = newest_cells(std::mem::take(&mut read.cells));
         let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
         let written = apply_rules(&schema, newest, &rules, now, self.admission.rows.all_bytes())?;
-        drop(read);
         let mutations = written.iter().map(|cell| Mutation::Put {
             family: cell.family,
             qualifier: cell.qualifier.clone(),
@@ -88,7 +105,10 @@ impl TabletServer {
             row,
             mutations: mutations.collect(),
         };
-        self.commit_row(mutation, durability, held).await?;
+        self.commit_row(vec![mutation].into(), durability, held, reserved)
+            .await?;
+        // Its room was for what has been written as well.
+        drop(read);
         Ok(written)
     }
 
@@ -113,37 +133,74 @@ impl TabletServer {
         read_row(&held.entered.tablet, row, &wanted, &self.admission.rows).await
     }
 
-    /// Logs and applies what such a write comes to, once there is room for it as for a plain one.
-    async fn commit_row(&self, mutation: RowMutation, durability: Option<Durability>, held: Held) -> ServiceResult<()> {
-        let rows = RowWrites::from(vec![mutation]);
+    /// Logs and applies what such a write comes to.
+    async fn commit_row(
+        &self,
+        rows: RowWrites,
+        durability: Option<Durability>,
+        held: Held,
+        reserved: Reserved<'_>,
+    ) -> ServiceResult<()> {
         let size = WriteSize::of(&rows);
         let groups = self.groups_of(held.entered.tablet.id(), &size)?;
-        let (copied, applied) = (size.without_apart(groups), size.in_memtables(groups));
-        let _room = match WriteRoom::is_needed(copied) {
-            true => Some(self.admission.batches.take(copied).await?),
-            false => None,
-        };
+        let beyond = size.in_memtables(groups).saturating_sub(reserved.applied);
+        let _beyond = self.admission.is_large(beyond).then(|| self.admission.count_in(beyond));
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
-        let batch = builder.finish();
+        self.commit(builder.finish(), durability, held).await
+    }
+
+    /// Latches a row for a write, having taken what the largest of these needs.
+    async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved<'_>)> {
+        let (mut copied, mut applied) = (0, WRITE_BYTES);
+        for size in sizes {
+            let groups = self.groups_of(tablet, size)?;
+            copied = copied.max(size.without_apart(groups));
+            applied = applied.max(size.in_memtables(groups));
+        }
+        let _room = match WriteRoom::is_needed(copied) {
+            true => Some(self.waited(Cause::Room, self.admission.batches.take(copied)).await?),
+            false => None,
+        };
+        let served = self.admit(tablet, applied).await?;
         let _coming = match self.admission.is_large(applied) {
             true => Some(self.admission.let_in(applied, || self.work.notify_one()).await?),
             false => None,
         };
-        self.commit(batch, durability, held).await
-    }
-
-    async fn own_row(&self, tablet: TabletId, row: &Bytes) -> ServiceResult<Held> {
-        let entered = self.enter(self.admit(tablet, WRITE_BYTES).await?).await?;
+        let entered = self.enter(served).await?;
         if !entered.tablet.range().contains(row) {
             return Err(not_here(tablet));
         }
-        Ok(Held {
+        let held = Held {
             _latched: self.latches.own(row).await,
             cached: self.row_cache.keys(tablet, [&row[..]].into_iter()),
             entered,
-        })
+        };
+        let reserved = Reserved {
+            _room,
+            _coming,
+            applied,
+        };
+        Ok((held, reserved))
     }
+}
+
+/// What rules write at least: what their columns hold already is not known.
+fn size_of_rules(row: &Bytes, rules: &[RmwRule]) -> WriteSize {
+    let put = |rule: &RmwRule| Mutation::Put {
+        family: rule.family,
+        qualifier: rule.qualifier.clone(),
+        timestamp: Timestamp(0),
+        value: match &rule.operation {
+            RmwOperation::Append(suffix) => suffix.clone(),
+            RmwOperation::Increment(_) => Bytes::from_static(&[0; size_of::<i64>()]),
+        },
+    };
+    let mutation = RowMutation {
+        row: row.clone(),
+        mutations: rules.iter().map(put).collect(),
+    };
+    WriteSize::of(&vec![mutation].into())
 }
 
 /// The predicate, with which no value is fetched that it does not look at. `None` where that would be too much of a

@@ -236,7 +236,7 @@ impl TabletServer {
     }
 
     /// Waits, and notes what for.
-    async fn waited<F: Future>(&self, cause: Cause, future: F) -> F::Output {
+    pub(crate) async fn waited<F: Future>(&self, cause: Cause, future: F) -> F::Output {
         self.metrics.waits.until(&self.env, cause, future).await
     }
 

@@ -2,7 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 use super::*;
-use crate::recovery::tests::{TABLETS, Watched, first};
+use crate::options::{MemtableLimits, ServerOptions};
+use crate::recovery::tests::{TABLETS, Watched, first, first_with, options};
 use std::ops::Range;
 use std::time::Duration;
 use stele_client::{BatchRoom, RmwOperation, ServiceError};
@@ -268,4 +269,62 @@ async fn readers_that_pause_do_not_stop_writes() {
     assert_eq!(piece + rest_in_pieces(last).await, 400);
     let (released, _) = readers.swap_remove(0);
     assert_eq!(rest_in_pieces(released).await, 400);
+}
+
+/// A conditional write that holds its row's latch does not wait for room that a plain write has which waits for the latch.
+#[tokio::test]
+async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
+    // Of the first memtables have room for one at a time; the second is copied for the log, for which there is room once.
+    for value_bytes in [3 << 20, 100 << 10] {
+        let options = ServerOptions {
+            batch_room_bytes: 64 << 10,
+            memtables: MemtableLimits::for_share(4 << 20),
+            // Who is in a circle is refused then.
+            admission_wait_max: Duration::from_secs(30),
+            ..options()
+        };
+        let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+        let row = Bytes::from_static(b"a row");
+        let latched = server.latches.own(&row).await;
+        let put = |qualifier| put_column(&row, qualifier, value_bytes);
+        let request = TabletCheckAndMutate {
+            row: row.clone(),
+            predicate: None,
+            on_match: None,
+            otherwise: Some(put("conditional")),
+            durability: None,
+        };
+        let conditional = TabletService::check_and_mutate(&*server, TABLETS[0], request);
+        let rules = vec![RmwRule {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"rule"),
+            operation: RmwOperation::Append(Bytes::from(vec![7; value_bytes])),
+        }];
+        let modify = server.read_modify_write(TABLETS[0], row.clone(), rules, None);
+        let plain = server.mutate(TABLETS[0], vec![put("plain")].into(), None);
+        let release = async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            drop(latched);
+        };
+        let (conditional, modify, plain, ()) = tokio::join!(conditional, modify, plain, release);
+        assert!(!conditional.unwrap());
+        modify.unwrap();
+        plain.unwrap();
+        server.shut_down().await;
+    }
+}
+
+fn put_column(row: &Bytes, qualifier: &'static str, value_bytes: usize) -> RowMutation {
+    let mutation = Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(qualifier.as_bytes()),
+        timestamp: Timestamp(1),
+        value: Bytes::from(vec![7; value_bytes]),
+    };
+    RowMutation {
+        row: row.clone(),
+        mutations: vec![mutation],
+    }
 }
