@@ -17,10 +17,14 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use stele_types::SeqNo;
 use tree::{Position, Tree};
 
-/// A value of at least this size shares the arena's memory instead of being copied. A share keeps a whole chunk (2 MiB) in
-/// memory, also when the table is long flushed and the reader is slow: so at most 64 times what it is for. Copying
-/// 32 KiB takes about two microseconds.
+/// A value of at least this size shares the arena's memory instead of being copied, if that keeps no more than
+/// [`SHARE_COST_MAX`]. Copying 32 KiB takes about two microseconds.
 const SHARED_BYTES_MIN: usize = 32 << 10;
+
+/// A share keeps a whole chunk in memory, also when the table is long flushed and the reader is slow, and that chunk in the account,
+/// by which writers are slowed and stopped: so at most so many times what it is for, which values of half a
+/// megabyte and more never exceed.
+const SHARE_COST_MAX: usize = 4;
 
 /// One locality group's recent writes.
 pub struct Memtable {
@@ -203,10 +207,11 @@ impl MemtableCursor {
         self.table.tree.value_at(&self.at)
     }
 
-    /// The value, sharing the arena's memory where it is large; empty when the cursor is on no entry.
+    /// The value, sharing the arena's memory where that keeps little else; empty when the cursor is on no entry.
     pub fn value_bytes(&self) -> Bytes {
         let value = self.value();
-        let shared = (value.len() >= SHARED_BYTES_MIN).then(|| self.table.tree.shared_value_at(&self.at));
+        let most = value.len().saturating_mul(SHARE_COST_MAX);
+        let shared = (value.len() >= SHARED_BYTES_MIN).then(|| self.table.tree.shared_value_at(&self.at, most));
         shared.flatten().unwrap_or_else(|| Bytes::copy_from_slice(value))
     }
 }

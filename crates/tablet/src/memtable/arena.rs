@@ -171,15 +171,16 @@ impl Arena {
         unsafe { &*self.start(at).cast::<T>() }
     }
 
-    /// The value of a cell as a share of its chunk; `None` while the chunk is still being filled.
+    /// The value of a cell as a share of its chunk; `None` while the chunk is still being filled, and where it has more than
+    /// `bytes_max`.
     ///
     /// # Safety
     /// As [`Arena::cell`]; `cell` is what that returned for `at`.
-    pub unsafe fn shared_value(&self, at: Address, cell: &RawCell) -> Option<Bytes> {
+    pub unsafe fn shared_value(&self, at: Address, cell: &RawCell, bytes_max: usize) -> Option<Bytes> {
         let (segment, slot) = split(at);
         // SAFETY: the segment of an address that was handed out exists, and lives as long as the arena.
         let segment = unsafe { self.directory[segment].load(Ordering::Acquire).as_ref() }?;
-        let chunk = segment.sealed[slot].get()?;
+        let chunk = segment.sealed[slot].get().filter(|chunk| chunk.len() <= bytes_max)?;
         let start = (cell.key as usize + cell.key_len as usize).checked_sub(chunk.as_ptr() as usize)?;
         Some(chunk.slice(start..start + cell.value_len as usize))
     }

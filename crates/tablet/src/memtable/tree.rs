@@ -403,13 +403,13 @@ impl Tree {
         unsafe { at.cell.value() }
     }
 
-    /// The value at a position as a share of the arena, if it can be had so.
-    pub fn shared_value_at(&self, at: &Position) -> Option<Bytes> {
+    /// The value at a position as a share of the arena, if it can be had so and keeps no more than `bytes_max` in memory.
+    pub fn shared_value_at(&self, at: &Position, bytes_max: usize) -> Option<Bytes> {
         if !at.is_some() {
             return None;
         }
         // SAFETY: the position is this tree's, and was made from an acquire load of its slot.
-        unsafe { self.arena.shared_value(address(at.slot), &at.cell) }
+        unsafe { self.arena.shared_value(address(at.slot), &at.cell, bytes_max) }
     }
 
     /// The first entry at or after `target`, which is in this leaf or to the right of it.

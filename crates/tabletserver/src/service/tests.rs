@@ -328,3 +328,43 @@ fn put_column(row: &Bytes, qualifier: &'static str, value_bytes: usize) -> RowMu
         mutations: vec![mutation],
     }
 }
+
+/// An answer that lies until its reader comes keeps little more of a memtable that is flushed than what it is.
+#[tokio::test]
+async fn answers_that_wait_do_not_stop_writes() {
+    const VALUE_BYTES: usize = 40 << 10;
+    let options = ServerOptions {
+        memtables: MemtableLimits::for_share(64 << 20),
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let share = server.options.memtables.bytes_max();
+    // As much as one tablet has when it is flushed for its size. Neighbours in the row were not written one after the other.
+    let columns = share as usize / 4 / VALUE_BYTES;
+    let mut answers = Vec::new();
+    for n in 0..6 {
+        let row = Bytes::from(format!("a{n}"));
+        for at in 0..columns {
+            let put = Mutation::Put {
+                family: FamilyId(1),
+                qualifier: Bytes::from(format!("{:04}", at * 41 % columns)),
+                timestamp: Timestamp(1),
+                value: Bytes::from(vec![b'v'; VALUE_BYTES]),
+            };
+            let mutation = RowMutation {
+                row: row.clone(),
+                mutations: vec![put],
+            };
+            server.mutate(TABLETS[0], vec![mutation].into(), None).await.unwrap();
+        }
+        let mut stream = read_row(&server, TABLETS[0], &row, None).await;
+        let piece = stream.next_within(&mut Pieces(2 << 20)).await.unwrap().unwrap();
+        answers.push(piece.into_cells());
+        drop(stream);
+        tablet.flush().await.unwrap();
+    }
+    let lie: usize = answers.iter().flatten().map(|cell| cell.value.len()).sum();
+    let kept = server.context.memory.bytes();
+    assert!(lie > 5 << 20 && kept < 4 * lie as u64, "{kept} for {lie}");
+}
