@@ -16,9 +16,14 @@
     reason = "a cache that may vanish needs no promise of the storage seam; sees the file system through Env::blocking"
 )]
 
+pub mod chunk;
+
+pub use chunk::HEADER_BYTES;
+
 use crate::{Result, StorageError};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use chunk::{Chunk, ChunkId};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -33,9 +38,6 @@ pub const CHUNK_BYTES: u64 = 512 << 10;
 const MEMORY_CHUNKS: usize = 32;
 /// A read of so many bytes goes to the medium as it is.
 const DIRECT_BYTES: usize = 1 << 20;
-const MAGIC: [u8; 8] = *b"STELCHK1";
-/// Bytes of a chunk's file before the content: magic, checksum.
-pub const HEADER_BYTES: usize = 12;
 
 /// Where chunks are kept, and how many bytes of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,38 +46,6 @@ pub struct CacheOptions {
     pub dir: PathBuf,
     /// Most bytes of files in it.
     pub bytes: u64,
-}
-
-/// Which chunk of which object: a hash of path, tag and number. Two of 2^64 objects with the same hash are told apart by
-/// the checksum, which covers all three.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct ChunkId {
-    object: u64,
-    number: u64,
-}
-
-impl ChunkId {
-    fn of(path: &str, tag: &str, number: u64) -> ChunkId {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        // FNV-1a: stable over versions, and no more is asked of it.
-        for byte in path.bytes().chain([0]).chain(tag.bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        ChunkId { object: hash, number }
-    }
-
-    fn file_name(self) -> String {
-        format!("{:016x}-{:08x}.chunk", self.object, self.number)
-    }
-
-    fn parse(name: &str) -> Option<ChunkId> {
-        let (object, number) = name.strip_suffix(".chunk")?.split_once('-')?;
-        let id = ChunkId {
-            object: u64::from_str_radix(object, 16).ok()?,
-            number: u64::from_str_radix(number, 16).ok()?,
-        };
-        (id.file_name() == name).then_some(id)
-    }
 }
 
 /// Reads from the medium what the cache does not have.
@@ -245,14 +215,7 @@ impl ChunkCache {
             source.count(true);
             return Ok(bytes);
         }
-        let start = number * CHUNK_BYTES;
-        let wanted = Wanted {
-            id,
-            path: path.to_owned(),
-            tag: tag.to_owned(),
-            start,
-            len: (file_len - start).min(CHUNK_BYTES) as usize,
-        };
+        let wanted = Chunk::of(path, tag, number, file_len);
         let fetch = {
             let mut fetching = self.fetching.lock();
             match fetching.get(&id) {
@@ -284,33 +247,8 @@ impl ChunkCache {
     }
 }
 
-#[derive(Clone)]
-struct Wanted {
-    id: ChunkId,
-    path: String,
-    tag: String,
-    start: u64,
-    len: usize,
-}
-
-impl Wanted {
-    fn checksum(&self, content: &[u8]) -> u32 {
-        let mut hasher = crc32fast::Hasher::new();
-        for part in [
-            self.path.as_bytes(),
-            &[0],
-            self.tag.as_bytes(),
-            &self.start.to_le_bytes(),
-            content,
-        ] {
-            hasher.update(part);
-        }
-        hasher.finalize()
-    }
-}
-
 /// From the disk, or else from the medium and onto the disk.
-async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Wanted) -> Result<Bytes> {
+async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Chunk) -> Result<Bytes> {
     if let Some(disk) = disk.clone().filter(|disk| disk.index.lock().touch(wanted.id)) {
         let from_disk = wanted.clone();
         if let Some(content) = blocking(&env, move || disk.read(&from_disk)).await? {
@@ -362,16 +300,10 @@ impl Disk {
         self.dir.join(id.file_name())
     }
 
-    fn read(&self, wanted: &Wanted) -> Option<Bytes> {
+    fn read(&self, wanted: &Chunk) -> Option<Bytes> {
         let path = self.path(wanted.id);
-        let content = std::fs::read(&path).ok().map(Bytes::from);
-        let content = content.and_then(|file| {
-            let (header, content) = file.split_at_checked(HEADER_BYTES)?;
-            let intact = header.get(..8)? == MAGIC
-                && header.get(8..)? == wanted.checksum(content).to_le_bytes()
-                && content.len() == wanted.len;
-            intact.then(|| file.slice(HEADER_BYTES..))
-        });
+        let file = std::fs::read(&path).ok().map(Bytes::from);
+        let content = file.and_then(|file| wanted.decode(&file));
         if content.is_none() {
             self.index.lock().remove(wanted.id);
             discard(&path);
@@ -379,11 +311,8 @@ impl Disk {
         content
     }
 
-    fn write(&self, wanted: &Wanted, content: &Bytes) {
-        let mut file = Vec::with_capacity(HEADER_BYTES + content.len());
-        file.extend_from_slice(&MAGIC);
-        file.extend_from_slice(&wanted.checksum(content).to_le_bytes());
-        file.extend_from_slice(content);
+    fn write(&self, wanted: &Chunk, content: &Bytes) {
+        let file = wanted.encode(content);
         let path = self.path(wanted.id);
         // Not atomic and not synced: the checksum finds what became of it.
         match std::fs::write(&path, &file) {
