@@ -11,13 +11,15 @@ use stele_catalog::record;
 use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
 use stele_commitlog::{Payload, Record};
 use stele_fuzz::schema;
+use stele_sstable::block::{BlockBuilder, Trailer};
 use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame::{self, Handle};
-use stele_sstable::index::IndexBlock;
+use stele_sstable::index::{IndexBlock, common_prefix};
 use stele_tablet::batch::BatchBuilder;
 use stele_tablet::manifest::ValueLink;
 use stele_tablet::values::{HEADER_BYTES, ValueRef, record_len};
 use stele_tablet::{Batch, FileRef, Manifest, StoredFile, manifest};
+use stele_types::key::row_prefix_len;
 use stele_types::{
     CellKey, CellKind, Compression, FamilyId, FileId, GcRule, GroupId, GroupOptions, LocalityGroup, Mutation,
     RowMutation, RowRange, SeqNo, TableId, TabletId, TimeUnit, Timestamp,
@@ -34,6 +36,7 @@ type Seeds = BTreeMap<&'static str, Vec<Vec<u8>>>;
 fn main() -> io::Result<()> {
     let mut seeds = Seeds::new();
     sstables(&mut seeds)?;
+    large_entries(&mut seeds);
     for golden in ["log-v1.golden", "snapshot-v1.golden"] {
         add(&mut seeds, "coord_log", golden_file("coord", golden)?);
     }
@@ -109,6 +112,36 @@ fn sstables(seeds: &mut Seeds) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Blocks of entries so large that they get a directory: rows of one version, of three, one of them a marker, and of more than
+/// an interval has.
+fn large_entries(seeds: &mut Seeds) {
+    let deleted = [CellKind::DeleteColumn, CellKind::Put, CellKind::Put];
+    for (rows, kinds) in [(8, &[CellKind::Put][..]), (8, &deleted), (3, &[CellKind::Put; 18])] {
+        let mut builder = BlockBuilder::default();
+        let mut before = Vec::new();
+        for row in 0..rows {
+            let row = format!("row{:02}", 3 * row);
+            for (version, kind) in (1..).zip(kinds) {
+                let key = CellKey {
+                    row: row.as_bytes().into(),
+                    family: FamilyId(1),
+                    qualifier: (&b"q"[..]).into(),
+                    timestamp: Timestamp(-version),
+                    seq: SeqNo(9),
+                    kind: *kind,
+                };
+                let key = key.encode();
+                let (body, trailer) = Trailer::split(&key).expect("a key has one");
+                let row_len = row_prefix_len(body).expect("a key begins with a row");
+                let value = if kind.is_delete() { vec![] } else { vec![b'v'; 400] };
+                builder.add(common_prefix(&before, body), row_len, body, trailer, &value);
+                before = body.to_vec();
+            }
+        }
+        add(seeds, "sstable_block", builder.finish());
+    }
 }
 
 fn children(content: Bytes) -> Vec<Handle> {
