@@ -1,5 +1,7 @@
-//! Reads of a small tablet: a filter gives the same answer where it is applied to rows that were read whole as where the
-//! engine goes by it; forward, backward, and row by row; whatever was flushed and merged in between.
+//! Reads of a small tablet: they find what the model of a table says, which knows of every write, and what a flush or a
+//! compaction may change; forward, backward, in pieces, shown to a visitor, and row by row; before and after what is in
+//! memory is flushed, and all of it is merged. A filter gives the same answer where it is applied to rows that were read
+//! whole as where the engine goes by it.
 #![no_main]
 
 use bytes::Bytes;
@@ -12,13 +14,17 @@ use stele_env::tokio_env::TokioRuntime;
 use stele_filter::CompiledFilter;
 use stele_fuzz::trees::Tree;
 use stele_fuzz::{schema, storage};
+use stele_sim::model::Model;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tablet::values::load::ValueRoom;
 use stele_tablet::{
-    BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics, TabletScanner,
+    BatchBuilder, CellRef, CellVisitor, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext,
+    TabletMetrics, TabletScanner, TabletVisit,
 };
-use stele_types::{Cell, FamilyId, GroupId, LocalityGroup, Mutation, RowSet, TimeUnit, Timestamp};
+use stele_types::{
+    Cell, FamilyId, GcRule, GroupId, LocalityGroup, Mutation, RowMutation, RowRange, RowSet, TimeUnit, Timestamp,
+};
 use tokio::runtime::Runtime;
 
 /// Steps of a history, and filters that multiply cells are bounded elsewhere.
@@ -27,11 +33,20 @@ const STEPS_MAX: usize = 40;
 /// Values from this size on are in value files.
 const SEPARATE_BYTES: usize = 24;
 
+/// Few rows, columns and versions, so that changes meet.
+const ROWS: [&[u8]; 5] = [b"a", b"b", b"\0", b"a\0b", b"\xff"];
+const QUALIFIERS: [&[u8]; 3] = [b"", b"q", b"q\0"];
+const TIMESTAMPS: i8 = 6;
+
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
     /// Families `b` and `c` are in a locality group of their own.
     groups: bool,
     by_timestamp: bool,
+    /// Of how many versions, about, each family but `c` keeps the newest.
+    versions: Option<u8>,
+    /// Rows, by their place in [`ROWS`], that some reads begin and end with, and how many they ask for.
+    part: (u8, u8, u8),
     steps: Vec<Action<'a>>,
     tree: Tree<'a>,
 }
@@ -46,13 +61,13 @@ enum Action<'a> {
 
 #[derive(Arbitrary, Debug)]
 enum Change<'a> {
-    Put(&'a [u8], i8, &'a [u8]),
-    Merge(&'a [u8], i8, i64),
+    Put(u8, i8, &'a [u8]),
+    Merge(u8, i8, i64),
     DeleteRow(i8),
     DeleteFamily(i8),
     DeleteFamilyVersion(i8),
-    DeleteColumn(&'a [u8], i8, i8),
-    DeleteVersion(&'a [u8], i8),
+    DeleteColumn(u8, i8, i8),
+    DeleteVersion(u8, i8),
 }
 
 thread_local! {
@@ -70,47 +85,170 @@ fuzz_target!(|input: Input<'_>| {
 });
 
 async fn run(input: &Input<'_>) {
-    let tablet = tablet(input).await;
+    let mut table = Table::new(input).await;
     for step in input.steps.iter().take(STEPS_MAX) {
-        match step {
-            Action::Write(row, family, change) => write(&tablet, *row, *family, change),
-            Action::Flush => drop(tablet.flush().await.expect("memory does not fail")),
-            Action::Compact => drop(tablet.compact_if_due().await.expect("memory does not fail")),
-            Action::CompactAll => tablet.compact_all().await.expect("memory does not fail"),
-        }
-    }
-    let whole = scan(&tablet, None, false).await;
-    let mut reversed = scan(&tablet, None, true).await;
-    reversed.reverse();
-    assert_eq!(reversed, whole, "backward");
-    for (row, cells) in &whole {
-        assert_eq!(&get(&tablet, row, None).await, cells, "by itself");
+        table.act(step).await;
     }
     let compiled = input.tree.filter().filter(|_| !input.tree.is_random());
-    let Some(Ok(filter)) = compiled.map(|filter| filter.compile(&tablet.schema())) else {
-        return;
-    };
-    let filter = Arc::new(filter);
-    let mut expected = Rows::new();
-    for (row, cells) in &whole {
-        let Ok(left) = filter.apply(row, cells.clone(), &mut || 0.5) else {
-            return;
-        };
-        assert_eq!(get(&tablet, row, Some(&filter)).await, left, "by itself, filtered");
-        if !left.is_empty() {
-            expected.push((row.clone(), left));
+    let filter = compiled.and_then(|filter| filter.compile(&table.tablet.schema()).ok());
+    let filter = filter.map(Arc::new);
+    table.check(input.part, filter.as_ref()).await;
+    for step in [Action::Flush, Action::CompactAll] {
+        table.act(&step).await;
+        table.check(input.part, filter.as_ref()).await;
+    }
+}
+
+/// A tablet, and what it should hold.
+struct Table {
+    tablet: Arc<Tablet>,
+    model: Model,
+    /// The newest write in files, as the model numbers them.
+    flushed: u64,
+}
+
+impl Table {
+    async fn new(input: &Input<'_>) -> Table {
+        let tablet = tablet(input).await;
+        let model = Model::new(stele_types::TableSchema::clone(&tablet.schema()));
+        Table {
+            tablet,
+            model,
+            flushed: 0,
         }
     }
-    assert_eq!(scan(&tablet, Some(&filter), false).await, expected, "filtered");
-    let mut reversed = scan(&tablet, Some(&filter), true).await;
-    reversed.reverse();
-    assert_eq!(reversed, expected, "filtered, backward");
+
+    async fn act(&mut self, step: &Action<'_>) {
+        if let Action::Write(row, family, change) = step {
+            return self.write(ROWS[usize::from(*row) % ROWS.len()], *family, change);
+        }
+        let before = scan(&self.tablet, &spec(None, false)).await;
+        match step {
+            Action::Compact => {
+                let done = self.tablet.compact_next().await.expect("memory does not fail");
+                if let Some(done) = done.filter(|done| done.major) {
+                    self.model.compact_major(&done.rows, done.group, self.flushed);
+                }
+            }
+            Action::CompactAll => {
+                self.tablet.compact_all().await.expect("memory does not fail");
+                self.flushed = self.model.newest();
+                for group in self.tablet.schema().groups.iter() {
+                    self.model.compact_major(&RowRange::all(), group.id, self.flushed);
+                }
+            }
+            _ => {
+                self.tablet.flush().await.expect("memory does not fail");
+                self.flushed = self.model.newest();
+            }
+        }
+        let after = scan(&self.tablet, &spec(None, false)).await;
+        self.check_model(&after.rows);
+        if !before.unstable {
+            assert_eq!(after.rows, before.rows, "before and after {step:?}");
+        }
+    }
+
+    fn write(&mut self, row: &[u8], family: u8, change: &Change<'_>) {
+        let operand;
+        let mutation = match change {
+            Change::Merge(.., by) => {
+                operand = by.to_be_bytes();
+                mutation(family, change, &operand)
+            }
+            change => mutation(family, change, &[]),
+        };
+        self.model.apply(&[RowMutation {
+            row: Bytes::copy_from_slice(row),
+            mutations: vec![mutation.map(|bytes| Bytes::copy_from_slice(bytes))],
+        }]);
+        let mut builder = BatchBuilder::default();
+        builder.push(row, mutation);
+        let batch = builder.finish();
+        let first = self.tablet.sequence(batch.len(), |first| first).expect("open");
+        self.tablet.apply(&batch, first);
+    }
+
+    fn check_model(&self, rows: &Rows) {
+        assert!(rows.is_sorted_by(|a, b| a.0 < b.0), "rows in their order");
+        for row in ROWS {
+            let found = rows.iter().find(|(found, _)| found == row);
+            let cells = found.map_or(&[][..], |(_, cells)| cells);
+            let checked = self.model.check_row(row, cells, self.tablet.wall_micros());
+            checked.unwrap_or_else(|why| panic!("{why}"));
+        }
+    }
+
+    /// Reads in all ways.
+    async fn check(&self, part: (u8, u8, u8), filter: Option<&Arc<CompiledFilter>>) {
+        let tablet = &self.tablet;
+        let whole = scan(tablet, &spec(None, false)).await.rows;
+        self.check_model(&whole);
+        agree(tablet, None, part, &whole).await;
+        assert_eq!(visit(tablet, false).await, whole, "shown");
+        let mut shown = visit(tablet, true).await;
+        shown.reverse();
+        assert_eq!(shown, whole, "shown backward");
+        let Some(filter) = filter else {
+            return;
+        };
+        let mut expected = Rows::new();
+        for (row, cells) in &whole {
+            let Ok(left) = filter.apply(row, cells.clone(), &mut || 0.5) else {
+                return;
+            };
+            if !left.is_empty() {
+                expected.push((row.clone(), left));
+            }
+        }
+        agree(tablet, Some(filter), part, &expected).await;
+    }
+}
+
+/// That all ways to read give these rows.
+async fn agree(tablet: &Arc<Tablet>, filter: Option<&Arc<CompiledFilter>>, part: (u8, u8, u8), expected: &Rows) {
+    let [start, end] = [part.0, part.1].map(|at| Bytes::from_static(ROWS[usize::from(at) % ROWS.len()]));
+    let range = RowRange { start, end: Some(end) };
+    let (rows, limit) = (RowSet::new(vec![range.clone()]), u64::from(part.2 % 4) + 1);
+    let within = expected.iter().filter(|(row, _)| range.contains(row));
+    let within: Rows = within.cloned().collect();
+    for reversed in [false, true] {
+        let in_order = |rows: &Rows| match reversed {
+            true => rows.iter().rev().cloned().collect(),
+            false => rows.clone(),
+        };
+        let mut spec = spec(filter, reversed);
+        let what = format!("reversed: {reversed}, filter: {filter:?}");
+        assert_eq!(scan(tablet, &spec).await.rows, in_order(expected), "{what}");
+        assert_eq!(in_pieces(tablet, &spec).await, in_order(expected), "in pieces, {what}");
+        spec.rows = rows.clone();
+        assert_eq!(
+            scan(tablet, &spec).await.rows,
+            in_order(&within),
+            "of {range:?}, {what}"
+        );
+        spec.rows_limit = Some(limit);
+        let first: Rows = in_order(&within).into_iter().take(limit as usize).collect();
+        assert_eq!(scan(tablet, &spec).await.rows, first, "{limit} of {range:?}, {what}");
+    }
+    for row in ROWS {
+        let found = expected.iter().find(|(found, _)| found == row);
+        let cells = found.map_or(&[][..], |(_, cells)| cells);
+        assert_eq!(get(tablet, row, filter).await, cells, "{row:?} by itself");
+    }
 }
 
 async fn tablet(input: &Input<'_>) -> Arc<Tablet> {
     let mut schema = schema(TimeUnit::Micros, 1);
     if input.by_timestamp {
         schema.delete_rule = stele_types::DeleteRule::ByTimestamp;
+    }
+    if let Some(versions) = input.versions {
+        for id in [1, 2, 4] {
+            if let Some(family) = schema.families.get_mut(&FamilyId(id)) {
+                family.gc_rule = Some(GcRule::MaxVersions(u32::from(versions % 3) + 1));
+            }
+        }
     }
     // A table that deletes by timestamp has one group.
     if input.groups && !input.by_timestamp {
@@ -128,7 +266,11 @@ async fn tablet(input: &Input<'_>) -> Arc<Tablet> {
     let context = TabletContext {
         env: TokioRuntime::current(),
         storage,
-        files: Arc::new(files.with_file_bytes(1 << 10).with_values(SEPARATE_BYTES, ValueRoom::new(1 << 20))),
+        files: Arc::new(
+            files
+                .with_file_bytes(1 << 10)
+                .with_values(SEPARATE_BYTES, ValueRoom::new(1 << 20)),
+        ),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
     };
@@ -142,80 +284,140 @@ async fn tablet(input: &Input<'_>) -> Arc<Tablet> {
     tablet.expect("memory does not fail")
 }
 
-fn write(tablet: &Tablet, row: u8, family: u8, change: &Change<'_>) {
-    let row = [b"a", b"b", b"\0", &b"a\0b"[..], b"\xff"][usize::from(row % 5)];
+/// The change as the tablet takes it; `operand` is that of a merge.
+fn mutation<'a>(family: u8, change: &'a Change<'_>, operand: &'a [u8]) -> Mutation<&'a [u8]> {
     let sum = FamilyId(4);
-    let family = FamilyId(u32::from(family % 3) + 1);
-    let at = |timestamp: &i8| Timestamp(i64::from(*timestamp));
-    let operand;
-    let mutation: Mutation<&[u8]> = match change {
+    // What is deleted may be sums.
+    let [family, deleted] = [3, 4].map(|families| FamilyId(u32::from(family % families) + 1));
+    let at = |timestamp: &i8| match *timestamp {
+        i8::MIN => Timestamp::MIN,
+        i8::MAX => Timestamp::MAX,
+        timestamp => Timestamp(i64::from(timestamp % TIMESTAMPS)),
+    };
+    let name = |qualifier: &u8| QUALIFIERS[usize::from(*qualifier) % QUALIFIERS.len()];
+    match change {
         Change::Put(qualifier, timestamp, value) => Mutation::Put {
             family,
-            qualifier,
+            qualifier: name(qualifier),
             timestamp: at(timestamp),
             value,
         },
-        Change::Merge(qualifier, timestamp, by) => {
-            operand = by.to_be_bytes();
-            Mutation::Merge {
-                family: sum,
-                qualifier,
-                timestamp: at(timestamp),
-                operand: &operand,
-            }
-        }
+        Change::Merge(qualifier, timestamp, _) => Mutation::Merge {
+            family: sum,
+            qualifier: name(qualifier),
+            timestamp: at(timestamp),
+            operand,
+        },
         Change::DeleteRow(up_to) => Mutation::DeleteRow { up_to: at(up_to) },
         Change::DeleteFamily(up_to) => Mutation::DeleteFamily {
-            family,
+            family: deleted,
             up_to: at(up_to),
         },
         Change::DeleteFamilyVersion(timestamp) => Mutation::DeleteFamilyVersion {
-            family,
+            family: deleted,
             timestamp: at(timestamp),
         },
         Change::DeleteColumn(qualifier, from, to) => Mutation::DeleteColumn {
-            family,
-            qualifier,
-            from: at(from.min(to)),
-            to: at(from.max(to)),
+            family: deleted,
+            qualifier: name(qualifier),
+            from: at(from).min(at(to)),
+            to: at(from).max(at(to)),
         },
         Change::DeleteVersion(qualifier, timestamp) => Mutation::DeleteVersion {
-            family,
-            qualifier,
+            family: deleted,
+            qualifier: name(qualifier),
             timestamp: at(timestamp),
         },
-    };
-    let mut builder = BatchBuilder::default();
-    builder.push(row, mutation);
-    let batch = builder.finish();
-    let first = tablet.sequence(batch.len(), |first| first).expect("open");
-    tablet.apply(&batch, first);
+    }
 }
 
 type Rows = Vec<(Bytes, Vec<Cell>)>;
 
-async fn scan(tablet: &Arc<Tablet>, filter: Option<&Arc<CompiledFilter>>, reversed: bool) -> Rows {
-    let spec = ScanSpec {
+fn spec(filter: Option<&Arc<CompiledFilter>>, reversed: bool) -> ScanSpec {
+    ScanSpec {
         rows: RowSet::all(),
         filter: filter.cloned(),
         reversed,
         raw: false,
         rows_limit: None,
-    };
-    let mut scanner = TabletScanner::new(tablet.clone(), spec);
-    let mut rows = Rows::new();
+    }
+}
+
+struct Found {
+    rows: Rows,
+    /// A flush or a compaction may change them.
+    unstable: bool,
+}
+
+async fn scan(tablet: &Arc<Tablet>, spec: &ScanSpec) -> Found {
+    let mut scanner = TabletScanner::new(tablet.clone(), spec.clone());
+    let (mut rows, mut unstable) = (Rows::new(), false);
     while let Some(batch) = scanner.next_batch().await.expect("memory does not fail") {
         rows.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
+        unstable |= batch.unstable;
     }
+    Found { rows, unstable }
+}
+
+/// The same in pieces of a cell or two.
+async fn in_pieces(tablet: &Arc<Tablet>, spec: &ScanSpec) -> Rows {
+    let mut scanner = TabletScanner::new(tablet.clone(), spec.clone());
+    let (mut rows, mut goes_on) = (Rows::new(), false);
+    loop {
+        scanner.set_pieces(Some(1));
+        let Some(batch) = scanner.next_batch().await.expect("memory does not fail") else {
+            break;
+        };
+        assert!(goes_on || !batch.continues, "what goes on has begun");
+        assert!(!goes_on || batch.continues, "nothing is void where nothing is slow");
+        for (row, cells) in batch.shared_rows() {
+            match rows.last_mut().filter(|_| std::mem::take(&mut goes_on)) {
+                Some((open, before)) => {
+                    assert_eq!(*open, row, "the row that goes on comes first");
+                    before.extend_from_slice(cells);
+                }
+                None => rows.push((row, cells.to_vec())),
+            }
+        }
+        goes_on |= batch.unfinished;
+    }
+    assert!(!goes_on, "a scan ends behind a row");
     rows
 }
 
-/// The row, read on this thread, or by a scan where its values are elsewhere.
-async fn get(tablet: &Arc<Tablet>, row: &Bytes, filter: Option<&Arc<CompiledFilter>>) -> Vec<Cell> {
-    if let Some(batch) = tablet.get_row(row, filter).expect("memory does not fail") {
-        return batch.rows().flat_map(|(_, cells)| cells.to_vec()).collect();
+async fn visit(tablet: &Arc<Tablet>, reversed: bool) -> Rows {
+    let mut seen = Seen::default();
+    let mut visit = TabletVisit::new(tablet.clone(), RowSet::all(), reversed, &mut seen);
+    while visit.next().await.expect("memory does not fail") {}
+    drop(visit);
+    seen.0
+}
+
+#[derive(Default)]
+struct Seen(Rows);
+
+impl CellVisitor for Seen {
+    fn row(&mut self, row: &[u8]) {
+        self.0.push((Bytes::copy_from_slice(row), Vec::new()));
     }
-    let rows = scan(tablet, filter, false).await;
-    let row = rows.into_iter().find(|(found, _)| found == row);
-    row.map(|(_, cells)| cells).unwrap_or_default()
+
+    fn cell(&mut self, cell: CellRef<'_>) {
+        let [qualifier, value] = [cell.qualifier, cell.value].map(Bytes::copy_from_slice);
+        let (_, cells) = self.0.last_mut().expect("a row begins before its cells");
+        cells.push(Cell::put(cell.family, qualifier, cell.timestamp, value));
+    }
+}
+
+/// The row, read on this thread, or by a scan where its values are elsewhere.
+async fn get(tablet: &Arc<Tablet>, row: &'static [u8], filter: Option<&Arc<CompiledFilter>>) -> Vec<Cell> {
+    if let Some(batch) = tablet.get_row(row, filter).expect("memory does not fail") {
+        return batch.into_cells();
+    }
+    let rows = RowSet::new(vec![RowRange::single(&Bytes::from_static(row))]);
+    let spec = ScanSpec {
+        rows,
+        ..spec(filter, false)
+    };
+    let mut rows = scan(tablet, &spec).await.rows;
+    rows.pop().map(|(_, cells)| cells).unwrap_or_default()
 }
