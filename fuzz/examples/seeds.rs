@@ -15,6 +15,9 @@ use stele_sstable::block::{BlockBuilder, Trailer};
 use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame::{self, Handle};
 use stele_sstable::index::{IndexBlock, common_prefix};
+use stele_storage::remote::cache::CHUNK_BYTES;
+use stele_storage::remote::cache::chunk::{Chunk, ChunkId};
+use stele_storage::remote::owner;
 use stele_tablet::batch::BatchBuilder;
 use stele_tablet::manifest::ValueLink;
 use stele_tablet::values::{HEADER_BYTES, ValueRef, record_len};
@@ -54,6 +57,8 @@ fn main() -> io::Result<()> {
     requests(&mut seeds);
     hbase(&mut seeds);
     texts(&mut seeds);
+    instance(&mut seeds);
+    remote_files(&mut seeds);
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     let _ = fs::remove_dir_all(&all);
     for (target, inputs) in seeds {
@@ -507,4 +512,43 @@ fn texts(seeds: &mut Seeds) {
     for file in files {
         add(seeds, "import_formats", file);
     }
+    let settings = [
+        "memory = \"25%\"\ndurability = \"flush\" # fast\nfree_space_min = 1000\ndata_option = \"user=a\"\n",
+        "1.5 GB",
+        "4096KiB",
+        "7M",
+        "3 TiB",
+        "12.5%",
+        "30s",
+        "user=stele, replication = 2,dfs.a.b=c=d",
+        "hdfs://host:9000/a/b-1/\nuser=stele,replication=2,dfs.a.b=c",
+        "s3://bucket/a/b",
+        "gs://bucket",
+        "./folder",
+    ];
+    for text in settings {
+        add(seeds, "settings", text);
+    }
+}
+
+/// What is stored of an instance; the numbers are those of the API's instance.proto.
+fn instance(seeds: &mut Seeds) {
+    let labels = field(5, [field(1, "key"), field(2, "value")].concat());
+    let instance = field(1, [field(2, "shown"), number(4, 2), labels].concat());
+    let cluster = field(2, [field(1, "c1"), number(4, 3), number(5, 2)].concat());
+    let routing = field(5, [field(1, "c1"), number(2, 1)].concat());
+    let profile = field(3, [field(1, "default"), field(3, "text"), routing].concat());
+    add(seeds, "bigtable_instance", [instance, cluster, profile].concat());
+}
+
+/// Names, a listing of parts, and the file of a chunk.
+fn remote_files(seeds: &mut Seeds) {
+    let log = segment_path(0, 7);
+    add(seeds, "remote_files", stele_objects::fuzzing::part_key(&log, 0xab));
+    add(seeds, "remote_files", stele_hdfs::fuzzing::piece_key(&log, 1, true));
+    add(seeds, "remote_files", owner::record_path(0xab));
+    add(seeds, "remote_files", ChunkId::of("sst/f.sst", "tag", 3).file_name());
+    add(seeds, "remote_files", [0, 0, 1, 18, 2, 4, 3, 7]);
+    let chunk = Chunk::of("sst/f.sst", "tag", 1, CHUNK_BYTES + 4);
+    add(seeds, "remote_files", chunk.encode(b"text"));
 }

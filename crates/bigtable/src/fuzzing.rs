@@ -5,7 +5,9 @@
 
 use crate::census::decoded::check_bound;
 use crate::features::Client;
+use crate::instance_data::{self, DEFAULT_APP_PROFILE, InstanceData, cluster_proto};
 use crate::mutations::{Resolver, check_mutation_count};
+use crate::names::InstanceName;
 use crate::pb::{admin, own, v2};
 use crate::times::TableTime;
 use crate::wire::{CheckAndMutateRowRequest, MutateRowRequest, MutateRowsRequest, ReadRowsRequest, RowFilter};
@@ -117,4 +119,32 @@ pub fn modify_groups(bytes: &[u8]) -> Option<Vec<GroupChange>> {
     let request = own::ModifyLocalityGroupsRequest::decode(bytes).ok()?;
     let changes = request.modifications.into_iter().map(crate::groups::change);
     changes.collect::<Result<_, _>>().ok()
+}
+
+/// Decodes what is stored of an instance, and shows it.
+///
+/// # Panics
+/// If it says something else when it is written again, or lacks what every instance has.
+pub fn instance_data(bytes: &[u8]) {
+    let Ok(data) = instance_data::decode("i", bytes) else {
+        return;
+    };
+    assert_eq!(InstanceData::decode(&data.encode_to_vec()[..]).as_ref(), Ok(&data));
+    let name = InstanceName {
+        project: "p".to_owned(),
+        instance: "i".to_owned(),
+    };
+    let instance = data.instance(&name);
+    assert_eq!(instance.name, name.to_string());
+    assert!(!instance.display_name.is_empty() && instance.r#type != 0 && instance.state != 0);
+    let clusters = data.clusters();
+    assert!(!clusters.is_empty());
+    for cluster in clusters {
+        let shown = cluster_proto(&name, cluster.clone());
+        assert_eq!(shown.name, name.cluster(&cluster.name));
+        assert!(!shown.location.is_empty());
+    }
+    let profiles = data.app_profiles();
+    assert!(profiles.iter().any(|profile| profile.name == DEFAULT_APP_PROFILE));
+    assert!(data.app_profiles.iter().all(|profile| profiles.contains(profile)));
 }

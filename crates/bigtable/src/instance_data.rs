@@ -156,7 +156,7 @@ impl Context {
     }
 }
 
-fn decode(instance: &str, bytes: &[u8]) -> Result<InstanceData, Status> {
+pub(crate) fn decode(instance: &str, bytes: &[u8]) -> Result<InstanceData, Status> {
     InstanceData::decode(bytes)
         .map_err(|error| Status::data_loss(format!("The record of instance {instance:?} cannot be read: {error}")))
 }

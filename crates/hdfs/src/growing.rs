@@ -50,11 +50,11 @@ const COPY_BYTES: u64 = 4 << 20;
 /// Pieces read at once by one read.
 const PIECES_AT_ONCE: usize = 8;
 
-fn piece_key(path: &str, number: u32) -> String {
+pub(crate) fn piece_key(path: &str, number: u32) -> String {
     format!("{path}/@{number:08x}")
 }
 
-fn open_key(path: &str, number: u32) -> String {
+pub(crate) fn open_key(path: &str, number: u32) -> String {
     format!("{path}/@{number:08x}{OPEN}")
 }
 
@@ -125,7 +125,7 @@ impl Pieces {
     }
 
     /// What a reader may read: everything below piece `end`, or everything that there is. Anything missing is an error.
-    fn readable(&self, path: &str, end: Option<u32>) -> Result<Vec<(u32, u64)>> {
+    pub(crate) fn readable(&self, path: &str, end: Option<u32>) -> Result<Vec<(u32, u64)>> {
         let end = end.unwrap_or(u32::MAX);
         let refused = |key: String, message: &str| StorageError::Io {
             path: key,

@@ -17,6 +17,7 @@
 mod address;
 mod cluster;
 mod fault;
+pub mod fuzzing;
 mod growing;
 mod located;
 mod metrics;

@@ -28,7 +28,7 @@ const PARTS_AT_ONCE: usize = 32;
 /// some 30 ms, and together they could bring 70 MB/s.
 const PART_COST_BYTES: u64 = 64 << 10;
 
-fn part_key(path: &str, number: u32) -> String {
+pub(crate) fn part_key(path: &str, number: u32) -> String {
     format!("{path}/@{number:08x}")
 }
 

@@ -13,6 +13,7 @@
 //! Nothing is kept on the local disk but that cache. Every request is bounded in time and in retries ([`store`]).
 
 mod address;
+pub mod fuzzing;
 mod growing;
 mod metrics;
 mod owner;

@@ -258,7 +258,7 @@ pub fn load(args: &StartArgs) -> anyhow::Result<Config> {
 }
 
 /// The keys of a configuration file, all known.
-fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
+pub fn parse_file(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let table: toml::Table = text.parse()?;
     let mut values = BTreeMap::new();
     for (key, value) in table {
@@ -378,7 +378,7 @@ pub fn parse_place(text: &str, options: &[(String, String)]) -> anyhow::Result<P
     Ok(Place::Folder(text.into()))
 }
 
-fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
+pub fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
     let number = text.trim().strip_suffix('s').unwrap_or(text.trim()).trim();
     match number.parse::<u64>() {
         Ok(seconds) if seconds <= 3600 => Ok(Duration::from_secs(seconds)),

@@ -59,11 +59,13 @@ pub trait Records: Send + Sync {
     async fn delete_records(&self, keys: &[String]) -> Result<()>;
 }
 
-fn record_path(epoch: u64) -> String {
+/// Where the record of an owner is.
+pub fn record_path(epoch: u64) -> String {
     format!("{DIRECTORY}{epoch:08x}")
 }
 
-fn parse_record(key: &str) -> Option<u64> {
+/// The owner of a record. Only what [`record_path`] makes is one.
+pub fn parse_record(key: &str) -> Option<u64> {
     let epoch = u64::from_str_radix(key.strip_prefix(DIRECTORY)?, 16).ok()?;
     (record_path(epoch) == key).then_some(epoch)
 }

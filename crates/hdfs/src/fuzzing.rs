@@ -1,0 +1,42 @@
+//! Ways in for fuzzers: what is made of names and lengths in a listing, without a cluster.
+
+use crate::growing::{self, Pieces};
+
+/// The file and number of a piece's key, and whether the piece is open.
+pub fn piece(key: &str) -> Option<(&str, u32, bool)> {
+    growing::parse_piece(key)
+}
+
+/// The key of a piece.
+pub fn piece_key(path: &str, number: u32, open: bool) -> String {
+    match open {
+        true => growing::open_key(path, number),
+        false => growing::piece_key(path, number),
+    }
+}
+
+/// Looks at a file of which a listing shows pieces of these numbers, lengths, and whether they are open; each name once.
+///
+/// # Panics
+/// If what may be read below piece `end`, or of all, is not what is finished from the first piece on without a gap, or lacks
+/// bytes of an open one.
+pub fn pieces(listing: &[(u32, u64, bool)], end: Option<u32>) {
+    let mut pieces = Pieces::default();
+    for (number, len, open) in listing {
+        pieces.add(*number, *open, *len);
+    }
+    let finished = |n: u32| listing.iter().find(|(number, _, open)| *number == n && !open);
+    assert_eq!(pieces.is_file(), finished(0).is_some());
+    let below = |number: u32| end.is_none_or(|end| number < end);
+    let Ok(readable) = pieces.readable("f", end) else {
+        return;
+    };
+    for (expected, (number, len)) in (0..).zip(&readable) {
+        assert_eq!(*number, expected, "a gap");
+        assert_eq!(finished(expected).map(|(_, len, _)| len), Some(len));
+    }
+    for (number, len, open) in listing.iter().filter(|(number, ..)| below(*number)) {
+        let is_read = readable.iter().any(|(read, _)| read == number);
+        assert!(is_read || *open && *len == 0, "piece {number} is left out");
+    }
+}
