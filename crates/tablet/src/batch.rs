@@ -146,15 +146,20 @@ impl WriteSize {
         self.row_markers > 0
     }
 
+    /// Of what memtables of so many locality groups take, what is not in the batch.
+    pub fn repeated(&self, groups: usize) -> usize {
+        let markers = self.row_markers.saturating_mul(groups.saturating_sub(1));
+        self.repeated.saturating_add(markers)
+    }
+
     /// What memtables of so many locality groups take for it.
     pub fn in_memtables(&self, groups: usize) -> usize {
-        self.apart + self.without_apart(groups)
+        self.apart.saturating_add(self.without_apart(groups))
     }
 
     /// The same without values that are apart: those are in memory already, with their request.
     pub fn without_apart(&self, groups: usize) -> usize {
-        let markers = self.row_markers.saturating_mul(groups.saturating_sub(1));
-        (self.batch + self.repeated).saturating_add(markers)
+        self.batch.saturating_add(self.repeated(groups))
     }
 }
 

@@ -142,8 +142,8 @@ impl TabletServer {
         reserved: Reserved<'_>,
     ) -> ServiceResult<()> {
         let size = WriteSize::of(&rows);
-        let groups = self.groups_of(held.entered.tablet.id(), &size)?;
-        let beyond = size.in_memtables(groups).saturating_sub(reserved.applied);
+        let extent = self.extent_of(held.entered.tablet.id(), &size)?;
+        let beyond = extent.applied.saturating_sub(reserved.applied);
         let _beyond = self.admission.is_large(beyond).then(|| self.admission.count_in(beyond));
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
@@ -154,9 +154,9 @@ impl TabletServer {
     async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved<'_>)> {
         let (mut copied, mut applied) = (0, WRITE_BYTES);
         for size in sizes {
-            let groups = self.groups_of(tablet, size)?;
-            copied = copied.max(size.without_apart(groups));
-            applied = applied.max(size.in_memtables(groups));
+            let extent = self.extent_of(tablet, size)?;
+            copied = copied.max(extent.copied);
+            applied = applied.max(extent.applied);
         }
         let _room = match WriteRoom::is_needed(copied) {
             true => Some(self.waited(Cause::Room, self.admission.batches.take(copied)).await?),

@@ -153,12 +153,20 @@ enum Committed {
     Later(Answer),
 }
 
+/// How much memory a write takes, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extent {
+    /// Of its own, until it is applied.
+    pub(crate) copied: usize,
+    /// Of memtables.
+    pub(crate) applied: usize,
+}
+
 impl TabletServer {
     /// Writes rows of one tablet; returns when they are as durable as asked.
     pub async fn write(&self, tablet: TabletId, rows: &RowWrites, durability: Option<Durability>) -> ServiceResult<()> {
         let size = WriteSize::of(rows);
-        let groups = self.groups_of(tablet, &size)?;
-        let (copied, applied) = (size.without_apart(groups), size.in_memtables(groups));
+        let Extent { copied, applied } = self.extent_of(tablet, &size)?;
         // No future is made for small writes: making and dropping it is what they would notice.
         let _room = match WriteRoom::is_needed(copied) {
             true => Some(self.waited(Cause::Room, self.admission.batches.take(copied)).await?),
@@ -193,12 +201,25 @@ impl TabletServer {
         self.commit(batch, durability, held).await
     }
 
-    /// The locality groups that a write goes to, as far as that decides how much memory it takes.
-    pub(crate) fn groups_of(&self, tablet: TabletId, size: &WriteSize) -> ServiceResult<usize> {
-        match size.marks_rows() {
-            true => Ok(self.served(tablet)?.tablet.with_schema(|schema| schema.groups.len())),
-            false => Ok(1),
+    /// What a write of this size takes. Refused is one of which memtables would have to hold, in keys of rows that the
+    /// request has once, more than all of them may: a megabyte of mutations of one row can come to gigabytes.
+    pub(crate) fn extent_of(&self, tablet: TabletId, size: &WriteSize) -> ServiceResult<Extent> {
+        let groups = match size.marks_rows() {
+            true => self.served(tablet)?.tablet.with_schema(|schema| schema.groups.len()),
+            false => 1,
+        };
+        let (repeated, most) = (size.repeated(groups), self.options.memtables.bytes_max());
+        if repeated as u64 > most {
+            let message = format!(
+                "Keys of rows, which are kept with each of their mutations, would take {repeated} bytes of memory, of which \
+                 there are {most} for writes: write fewer mutations of a row at once"
+            );
+            return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
+        Ok(Extent {
+            copied: size.without_apart(groups),
+            applied: size.in_memtables(groups),
+        })
     }
 
     /// The tablet, when the server takes a write of about so many bytes now.

@@ -179,6 +179,13 @@ async fn what_memtables_take_for_a_write_counts_not_what_the_log_does() {
     let writes = (0..4).map(|_| write());
     let there = futures::future::join_all(writes).await;
     assert!(there.iter().all(|bytes| *bytes < 33 * MIB), "{there:?}");
+    // More than all memtables may take, from a request of a few hundred kilobytes.
+    let row = RowMutation {
+        row: Bytes::from(vec![b'r'; 4 << 10]),
+        mutations: (0..50_000).map(mutation).collect(),
+    };
+    let refused = server.write(TabletId(1), &vec![row].into(), None).await.err().unwrap();
+    assert_eq!(refused.kind, ErrorKind::ResourceExhausted, "{refused}");
     assert_eq!(server.admission.expected_bytes(), 0);
     server.shut_down().await;
 }
