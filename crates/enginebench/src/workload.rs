@@ -20,6 +20,7 @@ pub struct Setup {
     /// How long sustained writes go on, if not as long as the workload says.
     pub seconds: Option<u64>,
     /// The rival does not compress what it flushes.
+    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "there is no rival"))]
     pub rival_in_haste: bool,
 }
 
