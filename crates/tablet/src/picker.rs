@@ -176,12 +176,17 @@ fn begun(runs: &[RunSummary]) -> Option<usize> {
     runs.iter().skip(1).rposition(|run| run.advanced).map(|at| at + 2)
 }
 
-/// Whether a run by itself is worth rewriting.
-pub fn is_worth_rewriting(run: &RunSummary, experience: Experience) -> bool {
-    run.garbage * 100 > run.cells * GARBAGE_PERCENT
-        || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
+/// Whether a file of a group of which something is due is worth rewriting by itself. Of files that together are due one at
+/// least is, so everything here is a share, and nothing a number of bytes.
+pub fn is_worth_rewriting(file: &RunSummary, experience: Experience) -> bool {
+    is_mostly_dead(file)
         || experience.is_quiet
-            && worth_compressing(run).saturating_mul(100) > run.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
+            && file.compressible.saturating_mul(100) > file.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
+}
+
+/// Whether enough of it is known to be garbage, or not ours.
+fn is_mostly_dead(run: &RunSummary) -> bool {
+    run.garbage * 100 > run.cells * GARBAGE_PERCENT || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
 }
 
 /// What compressing a run would save, if that is worth a commit.
@@ -279,7 +284,7 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
         all.file_bytes += run.file_bytes;
         all.compressible += run.compressible;
     }
-    if is_worth_rewriting(&all, experience) {
+    if is_mostly_dead(&all) {
         return true;
     }
     let expected = expected_garbage(runs, experience);

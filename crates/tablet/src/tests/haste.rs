@@ -77,14 +77,19 @@ async fn tablet_of(compression: Compression) -> (Arc<Tablet>, Arc<AtomicU64>) {
 
 /// Writes rows of which half can be compressed away, or nothing.
 fn write_rows(tablet: &Tablet, is_noise: bool) {
+    write_values(tablet, 2000, if is_noise { 400 } else { 200 });
+}
+
+/// Writes rows of 400 bytes, of which so many cannot be compressed.
+fn write_values(tablet: &Tablet, rows: usize, noise_bytes: usize) {
     let mut x = 1u64;
     let mut noise = || {
         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (x >> 33) as u8
     };
-    for n in 0..2000 {
+    for n in 0..rows {
         let value: Vec<u8> = (0..400)
-            .map(|at| if is_noise || at < 200 { noise() } else { b'-' })
+            .map(|at| if at < noise_bytes { noise() } else { b'-' })
             .collect();
         let value = Mutation::Put {
             family: FamilyId(1),
@@ -154,4 +159,26 @@ async fn who_has_time_compresses() {
             .iter()
             .all(|(bytes, rest)| *bytes < 520_000 && *rest == 0)
     );
+}
+
+/// Each of the files would save too little by itself to be worth the trouble, all of them together are.
+#[tokio::test]
+async fn many_small_files_that_were_not_compressed_are_in_the_end() {
+    let (tablet, hours) = tablet_of(Compression::Lz4).await;
+    let mut schema = TableSchema::clone(&tablet.schema());
+    schema.groups[0].options.file_bytes = Some(1 << 20);
+    tablet.set_schema(Arc::new(schema));
+    write_values(&tablet, 8000, 320);
+    let before = read(&tablet).await;
+    tablet.flush_in_haste().await.unwrap();
+    let loose = sizes(&tablet);
+    assert!(
+        loose.len() > 2 && loose.iter().all(|(_, rest)| *rest < 256 << 10),
+        "{loose:?}"
+    );
+    hours.store(1, Ordering::Relaxed);
+    assert!(tablet.compaction_due(), "{loose:?}");
+    while tablet.compact_if_due().await.unwrap() {}
+    assert!(!tablet.compaction_due(), "due, and nothing done: {:?}", sizes(&tablet));
+    assert!(read(&tablet).await == before);
 }
