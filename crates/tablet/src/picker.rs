@@ -333,6 +333,11 @@ fn free_stretches(runs: &[RunSummary]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
+/// What a run will take when it is compressed: what was flushed in haste is the like of what was not.
+fn lasting(run: &RunSummary) -> u64 {
+    run.bytes.saturating_sub(run.compressible)
+}
+
 /// The longest row of similar runs, counted from the newest, that has so many or has been paid for by reads of all the
 /// `opened` runs.
 fn pick_tier(runs: &[RunSummary], runs_min: usize, opened: usize, experience: Experience) -> Option<Range<usize>> {
@@ -341,15 +346,15 @@ fn pick_tier(runs: &[RunSummary], runs_min: usize, opened: usize, experience: Ex
         while end > stretch.start {
             let mut start = end - 1;
             let mut tier = runs.get(start).copied()?;
-            let mut largest = tier.bytes;
+            let mut largest = lasting(&tier);
             while let Some(older) = start.checked_sub(1).and_then(|at| runs.get(at))
                 && start > stretch.start
                 && end - start < RUNS_MAX
-                && older.bytes <= largest.saturating_mul(TIER_RATIO)
+                && lasting(older) <= largest.saturating_mul(TIER_RATIO)
             {
                 start -= 1;
                 tier.bytes += older.bytes;
-                largest = largest.max(older.bytes);
+                largest = largest.max(lasting(older));
             }
             if end - start >= runs_min || is_paid_for(&tier, end - start, opened, experience) {
                 return Some(start..end);
@@ -376,13 +381,13 @@ fn pick_similar(behind: &[RunSummary]) -> Option<Range<usize>> {
     let mut end = behind.len();
     while end > 0 {
         let mut start = end - 1;
-        let mut largest = behind.get(start)?.bytes;
+        let mut largest = lasting(behind.get(start)?);
         while let Some(older) = start.checked_sub(1).and_then(|at| behind.get(at))
             && end - start < RUNS_MAX
-            && older.bytes <= largest.saturating_mul(TIER_RATIO)
+            && lasting(older) <= largest.saturating_mul(TIER_RATIO)
         {
             start -= 1;
-            largest = largest.max(older.bytes);
+            largest = largest.max(lasting(older));
         }
         if 2 * (end - start) >= behind.len().min(RUNS_MAX) {
             return Some(start..end);

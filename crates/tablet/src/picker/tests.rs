@@ -165,6 +165,17 @@ fn what_was_not_compressed_counts_as_what_it_will_be() {
     check("10000 6800~3400", "0..2 major");
 }
 
+/// What a merge has made is small for being compressed, and waits for its like all the same.
+#[test]
+fn what_was_not_compressed_joins_what_it_will_be_like() {
+    let flushes = |number| vec!["100~90"; number].join(" ");
+    check(&format!("100000 {}", flushes(8)), "1..9");
+    check(&format!("100000 80 {}", flushes(7)), "nothing");
+    check(&format!("100000 80 {}", flushes(8)), "2..10");
+    // Some were compressed in between.
+    check(&format!("100000 {} 10 10 {}", flushes(3), flushes(3)), "1..9");
+}
+
 #[test]
 fn new_rows_make_no_garbage() {
     let tier = |overlapping| RunSummary {
