@@ -54,7 +54,7 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
             continue;
         };
         let file = storage.open(&info.path).await?;
-        if let Some(header) = header_of(&*file).await? {
+        if let Some(header) = header_of(&*file, stream, number).await? {
             followers.insert((stream, header.previous), (header, file.clone()));
         }
         segments.push((stream, number, file));
@@ -98,7 +98,7 @@ pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<
         previous_len: 0,
         previous_synced: 0,
     };
-    let stated = header_of(&*original).await?;
+    let stated = header_of(&*original, damaged.stream, damaged.number).await?;
     let speaks_of_one_before = stated.as_ref().is_some_and(|stated| stated.previous != 0);
     if damaged.kept_records == 0 && !speaks_of_one_before {
         return Ok(None);
@@ -171,11 +171,13 @@ impl DamagedSegment {
     }
 }
 
-async fn header_of(file: &dyn ReadFile) -> Result<Option<SegmentHeader>, LogError> {
+/// The header, if it is this segment's: what one that got here from elsewhere says is not about the segments before.
+async fn header_of(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Option<SegmentHeader>, LogError> {
     if file.len() < SEGMENT_HEADER_BYTES as u64 {
         return Ok(None);
     }
-    Ok(SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?))
+    let header = SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?);
+    Ok(header.filter(|header| header.stream == stream && header.number == number))
 }
 
 /// The segment after each, by the stream and number of that one.

@@ -173,3 +173,32 @@ async fn what_was_refused_before_a_damaged_segment_does_not_come_back() {
         assert_eq!(sequence_numbers(&*storage).await.unwrap(), expected);
     }
 }
+
+/// What a segment of another place says is not about this one's neighbours.
+#[tokio::test]
+async fn a_foreign_header_says_nothing_of_the_segments_before() {
+    let (storage, begins) = two_segments().await;
+    let (first, path) = (format::segment_path(0, 1), format::segment_path(0, 2));
+    let mut content = storage.read_all(&path).await.unwrap().to_vec();
+    let foreign = SegmentHeader {
+        version: VERSION,
+        stream: 1,
+        number: 2,
+        previous: 1,
+        previous_len: begins[1],
+        previous_synced: begins[1],
+    };
+    let header = foreign.encode();
+    content[..header.len()].copy_from_slice(&header[..]);
+    storage.delete(&path).await.unwrap();
+    storage.put_if_absent(&path, content.into()).await.unwrap();
+
+    let damaged = damaged_segments(&*storage).await.unwrap();
+    let paths: Vec<&str> = damaged.iter().map(|segment| &segment.path[..]).collect();
+    assert_eq!(paths, [&path[..]]);
+    rewrite(&*storage, &damaged[0]).await.unwrap().unwrap();
+    storage.delete(&path).await.unwrap();
+    let expected: Vec<u64> = (1..=2 * GROUPS).collect();
+    assert_eq!(sequence_numbers(&*storage).await.unwrap(), expected, "{first} is whole");
+    assert_eq!(damaged_segments(&*storage).await.unwrap(), []);
+}
