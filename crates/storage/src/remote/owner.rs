@@ -81,7 +81,10 @@ async fn owners(medium: &dyn Records) -> Result<Vec<u64>> {
 /// Makes this process the owner; its number.
 pub async fn claim(medium: &dyn Records, env: &Env) -> Result<u64> {
     for _ in 0..RACES_MAX {
-        let epoch = owners(medium).await?.last().map_or(1, |newest| newest + 1);
+        let epoch = owners(medium)
+            .await?
+            .last()
+            .map_or(1, |newest| newest.saturating_add(1));
         if epoch > EPOCH_MAX {
             return Err(failed(format!("owner {epoch}: the numbers are used up")));
         }

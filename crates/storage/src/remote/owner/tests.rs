@@ -152,3 +152,13 @@ fn records_have_one_spelling() {
         assert_eq!(parse_record(other), None, "{other}");
     }
 }
+
+#[tokio::test]
+async fn a_record_of_an_impossible_number_is_an_error() {
+    for number in [EPOCH_MAX, u64::MAX - 1, u64::MAX] {
+        let medium = Medium::default();
+        medium.records.lock().insert(record_path(number));
+        let claimed = medium.claim().await;
+        assert!(matches!(claimed, Err(StorageError::Io { .. })), "{number}: {claimed:?}");
+    }
+}
