@@ -44,6 +44,8 @@ struct Flushes {
     /// The first of those since tiers were merged into the bottom, or the last before that.
     first: Option<Duration>,
     last: Option<Duration>,
+    /// From the last but one to the last; 0 while there was only one.
+    apart: Duration,
 }
 
 impl Default for Learnt {
@@ -72,14 +74,16 @@ impl Learnt {
         }
     }
 
-    /// Whether nothing was flushed for twice as long as it took the tiers to gather. Who writes steadily is never quiet; nor is
-    /// what was not written since the start, or all tablets would be merged after it.
+    /// Whether nothing was flushed for twice as long as it took the tiers to gather, or the last of them. Who writes steadily is
+    /// never quiet, also when a merge has just taken the tiers; nor is what was not written since the start, or all tablets would
+    /// be merged after it.
     fn is_quiet(&self, now: Duration) -> bool {
-        let Flushes { first, last } = *self.flushes.lock();
+        let Flushes { first, last, apart } = *self.flushes.lock();
         let (Some(first), Some(last)) = (first, last) else {
             return false;
         };
-        now.saturating_sub(last) >= QUIET.max(2 * last.saturating_sub(first))
+        let gathered_in = last.saturating_sub(first).max(apart);
+        now.saturating_sub(last) >= QUIET.max(2 * gathered_in)
     }
 
     /// Takes over what is known of a group that this one is a part of, with parts of the same files.
@@ -112,7 +116,8 @@ impl Learnt {
     pub(super) fn flushed(&self, now: Duration) {
         let mut flushes = self.flushes.lock();
         flushes.first.get_or_insert(now);
-        flushes.last = Some(now);
+        let before = flushes.last.replace(now);
+        flushes.apart = before.map_or(Duration::ZERO, |before| now.saturating_sub(before));
     }
 
     /// The tiers have been merged into the bottom, but for those that were flushed meanwhile.
@@ -237,7 +242,22 @@ mod tests {
         learnt.flushed(Duration::from_secs(150));
         assert_eq!((at(249), at(250)), (false, true));
         learnt.gathered();
-        assert_eq!((at(159), at(160)), (false, true));
+        assert_eq!((at(249), at(250)), (false, true));
+    }
+
+    #[test]
+    fn who_writes_steadily_is_not_quiet_after_a_merge() {
+        let learnt = Learnt::default();
+        let at = |seconds| learnt.experience(Duration::from_secs(seconds)).is_quiet;
+        for flush in 0..20 {
+            learnt.flushed(Duration::from_secs(20 * flush));
+            if flush % 4 == 3 {
+                learnt.gathered();
+            }
+            let quiet = (20 * flush..20 * flush + 20).find(|seconds| flush > 0 && at(*seconds));
+            assert_eq!(quiet, None, "flush {flush}");
+        }
+        assert_eq!((at(19 * 20 + 39), at(19 * 20 + 40)), (false, true));
     }
 
     #[test]
