@@ -115,7 +115,7 @@ async fn what_was_flushed_in_haste_is_compressed_when_nobody_writes_any_more() {
         let before = read(&tablet).await;
         assert!(tablet.flush_in_haste().await.unwrap());
         let &[(bytes, compressible)] = &sizes(&tablet)[..] else {
-            panic!("one file")
+            unreachable!("one file")
         };
         assert!(bytes > 800_000, "{bytes}");
         assert!(!tablet.compaction_due());
@@ -123,7 +123,7 @@ async fn what_was_flushed_in_haste_is_compressed_when_nobody_writes_any_more() {
         assert!(tablet.compaction_due(), "{compression:?}: {compressible} of {bytes}");
         while tablet.compact_if_due().await.unwrap() {}
         let &[(after, rest)] = &sizes(&tablet)[..] else {
-            panic!("one file")
+            unreachable!("one file")
         };
         assert!(after < 520_000 && rest == 0, "{after} {rest}");
         // It was known what that would save.
@@ -143,7 +143,7 @@ async fn what_cannot_be_compressed_is_left_alone() {
         tablet.flush_in_haste().await.unwrap();
         hours.store(1, Ordering::Relaxed);
         let [(_, compressible)] = sizes(&tablet)[..] else {
-            panic!("one file")
+            unreachable!("one file")
         };
         assert!(compressible == 0 && !tablet.compaction_due(), "{compression:?}");
     }
