@@ -26,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use chunk::{Chunk, ChunkId};
 use futures::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stele_env::Env;
@@ -36,6 +36,8 @@ use stele_env::Env;
 pub const CHUNK_BYTES: u64 = 512 << 10;
 /// Chunks in memory: 16 MiB, so that scans of a few dozen files at once do not fetch every chunk for every block.
 const MEMORY_CHUNKS: usize = 32;
+/// Places in the order of chunks that are no more, besides as many as there are chunks.
+const FORGOTTEN_MAX: usize = 64;
 /// A read of so many bytes goes to the medium as it is.
 const DIRECT_BYTES: usize = 1 << 20;
 
@@ -113,9 +115,28 @@ impl Index {
     fn insert(&mut self, id: ChunkId, len: u64) {
         match self.files.insert(id, (len, false)) {
             Some((old, _)) => self.bytes -= old,
-            None => self.order.push_back(id),
+            None => {
+                self.order.push_back(id);
+                self.forget();
+            }
         }
         self.bytes += len;
+    }
+
+    /// Gives up places of chunks that are no more, or have a later one, when they are many: somebody else may delete files all
+    /// the time, and nothing comes up while there is room.
+    fn forget(&mut self) {
+        if self.order.len() <= 2 * self.files.len() + FORGOTTEN_MAX {
+            return;
+        }
+        let mut kept: VecDeque<ChunkId> = VecDeque::with_capacity(self.files.len());
+        let mut seen = BTreeSet::new();
+        for id in self.order.drain(..).rev() {
+            if self.files.contains_key(&id) && seen.insert(id) {
+                kept.push_front(id);
+            }
+        }
+        self.order = kept;
     }
 
     /// Takes out what is too much.
@@ -345,4 +366,27 @@ async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send 
         operation: "cache",
         message: "the runtime is shutting down".to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_vanish_again_and_again_are_forgotten() {
+        let chunks: Vec<ChunkId> = (0..10).map(|number| ChunkId::of("path", "tag", number)).collect();
+        let mut index = Index::default();
+        for _ in 0..1000 {
+            for id in &chunks {
+                index.insert(*id, 1);
+                index.remove(*id);
+                index.insert(*id, 1);
+            }
+        }
+        assert_eq!((index.files.len(), index.bytes), (10, 10));
+        assert!(index.order.len() <= 2 * 10 + FORGOTTEN_MAX, "{}", index.order.len());
+        let mut gone = index.evict(0);
+        gone.sort_unstable();
+        assert_eq!(gone, chunks);
+    }
 }
