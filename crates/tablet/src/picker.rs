@@ -41,7 +41,7 @@ pub struct RunSummary {
     pub known_overlapping: u64,
     /// Bytes of the whole files.
     pub file_bytes: u64,
-    /// About how many bytes fewer a merge would write for compressing what was not. Not among what overlaps.
+    /// About how many bytes fewer a merge would write for compressing what was not.
     pub compressible: u64,
     /// A merge into the bottom has taken its front already.
     pub advanced: bool,
@@ -288,13 +288,13 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
         return true;
     }
     let expected = expected_garbage(runs, experience);
-    let (freed, of_bytes, percent) = if experience.is_quiet {
-        (expected + worth_compressing(&all), all.bytes, EXPECTED_PERCENT_QUIET)
+    let (freed, percent) = if experience.is_quiet {
+        (expected + worth_compressing(&all), EXPECTED_PERCENT_QUIET)
     } else {
         // Whatever merges next compresses what it reads, so nothing is due for that while there are writes.
-        (expected, all.bytes.saturating_sub(all.compressible), EXPECTED_PERCENT)
+        (expected, EXPECTED_PERCENT)
     };
-    freed.saturating_mul(100) > of_bytes.saturating_mul(percent)
+    freed.saturating_mul(100) > all.bytes.saturating_mul(percent)
         || is_paid_for(&all, runs.len(), runs.len(), experience)
 }
 

@@ -77,14 +77,12 @@ pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], 
         all.bytes += reference.referenced;
         all.cells += cells;
         all.garbage += (scaled(reference.deletes, reference) + cells * expired / 100).min(cells);
-        let compressible = file.compressible_bytes();
-        // A merge that replaces nothing would free the rest.
-        let overlapping = |percent: u64| (reference.referenced - compressible) * percent / 100;
+        let overlapping = |percent: u64| reference.referenced * percent / 100;
         let known = learnt.known_overlap(reference.id());
         all.overlapping += overlapping(known.unwrap_or(100));
         all.known_overlapping += overlapping(known.unwrap_or(0));
         all.file_bytes += reference.len;
-        all.compressible += compressible;
+        all.compressible += file.compressible_bytes();
         all.advanced |= reference.lower.as_deref().is_some_and(|lower| lower > tablet_start);
     }
     all
