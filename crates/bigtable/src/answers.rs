@@ -25,6 +25,7 @@ pub(crate) use paused::{Late, Pace, Paced, Registered};
 
 use crate::chunks::{MessageSizes, SHARED_BYTES_MIN};
 use crate::messages::PREFIX_BYTES;
+use crate::status::status;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use paused::Holders;
@@ -317,6 +318,25 @@ pub(crate) struct Given {
 }
 
 impl Room {
+    /// Sees to it that messages fit in of which so many bytes are copies of what is in a batch that is there: its filter has made many
+    /// cells of one. The batch itself takes no more than it was read in, so few may wait with one.
+    pub async fn fit(&mut self, bytes: usize) -> Result<(), Status> {
+        if bytes <= self.bytes().max(BATCH_BYTES) {
+            return Ok(());
+        }
+        let late = Arc::clone(&self.answers.late);
+        let _waits = late.try_acquire_many(BATCH_BYTES as u32).map_err(|_| too_many())?;
+        self.renew(bytes).await.map_err(status)?;
+        if bytes <= self.bytes() {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted(format!(
+            "What the filter makes of a row takes {bytes} bytes of memory, this server spares {} for one answer: have it make less, \
+             or give the server more",
+            self.bytes()
+        )))
+    }
+
     /// Gives the messages in `pieces`, from which the batch that they were made of is gone, as much as they take. The rest
     /// goes back; all of it stays when they are small.
     pub async fn give_to(self, pieces: &mut VecDeque<Bytes>) -> Result<Given, Status> {

@@ -59,6 +59,20 @@ const CHUNK_OVERHEAD_BYTES: usize = 48;
 /// another frame.
 pub(crate) const SHARED_BYTES_MIN: usize = 32 << 10;
 
+/// Bytes of a batch's messages that are copies of what is in it, about: each of many cells that a filter has made of one takes its
+/// own, unless its value is shared.
+pub(crate) fn copied_bytes(batch: &RowBatch) -> usize {
+    let value = |len: usize| match len < SHARED_BYTES_MIN {
+        true => len,
+        // What is left of it behind shared pieces may be small.
+        false => Some(len % MessageSizes::DEFAULT.target)
+            .filter(|rest| *rest < SHARED_BYTES_MIN)
+            .unwrap_or(0),
+    };
+    let cells = batch.rows().flat_map(|(_, cells)| cells);
+    cells.map(|cell| CHUNK_OVERHEAD_BYTES + value(cell.value.len())).sum()
+}
+
 /// Appends the messages for a batch of rows, in pieces to be sent in order, and returns the rows and cells sent. Cells of
 /// families that the schema does not have are left out: they belong to families made after the read began. Rows are
 /// counted when they end. `within_row` says whether chunks of the row that comes first, if it goes on, have been sent, and

@@ -37,6 +37,23 @@ pub(crate) fn filter(filter: Option<RowFilter>, time: TableTime) -> Result<Optio
     convert(filter, time, FILTER_DEPTH_MAX).map(Some)
 }
 
+/// Whether it may make several cells of one. Recursion is as deep as the tree, which [`filter`] has bounded.
+pub(crate) fn multiplies(filter: &Filter) -> bool {
+    match filter {
+        Filter::Interleave(_) => true,
+        Filter::Chain(members) => members.iter().any(multiplies),
+        Filter::Condition {
+            predicate,
+            on_true,
+            on_false,
+        } => {
+            let branches = [on_true.as_deref(), on_false.as_deref()];
+            multiplies(predicate) || branches.into_iter().flatten().any(multiplies)
+        }
+        _ => false,
+    }
+}
+
 fn convert(filter: RowFilter, time: TableTime, depth_left: usize) -> Result<Filter, Status> {
     let Some(kind) = filter.filter else {
         return Ok(Filter::PassAll);
@@ -184,6 +201,18 @@ mod tests {
             converted(FilterKind::Chain(chain)).unwrap(),
             Some(Filter::Chain(vec![Filter::PassAll, Filter::PassAll]))
         );
+    }
+
+    #[test]
+    fn interleaves_make_several_cells_of_one_wherever_they_are() {
+        let twice = || Filter::Interleave(vec![Filter::PassAll, Filter::PassAll]);
+        let condition = |on_false| Filter::Condition {
+            predicate: Box::new(Filter::PassAll),
+            on_true: None,
+            on_false: Some(Box::new(on_false)),
+        };
+        assert!(multiplies(&Filter::Chain(vec![Filter::PassAll, condition(twice())])));
+        assert!(!multiplies(&Filter::Chain(vec![Filter::StripValue, condition(Filter::Sink)])));
     }
 
     #[test]

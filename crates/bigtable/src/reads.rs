@@ -42,6 +42,8 @@ pub(crate) struct ReadOptions {
     pub one_row: bool,
     /// A large row is sent in pieces as it is read.
     pub pieces: bool,
+    /// The filter may make several cells of one.
+    pub multiplies: bool,
 }
 
 /// Checks a request.
@@ -61,7 +63,9 @@ pub(crate) fn read(
         u64::try_from(request.rows_limit).map_err(|_| invalid("Error in field 'rows_limit' : must not be negative"))?;
     let stats = request.request_stats_view() == RequestStatsView::RequestStatsFull;
     let rows = ranges::row_set(request.rows)?;
+    let filter = filters::filter(request.filter, TableTime::of(schema))?.map(Arc::new);
     let options = ReadOptions {
+        multiplies: filter.as_deref().is_some_and(filters::multiplies),
         one_row: rows_limit == 1 || rows.is_one_row(),
         last_scanned: features.last_scanned_row_responses,
         stats,
@@ -75,7 +79,7 @@ pub(crate) fn read(
     let read = ReadRows {
         table,
         rows,
-        filter: filters::filter(request.filter, TableTime::of(schema))?.map(Arc::new),
+        filter,
         rows_limit,
         reversed: request.reversed,
         raw: false,
@@ -247,6 +251,9 @@ impl Responses {
         };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
+        if self.options.multiplies {
+            room.fit(chunks::copied_bytes(&batch)).await?;
+        }
         let mut pieces = VecDeque::new();
         if self.within_row && !batch.continues {
             // What was sent of the row is void; if it is still there it comes again.
@@ -348,6 +355,7 @@ mod tests {
             sizes: MessageSizes::DEFAULT,
             one_row: false,
             pieces: true,
+            multiplies: false,
         };
         let schema = Arc::new(testing::schema());
         Responses::new(
@@ -373,6 +381,30 @@ mod tests {
 
     fn failure<T>() -> ServiceResult<T> {
         Err(ServiceError::new(ErrorKind::Corruption, "planted"))
+    }
+
+    #[tokio::test]
+    async fn copies_that_a_filter_has_made_have_room_before_they_are_messages() {
+        let answer = |copies: i64| {
+            let value = Bytes::from(vec![7; 30_000]);
+            let cell = |n: i64| Cell::put(FamilyId(1), Bytes::new(), Timestamp(n * 1_000), value.clone());
+            let mut batch = RowBatch::default();
+            batch.push_row(Bytes::from_static(b"r"), (0..copies).rev().map(cell));
+            let mut answer = responses(vec![Ok(Some(batch)), Ok(None)]);
+            answer.options.multiplies = true;
+            answer
+        };
+        // All the room, and the allowance to go beyond it.
+        let mut many = answer(200);
+        many.begin().await.unwrap();
+        assert!(many.ready_bytes() > 6_000_000);
+        let lent = many.lent.last().and_then(Weak::upgrade).unwrap();
+        assert!(lent.goes_beyond());
+        // More than that.
+        let refused = answer(4_000).begin().await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+        // What is shared takes nothing.
+        assert!(chunks::copied_bytes(&rows(6 << 20).unwrap().unwrap()) < 1_000);
     }
 
     #[tokio::test]

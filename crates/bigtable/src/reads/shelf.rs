@@ -243,6 +243,7 @@ mod tests {
             sizes,
             one_row: true,
             pieces: true,
+            multiplies: false,
         };
         let room = answers.for_row().await.unwrap();
         let rows = Rows::Stream(Box::new(Row(Some(bytes))));
