@@ -10,6 +10,7 @@
 //!
 //! A call lasts from its first header to the end, or the abandonment, of its response stream.
 
+use crate::answers::SMALL_BYTES;
 use crate::limits::CallLimits;
 use crate::messages::PREFIX_BYTES;
 use bytes::Bytes;
@@ -43,6 +44,14 @@ tokio::task_local! {
 /// Adds to what the current call's request takes; see [`Call::charge`]. Without a current call there is no account.
 pub(crate) fn charge_current(bytes: usize) -> Result<(), Status> {
     CURRENT.try_with(|call| call.charge(bytes)).unwrap_or(Ok(()))
+}
+
+/// Adds the answer of the current call, which has changed something already and is not refused any more. Until it is sent, what
+/// comes meanwhile is refused if both together are too much. A small one is part of what any call may take.
+pub(crate) fn account_current(bytes: usize) {
+    if bytes > SMALL_BYTES {
+        let _ = charge_current(bytes);
+    }
 }
 
 /// The accounts of all calls of a front end.

@@ -1,5 +1,6 @@
 //! The data API: `google.bigtable.v2.Bigtable`, but for the calls that [`crate::hot`] serves.
 
+use crate::calls::account_current;
 use crate::context::{Context, responses};
 use crate::filters;
 use crate::mutations::{Resolver, check_mutation_count, check_row_key, no_mutations};
@@ -11,6 +12,7 @@ use crate::rmw;
 use crate::status::{invalid, status};
 use crate::times::TableTime;
 use crate::wire;
+use prost::Message as _;
 use std::sync::Arc;
 use stele_client::{CheckAndMutate, ReadModifyWrite};
 use stele_types::{RowMutation, RowRange};
@@ -109,6 +111,8 @@ impl Bigtable for DataService {
         };
         let cells = self.0.service.read_modify_write(operation).await.map_err(status)?;
         let row = rmw::row(&schema, request.row_key, cells)?;
+        // A byte that is appended may bring back a hundred megabytes, whose room ended with the write.
+        account_current(row.encoded_len());
         Ok(Response::new(v2::ReadModifyWriteRowResponse { row: Some(row) }))
     }
 }

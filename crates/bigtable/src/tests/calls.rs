@@ -243,3 +243,65 @@ async fn what_will_be_decoded_is_in_the_accounts() {
     let error = harness.data().check_and_mutate_row(request).await.unwrap_err();
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
 }
+
+/// A whole request.
+struct Sent(Option<Bytes>);
+
+impl http_body::Body for Sent {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        let bytes = self.0.take();
+        std::task::Poll::Ready(bytes.map(|bytes| Ok(http_body::Frame::data(bytes))))
+    }
+}
+
+#[tokio::test]
+async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() {
+    use tonic::codegen::Service as _;
+    use v2::read_modify_write_rule::Rule;
+    let mut harness = Harness::with_limits(CallLimits {
+        request_bytes_max: 1 << 20,
+        alone_request_bytes: 0,
+        ..CallLimits::default()
+    });
+    harness.tables().create_table(table_request("t")).await.unwrap();
+    let append = |bytes: usize| {
+        let rule = v2::ReadModifyWriteRule {
+            family_name: "f".into(),
+            column_qualifier: "q".into(),
+            rule: Some(Rule::AppendValue(vec![7; bytes].into())),
+        };
+        let message = v2::ReadModifyWriteRowRequest {
+            table_name: TABLE.into(),
+            row_key: "r".into(),
+            rules: vec![rule],
+            ..Default::default()
+        };
+        let message = message.encode_to_vec();
+        let length = (message.len() as u32).to_be_bytes();
+        http::Request::builder()
+            .method("POST")
+            .uri("/google.bigtable.v2.Bigtable/ReadModifyWriteRow")
+            .header("content-type", "application/grpc")
+            .body(Sent(Some([&[0][..], &length, &message].concat().into())))
+            .unwrap()
+    };
+    let write = v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "s".into(),
+        mutations: vec![set("f", "q", 0, vec![0; 600_000])],
+        ..Default::default()
+    };
+    drop(harness.service.call(append(600_000)).await.unwrap());
+    assert_eq!(code(harness.data().mutate_row(write.clone()).await), Code::Ok);
+    // A request of some bytes, and its answer is not taken.
+    let answer = harness.service.call(append(1)).await.unwrap();
+    assert_eq!(code(harness.data().mutate_row(write.clone()).await), Code::Unavailable);
+    drop(answer);
+    assert_eq!(code(harness.data().mutate_row(write).await), Code::Ok);
+}
