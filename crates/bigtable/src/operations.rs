@@ -16,8 +16,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
-/// Operations remembered: a few hundred bytes each.
+/// Operations remembered: mostly a few hundred bytes each.
 const REMEMBERED_MAX: usize = 1_024;
+
+/// Bytes of them together. One says all of a table, with its families, or of an instance, and what was asked for: half a megabyte and
+/// more. All of them fit into one message.
+const REMEMBERED_BYTES_MAX: usize = 2 << 20;
 
 /// The operations of this process, oldest first.
 #[derive(Default)]
@@ -67,10 +71,12 @@ impl OperationLog {
 
     fn remember(&self, operation: Operation) {
         self.with(|operations| {
-            if operations.len() == REMEMBERED_MAX {
-                operations.pop_front();
-            }
             operations.push_back(operation);
+            let mut bytes: usize = operations.iter().map(Message::encoded_len).sum();
+            while operations.len() > REMEMBERED_MAX || bytes > REMEMBERED_BYTES_MAX {
+                let oldest = operations.pop_front();
+                bytes -= oldest.map_or(bytes, |oldest| oldest.encoded_len());
+            }
         });
     }
 
@@ -136,5 +142,33 @@ impl Operations for OperationsService {
 
     async fn wait_operation(&self, request: Request<WaitOperationRequest>) -> Result<Response<Operation>, Status> {
         self.0.operations.get(&request.get_ref().name).map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded_in_number_and_in_bytes() {
+        let operation = |number: usize, bytes: usize| Operation {
+            name: format!("operations/{number}"),
+            metadata: Some(prost_types::Any {
+                type_url: String::new(),
+                value: vec![7; bytes],
+            }),
+            ..Operation::default()
+        };
+        let log = OperationLog::default();
+        let count = || log.with(|operations| operations.len());
+        (0..REMEMBERED_MAX + 10).for_each(|number| log.remember(operation(number, 10)));
+        assert_eq!(count(), REMEMBERED_MAX);
+        assert!(log.get("operations/9").is_err() && log.get("operations/10").is_ok());
+        (0..10).for_each(|number| log.remember(operation(number, REMEMBERED_BYTES_MAX / 4)));
+        assert_eq!(count(), 3);
+        assert!(log.get("operations/6").is_err() && log.get("operations/7").is_ok());
+        // One that is too large by itself is told once.
+        log.remember(operation(10, REMEMBERED_BYTES_MAX));
+        assert_eq!(count(), 0);
     }
 }
