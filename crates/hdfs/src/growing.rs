@@ -492,6 +492,26 @@ impl Drop for GrowingAppend {
     }
 }
 
+/// Finishes every growing file that this process writes, as far as that can be done. What is not finished is sealed by the
+/// next owner.
+pub(crate) async fn finish_all(shared: &Shared) {
+    if shared.fence.by().is_some() {
+        return;
+    }
+    // Also those that were dropped and are being finished: that is waited for.
+    let writing: Vec<Arc<Writer>> = {
+        let writing = shared.writing.lock();
+        writing.values().filter_map(std::sync::Weak::upgrade).collect()
+    };
+    futures::stream::iter(writing)
+        .for_each_concurrent(SEALS_AT_ONCE, |writer| async move {
+            if let Err(error) = writer.cut().await {
+                tracing::debug!(path = writer.path, %error, "a file was left open");
+            }
+        })
+        .await;
+}
+
 impl Shared {
     /// Says `Fenced` when somebody else owns the directory now. To be asked after a growing file was made.
     pub(crate) async fn verify(&self, path: &str) -> Result<()> {

@@ -137,6 +137,12 @@ impl HdfsStorage {
         owner::watch(&shared.cluster, &shared.env, &shared.fence, shared.epoch).await
     }
 
+    /// Finishes every growing file that this process writes; for who ends, after the last write. Otherwise nobody could look at
+    /// the directory ([`Self::look`]) before the next owner has sealed them, for which that one waits seconds.
+    pub async fn finish(&self) {
+        growing::finish_all(&self.shared).await;
+    }
+
     /// What was done so far.
     pub fn metrics(&self) -> &HdfsMetrics {
         &self.shared.cluster.metrics

@@ -249,6 +249,30 @@ async fn a_look_changes_nothing() {
     storage.confirm_owner().await.expect("still the owner");
 }
 
+/// A server that is stopped ends with its coordination log open; the runtime ends right after that, and what dropping a file has
+/// begun with it.
+#[tokio::test]
+async fn what_is_finished_at_a_stop_can_be_looked_at() {
+    let Some(name_node) = name_node() else { return };
+    let env = TokioRuntime::current();
+    let directory = fresh(&env);
+    let storage = open(&name_node, &directory, &env, None).await;
+    let mut open_log = storage.create("coord/log-1").await.expect("create");
+    write(&mut open_log, "open").await.expect("append");
+    let mut dropped_log = storage.create("log/0000/1.log").await.expect("create");
+    write(&mut dropped_log, "dropped").await.expect("append");
+    let place = address(&name_node, &directory);
+    HdfsStorage::look(&place, env.clone()).await.err().expect("logs are open");
+    drop(dropped_log);
+    storage.finish().await;
+    let look = HdfsStorage::look(&place, env.clone()).await.expect("nothing is open");
+    assert_eq!(look.read_all("coord/log-1").await.expect("read"), "open");
+    assert_eq!(look.read_all("log/0000/1.log").await.expect("read"), "dropped");
+    // Who writes nevertheless goes on in another piece.
+    write(&mut open_log, ", and more").await.expect("append");
+    assert_eq!(storage.read_all("coord/log-1").await.expect("read"), "open, and more");
+}
+
 /// A DataNode dies while a log is written: what was acknowledged, before and after, is there. Writers do as the engine does,
 /// and begin a new file when one fails.
 #[tokio::test]

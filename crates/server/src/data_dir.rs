@@ -42,6 +42,14 @@ enum Shared {
 }
 
 impl Data {
+    /// Ends what this process has been writing, after its last write: in HDFS a command that only looks can read nothing else.
+    pub async fn finish(&self) {
+        match &self.shared {
+            Shared::No | Shared::Objects(_) => {}
+            Shared::Hdfs(hdfs) => hdfs.finish().await,
+        }
+    }
+
     /// Completes when another process has taken the data over, with its name; never where that cannot happen.
     pub async fn replaced(&self) -> String {
         match &self.shared {

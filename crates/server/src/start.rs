@@ -112,6 +112,8 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
             Err(_) => tracing::warn!("requests were still in flight after {:?}", config.drain_timeout),
         }
         let unflushed = node.server.shut_down().await;
+        // The coordination log, which is open to the end, and log segments that are just being finished.
+        data.finish().await;
         tracing::info!(unflushed, "stopped");
         Ok(())
     };
