@@ -173,8 +173,9 @@ fn unfinished_piece(key: String) -> StorageError {
     }
 }
 
-/// Makes every growing file one that ends, for whoever wrote it and for all readers.
-pub(crate) async fn seal_all(cluster: &Cluster) -> Result<()> {
+/// Makes every growing file one that ends, for whoever wrote it and for all readers. `Fenced` when another process has become
+/// the owner since this one made its record.
+pub(crate) async fn seal_all(cluster: &Cluster, epoch: u64) -> Result<()> {
     let mut open = Vec::new();
     for directory in DIRECTORIES {
         let files = cluster.files(directory).await?;
@@ -183,6 +184,9 @@ pub(crate) async fn seal_all(cluster: &Cluster) -> Result<()> {
             _ => None,
         }));
     }
+    // Looked at after the listing: so whoever comes later has made none of what was listed.
+    let records = owner::Records::records(cluster).await?;
+    owner::check_last(records.iter().map(String::as_str), epoch)?;
     let seals = open
         .iter()
         .map(|(path, number)| async move { gone_is_fine(seal(cluster, path, *number).await) });

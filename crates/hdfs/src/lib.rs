@@ -82,7 +82,7 @@ impl HdfsStorage {
         let cluster = address.cluster(env.clone(), metrics)?;
         probe(&cluster).await?;
         let epoch = owner::claim(&cluster, &env).await?;
-        growing::seal_all(&cluster).await?;
+        growing::seal_all(&cluster, epoch).await?;
         cluster.remove_unfinished().await?;
         cluster.remove_empty_directories().await?;
         let cache = ChunkCache::open(cache, env.clone()).await?;

@@ -84,7 +84,7 @@ impl ObjectStorage {
 
     async fn over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
         let epoch = ownership::claim(&store, &env).await?;
-        owner::seal_all(&store).await?;
+        owner::seal_all(&store, epoch).await?;
         let cache = ChunkCache::open(cache, env.clone()).await?;
         Ok(Self::with(store, env, cache, Some(epoch)))
     }

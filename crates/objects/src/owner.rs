@@ -49,12 +49,14 @@ pub(crate) async fn verify(shared: &Shared, path: &str) -> Result<()> {
     owner::verify(&shared.store, &shared.fence, shared.epoch, path).await
 }
 
-/// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many.
-pub(crate) async fn seal_all(store: &Store) -> Result<()> {
+/// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many. `Fenced`
+/// when another process has become the owner since this one made its record.
+pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
     // By the store's clock, as it dated our own record just now: a clock of ours that is fast would make every seal old.
     let [logs, coordination] = growing::DIRECTORIES.map(|directory| store.list_dated(directory));
     // A new owner's way to its first answer is made of requests that follow each other.
     let (records, logs, coordination) = futures::try_join!(store.list_dated(owner::DIRECTORY), logs, coordination)?;
+    owner::check_last(records.iter().map(|record| record.key.as_str()), epoch)?;
     let now_micros = records
         .iter()
         .map(|record| record.made_micros)

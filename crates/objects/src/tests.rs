@@ -4,7 +4,7 @@
 mod cache;
 
 use crate::store::{Client, Store};
-use crate::{ObjectMetrics, ObjectStorage, growing};
+use crate::{ObjectMetrics, ObjectStorage, growing, owner};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_env::{BlockingWork, Env, Priority, Runtime};
+use stele_storage::remote::owner as ownership;
 use stele_storage::{AppendFile, Storage, StorageError, conformance};
 
 /// Tokio's paused clock and a seeded generator.
@@ -305,6 +306,20 @@ async fn an_old_owner_gets_past_no_seal_of_a_deleted_file() {
         assert!(matches!(error, StorageError::Fenced { .. }), "{root}: {error}");
         assert_eq!(new.list("").await.expect("list"), vec![], "{root}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_slept_between_claim_and_seals_ends_nobody() {
+    let (env, client) = (env(15), Arc::new(InMemory::new()));
+    let store = Store::new(client.clone(), "p", env.clone(), ObjectMetrics::default());
+    let slept = ownership::claim(&store, &env).await.expect("claim");
+    let newer = open(client, "p", &env).await;
+    let mut log = newer.create("log/0000/1.log").await.expect("create");
+    write(&mut log, "a").await.expect("append");
+    let error = owner::seal_all(&store, slept).await.expect_err("the owner is another");
+    assert!(matches!(error, StorageError::Fenced { .. }), "{error}");
+    write(&mut log, "b").await.expect("append");
+    assert_eq!(newer.read_all("log/0000/1.log").await.expect("read"), "ab");
 }
 
 #[tokio::test(start_paused = true)]

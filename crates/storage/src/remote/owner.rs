@@ -5,8 +5,8 @@
 //! take over:
 //!
 //! 1. make the next owner record ([`claim`]);
-//! 2. seal every growing file, so that whoever of the old owner's append and the seal comes second fails. How is the
-//!    medium's business.
+//! 2. list the growing files, see that nobody has come later ([`check_last`]), and seal every one that was listed, so that
+//!    whoever of the old owner's append and the seal comes second fails. How is the medium's business.
 //!
 //! The old owner finds out at its next append. To make a *new* file it first creates the file and then looks at the owner
 //! records ([`verify`]), before it appends. So either it sees the new record, or its file was there when the new owner
@@ -117,6 +117,18 @@ fn failed(message: String) -> StorageError {
         path: DIRECTORY.to_owned(),
         operation: "claim",
         message,
+    }
+}
+
+/// Says `Fenced` when a listing of the records shows a later owner than this. To be asked before the files of a listing are
+/// sealed: who was asleep since its claim would end the files of who came meanwhile, and with them the newest owner.
+pub fn check_last<'a>(records: impl IntoIterator<Item = &'a str>, epoch: u64) -> Result<()> {
+    match records.into_iter().filter_map(parse_record).max() {
+        Some(newest) if newest > epoch => Err(StorageError::Fenced {
+            path: record_path(epoch),
+            by: name(newest),
+        }),
+        _ => Ok(()),
     }
 }
 

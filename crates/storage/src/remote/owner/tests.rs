@@ -58,6 +58,15 @@ impl Medium {
     }
 }
 
+#[test]
+fn who_is_not_the_last_is_told_who_is() {
+    let records = ["@owner/00000002", "@owner/00000003", "@owner/x"];
+    assert_eq!(check_last(records, 3), Ok(()));
+    assert_eq!(check_last([], 3), Ok(()));
+    let error = check_last(records, 2).unwrap_err();
+    assert!(error.to_string().contains("owner 3"), "{error}");
+}
+
 #[tokio::test]
 async fn the_last_to_come_is_the_owner_and_the_one_before_is_refused_for_good() {
     let (medium, fence) = (Medium::default(), Fence::default());
