@@ -115,6 +115,18 @@ async fn the_folder_is_bounded_and_keeps_what_is_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_small_read_keeps_no_chunk_in_memory() {
+    let bench = Bench::new(1, 64 << 20).await;
+    let storage = bench.open().await;
+    let file = storage.open("sst/1.sst").await.unwrap();
+    let read = file.read_at(1_000, 32 << 10).await.unwrap();
+    assert!(read.is_unique(), "a slice of something larger");
+    let again = file.try_read_at(1_000, 32 << 10).expect("in memory now").unwrap();
+    assert!(again.is_unique(), "a slice of something larger");
+    assert_eq!(again, read);
+}
+
+#[tokio::test(start_paused = true)]
 async fn readers_at_the_same_time_share_a_request() {
     let bench = Bench::new(1, 64 << 20).await;
     let storage = bench.open().await;

@@ -215,7 +215,7 @@ impl ChunkCache {
             let (from, to) = (offset.max(start) - start, (end - start).min(chunk.len() as u64));
             let piece = chunk.slice(from as usize..(to.max(from)) as usize);
             if piece.len() == len {
-                return Ok(piece);
+                return Ok(apart(piece, &chunk));
             }
             content.extend_from_slice(&piece);
         }
@@ -227,7 +227,7 @@ impl ChunkCache {
         let number = offset / CHUNK_BYTES;
         let from = (offset - number * CHUNK_BYTES) as usize;
         let chunk = self.memory.lock().get(ChunkId::of(path, tag, number))?;
-        (from + len <= chunk.len()).then(|| chunk.slice(from..from + len))
+        (from + len <= chunk.len()).then(|| apart(chunk.slice(from..from + len), &chunk))
     }
 
     async fn chunk(&self, source: &impl Source, path: &str, tag: &str, number: u64, file_len: u64) -> Result<Bytes> {
@@ -265,6 +265,16 @@ impl ChunkCache {
         let bytes = fetch.await?;
         self.memory.lock().insert(id, bytes.clone());
         Ok(bytes)
+    }
+}
+
+/// A piece of a chunk in memory of its own, unless it is most of it: as a slice it would keep the whole chunk for as long as
+/// somebody has it, who counts the piece alone (a value on its way to a reader, what a cursor has read ahead). To copy it
+/// costs microseconds.
+fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
+    match piece.len() > chunk.len() / 2 {
+        true => piece,
+        false => Bytes::copy_from_slice(&piece),
     }
 }
 
