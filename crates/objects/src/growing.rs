@@ -267,13 +267,14 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
     if !parts.is_file() {
         return Err(StorageError::NotFound { path: path.to_owned() });
     }
-    if let Some(number) = parts.hole() {
-        // A deletion under way looks like this, too.
-        shared
-            .store
-            .head(&part_key(path, 0))
-            .await
-            .map_err(|error| error.of_whole(path))?;
+    let hole = parts.hole();
+    if hole.is_some() || parts.parts.len() == 1 {
+        // A deletion under way looks like this, too: with a hole, or where the listing was not made at once, as if only the first
+        // part had ever been there. That one goes first.
+        let first = shared.store.head(&part_key(path, 0)).await;
+        first.map_err(|error| error.of_whole(path))?;
+    }
+    if let Some(number) = hole {
         return Err(StorageError::Io {
             path: part_key(path, number),
             operation: "open",
