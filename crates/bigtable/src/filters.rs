@@ -212,7 +212,10 @@ mod tests {
             on_false: Some(Box::new(on_false)),
         };
         assert!(multiplies(&Filter::Chain(vec![Filter::PassAll, condition(twice())])));
-        assert!(!multiplies(&Filter::Chain(vec![Filter::StripValue, condition(Filter::Sink)])));
+        assert!(!multiplies(&Filter::Chain(vec![
+            Filter::StripValue,
+            condition(Filter::Sink)
+        ])));
     }
 
     #[test]

@@ -262,7 +262,10 @@ async fn what_is_finished_at_a_stop_can_be_looked_at() {
     let mut dropped_log = storage.create("log/0000/1.log").await.expect("create");
     write(&mut dropped_log, "dropped").await.expect("append");
     let place = address(&name_node, &directory);
-    HdfsStorage::look(&place, env.clone()).await.err().expect("logs are open");
+    HdfsStorage::look(&place, env.clone())
+        .await
+        .err()
+        .expect("logs are open");
     drop(dropped_log);
     storage.finish().await;
     let look = HdfsStorage::look(&place, env.clone()).await.expect("nothing is open");
