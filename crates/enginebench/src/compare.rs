@@ -1,7 +1,7 @@
 //! Runs of one workload, the engines taking turns, and what came of them.
 
 use crate::engine::Engine;
-use crate::stele::{SteleEngine, SteleOptions};
+use crate::stele::{FixedDivision, SteleEngine, SteleOptions};
 use crate::workload::{Against, Measured, Setup, Workload};
 use serde_json::{Value, json};
 use std::fmt;
@@ -87,7 +87,11 @@ fn open(side: Side, folder: &Path, workload: &Workload, setup: &Setup) -> anyhow
                 memory,
                 compression: Compression::Snappy,
                 row_cache: side == Side::Stele && workload.row_cache(),
-                fixed: None,
+                fixed: setup.fixed_memory.then_some(FixedDivision {
+                    memtables: memory / 5 * 2,
+                    blocks: memory / 5 * 2,
+                    rows: memory / 20,
+                }),
             };
             Ok(Box::new(SteleEngine::open(folder, options)?))
         }

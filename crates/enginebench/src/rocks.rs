@@ -22,6 +22,10 @@ const MEMTABLES: u64 = 4;
 /// The rival over one folder.
 pub struct RocksEngine {
     db: DB,
+    // Made once, as programs do that are in a hurry: to make and destroy some for every call is work of the binding's alone.
+    reads: ReadOptions,
+    writes: WriteOptions,
+    synced_writes: WriteOptions,
 }
 
 impl RocksEngine {
@@ -44,34 +48,38 @@ impl RocksEngine {
         options.set_max_write_buffer_number(i32::try_from(MEMTABLES)?);
         options.set_max_background_jobs(i32::try_from(cores)?);
         let all = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, options.clone());
+        let mut synced_writes = WriteOptions::default();
+        synced_writes.set_sync(true);
         Ok(RocksEngine {
             db: DB::open_cf_descriptors(&options, folder, [all])?,
+            reads: ReadOptions::default(),
+            writes: WriteOptions::default(),
+            synced_writes,
         })
     }
 }
 
 impl Engine for RocksEngine {
     fn put(&self, key: &[u8; KEY_BYTES], value: &[u8], sync: bool) -> anyhow::Result<()> {
-        let mut options = WriteOptions::default();
-        options.set_sync(sync);
-        Ok(self.db.put_opt(key, value, &options)?)
+        let options = if sync { &self.synced_writes } else { &self.writes };
+        Ok(self.db.put_opt(key, value, options)?)
     }
 
     fn put_batch(&self, rows: &[Row<'_>]) -> anyhow::Result<()> {
         let mut batch = WriteBatch::default();
         rows.iter().for_each(|(key, value)| batch.put(key, value));
-        Ok(self.db.write(batch)?)
+        Ok(self.db.write_opt(batch, &self.writes)?)
     }
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
-        Ok(self.db.get_pinned(key)?.map(|value| value.len()))
+        Ok(self.db.get_pinned_opt(key, &self.reads)?.map(|value| value.len()))
     }
 
     fn get_list(&self, keys: &[[u8; KEY_BYTES]]) -> anyhow::Result<(u64, u64)> {
         let all = self.db.cf_handle(DEFAULT_COLUMN_FAMILY_NAME);
         let all = all.context("the database has no rows at all")?;
         let (mut rows, mut bytes) = (0, 0);
-        for value in self.db.batched_multi_get_cf(all, keys, true) {
+        for value in self.db.batched_multi_get_cf_opt(all, keys, true, &self.reads) {
             if let Some(value) = value? {
                 rows += 1;
                 bytes += value.len() as u64;

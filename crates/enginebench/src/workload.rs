@@ -22,6 +22,8 @@ pub struct Setup {
     /// The rival does not compress what it flushes.
     #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "there is no rival"))]
     pub rival_in_haste: bool,
+    /// Stele's memory stays divided as the rival's is.
+    pub fixed_memory: bool,
 }
 
 /// What a figure counts.
@@ -29,7 +31,7 @@ pub struct Setup {
 pub enum Unit {
     /// Of wall time.
     RowsPerSecond,
-    /// Of CPU time of all threads, flush and compaction included.
+    /// Of CPU time of all threads, flush and compaction included, also those that wait for the end of the writes.
     RowsPerCpuSecond,
     /// On disk after a major compaction; less is better.
     BytesPerRow,
@@ -363,11 +365,16 @@ impl Workload {
                 })?;
                 let written = clock.took();
                 engine.settle()?;
+                let settled = clock.took();
+                // What is left for a time without writes is work of this load as well.
+                std::thread::sleep(BATCH_QUIET_TIME.max(3 * settled.wall));
+                engine.settle()?;
                 let all = clock.took();
                 let bytes = (written_by_process()? - written_before) as f64;
                 let mut measured = Measured::of_cpu(rows, all);
                 measured.extra.extend([
                     ("rows/s", rows as f64 / written.wall.as_secs_f64()),
+                    ("rows/CPU-s before the quiet", Measured::of_cpu(rows, settled).figure),
                     ("written per byte", bytes / (rows * self.row_bytes()) as f64),
                 ]);
                 Ok(measured)
@@ -607,6 +614,10 @@ pub fn write_batches(
 /// Time without writes after a long run: some merges are made then that would not be worth it while writes go on. What
 /// they write counts.
 const QUIET_TIME: Duration = Duration::from_secs(60);
+
+/// The same after batches of some seconds: Stele takes a group for quiet ten seconds after its last flush, or twice the time in which
+/// its flushes gathered. Runs without it counted what was compressed and merged then for nobody.
+const BATCH_QUIET_TIME: Duration = Duration::from_secs(15);
 
 /// Bytes of values in a batch of large ones.
 const BATCH_BYTES_MAX: usize = 4 << 20;

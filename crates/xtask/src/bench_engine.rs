@@ -80,6 +80,10 @@ fn build(rival: bool) -> Result<PathBuf> {
         let headers = Run::new("gcc").args(["-print-file-name=include"]).output()?;
         build = build
             .args(["--features", "rocksdb"])
+            // As its own makefile does. Its crate passes on the instructions that Rust may use, which are those of every x86-64: then
+            // checksums of the log and looks into filters are computed without what this machine has for them, and which
+            // it asks for when it is compiled, while Stele's libraries ask at run time.
+            .env("CXXFLAGS", "-march=native")
             .env("LIBCLANG_PATH", &tools::libclang()?)
             .env("BINDGEN_EXTRA_CLANG_ARGS", Path::new(&format!("-I{}", headers.trim())));
     }
