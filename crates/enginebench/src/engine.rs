@@ -29,6 +29,11 @@ pub trait Engine: Sync {
     /// Writes out what is in memory and waits until no compaction is due.
     fn settle(&self) -> anyhow::Result<()>;
 
+    /// After `settle`: waits until that is done, too, which the engine leaves for a time without writes.
+    fn rest(&self) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Rewrites all files into one run.
     fn compact(&self) -> anyhow::Result<()>;
 

@@ -8,7 +8,7 @@ use futures::executor::block_on;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stele_catalog::Catalog;
 use stele_client::{TabletControl, TabletRead, TabletService};
 use stele_coord::EmbeddedCoord;
@@ -31,6 +31,9 @@ use tokio::runtime::Runtime;
 pub const TABLET: TabletId = TabletId(1);
 const FAMILY: FamilyId = FamilyId(1);
 const QUALIFIER: &[u8] = b"v";
+
+/// A group is quiet so long after its last flush, and a moment, and no sooner than twice the time in which its flushes gathered.
+const QUIET_TIME: Duration = Duration::from_secs(12);
 
 /// How the engine is set up.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +89,7 @@ pub async fn start(env: Env, storage: Arc<dyn Storage>, options: SteleOptions) -
 /// The engine.
 pub struct SteleEngine {
     server: Arc<TabletServer>,
+    opened: Instant,
     foreground: Runtime,
     _background: Runtime,
 }
@@ -108,6 +112,7 @@ impl SteleEngine {
         })?;
         Ok(SteleEngine {
             server,
+            opened: Instant::now(),
             foreground,
             _background: background,
         })
@@ -166,6 +171,11 @@ impl Engine for SteleEngine {
         }
         self.wait_for_deletions();
         Ok(())
+    }
+
+    fn rest(&self) -> anyhow::Result<()> {
+        std::thread::sleep(QUIET_TIME + 2 * self.opened.elapsed());
+        self.settle()
     }
 
     fn compact(&self) -> anyhow::Result<()> {

@@ -367,8 +367,7 @@ impl Workload {
                 engine.settle()?;
                 let settled = clock.took();
                 // What is left for a time without writes is work of this load as well.
-                std::thread::sleep(BATCH_QUIET_TIME.max(3 * settled.wall));
-                engine.settle()?;
+                engine.rest()?;
                 let all = clock.took();
                 let bytes = (written_by_process()? - written_before) as f64;
                 let mut measured = Measured::of_cpu(rows, all);
@@ -614,10 +613,6 @@ pub fn write_batches(
 /// Time without writes after a long run: some merges are made then that would not be worth it while writes go on. What
 /// they write counts.
 const QUIET_TIME: Duration = Duration::from_secs(60);
-
-/// The same after batches of some seconds: Stele takes a group for quiet ten seconds after its last flush, or twice the time in which
-/// its flushes gathered. Runs without it counted what was compressed and merged then for nobody.
-const BATCH_QUIET_TIME: Duration = Duration::from_secs(15);
 
 /// Bytes of values in a batch of large ones.
 const BATCH_BYTES_MAX: usize = 4 << 20;
