@@ -16,10 +16,12 @@
 //! looks at it.
 //!
 //! Order, so that an interruption does no harm: copies and new files first, then the manifests that refer to them, then
-//! the originals are deleted. After an interruption a repair begins anew.
+//! the originals are deleted. After an interruption a repair begins anew. It may find nothing damaged then, and the next
+//! start sweeps what nothing names: so whatever is to be named no more has its copy before the manifests change.
 
 mod loss;
 
+use crate::check::overlay::Overlay;
 use crate::check::report::{Progress, Report};
 use crate::check::{self, Examined};
 use crate::data_dir;
@@ -124,6 +126,12 @@ pub async fn repair(
         return Ok((text, in_order && beyond.is_empty()));
     }
     text.push_str("repaired:\n");
+    if examined.tablets.unreadable.is_empty() && is_catalog_torn(&storage, &env).await? {
+        // To take an epoch is to begin a log anew, and then no start is in doubt any more about what the catalog does not
+        // name.
+        text.push_str("  the catalog ends with a torn record: what it does not name is kept\n");
+        loss::set_aside(&storage, &examined, &BTreeMap::new(), &mut text).await?;
+    }
     let mut work = Work {
         epoch: new_epoch(&storage, &env).await?,
         storage: storage.clone(),
@@ -134,7 +142,7 @@ pub async fn repair(
     work.replace_sstables(&examined).await?;
     work.replace_segments(&segments).await?;
     if mode.accept_loss {
-        work.take_older(&older).await?;
+        work.take_older(&older, &examined).await?;
     } else {
         loss::describe(&older, mode, &mut work.text);
     }
@@ -198,6 +206,13 @@ fn describe_segment(segment: &DamagedSegment, out: &mut String) {
     }
 }
 
+/// Whether the catalog may lack its last transaction.
+async fn is_catalog_torn(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<bool> {
+    let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
+    let coord = EmbeddedCoord::open(as_if, env.clone()).await;
+    Ok(coord.context("coordination")?.was_torn())
+}
+
 /// A repair acts as an owner of its own, whom no former one can follow.
 async fn new_epoch(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<Epoch> {
     let coord = EmbeddedCoord::open(storage.clone(), env.clone())
@@ -222,6 +237,7 @@ impl Work {
             let saved = self.save(*file).await.with_context(|| FileRef::path(*file))?;
             replacements.insert(*file, saved);
         }
+        let values = self.keep_values(examined, &replacements).await?;
         let referrers = examined
             .sstables
             .iter()
@@ -236,21 +252,23 @@ impl Work {
             // Such a tablet may have its part in any of them, as after a split.
             return Ok(());
         }
-        self.set_values_aside(examined, &replacements).await?;
-        for file in &examined.sstables {
-            self.storage.delete(&FileRef::path(*file)).await?;
+        let sstables = examined.sstables.iter().map(|file| FileRef::path(*file));
+        for path in values.into_iter().chain(sstables) {
+            self.storage.delete(&path).await?;
         }
         Ok(())
     }
 
-    /// Moves value files to where originals are kept that only sstables named of which nothing is left: the next start
-    /// would sweep them. Before those sstables are deleted: a repair that begins anew finds them by what names them.
-    async fn set_values_aside(
+    /// Copies value files to where originals are kept that only sstables name of which nothing is left: the next start
+    /// would sweep them; their paths. While manifests still name those sstables: afterwards a repair that begins anew
+    /// finds nothing damaged.
+    async fn keep_values(
         &mut self,
         examined: &Examined,
         replacements: &BTreeMap<FileId, Option<FileRef>>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<String>> {
         let is_gone = |named: &FileRef| replacements.get(&named.id()).is_some_and(Option::is_none);
+        let mut copied = Vec::new();
         for (file, referrers) in &examined.tablets.values {
             if !referrers.iter().all(|referrer| is_gone(&referrer.reference)) {
                 continue;
@@ -258,14 +276,14 @@ impl Work {
             let path = StoredFile::Values(*file).path();
             match self.keep(&path).await {
                 Ok(kept) => {
-                    self.storage.delete(&path).await?;
                     let _ = writeln!(self.text, "  {path}: what referred to it is gone; kept as {kept}");
+                    copied.push(path);
                 }
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(copied)
     }
 
     /// Copies the intact blocks of a file to a new one, and the file itself to where it is kept.

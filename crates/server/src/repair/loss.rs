@@ -16,7 +16,7 @@ use crate::check::report::Progress;
 use crate::check::tablets::TabletInfo;
 use crate::check::{self, Examined};
 use anyhow::{Context, bail};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use stele_commitlog::LogError;
@@ -76,7 +76,7 @@ pub async fn catalog(
         let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
         salvaged.put(&as_if).await.context("catalog")?;
         let examined = check::examine(as_if, env.clone(), progress.clone()).await?;
-        set_aside(storage, &examined, text).await?;
+        set_aside(storage, &examined, &BTreeMap::new(), text).await?;
     }
     salvaged.put(storage).await.context("catalog")?;
     Ok(Some(storage.clone()))
@@ -221,21 +221,45 @@ impl Older {
 
 impl Work {
     /// Makes the older states the newest.
-    pub(super) async fn take_older(&mut self, older: &[Older]) -> anyhow::Result<()> {
+    pub(super) async fn take_older(&mut self, older: &[Older], examined: &Examined) -> anyhow::Result<()> {
+        if older.is_empty() {
+            return Ok(());
+        }
+        // Before the older versions count: a repair that is interrupted after that finds nothing damaged when it begins
+        // anew, and the next start sweeps what nothing names.
+        let copies = self.keep_unnamed(older, examined).await?;
         for one in older {
             self.take(one)
                 .await
                 .with_context(|| format!("tablet {}", one.info.id))?;
-        }
-        if older.is_empty() {
-            return Ok(());
         }
         let examined = check::examine(self.storage.clone(), self.env.clone(), Progress::hidden()).await?;
         // Files of the older versions that are gone, or damaged themselves.
         self.replace_sstables(&examined).await?;
         // By what the manifests say now: they name what has just been made.
         let examined = check::examine(self.storage.clone(), self.env.clone(), Progress::hidden()).await?;
-        set_aside(&self.storage, &examined, &mut self.text).await
+        set_aside(&self.storage, &examined, &copies, &mut self.text).await
+    }
+
+    /// Copies what nothing will refer to once the older versions count; the copies, by what they are of.
+    async fn keep_unnamed(&self, older: &[Older], examined: &Examined) -> anyhow::Result<BTreeMap<String, String>> {
+        let versions = older.iter().filter_map(|one| one.version.as_ref());
+        let named: BTreeSet<StoredFile> = versions.flat_map(|(_, found)| found.stored()).collect();
+        // What this repair has made is named by now.
+        let is_own = |file: StoredFile| file.id().epoch() == self.epoch.0;
+        let unused = |file: StoredFile| !is_own(file) && !named.contains(&file) && !examined.tablets.names(file);
+        let mut copies = BTreeMap::new();
+        for file in self.storage.list("").await? {
+            let of_nobody = match manifest::parse_path(&file.path) {
+                Some((tablet, _)) => !examined.tablets.known.contains_key(&tablet),
+                None => StoredFile::parse_path(&file.path).is_some_and(unused),
+            };
+            if of_nobody {
+                let kept = self.keep(&file.path).await?;
+                copies.insert(file.path, kept);
+            }
+        }
+        Ok(copies)
     }
 
     async fn take(&mut self, older: &Older) -> anyhow::Result<()> {
@@ -276,8 +300,13 @@ impl Work {
 
 /// Moves what nothing refers to where originals are kept: sstables, value files, and manifests of tablets that the catalog
 /// does not name. A manifest that cannot be read may refer to any file, so as long as there is one all files stay; no start
-/// sweeps any then either.
-async fn set_aside(storage: &Arc<dyn Storage>, examined: &Examined, text: &mut String) -> anyhow::Result<()> {
+/// sweeps any then either. Of some there are `copies` already.
+pub(super) async fn set_aside(
+    storage: &Arc<dyn Storage>,
+    examined: &Examined,
+    copies: &BTreeMap<String, String>,
+    text: &mut String,
+) -> anyhow::Result<()> {
     let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet);
     let is_told = examined.tablets.unreadable.is_empty();
     let unused = |file: StoredFile| is_told && !examined.tablets.names(file);
@@ -287,7 +316,10 @@ async fn set_aside(storage: &Arc<dyn Storage>, examined: &Examined, text: &mut S
             None => StoredFile::parse_path(&file.path).is_some_and(unused),
         };
         if of_nobody {
-            let kept = keep(&**storage, &file.path).await?;
+            let kept = match copies.get(&file.path) {
+                Some(kept) => kept.clone(),
+                None => keep(&**storage, &file.path).await?,
+            };
             storage.delete(&file.path).await?;
             let _ = writeln!(text, "  {}: nothing refers to it any more; kept as {kept}", file.path);
         }

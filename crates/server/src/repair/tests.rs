@@ -2,8 +2,12 @@
 
 use super::*;
 use crate::check::tests::{check, copy, flip, folder, folder_with_values, make_table, rows, start, write};
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile};
 use stele_tablet::Manifest;
 use stele_tablet::manifest;
 use stele_types::TableName;
@@ -313,6 +317,128 @@ async fn value_files_of_an_sstable_that_is_given_up_are_kept() {
     assert_eq!(rows(&start(folder.clone()).await).await.len(), 23);
 }
 
+/// Where a repair is interrupted.
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    /// A value file is about to be kept.
+    KeepingValues,
+    /// A manifest has been made.
+    ManifestMade,
+}
+
+/// A medium on which nothing can be done any more from one moment on.
+struct Interrupting {
+    below: Arc<MemoryStorage>,
+    at: At,
+    stopped: AtomicBool,
+}
+
+impl Interrupting {
+    async fn repair(below: &Arc<MemoryStorage>, at: At, mode: Mode) {
+        let interrupting = Arc::new(Interrupting {
+            below: below.clone(),
+            at,
+            stopped: AtomicBool::new(false),
+        });
+        let medium: Arc<dyn Storage> = interrupting.clone();
+        repair(medium, TokioRuntime::current(), Progress::hidden(), mode)
+            .await
+            .unwrap_err();
+        assert!(interrupting.stopped.load(Ordering::Relaxed), "it got so far");
+    }
+
+    fn check(&self, path: &str) -> stele_storage::Result<()> {
+        match self.stopped.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(StorageError::Io {
+                path: path.to_owned(),
+                operation: "any",
+                message: "interrupted".to_owned(),
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl Storage for Interrupting {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        if self.at == At::KeepingValues && path.starts_with(KEPT) && path.ends_with(".val") {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        self.check(path)?;
+        self.below.create(path).await
+    }
+
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        self.check(path)?;
+        self.below.open(path).await
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.check(path)?;
+        self.below.put_if_absent(path, content).await?;
+        if self.at == At::ManifestMade && path.starts_with("tablets/") {
+            self.stopped.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        self.check(prefix)?;
+        self.below.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.check(path)?;
+        self.below.delete(path).await
+    }
+
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.check(path)?;
+        self.below.sync_file(path).await
+    }
+
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.below.free_bytes().await
+    }
+}
+
+/// The repair that is begun anew finds nothing damaged, and the next start sweeps what a manifest named that was given up.
+#[tokio::test]
+async fn what_a_manifest_named_is_kept_though_the_repair_was_interrupted() {
+    let folder = folder_with_values().await;
+    let path = paths(&folder, "tablets/", "").await.remove(0);
+    let given_up = Manifest::decode_file(&path, &folder.read_all(&path).await.unwrap()).unwrap();
+    let named: Vec<String> = given_up.stored().map(StoredFile::path).collect();
+    assert_eq!(named.len(), 2, "an sstable with its value file: {named:?}");
+    let before = content(&folder).await;
+    flip(&folder, &path, 30).await;
+    Interrupting::repair(&folder, At::ManifestMade, ACCEPTING).await;
+    let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
+    assert!(in_order, "{text}");
+    for (path, content) in before.iter().filter(|(path, _)| named.contains(path)) {
+        let kept = folder.read_all(&format!("damaged/{path}")).await;
+        assert_eq!(&kept.unwrap(), content, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn value_files_of_an_sstable_are_kept_though_the_repair_was_interrupted() {
+    let folder = folder_with_values().await;
+    let path = paths(&folder, "tablets/", "").await.remove(0);
+    let named = Manifest::decode_file(&path, &folder.read_all(&path).await.unwrap()).unwrap();
+    let named: Vec<String> = named.stored().map(StoredFile::path).collect();
+    let [sstable, values] = &named[..] else {
+        unreachable!("an sstable with its value file: {named:?}");
+    };
+    let content = folder.read_all(values).await.unwrap();
+    folder.delete(sstable).await.unwrap();
+    Interrupting::repair(&folder, At::KeepingValues, Mode::default()).await;
+    let (text, in_order) = run(&folder, false).await;
+    assert!(in_order, "{text}");
+    is_kept(&folder, values, &content).await;
+}
+
 /// The newest manifest of a tablet cannot be read, and a file of the older one is damaged: what is made of its intact blocks
 /// is in use from then on.
 #[tokio::test]
@@ -403,4 +529,26 @@ async fn a_catalog_that_lost_changes_gives_no_number_twice() {
         assert_eq!(check(folder).await.damages, 0, "at {at}");
     }
     assert!(repaired > 2);
+}
+
+/// Damage to the last record looks torn, and a start in doubt keeps what the catalog does not name. A repair of something
+/// else ends the doubt.
+#[tokio::test]
+async fn what_a_torn_catalog_does_not_name_is_kept() {
+    let folder = folder().await;
+    let node = start(folder.clone()).await;
+    make_table(&node, TableName::new("space", "other")).await;
+    // What it still does goes on elsewhere.
+    let folder = copy(&*folder).await;
+    drop(node);
+    let log = newest(&folder, "coord/log-").await;
+    let len = folder.read_all(&log).await.unwrap().len();
+    flip(&folder, &log, len - 1).await;
+    let all = paths(&folder, "tablets/", "").await;
+    let damaged = folder.list("sst/").await.unwrap()[0].path.clone();
+    flip(&folder, &damaged, 50_000).await;
+    let (text, in_order) = run(&folder, false).await;
+    assert!(in_order && text.contains("ends with a torn record"), "{text}");
+    let kept = paths(&folder, "damaged/tablets/", "").await;
+    assert_eq!(kept.len(), 2, "of {all:?}\n{text}");
 }
