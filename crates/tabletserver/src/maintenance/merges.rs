@@ -8,6 +8,9 @@
 //! A second job of a tablet is begun beside the first when no other tablet waits: it may be that a short merge is due behind a
 //! long one. Whether there is one the tablet knows; so once a job has begun, another worker looks, and again after a flush.
 //!
+//! A tablet whose compaction fails is left alone for a time, longer each time: it may be the most urgent of all and get no less
+//! so, each attempt reads and writes until it comes to the place that fails, and the others are not to wait for that.
+//!
 //! Invariant: each set has a tablet at most once, so all are bounded by the number of tablets.
 
 use super::{AFTER_FAILURE, IDLE};
@@ -16,13 +19,19 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use stele_types::TabletId;
+use std::time::Duration;
+use stele_types::{ErrorKind, TabletId};
 use tokio::sync::Notify;
 
 /// Tablets looked at every [`IDLE`] by the slow round: ten thousand take a minute and a half a thousandth of a core.
 const ROUND_STEP: usize = 32;
 /// Jobs of one tablet at once: what is due beside two is hardly ever due before one of them ends, and each holds buffers.
 const JOBS_OF_TABLET_MAX: usize = 2;
+/// How long a tablet is left alone when its compaction fails for the first time: longer than the worker pauses, so that it takes
+/// up something else then.
+const LEFT_ALONE: Duration = Duration::from_millis(1_500);
+/// The same at most: twice as long each time up to here. A job may write hundreds of megabytes before it fails.
+const LEFT_ALONE_MAX: Duration = Duration::from_secs(60);
 
 /// The tablets that wait for a look.
 #[derive(Default)]
@@ -38,8 +47,17 @@ struct Inner {
     beside: BTreeSet<TabletId>,
     /// Jobs by tablet; never 0.
     running: BTreeMap<TabletId, usize>,
+    /// Those of which the last compaction failed.
+    failed: BTreeMap<TabletId, Failed>,
     /// Where the slow round is.
     round: Option<TabletId>,
+}
+
+/// That a tablet is left alone because its compaction failed.
+#[derive(Clone, Copy)]
+struct Failed {
+    pause: Duration,
+    until: Duration,
 }
 
 impl Inner {
@@ -47,10 +65,17 @@ impl Inner {
         self.running.get(&tablet).copied().unwrap_or(0)
     }
 
-    /// The most urgent tablet without a job, or, when there is none, of those that may have another.
-    fn next(&self, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
-        let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
-        let may_have = |tablet: &&TabletId| (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet));
+    fn is_left_alone(&self, tablet: TabletId, now: Duration) -> bool {
+        self.failed.get(&tablet).is_some_and(|failed| now < failed.until)
+    }
+
+    /// The most urgent tablet without a job, or, when there is none, of those that may have another; none that is left alone.
+    fn next(&self, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
+        let is_idle = |tablet: &&TabletId| self.jobs(**tablet) == 0 && !self.is_left_alone(**tablet, now);
+        let idle = self.waiting.iter().filter(is_idle);
+        let may_have = |tablet: &&TabletId| {
+            (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet)) && !self.is_left_alone(**tablet, now)
+        };
         let busy = self.waiting.union(&self.beside).filter(may_have);
         let most =
             |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|tablet| urgency(*tablet));
@@ -66,6 +91,25 @@ impl Merges {
         }
     }
 
+    /// A compaction of a tablet failed: it waits for another, and is left alone for a time. That does not grow where it failed
+    /// for want of space, which may be there at any moment.
+    fn failed(&self, tablet: TabletId, now: Duration, is_for_space: bool) {
+        let mut inner = self.inner.lock();
+        let before = inner.failed.get(&tablet).map_or(Duration::ZERO, |failed| failed.pause);
+        let pause = match is_for_space {
+            true => LEFT_ALONE,
+            false => (before * 2).clamp(LEFT_ALONE, LEFT_ALONE_MAX),
+        };
+        let until = now + pause;
+        inner.failed.insert(tablet, Failed { pause, until });
+        inner.waiting.insert(tablet);
+    }
+
+    /// What was due of a tablet has been done, or the tablet is no more.
+    fn forget_failures(&self, tablet: TabletId) {
+        self.inner.lock().failed.remove(&tablet);
+    }
+
     /// How many compactions are running.
     pub(crate) fn running(&self) -> usize {
         self.inner.lock().running.values().sum()
@@ -73,12 +117,12 @@ impl Merges {
 
     /// Takes the waiting tablet with the highest urgency, and whether it has another job; none beside another if it is to be
     /// `alone`.
-    fn begin(&self, alone: bool, urgency: impl Fn(TabletId) -> u64) -> Option<(TabletId, bool)> {
+    fn begin(&self, alone: bool, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<(TabletId, bool)> {
         let mut inner = self.inner.lock();
         if alone && !inner.running.is_empty() {
             return None;
         }
-        let tablet = inner.next(urgency)?;
+        let tablet = inner.next(now, urgency)?;
         inner.waiting.remove(&tablet);
         inner.beside.remove(&tablet);
         let is_second = inner.jobs(tablet) > 0;
@@ -86,7 +130,7 @@ impl Merges {
         if !is_second {
             inner.beside.insert(tablet);
         }
-        if inner.next(|_| 0).is_some() {
+        if inner.next(now, |_| 0).is_some() {
             self.wanted.notify_one();
         }
         Some((tablet, is_second))
@@ -116,10 +160,11 @@ impl TabletServer {
                 })
             };
             // One at a time may have all the room there is, and two would share what is little.
-            match self.merges.begin(is_full, urgency) {
+            match self.merges.begin(is_full, self.env.now(), urgency) {
                 Some((tablet, is_second)) => {
-                    if let Ok(served) = self.served(tablet) {
-                        self.compact_tablet(&served, is_second).await;
+                    match self.served(tablet) {
+                        Ok(served) => self.compact_tablet(&served, is_second).await,
+                        Err(_) => self.merges.forget_failures(tablet),
                     }
                     self.merges.end(tablet);
                 }
@@ -148,13 +193,18 @@ impl TabletServer {
                 tablet.compact_within(room).await
             }
         };
+        // A second job does what it can beside one that may be about to fail again.
+        if compacted.is_ok() && !is_second {
+            self.merges.forget_failures(tablet.id());
+        }
         match compacted {
             Ok(Some(_)) => self.merges.announce(tablet.id()),
             Ok(None) => {}
             Err(error) => {
                 self.note_failure("compaction", &error);
+                let is_for_space = error.kind() == ErrorKind::ResourceExhausted;
+                self.merges.failed(tablet.id(), self.env.now(), is_for_space);
                 self.env.sleep(AFTER_FAILURE).await;
-                self.merges.announce(tablet.id());
             }
         }
     }
@@ -199,7 +249,7 @@ mod tests {
         let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
         let begin = |alone| {
             merges
-                .begin(alone, urgency)
+                .begin(alone, Duration::ZERO, urgency)
                 .map(|(tablet, is_second)| (tablet.0, is_second))
         };
         assert_eq!(begin(false), Some((2, false)));
@@ -223,5 +273,42 @@ mod tests {
         assert_eq!((begin(true), merges.running()), (Some((3, false)), 1));
         merges.end(TabletId(3));
         assert_eq!((begin(false), merges.running()), (None, 0));
+    }
+
+    #[test]
+    fn the_others_do_not_wait_for_one_that_fails() {
+        let merges = Merges::default();
+        let at = Duration::from_millis;
+        // One at a time, as on a full disk; the second is always the most urgent.
+        let begin = |millis| {
+            let begun = merges.begin(true, at(millis), |tablet| tablet.0);
+            begun.map(|(tablet, _)| tablet.0)
+        };
+        let fail = |millis, is_for_space| {
+            merges.failed(TabletId(2), at(millis), is_for_space);
+            merges.end(TabletId(2));
+        };
+        merges.announce(TabletId(1));
+        merges.announce(TabletId(2));
+        assert_eq!(begin(0), Some(2));
+        fail(0, false);
+        // What happens to it meanwhile makes no difference.
+        merges.announce(TabletId(2));
+        assert_eq!(begin(1_000), Some(1));
+        merges.end(TabletId(1));
+        assert_eq!([begin(1_499), begin(1_500)], [None, Some(2)]);
+        fail(10_000, false);
+        assert_eq!([begin(12_999), begin(13_000)], [None, Some(2)]);
+        for _ in 0..10 {
+            fail(100_000, false);
+        }
+        assert_eq!([begin(159_999), begin(160_000)], [None, Some(2)]);
+        fail(200_000, true);
+        assert_eq!([begin(201_499), begin(201_500)], [None, Some(2)]);
+        fail(210_000, false);
+        merges.forget_failures(TabletId(2));
+        assert_eq!(begin(210_000), Some(2));
+        fail(220_000, false);
+        assert_eq!([begin(221_499), begin(221_500)], [None, Some(2)]);
     }
 }
