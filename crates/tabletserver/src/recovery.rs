@@ -144,6 +144,7 @@ impl TabletServer {
             metrics: server_metrics,
             splits: Mutex::default(),
             indivisible: Mutex::default(),
+            failed_splits: Mutex::default(),
             work: Notify::new(),
             tidy: Notify::new(),
             ripe: Mutex::default(),

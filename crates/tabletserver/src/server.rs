@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use stele_client::{Alone, ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
 use stele_env::Env;
@@ -132,6 +133,8 @@ pub struct TabletServer {
     pub(crate) splits: Mutex<BTreeMap<TabletId, PreparedSplit>>,
     /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.
     pub(crate) indivisible: Mutex<BTreeMap<TabletId, u64>>,
+    /// Tablets of which a split failed, and until when they are left alone.
+    pub(crate) failed_splits: Mutex<BTreeMap<TabletId, Duration>>,
     /// Wakes the flush loop.
     pub(crate) work: Notify,
     /// Wakes housekeeping: a flush has made log segments superfluous.

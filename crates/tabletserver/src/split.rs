@@ -5,12 +5,16 @@ use crate::server::{PreparedSplit, Served, Shut, TabletServer};
 use bytes::Bytes;
 use futures::StreamExt;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_client::{ServiceError, ServiceResult};
 use stele_tablet::{Manifest, Tablet, TabletError, manifest};
 use stele_types::{ErrorKind, RowRange, TableSchema, TabletId};
 
 /// Tablets made at once; each waits for a durable write.
 const CREATE_AT_ONCE: usize = 32;
+/// How long a tablet is left alone when a split of it failed: an attempt flushes it, waits for its compactions, and may keep its
+/// writers waiting.
+const AFTER_FAILED_SPLIT: Duration = Duration::from_secs(10);
 
 impl TabletServer {
     pub(crate) async fn create_empty(
@@ -94,9 +98,12 @@ impl TabletServer {
     }
 
     /// Tablets past their table's split size, or the server's. One that could not be divided is tried again when it has
-    /// doubled.
+    /// doubled, one of which a split failed otherwise, after a while.
     pub(crate) fn tablets_to_split(&self) -> Vec<TabletId> {
         let mut candidates = Vec::new();
+        let now = self.env.now();
+        let mut failed = self.failed_splits.lock();
+        failed.retain(|tablet, until| now < *until && self.is_served(*tablet));
         let mut indivisible = self.indivisible.lock();
         for served in self.all_served() {
             let bytes = served.tablet.state().lasting_bytes();
@@ -105,7 +112,7 @@ impl TabletServer {
             let grown = indivisible
                 .get(&served.tablet.id())
                 .is_none_or(|tried| bytes > tried * 2);
-            if bytes > most && grown {
+            if bytes > most && grown && !failed.contains_key(&served.tablet.id()) {
                 candidates.push(served.tablet.id());
             }
         }
@@ -119,6 +126,15 @@ impl TabletServer {
         left: TabletId,
         right: TabletId,
     ) -> ServiceResult<Option<Bytes>> {
+        let prepared = self.try_prepare(tablet, left, right).await;
+        if prepared.is_err() {
+            let until = self.env.now() + AFTER_FAILED_SPLIT;
+            self.failed_splits.lock().insert(tablet, until);
+        }
+        prepared
+    }
+
+    async fn try_prepare(&self, tablet: TabletId, left: TabletId, right: TabletId) -> ServiceResult<Option<Bytes>> {
         let served = self.served(tablet)?;
         // A compaction would replace the files that the halves are made of. One that runs takes seconds: it is waited for
         // while writes still flow.

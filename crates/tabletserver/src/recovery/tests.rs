@@ -491,6 +491,32 @@ async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
     }
 }
 
+/// Or it would be flushed, its compactions stopped and its writers kept waiting twice a second.
+#[tokio::test]
+async fn a_split_that_failed_is_not_tried_again_at_once() {
+    let medium = Watched::over(MemoryStorage::new());
+    let options = ServerOptions {
+        tablet_bytes_max: 0,
+        ..options()
+    };
+    let server = first_with(&medium, None, options).await;
+    for row in ["a", "b", "c", "d"] {
+        put(&server, row, None).await;
+    }
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    assert_eq!(server.tablets_to_split(), [TABLETS[0]]);
+    put(&server, "e", None).await;
+    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    let halves = [TabletId(11), TabletId(12)];
+    server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap_err();
+    assert!(server.tablets_to_split().is_empty());
+    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    // Its time is over.
+    server.failed_splits.lock().insert(TABLETS[0], server.env.now());
+    assert_eq!(server.tablets_to_split(), [TABLETS[0]]);
+    server.shut_down().await;
+}
+
 /// The transaction of the split was the last of the catalog, is damaged, and looks torn: the catalog names the parent.
 #[tokio::test]
 async fn a_split_that_the_catalog_forgot_is_kept() {
