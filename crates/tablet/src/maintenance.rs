@@ -414,6 +414,11 @@ impl Tablet {
         for group in &self.state().groups {
             let mut files = Vec::new();
             for file in &group.files {
+                if !file.may_contain(&lower, upper.as_deref()) {
+                    // As it is: with a bound it would look like a tier of which a merge into the bottom has taken the front.
+                    files.push(file.reference.clone());
+                    continue;
+                }
                 files.extend(file.narrowed(None, Some(&lower)).await?);
                 if let Some(upper) = &upper {
                     files.extend(file.narrowed(Some(upper), None).await?);

@@ -308,6 +308,35 @@ async fn a_tablet_of_many_files_is_divided_in_the_middle() {
     drop(state);
 }
 
+/// Files that have none of the rows stay as they are, and nothing is merged because of them.
+#[tokio::test]
+async fn rows_that_are_dropped_do_not_concern_files_without_them() {
+    let tablet = with_bottom().await;
+    write_rows(&tablet, 500..520, "new");
+    tablet.flush().await.unwrap();
+    assert!(!tablet.compaction_due());
+    let references = || {
+        files(&tablet)
+            .into_iter()
+            .map(|file| file.reference)
+            .collect::<Vec<_>>()
+    };
+    let before = references();
+    let range = |start: usize, end: usize| RowRange {
+        start: row(start),
+        end: Some(row(end)),
+    };
+    let stopped = tablet.stop_compactions().await;
+    tablet.drop_rows(&range(2000, 2010), &stopped).await.unwrap();
+    assert_eq!(references(), before);
+    // Before those of the tier.
+    tablet.drop_rows(&range(100, 110), &stopped).await.unwrap();
+    drop(stopped);
+    assert_eq!(references().last(), before.last());
+    assert!(!tablet.compaction_due());
+    assert_eq!(read(&tablet).await.matches('=').count(), 990);
+}
+
 /// Rows that no older run had replace nothing, which the halves cannot find out by themselves.
 #[tokio::test]
 async fn halves_of_a_tablet_of_new_rows_are_not_rewritten() {
