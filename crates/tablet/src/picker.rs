@@ -148,7 +148,8 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
         return match tier {
             Some(tier) => Some(shifted(tier, end)),
             None if is_under_way => None,
-            None => Some(down_to_bottom(runs, end)),
+            // One that is at tiers among them began when nothing here was the bottom: then with those below it.
+            None => Some(down_to_bottom(runs, end.min(free))),
         };
     }
     if is_worth_merging(runs.get(..free).unwrap_or_default(), experience) {

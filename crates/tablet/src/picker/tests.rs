@@ -277,6 +277,7 @@ fn a_merge_goes_on_with_the_runs_it_began_with() {
     check("10000 500> 400> 100", "0..3");
     check("10000 500> 400>", "0..3 major");
     check("10000 500> 10 10 10 10", "0..2");
+    check("10000 500> 400>* 300>* 100", "0..2");
     let behind = |runs: &str, times| format!("10000 500> {}", vec![runs; times].join(" "));
     check(&behind("10", RUNS_BEHIND_MERGE - 1), "0..2");
     check(&behind("10", RUNS_BEHIND_MERGE), "2..34");
