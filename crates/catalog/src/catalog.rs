@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stele_coord::{Condition, Coord, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
+use stele_coord::{Condition, Coord, TXN_BYTES_MAX, TXN_OPS_MAX, Txn, TxnOutcome, Write, next_epoch};
 use stele_types::{RowRange, TableId, TableName, TableSchema, TabletId};
 
 /// Result of a catalog operation.
@@ -21,6 +21,9 @@ pub type Result<T> = std::result::Result<T, CatalogError>;
 pub const IDS: &str = "ids";
 /// Of its number come so many bits behind it: one call gives a million.
 const BLOCK_BITS: u32 = 20;
+
+/// What the record of a tablet takes in a transaction beside its two rows: its key, tags and lengths.
+const TABLET_RECORD_BYTES: usize = 128;
 
 /// The number of [`IDS`] that an identifier came from.
 pub fn block_of(id: u64) -> u64 {
@@ -114,8 +117,27 @@ impl Catalog {
         if self.view().table(&schema.name).is_some() {
             return Err(CatalogError::TableExists(schema.name));
         }
+        let (id, name) = (schema.id, schema.name.clone());
+        let made: Vec<TabletId> = tablets.iter().map(|(tablet, _)| *tablet).collect();
+        let outcome = self.put_table(schema, tablets).await;
+        let refused = match &outcome {
+            Err(CatalogError::Coord(error)) => !error.is_ambiguous(),
+            Err(CatalogError::Conflict { .. }) => true,
+            _ => false,
+        };
+        // Records of a table that there is not would fill up the coordinator until the next start.
+        if refused && let Err(error) = self.delete_tablet_records(id, made.into_iter()).await {
+            tracing::warn!(table = %name, %error, "tablet records of a table that was not made are left over");
+        }
+        outcome
+    }
+
+    async fn put_table(&self, schema: TableSchema, tablets: Vec<(TabletId, RowRange)>) -> Result<()> {
         let mut entries = Vec::with_capacity(tablets.len());
-        for chunk in tablets.chunks(TXN_OPS_MAX) {
+        let mut rest = &tablets[..];
+        while !rest.is_empty() {
+            let chunk;
+            (chunk, rest) = rest.split_at(fitting(rest));
             let writes = chunk.iter().map(|(id, range)| Write::Put {
                 key: record::tablet_key(schema.id, *id),
                 value: record::encode(&TabletRecord::new(range)),
@@ -367,6 +389,17 @@ impl Catalog {
         change(&mut next);
         *view = Arc::new(next);
     }
+}
+
+/// How many of these tablets, from the first on, one transaction takes.
+fn fitting(tablets: &[(TabletId, RowRange)]) -> usize {
+    let mut bytes = 0;
+    let fits = tablets.iter().take(TXN_OPS_MAX).take_while(|(_, range)| {
+        bytes += TABLET_RECORD_BYTES + range.start.len() + range.end.as_ref().map_or(0, Bytes::len);
+        bytes <= TXN_BYTES_MAX
+    });
+    // One always does: rows have 32 KiB at most.
+    fits.count().max(1).min(tablets.len())
 }
 
 #[cfg(test)]

@@ -197,3 +197,36 @@ async fn a_change_of_unknown_outcome_is_settled() {
         assert!(!coord.transactions.load(Ordering::Relaxed), "settled once");
     }
 }
+
+/// Tablets between rows of four kilobytes, from this identifier on.
+fn many(first: u64) -> Vec<(TabletId, RowRange)> {
+    let row = |n: u64| match n {
+        0 => Bytes::new(),
+        n => Bytes::from(format!("{n:04096}")),
+    };
+    let range = |n: u64| RowRange {
+        start: row(n),
+        end: (n < 299).then(|| row(n + 1)),
+    };
+    (0..300).map(|n| (TabletId(first + n), range(n))).collect()
+}
+
+#[tokio::test]
+async fn a_table_may_have_many_long_splits() {
+    let coord = coord().await;
+    let catalog = Catalog::load(coord.clone()).await.unwrap();
+    catalog.create_table(schema(1, 1), many(1)).await.unwrap();
+    assert_eq!(tablets(&coord).await.len(), 300);
+}
+
+#[tokio::test]
+async fn a_table_that_is_refused_leaves_no_records_of_its_tablets() {
+    let coord = coord().await;
+    let catalog = Catalog::load(coord.clone()).await.unwrap();
+    let mut large = schema(1, 1);
+    large.front_end_data = vec![7; TXN_BYTES_MAX];
+    let refused = catalog.create_table(large, many(1)).await.unwrap_err();
+    assert_eq!(refused.kind(), stele_types::ErrorKind::InvalidArgument);
+    assert_eq!(coord.list(record::TABLETS).await.unwrap().len(), 0);
+    assert!(catalog.view().table(&TableName::new("n", "t")).is_none());
+}
