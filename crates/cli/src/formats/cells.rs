@@ -4,7 +4,8 @@
 //! {"row":"k","cells":[{"family":"f","qualifier":"q","timestamp":1700000000000000,"value":"v"}]}
 //! ```
 //!
-//! `row`, `qualifier` and `value` are strings, or `{"b64": "..."}` when they are not UTF-8. Timestamps are microseconds.
+//! `row`, `qualifier` and `value` are strings, or `{"b64": "..."}` when they are not UTF-8 or that is
+//! shorter. Timestamps are microseconds.
 //! Invariant: reading a written row gives the same row, whatever its bytes.
 
 use super::jsonl::reason;
