@@ -305,7 +305,11 @@ impl Output {
         };
         match &mut self.sink {
             Sink::Stdout => std::io::stdout().write_all(member)?,
-            Sink::File { file, .. } => file.write_all(member)?,
+            Sink::File { file, .. } => {
+                // An attempt that failed, on a full disk perhaps, may have left a part, over which this one goes.
+                file.seek(SeekFrom::Start(self.state.output_bytes))?;
+                file.write_all(member)?;
+            }
         }
         self.state.output_bytes += member.len() as u64;
         self.buffer.clear();

@@ -57,6 +57,23 @@ fn an_interrupted_export_goes_on() {
     }
 }
 
+/// What is written again when an export stops because of a failed write.
+#[test]
+fn a_member_takes_the_place_of_what_a_failed_attempt_left_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.csv");
+    let mut output = open(&path, Compression::None, "o", false).unwrap();
+    output.push(&row(1)).unwrap();
+    output.write_member().unwrap();
+    output.push(&row(2)).unwrap();
+    if let Sink::File { file, .. } = &mut output.sink {
+        file.write_all(b"000").unwrap();
+    }
+    let _ = output.stop(anyhow!("no space left"));
+    open(&path, Compression::None, "o", false).unwrap().finish().unwrap();
+    assert_eq!(text(&path), "row,f:q\n0001,1\n0002,2\n");
+}
+
 #[test]
 fn other_options_and_lost_parts_are_refused() {
     let dir = tempfile::tempdir().unwrap();
