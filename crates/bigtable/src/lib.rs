@@ -97,6 +97,11 @@ const FRAME_BYTES_MAX: u32 = 256 << 10;
 /// them. A client that wants more waits on its side, or opens another connection.
 const STREAMS_PER_CONNECTION: u32 = 256;
 
+/// Streams that the transport may reset for what a client sent, over the life of a connection; then the connection ends. Of each the
+/// transport keeps some hundreds of bytes until the client has taken the reset, and a client need not take any, so there must be a
+/// limit, and the transport has none unless it is told. It is that of other servers: hardly any client that works gets near it.
+const BROKEN_STREAMS_MAX: usize = 1_024;
+
 /// How often an idle connection is probed. Below the five minutes after which common NATs forget one.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -168,8 +173,8 @@ impl BigtableFrontEnd {
     }
 }
 
-/// Sets a server's transport up for this API: windows and frames for megabyte messages, no Nagle delay, and probes that
-/// find dead clients, whose streams would keep their reads alive.
+/// Sets a server's transport up for this API: windows and frames for megabyte messages, no Nagle delay, probes that
+/// find dead clients, whose streams would keep their reads alive, and an end for those that break the protocol.
 pub fn configure(server: Server) -> Server {
     server
         .tcp_nodelay(true)
@@ -177,6 +182,7 @@ pub fn configure(server: Server) -> Server {
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .http2_max_local_error_reset_streams(Some(BROKEN_STREAMS_MAX))
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
 }

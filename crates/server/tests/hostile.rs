@@ -12,6 +12,8 @@ mod server;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use server::{BEYOND_BYTES, Server};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::Duration;
 use tempfile::TempDir;
 use tonic::client::Grpc;
@@ -139,6 +141,55 @@ fn entry(row: &[u8], value: &[u8]) -> Bytes {
 fn table_with_family() -> Bytes {
     let family = field(3, &all(&[field(1, b"f"), field(2, b"")]));
     all(&[field(1, b"projects/p/instances/i"), field(2, b"t"), field(3, &family)])
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Each of them is answered with a reset, which waits in memory until it is taken: that must end.
+#[test]
+fn a_connection_of_nothing_but_broken_streams_is_closed() {
+    const DATA_FRAME: u8 = 0;
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const GOAWAY: u8 = 7;
+    let (_data, server) = start();
+    let mut client = TcpStream::connect(&server.bigtable).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(SETTINGS, 0, 0, &[]));
+    // A request that is only a method makes all streams before its own former ones, of which there can be no data.
+    sent.extend(frame(HEADERS, 5, 20_001, &[0x82]));
+    for stream in 0..5_000 {
+        sent.extend(frame(DATA_FRAME, 1, 2 * stream + 1, &[]));
+    }
+    sent.extend(frame(PING, 0, 0, &[7; 8]));
+    // It may be closed meanwhile.
+    let _ = client.write_all(&sent);
+    let mut head = [0; 9];
+    while client.read_exact(&mut head).is_ok() {
+        let [a, b, c, kind, flags, ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        if client.read_exact(&mut payload).is_err() {
+            break;
+        }
+        assert!(
+            kind != PING || flags == 0,
+            "the server has answered all of it, and goes on"
+        );
+        if kind == GOAWAY {
+            assert_eq!(payload[4..8], 11u32.to_be_bytes(), "ENHANCE_YOUR_CALM");
+            break;
+        }
+    }
+    assert!(TcpStream::connect(&server.bigtable).is_ok());
 }
 
 /// Service, method, message.
