@@ -89,23 +89,31 @@ pub fn memory_of_machine() -> u64 {
     let machine = kib.map_or(1 << 30, |kib| kib * 1024);
     let limit = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = own
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .unwrap_or("/")
-        .trim_end_matches('/')
-        .to_owned();
-    let limits = [
-        limit(&format!("/sys/fs/cgroup{group}/memory.max")),
-        limit("/sys/fs/cgroup/memory.max"),
-        limit("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-    ];
-    limits.into_iter().flatten().fold(machine, u64::min)
+    let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let new = with_those_above(group).map(|group| limit(&format!("/sys/fs/cgroup{group}/memory.max")));
+    let old = limit("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+    new.chain([old]).flatten().fold(machine, u64::min)
+}
+
+/// A cgroup and those it is in, up to the root, which is empty: the limit of each holds for all below it.
+fn with_those_above(group: &str) -> impl Iterator<Item = &str> {
+    let own = group.trim_end_matches('/');
+    std::iter::successors(Some(own), |group| Some(group.rsplit_once('/')?.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_hold_for_the_groups_below() {
+        let of = |group| with_those_above(group).collect::<Vec<_>>();
+        assert_eq!(of("/"), [""]);
+        assert_eq!(
+            of("/db.slice/stele.service"),
+            ["/db.slice/stele.service", "/db.slice", ""]
+        );
+    }
 
     #[test]
     fn sizes() {
