@@ -2,7 +2,8 @@
 //!
 //! A connection costs memory before its first request, so their number follows from the budget; one too many is closed at
 //! once, which a client sees as a server that is busy, and not as one that hangs. A connection that does not begin HTTP/2 within
-//! a few seconds is closed, too: nothing above would notice it. Those that have begun are probed by the transport.
+//! a few seconds is closed, too: nothing above would notice it. Those that have begun are probed by the transport. Each is an open file,
+//! of which the data needs some: connections get half of what the process may have.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -32,6 +33,9 @@ const CONNECTIONS_MIN: u64 = 1_024;
 /// Connections that no budget allows: each is an open file, and systems allow 65,536 or so of them in all.
 const CONNECTIONS_MAX: u64 = 16_384;
 
+/// Pause after the system could not accept a connection, for want of files or memory: it would say so again at once, and all the time.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long a connection may take to begin. It is one packet.
 const BEGIN_WAIT: Duration = Duration::from_secs(10);
 
@@ -39,23 +43,28 @@ const BEGIN_WAIT: Duration = Duration::from_secs(10);
 const PREFACE_BYTES: usize = 24;
 
 /// Accepts connections while there are not too many.
-pub struct Connections {
-    incoming: TcpIncoming,
+pub struct Connections<I = TcpIncoming> {
+    incoming: I,
+    /// Until nothing is accepted.
+    pause: Option<Pin<Box<Sleep>>>,
     slots: Arc<Semaphore>,
     open: IntGauge,
     refused: IntCounter,
 }
 
-impl Connections {
-    /// For a server with this budget of memory: an eighth of it for connections.
-    pub fn new(incoming: TcpIncoming, memory: u64, metrics: &Metrics) -> Self {
+impl<I> Connections<I> {
+    /// For a server with this budget of memory and so many files that it may have open: an eighth of the one and half of the
+    /// others for connections.
+    pub fn new(incoming: I, memory: u64, files: u64, metrics: &Metrics) -> Self {
         let max = (memory / 8 / CONNECTION_BYTES).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX);
+        let max = max.min(files / 2).max(1);
         Self::with_max(incoming, usize::try_from(max).unwrap_or(usize::MAX), metrics)
     }
 
-    fn with_max(incoming: TcpIncoming, max: usize, metrics: &Metrics) -> Self {
+    fn with_max(incoming: I, max: usize, metrics: &Metrics) -> Self {
         Connections {
             incoming,
+            pause: None,
             slots: Arc::new(Semaphore::new(max)),
             open: metrics.gauge("stele_connections", "Open connections of clients."),
             refused: metrics.counter(
@@ -66,14 +75,31 @@ impl Connections {
     }
 }
 
-impl Stream for Connections {
+/// Whether an error is of the one connection that would have been next.
+fn is_of_one(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+    )
+}
+
+impl<I: Stream<Item = io::Result<TcpStream>> + Unpin> Stream for Connections<I> {
     type Item = io::Result<Connection>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(cx));
+                self.pause = None;
+            }
             let stream = match ready!(Pin::new(&mut self.incoming).poll_next(cx)) {
                 Some(Ok(stream)) => stream,
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Err(error)) if is_of_one(&error) => continue,
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "no connection can be accepted");
+                    self.pause = Some(Box::pin(sleep(ACCEPT_PAUSE)));
+                    continue;
+                }
                 None => return Poll::Ready(None),
             };
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
@@ -196,6 +222,31 @@ mod tests {
         drop(accepted);
         let _again = TcpStream::connect(at).await.unwrap();
         assert!((&mut third).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_system_without_files_is_not_asked_all_the_time() {
+        let mut asked = 0;
+        let incoming = futures::stream::repeat_with(|| {
+            asked += 1;
+            let no_files = rustix::io::Errno::MFILE;
+            Err::<TcpStream, _>(io::Error::from(no_files))
+        });
+        let mut connections = Connections::with_max(incoming, 9, &Metrics::new());
+        for _ in 0..3 {
+            assert!(futures::poll!(connections.next()).is_pending());
+        }
+        drop(connections);
+        assert_eq!(asked, 1);
+    }
+
+    #[tokio::test]
+    async fn files_are_left_for_the_data() {
+        let of = |files| {
+            let connections = Connections::new(futures::stream::pending::<()>(), 64 << 20, files, &Metrics::new());
+            connections.slots.available_permits()
+        };
+        assert_eq!((of(u64::MAX), of(1_024), of(0)), (1_024, 512, 1));
     }
 
     #[tokio::test]

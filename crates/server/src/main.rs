@@ -9,6 +9,7 @@ mod http;
 mod inspect;
 mod logging;
 mod node;
+mod open_files;
 mod repair;
 mod sizes;
 mod start;

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::http::{Pages, Stage};
 use crate::node::Node;
-use crate::{data_dir, logging, sizes};
+use crate::{data_dir, logging, open_files, sizes};
 use anyhow::Context;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -51,6 +51,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 
 async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
+    let files = open_files::raise_limit();
     let bigtable = bind("bigtable", config.bigtable).await?;
     let http = bind("http", config.http).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
@@ -89,6 +90,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         Connections::new(
             TcpIncoming::from(bigtable).with_nodelay(Some(true)),
             config.memory,
+            files,
             &metrics,
         ),
         async move {

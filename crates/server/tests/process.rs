@@ -10,9 +10,10 @@
 mod server;
 
 use rustix::process::Signal;
-use server::{FREE_PORTS, Server, stele};
+use server::{FREE_PORTS, STELE, Server, stele};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tempfile::TempDir;
 
 fn start(data: &Path) -> Server {
@@ -80,6 +81,22 @@ fn health_readiness_and_metrics_are_served() {
     for name in expected {
         assert!(metrics.contains(name), "{name} is missing");
     }
+    assert_eq!(server.stop(Signal::TERM), Some(0));
+}
+
+/// Systems let a process have few at first, and many when it asks.
+#[test]
+fn as_many_files_may_be_open_as_the_system_allows() {
+    let (_scratch, data) = scratch();
+    let mut command = Command::new("/bin/sh");
+    let few_at_first = "ulimit -S -n 256 && exec \"$0\" \"$@\"";
+    command.args(["-c", few_at_first, STELE, "start", "--memory", "64MiB", "--data"]);
+    let server = Server::run(command.arg(&data).env_clear());
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let mut words = line.unwrap().split_whitespace();
+    let (now, most) = (words.next(), words.next());
+    assert!(now.is_some() && now == most, "{line:?}");
     assert_eq!(server.stop(Signal::TERM), Some(0));
 }
 
