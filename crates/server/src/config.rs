@@ -295,8 +295,10 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
         resolved.with_context(|| format!("{key}: {text:?} is not an address and port such as 127.0.0.1:8086"))
     };
     let bytes = |key: &str, flag: &Option<String>| -> anyhow::Result<u64> {
-        sizes::parse_share(&text(key, flag), machine).map_err(|e| anyhow::anyhow!("{key}: {e}"))
+        sizes::parse_bytes(&text(key, flag)).map_err(|e| anyhow::anyhow!("{key}: {e}"))
     };
+    // A percentage is one of memory, and so nothing that a disk's space is given in.
+    let memory = sizes::parse_share(&text("memory", &args.memory), machine);
     let option_text = (!args.data_option.is_empty()).then(|| args.data_option.join(","));
     let options = parse_options(&text("data_option", &option_text))?;
     let cache_dir = Some(text("cache_dir", &args.cache_dir)).filter(|dir| !dir.is_empty());
@@ -309,7 +311,7 @@ fn resolve(args: &StartArgs, file: &BTreeMap<String, String>, machine: u64) -> a
         }),
         bigtable: address("bigtable", &args.bigtable)?,
         http: address("http", &args.http)?,
-        memory: bytes("memory", &args.memory)?,
+        memory: memory.map_err(|e| anyhow::anyhow!("memory: {e}"))?,
         durability: match text("durability", &args.durability).as_str() {
             "sync" => Durability::Sync,
             "flush" => Durability::Flush,
@@ -439,6 +441,8 @@ mod tests {
         assert!(load_text("http = \"nowhere\"", &none).unwrap_err().contains("nowhere"));
         for (text, named) in [
             ("data = \"ftp://x\"", "ftp://x"),
+            ("free_space_min = \"10%\"", "free_space_min"),
+            ("cache_size = \"50%\"", "cache_size"),
             ("data_option = \"endpoint=x\"", "endpoint"),
             ("data = \"s3://b\"\ndata_option = \"endpint=x\"", "endpint"),
             ("data = \"s3://b\"\ndata_option = \"endpoint\"", "key=value"),
