@@ -7,7 +7,7 @@ use crate::names::{InstanceName, check_resource_id, parse_child};
 use crate::operations::Typed;
 use crate::pb::admin;
 use crate::pb::longrunning::Operation;
-use crate::status::invalid;
+use crate::status::{self, invalid};
 use prost::Message as _;
 use tonic::Status;
 use xxhash_rust::xxh3::xxh3_64;
@@ -144,5 +144,5 @@ fn etag(profile: &admin::AppProfile) -> String {
 }
 
 fn not_found(name: &str) -> Status {
-    Status::not_found(format!("app profile {name:?} not found"))
+    status::not_found(format!("app profile {name:?} not found"))
 }

@@ -13,6 +13,7 @@
 use crate::answers::SMALL_BYTES;
 use crate::limits::CallLimits;
 use crate::messages::PREFIX_BYTES;
+use crate::status::unimplemented;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::borrow::Borrow;
@@ -147,7 +148,7 @@ impl Ledger {
         let Some(method) = self.served.get(path) else {
             let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
             let message = format!("{} of {service} is not implemented", method_of(path));
-            return Err(self.refuse(&self.unserved, Status::unimplemented(message)));
+            return Err(self.refuse(&self.unserved, unimplemented(message)));
         };
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             let message = "Too many calls are in flight; retry after backing off";

@@ -7,7 +7,7 @@ use crate::names::{InstanceName, check_resource_id, parse_child};
 use crate::operations::Typed;
 use crate::pb::admin;
 use crate::pb::longrunning::Operation;
-use crate::status::invalid;
+use crate::status::{self, invalid};
 use tonic::Status;
 
 const COLLECTION: &str = "clusters";
@@ -189,5 +189,5 @@ fn protos(instance: &InstanceName, data: &InstanceData) -> Vec<admin::Cluster> {
 }
 
 fn not_found(name: &str) -> Status {
-    Status::not_found(format!("cluster {name:?} not found"))
+    status::not_found(format!("cluster {name:?} not found"))
 }

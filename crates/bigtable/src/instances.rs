@@ -10,7 +10,7 @@ use crate::operations::Typed;
 use crate::pb::admin;
 use crate::pb::longrunning::Operation;
 use crate::pb::stubs::bigtable_instance_admin_server::BigtableInstanceAdmin;
-use crate::status::{invalid, status};
+use crate::status::{already_exists, invalid, status};
 use prost::Message as _;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl BigtableInstanceAdmin for InstanceAdminService {
             .create_namespace(&name.instance, data.encode_to_vec())
             .await;
         created.map_err(|error| match error.kind {
-            ErrorKind::AlreadyExists => Status::already_exists(format!("instance \"{name}\" already exists")),
+            ErrorKind::AlreadyExists => already_exists(format!("instance \"{name}\" already exists")),
             _ => status(error),
         })?;
         let metadata = admin::CreateInstanceMetadata {

@@ -5,6 +5,7 @@
 //! what is held grows with what has arrived, never with what a length announces. Refusals have the words of tonic,
 //! which serves all other calls.
 
+use crate::status::unimplemented;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use prost::Message;
@@ -36,7 +37,7 @@ pub(crate) fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
         return Ok(());
     };
     let encoding = String::from_utf8_lossy(encoding.as_bytes());
-    let mut status = Status::unimplemented(format!("Content is compressed with `{encoding}` which isn't supported"));
+    let mut status = unimplemented(format!("Content is compressed with `{encoding}` which isn't supported"));
     let identity = tonic::metadata::MetadataValue::from_static("identity");
     status.metadata_mut().insert("grpc-accept-encoding", identity);
     Err(status)

@@ -4,7 +4,7 @@
 //! carry the project of the question. Data calls accept whatever name can be split into its parts, because the
 //! managed service's naming rules are not needed to look something up; creation checks them.
 
-use crate::status::invalid;
+use crate::status::{invalid, not_found};
 use std::fmt;
 use stele_types::TableName;
 use tonic::Status;
@@ -56,7 +56,7 @@ impl InstanceName {
 
     /// NOT_FOUND, in the words of the emulator.
     pub fn not_found(&self) -> Status {
-        Status::not_found(format!("instance \"{self}\" not found"))
+        not_found(format!("instance \"{self}\" not found"))
     }
 }
 

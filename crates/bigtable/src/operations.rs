@@ -10,6 +10,7 @@ use crate::pb::longrunning::{
     Operation, WaitOperationRequest, operation,
 };
 use crate::pb::stubs::operations_server::Operations;
+use crate::status;
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::VecDeque;
@@ -87,7 +88,7 @@ impl OperationLog {
 }
 
 fn not_found(name: &str) -> Status {
-    Status::not_found(format!("operation {name:?} not found"))
+    status::not_found(format!("operation {name:?} not found"))
 }
 
 /// Serves long-running operations.

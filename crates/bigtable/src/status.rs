@@ -48,17 +48,32 @@ pub(crate) fn invalid(message: impl Into<String>) -> Status {
     Status::invalid_argument(cut(message.into()))
 }
 
+/// NOT_FOUND with a sentence.
+pub(crate) fn not_found(message: impl Into<String>) -> Status {
+    Status::not_found(cut(message.into()))
+}
+
+/// ALREADY_EXISTS with a sentence.
+pub(crate) fn already_exists(message: impl Into<String>) -> Status {
+    Status::already_exists(cut(message.into()))
+}
+
+/// UNIMPLEMENTED with a sentence.
+pub(crate) fn unimplemented(message: impl Into<String>) -> Status {
+    Status::unimplemented(cut(message.into()))
+}
+
 /// NOT_FOUND for a table, in the words of the emulator that clients match on.
 pub(crate) fn table_not_found(name: &str) -> Status {
-    Status::not_found(cut(format!("table {name:?} not found")))
+    not_found(format!("table {name:?} not found"))
 }
 
 /// NOT_FOUND for a family, in the words of the managed service: the HBase adapter looks for "Requested column family
 /// not found".
 pub(crate) fn family_not_found(family: &str) -> Status {
-    Status::not_found(cut(format!(
+    not_found(format!(
         "Error in family {family:?} : Requested column family not found."
-    )))
+    ))
 }
 
 #[cfg(test)]

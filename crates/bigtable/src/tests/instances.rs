@@ -235,3 +235,40 @@ async fn app_profiles_are_records() {
         Code::FailedPrecondition
     );
 }
+
+/// They travel in a header, for which clients have little room.
+#[tokio::test]
+async fn refusals_quote_long_names_in_part() {
+    let harness = Harness::new();
+    let mut client = harness.instances();
+    let long = "x".repeat(300_000);
+    let name = format!("projects/p/instances/{long}");
+    let cluster = format!("{INSTANCE}/clusters/{long}");
+    let profile = format!("{INSTANCE}/appProfiles/{long}");
+    let mut twice = instance_request("i", &[]);
+    twice.parent = format!("projects/{long}");
+    let operation = crate::pb::longrunning::GetOperationRequest {
+        name: "o".repeat(10_000),
+    };
+    client.create_instance(instance_request("i", &[])).await.unwrap();
+    let refused = [
+        client.get_instance(admin::GetInstanceRequest { name }).await.map(drop),
+        client
+            .get_cluster(admin::GetClusterRequest { name: cluster })
+            .await
+            .map(drop),
+        client
+            .get_app_profile(admin::GetAppProfileRequest { name: profile })
+            .await
+            .map(drop),
+        client.create_instance(twice).await.map(drop),
+        harness.operations().get_operation(operation).await.map(drop),
+    ];
+    for status in refused.map(Result::unwrap_err) {
+        assert!(
+            matches!(status.code(), Code::NotFound | Code::AlreadyExists),
+            "{status}"
+        );
+        assert!(status.message().len() < 4_000, "{} bytes", status.message().len());
+    }
+}
