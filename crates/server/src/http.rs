@@ -2,6 +2,10 @@
 //!
 //! `/healthz` says that the process runs, `/readyz` that it serves requests, `/metrics` what it does (Prometheus text).
 
+mod listener;
+
+pub use listener::PageConnections;
+
 use crate::sizes;
 use axum::Router;
 use axum::extract::State;

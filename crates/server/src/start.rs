@@ -11,7 +11,7 @@
 
 use crate::config::Config;
 use crate::connections::Connections;
-use crate::http::{Pages, Stage};
+use crate::http::{PageConnections, Pages, Stage};
 use crate::node::Node;
 use crate::{data_dir, logging, open_files, sizes};
 use anyhow::Context;
@@ -61,7 +61,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     let pages = Pages::new(metrics.clone());
     let router = pages.clone().router();
     tokio::spawn(async move {
-        if let Err(error) = axum::serve(http, router).await {
+        if let Err(error) = axum::serve(PageConnections::new(http), router).await {
             tracing::error!(%error, "health and metrics are no longer served");
         }
     });
