@@ -60,6 +60,9 @@ pub enum End {
 /// Longest virtual time a start may take without faults.
 const START_MAX: Duration = Duration::from_secs(600);
 
+/// Longest virtual time an orderly end may take without faults.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
 /// Block cache of a simulated server: a few blocks, so that most of them leave it again.
 pub const CACHE_BYTES: usize = 32 << 10;
 
@@ -155,8 +158,8 @@ impl Cluster {
         self.node.lock().clone()
     }
 
-    /// Ends the node.
-    pub async fn end(&self, end: End) {
+    /// Ends the node. Where the medium does not fail, a server that is asked to stop must.
+    pub async fn end(&self, end: End) -> Result<(), String> {
         let node = self.node.lock().take();
         self.sim.note(&format!("end {end:?}"));
         if let Some(node) = node {
@@ -168,11 +171,15 @@ impl Cluster {
                     async move { server.shut_down().await },
                 );
                 // A medium in trouble may keep it from ending; then somebody kills it.
-                let _ = self.env.timeout(Duration::from_secs(60), stop).await;
+                let stopped = self.env.timeout(STOP_MAX, stop).await;
+                if stopped.is_err() && self.storage().plan().is_harmless() {
+                    return Err(format!("no end within {STOP_MAX:?} on a healthy medium"));
+                }
             }
             node.process.kill();
         }
         self.lose_process(end);
+        Ok(())
     }
 
     fn lose_process(&self, end: End) {
@@ -211,7 +218,8 @@ impl Cluster {
                 env = env.with_planted_bug(bug);
             }
             let storage: Arc<dyn Storage> = self.storage();
-            let healthy = self.storage().plan() == FaultPlan::default();
+            // One that is slow, or has nothing in memory, is healthy: else no start with latency would ever have to succeed.
+            let healthy = self.storage().plan().is_harmless();
             let settings = ServerOptions {
                 // Of each kind of value; what an earlier process did differently stays.
                 value_separate_bytes: [1, 9, 64, 4 << 10][self.env.random_below(4) as usize],

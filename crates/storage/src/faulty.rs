@@ -50,6 +50,27 @@ pub struct FaultPlan {
     pub latency_max: Duration,
 }
 
+impl FaultPlan {
+    /// Whether nothing fails under it, however long it takes.
+    pub fn is_harmless(&self) -> bool {
+        // Named one by one, so that a new kind of fault is thought of here.
+        let FaultPlan {
+            append_error,
+            append_wait: _,
+            sync_error,
+            read_error,
+            put_error,
+            put_unlinked,
+            read_miss: _,
+            space_limit,
+            latency_min: _,
+            latency_max: _,
+        } = self;
+        let errors = [append_error, sync_error, read_error, put_error, put_unlinked];
+        errors.into_iter().all(|chance| *chance <= 0.0) && space_limit.is_none()
+    }
+}
+
 /// How often what was done, over all generations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {

@@ -241,6 +241,26 @@ async fn discarded_files_may_come_back_and_deleted_ones_do_not() {
     assert!((16..48).contains(&back), "{back}");
 }
 
+#[test]
+fn what_only_waits_is_harmless() {
+    let slow = FaultPlan {
+        append_wait: 1.0,
+        read_miss: 1.0,
+        latency_max: Duration::from_secs(1),
+        ..FaultPlan::default()
+    };
+    assert!(slow.is_harmless());
+    let full = FaultPlan {
+        space_limit: Some(u64::MAX),
+        ..slow.clone()
+    };
+    let failing = FaultPlan {
+        read_error: 0.001,
+        ..slow
+    };
+    assert!(!full.is_harmless() && !failing.is_harmless());
+}
+
 #[tokio::test]
 async fn errors_come_as_often_as_asked() {
     let storage = FaultyStorage::new(env(6));
