@@ -48,6 +48,8 @@ pub struct Verdict {
 const STEPS_MAX: u64 = 5_000_000;
 /// Clients at once.
 const CLIENTS: u64 = 5;
+/// One of so many lives has a rest.
+const RESTING_LIVES: u64 = 5;
 
 /// Runs one seed.
 pub fn run(plan: Plan) -> Verdict {
@@ -116,8 +118,7 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<Seen, St
     loop {
         cluster.set_faults(faults(&cluster).await);
         jump_wall_clock(&cluster);
-        let at_most = Duration::from_micros(1_000 + env.random_below(200_000));
-        let end = env.timeout(at_most, workload.end_wanted());
+        let end = one_life(&cluster, &workload);
         if let Either::Left(_) = select(&mut clients, pin!(end)).await {
             break;
         }
@@ -145,6 +146,24 @@ async fn restart(cluster: &Cluster, workload: &Workload, end: End) -> Result<(),
     cluster.start().await?;
     workload.recovered();
     Ok(())
+}
+
+/// Completes when a life is to end. Most are short, so that there are many and all that happens happens at once. What failed
+/// is left alone for a second or more before the server tries it again, and it looks for tablets to split every half second:
+/// so in some lives everybody rests for longer than that, and then goes on. Otherwise no failed flush or compaction would ever
+/// be followed by one that succeeds.
+async fn one_life(cluster: &Cluster, workload: &Workload) {
+    let env = cluster.env();
+    let work = || Duration::from_micros(1_000 + env.random_below(200_000));
+    let rests = env.random_below(RESTING_LIVES) == 0;
+    if env.timeout(work(), workload.end_wanted()).await.is_ok() || !rests {
+        return;
+    }
+    let rest = Duration::from_millis(600 + env.random_below(4_000));
+    workload.rest(rest);
+    env.sleep(rest).await;
+    cluster.sim().note("rested");
+    let _ = env.timeout(work(), workload.end_wanted()).await;
 }
 
 fn some_end(cluster: &Cluster) -> End {

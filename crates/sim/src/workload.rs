@@ -53,6 +53,8 @@ const ANSWER_PAUSE: Duration = Duration::from_millis(50);
 /// What all clients share.
 pub struct Workload {
     cluster: Arc<Cluster>,
+    /// Until then no client begins anything.
+    rest_until: Mutex<Duration>,
     histories: Mutex<Histories>,
     /// What was wrong, first things first.
     violations: Mutex<Vec<String>>,
@@ -107,6 +109,7 @@ impl Workload {
         Arc::new(Workload {
             histories: Mutex::new(Histories::new(cluster.has_several_streams())),
             cluster,
+            rest_until: Mutex::default(),
             violations: Mutex::default(),
             next_value: Mutex::new(1),
             claims: Mutex::default(),
@@ -149,9 +152,22 @@ impl Workload {
         Ok(())
     }
 
+    /// For so long no client begins anything, while the server goes on.
+    pub fn rest(&self, time: Duration) {
+        *self.rest_until.lock() = self.cluster.env().now() + time;
+    }
+
+    async fn rested(&self) {
+        let until = *self.rest_until.lock();
+        if let Some(left) = until.checked_sub(self.cluster.env().now()) {
+            self.cluster.env().sleep(left).await;
+        }
+    }
+
     /// One client: `operations` operations with pauses.
     pub async fn client(self: Arc<Self>, operations: u64) {
         for _ in 0..operations {
+            self.rested().await;
             let node = self.running_node().await;
             match self.below(20) {
                 0..8 => self.write_rows(&node).await,
