@@ -159,9 +159,22 @@ impl<V> Write<V> {
 }
 
 /// A counter that operations only add one to, however: its value is the number of those that happened.
+///
+/// Additions without an answer leave a range of sums that may be right, and a loss would hide in it. So each sum is held
+/// against the newest one seen before, too: from there it grows by what was acknowledged in between at least, and by what may
+/// have happened in between at most.
 #[derive(Clone, Debug, Default)]
 pub struct Counter {
     additions: Vec<Addition>,
+    seen: Option<Seen>,
+}
+
+/// A sum that somebody was told.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    began: Moment,
+    ended: Moment,
+    sum: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -169,6 +182,9 @@ struct Addition {
     began: Moment,
     acknowledged: Option<Moment>,
     refused: bool,
+    answered: bool,
+    /// If it ever happens, then before this moment.
+    latest: Option<Moment>,
     /// The sum it was told.
     told: Option<i64>,
 }
@@ -180,6 +196,8 @@ impl Counter {
             began: now,
             acknowledged: None,
             refused: false,
+            answered: false,
+            latest: None,
             told: None,
         });
         self.additions.len() - 1
@@ -188,6 +206,7 @@ impl Counter {
     /// An addition ends; `told` is the sum in its answer, if that has one.
     pub fn end(&mut self, addition: usize, outcome: Outcome, told: Option<i64>, now: Moment) -> Result<(), String> {
         let began = self.additions[addition].began;
+        self.additions[addition].answered = true;
         match outcome {
             Outcome::Acknowledged => self.additions[addition].acknowledged = Some(now),
             Outcome::Refused => self.additions[addition].refused = true,
@@ -206,11 +225,33 @@ impl Counter {
             ));
         }
         self.additions[addition].told = Some(told);
-        self.check(told - 1, began, now)
+        self.check_sum(told - 1, began, now)?;
+        self.note_seen(told, began, now);
+        Ok(())
+    }
+
+    /// The server has recovered: no answered addition that has not happened by now ever will.
+    pub fn recovered(&mut self, now: Moment) {
+        for addition in self.additions.iter_mut().filter(|a| a.answered && a.latest.is_none()) {
+            addition.latest = Some(now);
+        }
     }
 
     /// A read between two moments saw `sum`.
-    pub fn check(&self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
+    pub fn check(&mut self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
+        self.check_sum(sum, began, ended)?;
+        self.note_seen(sum, began, ended);
+        Ok(())
+    }
+
+    fn note_seen(&mut self, sum: i64, began: Moment, ended: Moment) {
+        if self.seen.is_none_or(|seen| seen.ended < ended) {
+            self.seen = Some(Seen { began, ended, sum });
+        }
+    }
+
+    fn check_sum(&self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
+        self.check_since_seen(sum, began, ended)?;
         let certain = self
             .additions
             .iter()
@@ -223,6 +264,25 @@ impl Counter {
             Err(format!(
                 "a counter read in {began}..{ended} is {sum}, expected {certain}..={possible}"
             ))
+        }
+    }
+
+    /// What was seen stays, and nothing happens twice.
+    fn check_since_seen(&self, sum: i64, began: Moment, ended: Moment) -> Result<(), String> {
+        let Some(seen) = self.seen.filter(|seen| seen.ended < began) else {
+            return Ok(());
+        };
+        let certain = |a: &&Addition| a.began > seen.ended && a.acknowledged.is_some_and(|at| at < began);
+        // What was acknowledged, or could happen no more, before that was told is part of it, or never happens.
+        let over = |moment: Option<Moment>| moment.is_some_and(|at| at < seen.began);
+        let possible = |a: &&Addition| !a.refused && a.began < ended && !over(a.acknowledged) && !over(a.latest);
+        let count = |which: &dyn Fn(&&Addition) -> bool| self.additions.iter().filter(which).count() as i64;
+        let expected = seen.sum + count(&certain)..=seen.sum + count(&possible);
+        match expected.contains(&sum) {
+            true => Ok(()),
+            false => Err(format!(
+                "a counter read in {began}..{ended} is {sum}, expected {expected:?} after {seen:?}"
+            )),
         }
     }
 }
@@ -327,6 +387,7 @@ impl Histories {
         let now = self.tick();
         self.failed.clear();
         self.registers.values_mut().for_each(|register| register.recovered(now));
+        self.counters.values_mut().for_each(|counter| counter.recovered(now));
     }
 }
 
@@ -387,5 +448,40 @@ mod tests {
         assert!(counter.check(3, 7, 8).is_ok() && counter.check(4, 7, 8).is_err());
         let late = counter.begin(9);
         assert!(counter.end(late, Outcome::Acknowledged, Some(1), 10).is_err());
+    }
+
+    /// One addition acknowledged, one without an answer.
+    fn in_doubt() -> Counter {
+        let mut counter = Counter::default();
+        let (a, b) = (counter.begin(1), counter.begin(2));
+        counter.end(a, Outcome::Acknowledged, None, 3).unwrap();
+        counter.end(b, Outcome::Unknown, None, 4).unwrap();
+        counter
+    }
+
+    #[test]
+    fn what_a_counter_has_shown_stays() {
+        let mut counter = in_doubt();
+        assert!(counter.check(2, 5, 6).is_ok(), "it has happened");
+        assert!(counter.check(1, 7, 8).is_err(), "and is lost again");
+        counter.recovered(9);
+        let more = counter.begin(10);
+        counter.end(more, Outcome::Acknowledged, None, 11).unwrap();
+        assert!(counter.check(2, 12, 13).is_err(), "one of the three is lost");
+        assert!(counter.check(3, 12, 13).is_ok());
+    }
+
+    #[test]
+    fn what_has_not_happened_by_a_recovery_never_does() {
+        let mut counter = in_doubt();
+        assert!(counter.check(1, 5, 6).is_ok(), "not yet");
+        counter.recovered(7);
+        assert!(counter.check(1, 8, 9).is_ok(), "not any more");
+        assert!(counter.check(2, 10, 11).is_err(), "something was added twice");
+        // Had it been looked at before that recovery only, it could have happened there.
+        let mut counter = in_doubt();
+        assert!(counter.check(1, 5, 6).is_ok());
+        counter.recovered(7);
+        assert!(counter.check(2, 8, 9).is_ok());
     }
 }

@@ -60,6 +60,8 @@ pub struct Workload {
     violations: Mutex<Vec<String>>,
     next_value: Mutex<u64>,
     claims: Mutex<BTreeMap<Vec<u8>, Vec<Claim>>>,
+    /// The rows that somebody was told are claimed: since when, and by which claim, if that is known.
+    taken: Mutex<BTreeMap<Vec<u8>, (Moment, Option<u64>)>>,
     acknowledged: Mutex<u64>,
     /// Asks for the server's end.
     end_wanted: tokio::sync::Notify,
@@ -113,6 +115,7 @@ impl Workload {
             violations: Mutex::default(),
             next_value: Mutex::new(1),
             claims: Mutex::default(),
+            taken: Mutex::default(),
             acknowledged: Mutex::new(0),
             end_wanted: tokio::sync::Notify::new(),
         })
@@ -406,6 +409,7 @@ impl Workload {
 
     async fn claim(&self, node: &Node) {
         let (row, value) = (self.row('k'), self.next_value());
+        let began = self.tick();
         let index = {
             let mut claims = self.claims.lock();
             let of_row = claims.entry(row.to_vec()).or_default();
@@ -443,6 +447,15 @@ impl Workload {
             .await;
         let outcome = answer.as_ref().map_or(Outcome::Unknown, outcome);
         let won = matches!(answer, Ok(Ok(false)));
+        if won && let Some((since, by)) = self.taken_before(&row, began) {
+            self.violate(format!(
+                "{} was claimed for {value} from {began} on, but was by {by:?} since {since}",
+                row.escape_ascii()
+            ));
+        }
+        if matches!(answer, Ok(Ok(_))) {
+            self.note_taken(&row, won.then_some(value));
+        }
         let winners = {
             let mut claims = self.claims.lock();
             let of_row = claims.entry(row.to_vec()).or_default();
@@ -459,6 +472,19 @@ impl Workload {
                 self.claims.lock().get(&row[..])
             ));
         }
+    }
+
+    /// Somebody was told that the row is claimed.
+    fn note_taken(&self, row: &[u8], by: Option<u64>) {
+        let now = self.tick();
+        let mut taken = self.taken.lock();
+        let known = taken.entry(row.to_vec()).or_insert((now, by));
+        known.1 = known.1.or(by);
+    }
+
+    /// Since when and by whom the row is claimed, if somebody knew that before this moment.
+    fn taken_before(&self, row: &[u8], moment: Moment) -> Option<(Moment, Option<u64>)> {
+        self.taken.lock().get(row).copied().filter(|(since, _)| *since < moment)
     }
 
     async fn read_row(&self, node: &Node) {
@@ -547,7 +573,7 @@ impl Workload {
         let checked = match row.first() {
             Some(b'r') => self.check_slots(row, cells, began, ended),
             Some(b'n') => self.check_counters(row, cells, began, ended),
-            _ => self.check_claim(row, cells),
+            _ => self.check_claim(row, cells, began),
         };
         let shown: Vec<String> = cells.iter().map(show).collect();
         self.cluster.sim().note(&format!(
@@ -600,13 +626,25 @@ impl Workload {
         Ok(())
     }
 
-    fn check_claim(&self, row: &[u8], cells: &[Cell]) -> Result<(), String> {
+    /// A claim may be won between a read and its check; but what was claimed before the read began stays so.
+    fn check_claim(&self, row: &[u8], cells: &[Cell], began: Moment) -> Result<(), String> {
+        let before = self.taken_before(row, began);
+        if let ([], Some((since, by))) = (cells, before) {
+            return Err(format!("a read from {began} on finds no claim; {by:?} had it since {since}"));
+        }
+        if let [cell] = cells {
+            let value = number(&cell.value).map(|n| n as u64);
+            if let Some((_, Some(by))) = before
+                && value != Some(by)
+            {
+                return Err(format!("claimed by {value:?}, after it was by {by}"));
+            }
+            self.note_taken(row, value);
+        }
         let claims = self.claims.lock().get(row).cloned().unwrap_or_default();
         let winner = claims.iter().find(|claim| claim.won);
         match (cells, winner) {
-            ([], None) => Ok(()),
-            // A claim may be won between a read and its check.
-            ([], Some(_)) => Ok(()),
+            ([], _) => Ok(()),
             ([cell], _) => {
                 let value = number(&cell.value).map(|n| n as u64);
                 let claim = claims.iter().find(|claim| Some(claim.value) == value && !claim.refused);
