@@ -1,7 +1,7 @@
 //! A medium that fails the way media do, for simulation.
 //!
 //! It remembers of every file how much was written and how much of that was synced. A [`FaultyStorage::crash`] is power
-//! loss: unsynced bytes survive in part, torn or not at all, and so do files never synced. A [`FaultyStorage::kill`] is
+//! loss: unsynced bytes survive in part, torn, with holes or not at all, and so do files never synced. A [`FaultyStorage::kill`] is
 //! the end of the process alone: what was written stays, though still not durable. Either ends a *generation*: every
 //! handle of it, the storage included, answers `Io` from then on, so that tasks of the dead process can change nothing
 //! any more. [`FaultyStorage::reopen`] is the medium as the next process finds it.

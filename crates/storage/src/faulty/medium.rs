@@ -12,6 +12,10 @@ use stele_env::Env;
 /// Discarded files that power loss may bring back. More than a tablet discards while a journal waits for its next commit.
 const DISCARDED_MAX: usize = 64;
 
+/// What a device writes whole or not at all, and the most sectors that a hole takes: a page has eight.
+const SECTOR: usize = 512;
+const HOLE_SECTORS_MAX: u64 = 8;
+
 /// A file; handles share it and keep it when its name is deleted. Locked after the medium, never before.
 pub(super) type SharedFile = Arc<Mutex<FileState>>;
 
@@ -271,15 +275,28 @@ impl FileState {
         }
     }
 
-    /// Puts garbage, or the zeros of a block never written, over a suffix of the unsynced bytes.
+    /// Puts garbage, or the zeros of a block never written, over a suffix of the unsynced bytes, or over a hole in them: pages
+    /// and sectors reach the device in any order, so what lies behind one that is lost may be there.
     fn tear(&mut self, env: &Env) {
-        let from = between(env, self.synced, self.content.len());
+        let len = self.content.len();
+        let from = between(env, self.synced, len);
+        let (from, to) = match chance(env, 0.5) {
+            true => (from, len),
+            false => self.hole_at(from, 1 + env.random_below(HOLE_SECTORS_MAX) as usize),
+        };
         let zeros = chance(env, 0.5);
-        if from < self.content.len() {
-            for byte in self.content.growing().iter_mut().skip(from) {
+        if from < to {
+            for byte in self.content.growing().iter_mut().take(to).skip(from) {
                 *byte = if zeros { 0 } else { env.random_u64() as u8 };
             }
         }
+    }
+
+    /// Whole sectors from that of a place on, without what was synced.
+    fn hole_at(&self, place: usize, sectors: usize) -> (usize, usize) {
+        let first = place / SECTOR;
+        let from = (first * SECTOR).max(self.synced);
+        (from, ((first + sectors) * SECTOR).min(self.content.len()))
     }
 }
 
