@@ -2,7 +2,7 @@
 
 use crate::history::{Change, Setup, Step};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::metrics::Metrics;
@@ -14,14 +14,16 @@ use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_tablet::values::load::ValueRoom;
 use stele_tablet::{
-    Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext, TabletMetrics,
-    TabletScanner,
+    Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, StoredFile, Tablet, TabletContext,
+    TabletMetrics, TabletScanner,
 };
 use stele_types::{
     Cell, DeleteRule, Epoch, FamilyId, GroupId, GroupOptions, LocalityGroup, Mutation, RowMutation, RowRange, RowSet,
     SeqNo, TableSchema, TabletId,
 };
 
+/// Looks at the medium until only what is referred to must be there.
+const LOOKS_MAX: u32 = 100;
 /// Small, so that a bottom has several files.
 const FILE_BYTES: u64 = 600;
 
@@ -347,10 +349,15 @@ impl Table {
         Ok(())
     }
 
-    /// The process ends without a word, and the next one replays all it ever logged.
+    /// The process ends without a word, or the power goes, and the next one replays all it ever logged.
     async fn reopen(&mut self) -> Outcome<()> {
+        self.check_files().await?;
         self.epoch += 1;
-        self.storage.kill();
+        // What a manifest names is durable, whatever happens.
+        match self.env.random_below(2) {
+            0 => self.storage.kill(),
+            _ => self.storage.crash(),
+        }
         self.storage = self.storage.reopen();
         self.context = context(&self.env, &self.storage, &self.cache, self.epoch);
         let schema = Arc::new(self.model.schema().clone());
@@ -364,6 +371,9 @@ impl Table {
             }
             served.tablet = tablet;
         }
+        // As a server does when it starts.
+        let referenced = self.referenced().await;
+        self.context.files.sweep(&referenced).await.map_err(text)?;
         Ok(())
     }
 
@@ -556,22 +566,34 @@ impl Table {
         Ok(())
     }
 
-    /// Nothing lies on the medium but what the manifests of the tablets refer to, and that is all there.
-    async fn check_files(&self) -> Outcome<()> {
-        let mut referenced = std::collections::BTreeSet::new();
+    /// What the manifests of the tablets refer to.
+    async fn referenced(&self) -> BTreeSet<StoredFile> {
+        let mut referenced = BTreeSet::new();
         for served in &self.tablets {
             referenced.extend(served.tablet.manifest().await.stored());
         }
-        // Files of processes long dead are found by the sweep at start, those of this one by the registry.
-        self.context.files.delete_obsolete().await.map_err(text)?;
-        self.context.files.sweep(&referenced).await.map_err(text)?;
-        let there = self.storage.list("sst/").await.map_err(text)?;
-        if there.len() != referenced.len() {
-            return Err(format!(
-                "{} files for {} references: {there:?}",
-                there.len(),
-                referenced.len()
-            ));
+        referenced
+    }
+
+    /// Nothing lies on the medium but what the manifests of the tablets refer to, and that is all there. No sweep before: it
+    /// would take away what this process has forgotten about as soon as it is an earlier one.
+    async fn check_files(&self) -> Outcome<()> {
+        let referenced = self.referenced().await;
+        for attempt in 0.. {
+            self.context.files.delete_obsolete().await.map_err(text)?;
+            let there = self.storage.list("sst/").await.map_err(text)?;
+            let there: BTreeSet<String> = there.into_iter().map(|info| info.path).collect();
+            let expected: BTreeSet<String> = referenced.iter().map(|file| file.path()).collect();
+            if there == expected {
+                break;
+            }
+            // Tasks that read ahead may hold one for a moment.
+            if attempt == LOOKS_MAX {
+                let extra: Vec<_> = there.difference(&expected).collect();
+                let missing: Vec<_> = expected.difference(&there).collect();
+                return Err(format!("files that nothing refers to: {extra:?}; missing: {missing:?}"));
+            }
+            self.env.sleep(Duration::from_millis(1)).await;
         }
         Ok(())
     }
