@@ -8,10 +8,14 @@ use crate::server::{self, Process, Scratch, Server, Start};
 use crate::shell::Run;
 use crate::tools;
 use anyhow::{Context, Result};
-use std::io::{BufRead, BufReader};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// On average, at least. Sixty-four writers do thousands in a second; a server that refuses everything loses nothing.
+const ACKNOWLEDGED_PER_ROUND: u64 = 10;
 
 /// Small, so that flushes and compactions happen between the kills.
 const MEMORY_BYTES: &str = "67108864";
@@ -24,17 +28,32 @@ pub fn run(rounds: u32) -> Result<bool> {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     println!("crash: {rounds} rounds, seed {seed}");
     let mut delays = Delays(seed);
+    let mut acknowledged = 0;
     for round in 1..=rounds {
         let delay = delays.next();
-        if !one_round(round, delay, &crashload, &scratch, seed + u64::from(round))? {
-            return Ok(false);
+        match one_round(round, delay, &crashload, &scratch, seed + u64::from(round))? {
+            Some(more) => acknowledged += more,
+            None => return Ok(false),
         }
+    }
+    if !is_proof(acknowledged, rounds) {
+        return Ok(false);
     }
     scratch.passed();
     Ok(true)
 }
 
-fn one_round(round: u32, delay: Duration, crashload: &Path, scratch: &Scratch, seed: u64) -> Result<bool> {
+/// Whether there was anything to lose: nothing is missing where nothing was acknowledged. Tells of it if not.
+pub fn is_proof(acknowledged: u64, rounds: u32) -> bool {
+    let is_proof = acknowledged >= u64::from(rounds) * ACKNOWLEDGED_PER_ROUND;
+    if !is_proof {
+        eprintln!("{acknowledged} writes were acknowledged in {rounds} rounds, which proves nothing");
+    }
+    is_proof
+}
+
+/// The writes acknowledged in this round, or `None` when something was wrong.
+fn one_round(round: u32, delay: Duration, crashload: &Path, scratch: &Scratch, seed: u64) -> Result<Option<u64>> {
     let (data, log, state) = (scratch.join("data"), scratch.join("server.log"), scratch.join("state"));
     let start = Start {
         data: &data,
@@ -55,21 +74,24 @@ fn one_round(round: u32, delay: Duration, crashload: &Path, scratch: &Scratch, s
     let mut output = BufReader::new(writer.child().stdout.take().context("no standard output")?);
     if output.read_line(&mut String::new())? == 0 {
         eprintln!("round {round}: the writers did not start");
-        return Ok(false);
+        return Ok(None);
     }
     std::thread::sleep(delay);
     if let Some(status) = server.process().ended()? {
         eprintln!("round {round}: the server ended by itself: {status}");
-        return Ok(false);
+        return Ok(None);
     }
     server.process().kill()?;
     // End of input tells the writers to stop; requests in flight stay unanswered.
     drop(writer.child().stdin.take());
+    let mut said = String::new();
+    output.read_to_string(&mut said)?;
     let status = writer.child().wait().context("waiting for the writers")?;
     if !status.success() {
         eprintln!("round {round}: the writers failed: {status}");
-        return Ok(false);
+        return Ok(None);
     }
+    let acknowledged = acknowledged_in(&said)?;
     let restart = Instant::now();
     let server = Server::start(&start)?;
     let recovery = restart.elapsed();
@@ -79,11 +101,19 @@ fn one_round(round: u32, delay: Duration, crashload: &Path, scratch: &Scratch, s
         .args([&state])
         .lines(|line| report.push_str(line))?;
     println!(
-        "round {round}: killed after {} ms, ready again in {} ms, {report}",
+        "round {round}: {acknowledged} acknowledged, killed after {} ms, ready again in {} ms, {report}",
         delay.as_millis(),
         recovery.as_millis()
     );
-    Ok(passed)
+    Ok(passed.then_some(acknowledged))
+}
+
+/// What the writers say in the end.
+pub fn acknowledged_in(said: &str) -> Result<u64> {
+    let line = said.lines().last().unwrap_or_default();
+    let value: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line:?}"))?;
+    let acknowledged = value.get("acknowledged").and_then(Value::as_u64);
+    acknowledged.context("the writers do not say what was acknowledged")
 }
 
 /// Delays between 200 ms and 3.2 s: from the first writes to well after the first flush.
@@ -97,5 +127,17 @@ impl Delays {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         Duration::from_millis(200 + (self.0 >> 33) % 3_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_without_acknowledged_writes_prove_nothing() {
+        assert_eq!(acknowledged_in("{\"acknowledged\":17}\n").unwrap(), 17);
+        assert!(acknowledged_in("").is_err() && acknowledged_in("{\"known\":3}").is_err());
+        assert!(!is_proof(0, 5) && !is_proof(49, 5) && is_proof(50, 5));
     }
 }

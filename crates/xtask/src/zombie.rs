@@ -8,12 +8,13 @@
 //! Then the writers end, the first server must end by itself, and `crashload` reads every row back from the last one. The
 //! data of all rounds is kept.
 
+use crate::crash::{acknowledged_in, is_proof};
 use crate::remote::Remote;
 use crate::server::{self, Process, Scratch, Server, Start};
 use crate::shell::Run;
 use crate::tools;
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -73,13 +74,20 @@ pub fn run(remote: &dyn Remote, scratch: &Scratch, rounds: u32) -> Result<bool> 
         crashload: &crashload,
     };
     let mut owner = setting.start(0)?;
+    let mut acknowledged = 0;
     for round in 1..=rounds {
         match setting.round(round, seed + u64::from(round), owner)? {
-            Some(next) => owner = next,
+            Some((next, more)) => {
+                owner = next;
+                acknowledged += more;
+            }
             None => return Ok(false),
         }
     }
     drop(owner);
+    if !is_proof(acknowledged, rounds) {
+        return Ok(false);
+    }
     println!("zombie: {rounds} of {rounds} rounds without a loss");
     Ok(true)
 }
@@ -97,8 +105,8 @@ impl Setting<'_> {
         })
     }
 
-    /// The new owner, or `None` when something was wrong.
-    fn round(&self, round: u32, seed: u64, mut old: Server) -> Result<Option<Server>> {
+    /// The new owner and the writes acknowledged by the old one, or `None` when something was wrong.
+    fn round(&self, round: u32, seed: u64, mut old: Server) -> Result<Option<(Server, u64)>> {
         let state = self.scratch.join("state");
         let mut writer = Process::new(
             Run::new(self.crashload)
@@ -130,11 +138,14 @@ impl Setting<'_> {
         }
         std::thread::sleep(AFTERWARDS);
         drop(writer.child().stdin.take());
+        let mut said = String::new();
+        output.read_to_string(&mut said)?;
         let status = writer.child().wait().context("waiting for the writers")?;
         if !status.success() {
             eprintln!("round {round}: the writers failed: {status}");
             return Ok(None);
         }
+        let acknowledged = acknowledged_in(&said)?;
         let Some(ended_ms) = wait_for_end(old.process())? else {
             eprintln!("round {round}: the replaced server did not end by itself");
             return Ok(None);
@@ -145,11 +156,11 @@ impl Setting<'_> {
             .args([&state])
             .lines(|line| report.push_str(line))?;
         println!(
-            "round {round}: {}taken over in {} ms, the old one ended {ended_ms} ms after the writers, {report}",
+            "round {round}: {acknowledged} acknowledged, {}taken over in {} ms, the old one ended {ended_ms} ms after the writers, {report}",
             how.describe(),
             takeover.as_millis(),
         );
-        Ok(passed.then_some(new))
+        Ok(passed.then_some((new, acknowledged)))
     }
 
     /// Ends a server, which flushes all it has, and starts one that has no use for the logs of those before it.
@@ -164,12 +175,19 @@ impl Setting<'_> {
     }
 }
 
-/// Milliseconds until the process ended with a failure, as a replaced server must; `None` when it did not.
+/// What a server says with that has told why it ends. One that panics is ended by a signal.
+const REFUSED: i32 = 1;
+
+/// Milliseconds until the process ended with an error that it tells, as a replaced server must; `None` when it did not.
 fn wait_for_end(process: &mut Process) -> Result<Option<u128>> {
     let start = Instant::now();
     while start.elapsed() < END_WAIT {
         if let Some(status) = process.ended()? {
-            return Ok((!status.success()).then(|| start.elapsed().as_millis()));
+            if status.code() != Some(REFUSED) {
+                eprintln!("it ended with {status}");
+                return Ok(None);
+            }
+            return Ok(Some(start.elapsed().as_millis()));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -59,6 +60,8 @@ type writer struct {
 	generation uint64
 	// The count that a counter has at least; unanswered increments may have added more.
 	counter uint64
+	// The last count that it was told. It must not come again, and none below it.
+	told uint64
 }
 
 func newWriter(table *bigtable.Table, journal *journal, known map[string]*row, number int, seed uint64) *writer {
@@ -77,7 +80,7 @@ func newWriter(table *bigtable.Table, journal *journal, known map[string]*row, n
 		w.nextRow++
 	}
 	if previous, ok := known[w.counterKey()]; ok {
-		w.counter = previous.acknowledged
+		w.counter, w.told = previous.acknowledged, previous.acknowledged
 	}
 	// Deleted rows are recorded as generation 0, so a generation must not come again: the clock keeps runs apart.
 	w.generation = max(w.generation, uint64(time.Now().UnixMilli())<<20)
@@ -168,9 +171,16 @@ func (w *writer) increment(ctx context.Context) int64 {
 		w.counter++
 		return 0
 	}
-	if items := answer[family]; len(items) == 1 && len(items[0].Value) == 8 {
-		w.counter = binary.BigEndian.Uint64(items[0].Value)
+	items := answer[family]
+	if len(items) != 1 || len(items[0].Value) != 8 {
+		log.Fatalf("an increment of %s was answered with %v", w.counterKey(), items)
 	}
+	w.counter = binary.BigEndian.Uint64(items[0].Value)
+	// Written down as it is, it would make the reader forget that more had been acknowledged.
+	if w.counter <= w.told {
+		log.Fatalf("an increment of %s was told %d after %d", w.counterKey(), w.counter, w.told)
+	}
+	w.told = w.counter
 	w.journal.record('A', w.counterKey(), w.counter)
 	return 1
 }
