@@ -97,7 +97,12 @@ func readZipf(ctx context.Context, table *bigtable.Table, s settings) (*pressure
 		zipfs[caller] = rand.NewZipf(rand.New(chacha(s.seed, caller)), 1.1, 1, uint64(s.rows-1))
 	}
 	return result, each(ctx, s, func(ctx context.Context, caller int) error {
-		_, err := table.ReadRow(ctx, rowKey(int(zipfs[caller].Uint64())))
+		key := rowKey(int(zipfs[caller].Uint64()))
+		row, err := table.ReadRow(ctx, key)
+		// A row that is not there is no error to the client, and all of them are.
+		if err == nil && len(row[family]) != 1 {
+			err = fmt.Errorf("row %s has %d cells, want 1", key, len(row[family]))
+		}
 		return result.count(0, err)
 	})
 }
@@ -107,6 +112,9 @@ func scanAll(ctx context.Context, table *bigtable.Table, s settings) (*pressure,
 	result := &pressure{}
 	return result, each(ctx, s, func(ctx context.Context, _ int) error {
 		counted, err := count(ctx, table)
+		if err == nil && counted.Rows != s.rows {
+			err = fmt.Errorf("a scan gave %d rows, want %d", counted.Rows, s.rows)
+		}
 		return result.count(counted.Bytes, err)
 	})
 }
