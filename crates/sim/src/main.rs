@@ -35,7 +35,7 @@ enum Command {
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
         /// Seeds each bug may take to be found.
-        #[arg(long, default_value_t = 200)]
+        #[arg(long, default_value_t = 1_000)]
         seeds: u64,
     },
 }

@@ -630,7 +630,9 @@ impl Workload {
     fn check_claim(&self, row: &[u8], cells: &[Cell], began: Moment) -> Result<(), String> {
         let before = self.taken_before(row, began);
         if let ([], Some((since, by))) = (cells, before) {
-            return Err(format!("a read from {began} on finds no claim; {by:?} had it since {since}"));
+            return Err(format!(
+                "a read from {began} on finds no claim; {by:?} had it since {since}"
+            ));
         }
         if let [cell] = cells {
             let value = number(&cell.value).map(|n| n as u64);

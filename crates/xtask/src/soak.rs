@@ -123,7 +123,10 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
         println!("{name}: {result}, peak {} MiB\n    {account}", peak >> 20);
         // Refusals are as good as answers, but not where nothing is too large.
         if MUST_DO.contains(&arguments.first().copied().unwrap_or_default()) {
-            answered.push((format!("{name}: something is answered"), number(&result, "done") > Some(0)));
+            answered.push((
+                format!("{name}: something is answered"),
+                number(&result, "done") > Some(0),
+            ));
         }
         peaks.push((name.to_owned(), peak));
         Ok(result)
