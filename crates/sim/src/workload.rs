@@ -50,6 +50,9 @@ const ANSWERS_MAX: u32 = 20;
 /// Between two of them: a split or a flush on a medium without latency takes less.
 const ANSWER_PAUSE: Duration = Duration::from_millis(50);
 
+/// Since when a row is known to be claimed, and by which claim, if that is known.
+type Taken = (Moment, Option<u64>);
+
 /// What all clients share.
 pub struct Workload {
     cluster: Arc<Cluster>,
@@ -60,8 +63,8 @@ pub struct Workload {
     violations: Mutex<Vec<String>>,
     next_value: Mutex<u64>,
     claims: Mutex<BTreeMap<Vec<u8>, Vec<Claim>>>,
-    /// The rows that somebody was told are claimed: since when, and by which claim, if that is known.
-    taken: Mutex<BTreeMap<Vec<u8>, (Moment, Option<u64>)>>,
+    /// The rows that somebody was told are claimed.
+    taken: Mutex<BTreeMap<Vec<u8>, Taken>>,
     acknowledged: Mutex<u64>,
     /// Asks for the server's end.
     end_wanted: tokio::sync::Notify,
@@ -483,7 +486,7 @@ impl Workload {
     }
 
     /// Since when and by whom the row is claimed, if somebody knew that before this moment.
-    fn taken_before(&self, row: &[u8], moment: Moment) -> Option<(Moment, Option<u64>)> {
+    fn taken_before(&self, row: &[u8], moment: Moment) -> Option<Taken> {
         self.taken.lock().get(row).copied().filter(|(since, _)| *since < moment)
     }
 
