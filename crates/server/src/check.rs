@@ -126,6 +126,8 @@ pub struct Examined {
     pub logged: BTreeMap<TabletId, Logged>,
     /// Whether the catalog could be read.
     pub has_catalog: bool,
+    /// The catalog may lack its last transaction.
+    pub is_catalog_torn: bool,
 }
 
 /// Checks everything, for a repair.
@@ -135,7 +137,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     progress.expect(files.iter().map(|file| file.len).sum());
     let overlay: Arc<dyn Storage> = Overlay::over(storage.clone());
     let catalog = catalog::check(overlay, env.clone(), &mut report).await;
-    let tablets = tablets::check(&storage, catalog.as_ref(), &mut report).await?;
+    let tablets = tablets::check(&storage, catalog.as_ref().map(|found| &found.tablets), &mut report).await?;
     let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
     let values = values::check(&storage, &tablets, &progress, &mut report).await?;
     let logged = log::check(&*storage, &tablets, &progress, &mut report).await;
@@ -170,6 +172,7 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
         values,
         logged,
         has_catalog: catalog.is_some(),
+        is_catalog_torn: catalog.is_some_and(|found| found.is_torn),
     })
 }
 

@@ -21,7 +21,6 @@
 
 mod loss;
 
-use crate::check::overlay::Overlay;
 use crate::check::report::{Progress, Report};
 use crate::check::{self, Examined};
 use crate::data_dir;
@@ -126,7 +125,7 @@ pub async fn repair(
         return Ok((text, in_order && beyond.is_empty()));
     }
     text.push_str("repaired:\n");
-    if examined.tablets.unreadable.is_empty() && is_catalog_torn(&storage, &env).await? {
+    if examined.tablets.unreadable.is_empty() && examined.is_catalog_torn {
         // To take an epoch is to begin a log anew, and then no start is in doubt any more about what the catalog does not
         // name.
         text.push_str("  the catalog ends with a torn record: what it does not name is kept\n");
@@ -204,13 +203,6 @@ fn describe_segment(segment: &DamagedSegment, out: &mut String) {
             let _ = writeln!(out, "      of tablet {tablet}: sequence numbers {from}, {to}");
         }
     }
-}
-
-/// Whether the catalog may lack its last transaction.
-async fn is_catalog_torn(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<bool> {
-    let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
-    let coord = EmbeddedCoord::open(as_if, env.clone()).await;
-    Ok(coord.context("coordination")?.was_torn())
 }
 
 /// A repair acts as an owner of its own, whom no former one can follow.

@@ -18,10 +18,18 @@ pub struct Named {
     pub range: RowRange,
 }
 
-/// The tablets of the catalog; `None` when it cannot be read.
-pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Option<BTreeMap<TabletId, Named>> {
+/// What a catalog says.
+pub struct Found {
+    /// The tablets that should be there.
+    pub tablets: BTreeMap<TabletId, Named>,
+    /// It may lack its last transaction.
+    pub is_torn: bool,
+}
+
+/// What the catalog says; `None` when it cannot be read.
+pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Option<Found> {
     match read(storage, env, report).await {
-        Ok(tablets) => Some(tablets),
+        Ok(found) => Some(found),
         Err(CoordError::Corruption {
             file,
             offset,
@@ -39,11 +47,7 @@ pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> 
     }
 }
 
-async fn read(
-    storage: Arc<dyn Storage>,
-    env: Env,
-    report: &mut Report,
-) -> Result<BTreeMap<TabletId, Named>, CoordError> {
+async fn read(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Result<Found, CoordError> {
     let coord = EmbeddedCoord::open(storage, env).await?;
     let mut tablets: BTreeMap<TableId, Vec<TabletEntry>> = BTreeMap::new();
     for (key, versioned) in coord.list(record::TABLETS).await? {
@@ -99,5 +103,8 @@ async fn read(
             what,
         );
     }
-    Ok(named)
+    Ok(Found {
+        tablets: named,
+        is_torn: coord.was_torn(),
+    })
 }
