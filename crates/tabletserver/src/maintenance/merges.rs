@@ -71,15 +71,13 @@ impl Inner {
 
     /// The most urgent tablet without a job, or, when there is none, of those that may have another; none that is left alone.
     fn next(&self, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
-        let is_idle = |tablet: &&TabletId| self.jobs(**tablet) == 0 && !self.is_left_alone(**tablet, now);
-        let idle = self.waiting.iter().filter(is_idle);
-        let may_have = |tablet: &&TabletId| {
-            (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet)) && !self.is_left_alone(**tablet, now)
-        };
+        let may_begin = |tablet: &&TabletId| !self.is_left_alone(**tablet, now);
+        let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
+        let may_have = |tablet: &&TabletId| (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet));
         let busy = self.waiting.union(&self.beside).filter(may_have);
         let most =
             |tablets: &mut dyn Iterator<Item = &TabletId>| tablets.copied().max_by_key(|tablet| urgency(*tablet));
-        most(&mut { idle }).or_else(|| most(&mut { busy }))
+        most(&mut idle.filter(may_begin)).or_else(|| most(&mut busy.filter(may_begin)))
     }
 }
 
