@@ -175,10 +175,14 @@ async fn a_real_connection_serves_large_messages() {
     }
 }
 
-/// A request that begins and does not go on.
-struct Stalled(Option<Bytes>);
+/// What a client sends of a request.
+struct Sent {
+    bytes: Option<Bytes>,
+    /// Nothing comes behind that; otherwise it does not go on.
+    ends: bool,
+}
 
-impl http_body::Body for Stalled {
+impl http_body::Body for Sent {
     type Data = Bytes;
     type Error = Status;
 
@@ -186,8 +190,9 @@ impl http_body::Body for Stalled {
         mut self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
-        match self.0.take() {
+        match self.bytes.take() {
             Some(bytes) => std::task::Poll::Ready(Some(Ok(http_body::Frame::data(bytes)))),
+            None if self.ends => std::task::Poll::Ready(None),
             None => std::task::Poll::Pending,
         }
     }
@@ -211,7 +216,10 @@ async fn a_request_that_does_not_arrive_is_given_up() {
             .method("POST")
             .uri(path)
             .header("content-type", "application/grpc")
-            .body(Stalled(Some(begun)))
+            .body(Sent {
+                bytes: Some(begun),
+                ends: false,
+            })
             .unwrap();
         let response = harness.service.call(request).await.unwrap();
         let status = Status::from_header_map(response.headers()).unwrap();
@@ -244,22 +252,6 @@ async fn what_will_be_decoded_is_in_the_accounts() {
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
 }
 
-/// A whole request.
-struct Sent(Option<Bytes>);
-
-impl http_body::Body for Sent {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
-        let bytes = self.0.take();
-        std::task::Poll::Ready(bytes.map(|bytes| Ok(http_body::Frame::data(bytes))))
-    }
-}
-
 #[tokio::test]
 async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() {
     use tonic::codegen::Service as _;
@@ -288,7 +280,10 @@ async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() 
             .method("POST")
             .uri("/google.bigtable.v2.Bigtable/ReadModifyWriteRow")
             .header("content-type", "application/grpc")
-            .body(Sent(Some([&[0][..], &length, &message].concat().into())))
+            .body(Sent {
+                bytes: Some([&[0][..], &length, &message].concat().into()),
+                ends: true,
+            })
             .unwrap()
     };
     let write = v2::MutateRowRequest {
