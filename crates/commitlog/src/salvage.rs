@@ -13,6 +13,7 @@ use crate::replay::{Hole, KnownLengths, SegmentReader, counts_behind, find, read
 use bytes::BytesMut;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use stele_storage::past_unreadable::{self, PastUnreadable};
 use stele_storage::{ReadFile, Storage, StorageError};
 use stele_types::{ErrorKind, SeqNo, TabletId};
 
@@ -47,13 +48,13 @@ pub struct LostPart {
 
 /// The damaged segments of a log.
 pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegment>, LogError> {
-    let mut segments: Vec<(u32, u64, Arc<dyn ReadFile>)> = Vec::new();
+    let mut segments: Vec<(u32, u64, Arc<PastUnreadable>)> = Vec::new();
     let mut followers: Followers = HashMap::new();
     for info in storage.list("log/").await? {
         let Some((stream, number)) = format::parse_segment_path(&info.path) else {
             continue;
         };
-        let file = storage.open(&info.path).await?;
+        let file = past_unreadable::open(storage, &info.path).await?;
         if let Some(header) = header_of(&*file, stream, number).await? {
             followers.insert((stream, header.previous), (header, file.clone()));
         }
@@ -61,7 +62,9 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
     }
     let mut damaged = Vec::new();
     for (stream, number, file) in segments {
-        if !is_damaged(&file, stream, number, &followers).await? {
+        let opened: Arc<dyn ReadFile> = file.clone();
+        // What recovery reads of it was read in that.
+        if !is_damaged(&opened, stream, number, &followers).await? && file.unreadable_bytes() == 0 {
             continue;
         }
         let known = known_lengths(&followers, stream, number);
@@ -73,7 +76,7 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
             lost: Vec::new(),
             kept_records: 0,
         };
-        let mut walk = Walk::new(file, &segment);
+        let mut walk = Walk::new(opened, &segment);
         let mut last: BTreeMap<TabletId, SeqNo> = BTreeMap::new();
         while let Some(part) = walk.next().await? {
             segment.note(part, &mut last);
@@ -89,7 +92,7 @@ pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegmen
 /// whole or not at all, and its number follows from the damaged one's.
 pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<Option<String>, LogError> {
     let number = number_of_rewritten(damaged.number);
-    let original = storage.open(&damaged.path).await?;
+    let original = past_unreadable::open(storage, &damaged.path).await?;
     let mut header = SegmentHeader {
         version: VERSION,
         stream: damaged.stream,

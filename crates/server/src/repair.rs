@@ -34,7 +34,8 @@ use stele_commitlog::salvage::{self, DamagedSegment};
 use stele_coord::EmbeddedCoord;
 use stele_env::Env;
 use stele_sstable::{Cache, Sstable, SstableError, SstableWriter, WriteOptions};
-use stele_storage::{Storage, StorageError};
+use stele_storage::past_unreadable::{self, FILLER};
+use stele_storage::{ReadFile as _, Storage, StorageError};
 use stele_tablet::manifest::ManifestLog;
 use stele_tablet::{FileRef, StoredFile};
 use stele_types::schema::Compression;
@@ -378,9 +379,10 @@ fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(StorageError::NotFound { .. }))
 }
 
-/// Copies a file to where originals are kept; its path there.
+/// Copies a file to where originals are kept, past what the device cannot read of it; its path there, and what of it is not as
+/// it was.
 async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
-    let original = storage.open(path).await?;
+    let original = past_unreadable::open(storage, path).await?;
     for attempt in 0..KEPT_OF_ONE_NAME_MAX {
         let target = match attempt {
             0 => format!("{KEPT}{path}"),
@@ -399,7 +401,10 @@ async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
             at += want as u64;
         }
         copy.sync().await?;
-        return Ok(target);
+        return Ok(match original.unreadable_bytes() {
+            0 => target,
+            bytes => format!("{target} (but for {bytes} bytes that cannot be read, which are {FILLER:#x} there)"),
+        });
     }
     bail!("{path} has been kept {KEPT_OF_ONE_NAME_MAX} times already: clear {KEPT}")
 }

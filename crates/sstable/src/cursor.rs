@@ -21,6 +21,7 @@ use bytes::Bytes;
 use place::{IndexPlace, neighbour};
 use readahead::Readahead;
 use std::sync::Arc;
+use stele_storage::StorageError;
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
@@ -263,12 +264,20 @@ impl Cursor {
     pub async fn load_one(&mut self) -> Result<Step> {
         if self.status == Step::Pending {
             let (offset, len) = self.plan_fetch();
-            let read = self.table.file().read_at(offset, len).await;
+            let file = self.table.file();
+            let (block, block_len) = (self.missing.offset, self.missing.framed_len());
+            let (offset, read) = match file.read_at(offset, len).await {
+                // Perhaps only a neighbour of the block.
+                Err(StorageError::Unreadable { .. }) if len > block_len => {
+                    (block, file.read_at(block, block_len).await)
+                }
+                read => (offset, read),
+            };
             let framed = match read {
                 Ok(framed) => framed,
                 Err(e) => {
                     self.status = Step::End;
-                    return Err(e.into());
+                    return Err(self.table.failed_read(e));
                 }
             };
             self.ahead.fill(offset, framed);

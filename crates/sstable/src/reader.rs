@@ -170,6 +170,9 @@ impl Sstable {
                 let missing = SstableError::corruption(path, 0, "a manifest refers to this file, which is missing");
                 return Self::unreadable(path, file_id, cache, None, missing);
             }
+            Err(error @ StorageError::Unreadable { .. }) => {
+                return Self::unreadable(path, file_id, cache, None, error.into());
+            }
             Err(error) => return Err(error.into()),
         };
         let tail = match Tail::open(&*file, file_id).await {
@@ -336,7 +339,8 @@ impl Sstable {
         if len > READ_BUFFER_BYTES_MAX {
             return match self.file.try_read_at(handle.offset, len) {
                 None => Ok(None),
-                Some(framed) => self.open_block(handle, &framed?, fill_cache).map(Some),
+                Some(Ok(framed)) => self.open_block(handle, &framed, fill_cache).map(Some),
+                Some(Err(error)) => Err(self.failed_read(error)),
             };
         }
         let mut buffer = READ_BUFFER.take();
@@ -352,7 +356,7 @@ impl Sstable {
     fn read_block_into<B: BlockKind>(&self, framed: &mut [u8], handle: Handle, fill_cache: bool) -> Result<Option<B>> {
         match self.file.try_read_into(handle.offset, framed) {
             None => return Ok(None),
-            Some(read) => read?,
+            Some(read) => read.map_err(|error| self.failed_read(error))?,
         }
         let opened = frame::open_slice(self.file_id, handle.offset, framed, self.dictionary.as_ref())
             .map_err(|e| self.corruption_at(handle, &e))?;
@@ -404,7 +408,8 @@ impl Sstable {
         if let Some(block) = self.try_block(handle, fill_cache)? {
             return Ok(block);
         }
-        let framed = self.file.read_at(handle.offset, handle.framed_len()).await?;
+        let framed = self.file.read_at(handle.offset, handle.framed_len()).await;
+        let framed = framed.map_err(|error| self.failed_read(error))?;
         self.open_block(handle, &framed, fill_cache)
     }
 
@@ -426,6 +431,15 @@ impl Sstable {
     #[cold]
     pub(crate) fn corruption_at(&self, handle: Handle, error: &DecodeError) -> SstableError {
         self.damage.note(corruption(&*self.file, handle.offset, error))
+    }
+
+    /// The error for a read of a block. What the device cannot read is damage: merging the file would meet it again.
+    #[cold]
+    pub(crate) fn failed_read(&self, error: StorageError) -> SstableError {
+        match error {
+            StorageError::Unreadable { .. } => self.damage.note(error.into()),
+            other => other.into(),
+        }
     }
 
     pub(crate) fn cache_key(&self, handle: Handle) -> BlockKey {
@@ -506,7 +520,11 @@ impl Tail {
             return Err(SstableError::corruption(file.path(), 0, detail));
         };
         let Range { start, end } = Sstable::read_first(file.len());
-        let bytes = file.read_at(start, (end - start) as usize).await?;
+        let (start, bytes) = match file.read_at(start, (end - start) as usize).await {
+            // Perhaps only what lies before it, which may be cells.
+            Err(StorageError::Unreadable { .. }) => (footer_at, file.read_at(footer_at, FOOTER_BYTES).await?),
+            read => (start, read?),
+        };
         let footer = bytes.get((footer_at - start) as usize..).unwrap_or(&[]);
         let footer = Footer::decode(footer).map_err(|e| match e {
             FooterError::Corrupt(e) => corruption(file, footer_at, &e),

@@ -27,6 +27,7 @@ pub mod conformance;
 pub mod faulty;
 pub mod local;
 pub mod memory;
+pub mod past_unreadable;
 pub mod remote;
 mod writer;
 
@@ -71,6 +72,16 @@ pub enum StorageError {
         wanted: u64,
         /// Bytes there.
         len: u64,
+    },
+    /// The device cannot read bytes that it took once (EIO): while that lasts they are as lost as if overwritten.
+    #[error("{path}: the device cannot read the bytes at offset {offset}: {message}")]
+    Unreadable {
+        /// Relative path.
+        path: String,
+        /// The first of them that was wanted.
+        offset: u64,
+        /// The system's words.
+        message: String,
     },
     /// The path breaks the rules above.
     #[error("{path}: not a valid storage path")]
@@ -122,7 +133,7 @@ impl StorageError {
             StorageError::NotFound { .. } => ErrorKind::NotFound,
             StorageError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
             StorageError::NoSpace { .. } => ErrorKind::ResourceExhausted,
-            StorageError::OutOfBounds { .. } => ErrorKind::Corruption,
+            StorageError::OutOfBounds { .. } | StorageError::Unreadable { .. } => ErrorKind::Corruption,
             StorageError::InvalidPath { .. } | StorageError::Io { .. } => ErrorKind::Internal,
             StorageError::Locked { .. } => ErrorKind::FailedPrecondition,
             // The new owner has what was acknowledged, and takes the rest.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The bytes of a file: growing while written, shared with readers once read. A file that is read and appended to in
@@ -53,12 +54,18 @@ type Files = BTreeMap<String, Arc<Mutex<Content>>>;
 #[derive(Debug, Default)]
 pub struct MemoryStorage {
     files: Mutex<Files>,
+    unreadable: Mutex<BTreeMap<String, Vec<Range<u64>>>>,
 }
 
 impl MemoryStorage {
     /// An empty medium.
     pub fn new() -> Arc<MemoryStorage> {
         Arc::new(MemoryStorage::default())
+    }
+
+    /// Has reads of these bytes of a file fail as those of a bad sector do, where it is opened from now on.
+    pub fn make_unreadable(&self, path: &str, bytes: Range<u64>) {
+        self.unreadable.lock().entry(path.to_owned()).or_default().push(bytes);
     }
 
     fn insert(&self, path: &str, content: Content) -> Result<Arc<Mutex<Content>>> {
@@ -91,6 +98,7 @@ impl Storage for MemoryStorage {
             Some(content) => Ok(Arc::new(MemoryRead {
                 path: path.to_owned(),
                 content: content.lock().shared(),
+                unreadable: self.unreadable.lock().get(path).cloned().unwrap_or_default(),
             })),
             None => Err(StorageError::NotFound { path: path.to_owned() }),
         }
@@ -115,6 +123,7 @@ impl Storage for MemoryStorage {
     async fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
         self.files.lock().remove(path);
+        self.unreadable.lock().remove(path);
         Ok(())
     }
 
@@ -172,19 +181,36 @@ impl AppendFile for MemoryAppend {
 struct MemoryRead {
     path: String,
     content: Bytes,
+    unreadable: Vec<Range<u64>>,
+}
+
+impl MemoryRead {
+    fn slice(&self, offset: u64, len: usize) -> Result<Bytes> {
+        check_range(&self.path, offset, len, self.len())?;
+        let end = offset + len as u64;
+        match self.unreadable.iter().find(|bad| bad.start < end && offset < bad.end) {
+            Some(bad) => Err(StorageError::Unreadable {
+                path: self.path.clone(),
+                offset: bad.start.max(offset),
+                message: "made unreadable".to_owned(),
+            }),
+            None => Ok(self.content.slice(offset as usize..offset as usize + len)),
+        }
+    }
 }
 
 #[async_trait]
 impl ReadFile for MemoryRead {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        check_range(&self.path, offset, len, self.len())?;
-        let from = offset as usize;
-        Ok(self.content.slice(from..from + len))
+        self.slice(offset, len)
     }
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
-        let read = |()| self.content.slice(offset as usize..offset as usize + len);
-        Some(check_range(&self.path, offset, len, self.len()).map(read))
+        match self.slice(offset, len) {
+            // What the device cannot read is in no page cache.
+            Err(StorageError::Unreadable { .. }) => None,
+            read => Some(read),
+        }
     }
 
     fn len(&self) -> u64 {

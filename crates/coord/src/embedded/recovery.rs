@@ -3,6 +3,7 @@
 use crate::Write;
 use crate::error::{CoordError, Result};
 use crate::format::{FormatError, Log, SnapshotEntry, decode_log, decode_snapshot};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
@@ -81,14 +82,31 @@ pub(super) async fn recover(storage: &Arc<dyn Storage>) -> Result<Recovered> {
     load(storage, generation).await
 }
 
+/// A whole file. What the device cannot read of it is damage.
+async fn read(storage: &Arc<dyn Storage>, path: &str) -> Result<Bytes> {
+    storage.read_all(path).await.map_err(|error| match error {
+        StorageError::Unreadable { offset, message, .. } => corruption(path, unreadable(offset, message)),
+        other => other.into(),
+    })
+}
+
+/// The damage of bytes that the device cannot read.
+pub(super) fn unreadable(offset: u64, message: String) -> FormatError {
+    FormatError {
+        offset,
+        expected: "bytes that the device can read".to_owned(),
+        found: message,
+    }
+}
+
 /// Loads one generation.
 async fn load(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> {
     let path = log_path(generation);
     let snapshot = load_snapshot(storage, generation).await?;
-    let log = match storage.read_all(&path).await {
+    let log = match read(storage, &path).await {
         Ok(bytes) => decode_log(&bytes, generation).map_err(|e| corruption(&path, e))?,
-        Err(StorageError::NotFound { .. }) => Log::default(),
-        Err(error) => return Err(error.into()),
+        Err(CoordError::Storage(StorageError::NotFound { .. })) => Log::default(),
+        Err(error) => return Err(error),
     };
     // The codec checked that records follow each other; the first must follow the snapshot.
     check_follows(&path, snapshot.revision, &log)?;
@@ -100,7 +118,7 @@ async fn load(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> 
 pub(super) async fn load_snapshot(storage: &Arc<dyn Storage>, generation: u64) -> Result<Recovered> {
     let path = snapshot_path(generation);
     let damaged = |error| corruption(&path, error);
-    let snapshot = decode_snapshot(&storage.read_all(&path).await?).map_err(damaged)?;
+    let snapshot = decode_snapshot(&read(storage, &path).await?).map_err(damaged)?;
     if snapshot.generation != generation {
         return Err(damaged(mismatch(16, "generation", generation, snapshot.generation)));
     }

@@ -15,6 +15,7 @@ use crate::error::{CoordError, Result};
 use crate::format::{FormatError, Log, SnapshotEntry, decode_log, encode_snapshot};
 use bytes::Bytes;
 use std::sync::Arc;
+use stele_storage::past_unreadable;
 use stele_storage::{Storage, StorageError};
 
 /// The keys, as far as they can be had.
@@ -81,8 +82,8 @@ struct ReadLog {
 
 async fn read_log(storage: &Arc<dyn Storage>, generation: u64) -> Result<ReadLog> {
     let path = recovery::log_path(generation);
-    let bytes = match storage.read_all(&path).await {
-        Ok(bytes) => bytes,
+    let file = match past_unreadable::open(&**storage, &path).await {
+        Ok(file) => file,
         Err(StorageError::NotFound { .. }) => {
             return Ok(ReadLog {
                 log: Log::default(),
@@ -92,8 +93,14 @@ async fn read_log(storage: &Arc<dyn Storage>, generation: u64) -> Result<ReadLog
         }
         Err(error) => return Err(error.into()),
     };
+    let bytes = file.read_all().await?;
+    let unreadable = file.unreadable().into_iter().next();
     let (log, error) = match decode_log(&bytes, generation) {
-        Ok(log) => (log, None),
+        // An end that was never acknowledged looks the same.
+        Ok(log) => (
+            log,
+            unreadable.map(|part| recovery::unreadable(part.start, "none".to_owned())),
+        ),
         Err(error) => {
             let end = usize::try_from(error.offset).unwrap_or(usize::MAX).min(bytes.len());
             // What is cut off within a record looks torn, and is left out.

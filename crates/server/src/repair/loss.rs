@@ -94,7 +94,7 @@ async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'stati
             used.push(("server", number >> 32));
         } else if let Some((tablet, _)) = manifest::parse_path(&file.path) {
             used.push((stele_catalog::IDS, stele_catalog::block_of(tablet.0)));
-            match Manifest::decode_file(&file.path, &storage.read_all(&file.path).await?) {
+            match read_manifest(storage, &file.path).await? {
                 Ok(found) => {
                     used.push(("server", u64::from(found.epoch)));
                     used.push((stele_catalog::IDS, stele_catalog::block_of(found.table)));
@@ -156,7 +156,7 @@ pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) ->
         numbers.sort_unstable();
         for number in numbers.into_iter().rev() {
             let path = manifest::path(*tablet, number);
-            match Manifest::decode_file(&path, &storage.read_all(&path).await?) {
+            match read_manifest(storage, &path).await? {
                 Ok(found) if found.tablet() == *tablet => {
                     older.version = Some((number, found));
                     break;
@@ -179,6 +179,17 @@ pub async fn older_manifests(storage: &Arc<dyn Storage>, examined: &Examined) ->
         all.push(older);
     }
     Ok(all)
+}
+
+/// A version of a manifest, or why it cannot be read; what the device cannot read is damage.
+async fn read_manifest(
+    storage: &Arc<dyn Storage>,
+    path: &str,
+) -> anyhow::Result<std::result::Result<Manifest, TabletError>> {
+    match storage.read_all(path).await {
+        Err(error @ StorageError::Unreadable { .. }) => Ok(Err(error.into())),
+        content => Ok(Manifest::decode_file(path, &content?)),
+    }
 }
 
 /// Says what taking older states would mean; whether everything is in order afterwards.

@@ -12,6 +12,8 @@ use stele_tablet::Manifest;
 use stele_tablet::manifest;
 use stele_types::TableName;
 
+mod unreadable;
+
 async fn run(storage: &Arc<MemoryStorage>, dry_run: bool) -> (String, bool) {
     let mode = Mode {
         dry_run,

@@ -1,8 +1,10 @@
 //! Damage anywhere in a file is an error, never other cells and never a panic.
 
 use super::files::*;
-use crate::{Cursor, CursorOptions, Result, SstableError, WriteOptions};
+use crate::footer::{FOOTER_BYTES, Footer};
+use crate::{Cursor, CursorOptions, Result, SstableError, Step, WriteOptions};
 use futures::executor::block_on;
+use std::sync::atomic::Ordering;
 use stele_types::ErrorKind;
 use stele_types::schema::Compression;
 
@@ -98,4 +100,89 @@ fn a_newer_format_is_named_as_such() {
         "test.sst: format version 3, this program reads up to 2"
     );
     assert_eq!(error.kind(), ErrorKind::Unimplemented);
+}
+
+/// What is read together with it, ahead or at once, is read all the same.
+#[test]
+fn a_bad_sector_costs_its_block_alone() {
+    let cells = grid(200, 2, 100);
+    let written = options();
+    let (bytes, meta) = write(
+        &cells,
+        WriteOptions {
+            block_bytes: 1_000,
+            ..written
+        },
+    );
+    let blocks = meta.properties.data_blocks;
+    assert!(blocks > 30);
+    let per_block = cells.len() / blocks as usize;
+    let data_bytes = meta.properties.data_bytes;
+    for at in (0..data_bytes).step_by(997) {
+        let file = Memory::new(bytes.clone(), false);
+        file.bad.store(at, Ordering::Relaxed);
+        let table = open(file, 0).expect("no block of cells is read to open it");
+        let mut cursor = Cursor::new(table.clone(), CursorOptions::default());
+        let mut before = 0usize;
+        let mut step = cursor.seek_first();
+        let error = loop {
+            match complete(&mut cursor, step) {
+                Ok(Step::Ready) => before += 1,
+                Ok(other) => unreachable!("{other:?} after {before} cells"),
+                Err(error) => break error,
+            }
+            step = cursor.advance();
+        };
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+        let expected = (at as f64 / data_bytes as f64 * cells.len() as f64) as usize;
+        assert!(
+            before.abs_diff(expected) <= 2 * per_block,
+            "{before} cells before the byte at {at}"
+        );
+        assert_eq!(table.damage().of_cells(), Some(&error), "a merge leaves it alone");
+
+        let checked = block_on(table.check(|_| {})).expect("goes on behind it");
+        let [finding] = &checked.findings[..] else {
+            unreachable!("byte {at}: {:?}", checked.findings);
+        };
+        assert!(finding.error.to_string().contains("a bad sector"), "{}", finding.error);
+        assert_eq!(checked.blocks + 1, blocks);
+    }
+}
+
+/// A filter of other rows, in its place with a right checksum: what writes it is at fault, and the cells are not.
+#[test]
+fn a_filter_that_denies_rows_costs_no_cell() {
+    let plain = || WriteOptions {
+        compression: Compression::None,
+        block_bytes: 1_000,
+        ..options()
+    };
+    let cells = grid(200, 2, 100);
+    let (mut bytes, _) = write(&cells, plain());
+    let named = |cells: &Cells| -> Cells {
+        let rename = |(key, value): (&Vec<u8>, &Vec<u8>)| ([b"s", &key[1..]].concat(), value.clone());
+        cells.iter().map(rename).collect()
+    };
+    let (others, _) = write(&named(&cells), plain());
+    assert_eq!(bytes.len(), others.len());
+    let footer = Footer::decode(&bytes[bytes.len() - FOOTER_BYTES..]).expect("just written");
+    let filter = footer.filter.expect("there is a filter");
+    let range = filter.offset as usize..filter.offset as usize + filter.framed_len();
+    bytes[range.clone()].copy_from_slice(&others[range]);
+
+    let table = open(Memory::new(bytes, true), 0).expect("all checksums are right");
+    let (mut writer, storage) = new_writer(options());
+    let checked = block_on(table.salvage(&mut writer)).expect("memory does not fail");
+    assert!(!checked.findings.is_empty());
+    for finding in &checked.findings {
+        assert!(
+            finding.error.to_string().contains("the filter denies"),
+            "{}",
+            finding.error
+        );
+        assert_eq!((finding.bytes, &finding.keys), (0, &None));
+    }
+    block_on(writer.finish()).expect("memory does not fail");
+    assert_eq!(read_whole(content(&storage).to_vec()), Ok(cells));
 }

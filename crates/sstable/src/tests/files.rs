@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
@@ -41,6 +42,8 @@ pub(super) struct Memory {
     bytes: Bytes,
     /// Whether `try_read_at` answers.
     resident: bool,
+    /// Where a byte is that the device cannot read; past the end for nowhere.
+    pub(super) bad: AtomicU64,
     /// Offset and length of each `read_at`.
     pub(super) reads: Mutex<Vec<(u64, usize)>>,
 }
@@ -50,6 +53,7 @@ impl Memory {
         Arc::new(Memory {
             bytes: bytes.into(),
             resident,
+            bad: AtomicU64::new(u64::MAX),
             reads: Mutex::default(),
         })
     }
@@ -64,6 +68,14 @@ impl Memory {
                 offset,
                 wanted: len as u64,
                 len: len_now,
+            });
+        }
+        let bad = self.bad.load(Ordering::Relaxed);
+        if (offset..end as u64).contains(&bad) {
+            return Err(StorageError::Unreadable {
+                path: self.path().to_owned(),
+                offset: bad,
+                message: "a bad sector".to_owned(),
             });
         }
         Ok(self.bytes.slice(offset as usize..end))

@@ -1,6 +1,6 @@
 //! Open files of the local disk.
 
-use super::root::{Root, fail};
+use super::root::{Root, fail, unreadable};
 use super::{blocking, syncs};
 use crate::writer::WriterLife;
 use crate::{AppendFile, ReadFile, Result, check_range, grows};
@@ -259,9 +259,31 @@ fn read_exact_at(file: &File, path: &str, offset: u64, len: usize) -> Result<Byt
             // Shorter than when it was opened: somebody cut it.
             Ok(0) => check_range(path, offset, len, at)?,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            // What could be read before comes first, so the sector is known.
+            Err(e @ rustix::io::Errno::IO) => return Err(unreadable(path, at, &e.into())),
             Err(e) => return Err(fail(path, "read", &e.into())),
         }
     }
     bytes.truncate(len);
     Ok(Bytes::from(bytes))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use stele_types::ErrorKind;
+
+    /// The kernel answers EIO for memory that is not there: no device with a bad sector is needed.
+    #[test]
+    fn what_the_device_cannot_read_is_said_to_be_lost() {
+        let file = File::open("/proc/self/mem").unwrap();
+        let error = read_exact_at(&file, "log/f", 0, 8).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("log/f: the device cannot read the bytes at offset 0"),
+            "{error}"
+        );
+    }
 }

@@ -52,6 +52,15 @@ pub(super) fn fail(path: &str, operation: &'static str, error: &io::Error) -> St
     }
 }
 
+/// The storage error for bytes that the device cannot read.
+pub(super) fn unreadable(path: &str, offset: u64, error: &io::Error) -> StorageError {
+    StorageError::Unreadable {
+        path: path.to_owned(),
+        offset,
+        message: error.to_string(),
+    }
+}
+
 impl Root {
     pub(super) fn open(directory: &Path) -> Result<Root> {
         let shown = directory.display().to_string();
@@ -156,6 +165,7 @@ impl Root {
         let (file, metadata) = open().map_err(|e: io::Error| match e.kind() {
             // A file where a directory would have to be: then there is no file below it either.
             io::ErrorKind::NotADirectory => StorageError::NotFound { path: path.to_owned() },
+            _ if Errno::from_io_error(&e) == Some(Errno::IO) => unreadable(path, 0, &e),
             _ => fail(path, "open", &e),
         })?;
         if !metadata.is_file() {

@@ -68,7 +68,7 @@ impl ValueFile {
             Err(StorageError::NotFound { .. }) => {
                 SstableError::corruption(path, 0, "a manifest names this file, which is missing")
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => error.into(),
         };
         if !is_damage(&error) {
             return Err(error.into());
@@ -116,11 +116,15 @@ impl ValueFile {
             let detail = format!("a reference to {len} bytes, the file has {}", file.len());
             return Err(self.corruption(offset, detail).into());
         }
-        let record = match file.try_read_at(offset, len) {
-            Some(read) => read?,
-            None => file.read_at(offset, len).await?,
+        let read = match file.try_read_at(offset, len) {
+            Some(read) => read,
+            None => file.read_at(offset, len).await,
         };
-        Ok(self.value(reference, &record)?)
+        match read {
+            Ok(record) => Ok(self.value(reference, &record)?),
+            Err(error @ StorageError::Unreadable { .. }) => Err(self.note(error.into()).into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The value of a record that was read.
@@ -212,26 +216,41 @@ pub async fn check(
     let mut at = HEADER_BYTES as u64;
     while at < file.len() && checked.findings.len() < FINDINGS_MAX {
         let left = usize::try_from(file.len() - at).unwrap_or(usize::MAX);
-        let head = file.read_at(at, LENGTH_BYTES.min(left)).await?;
+        let head = unless_unreadable(file.read_at(at, LENGTH_BYTES.min(left)).await, &mut checked)?;
         let Some(len) = record_len(&head).filter(|len| *len <= left) else {
             let detail = "no record begins here; what follows cannot be told apart";
             checked.findings.push(SstableError::corruption(file.path(), at, detail));
             each(left as u64);
             break;
         };
-        let record = file.read_at(at, len).await?;
+        let record = unless_unreadable(file.read_at(at, len).await, &mut checked)?;
         match decode_record(id, at, &record) {
             Ok(sound) => {
                 checked.records += 1;
                 checked.bytes += len as u64;
                 show(at, sound.payload.len(), sound.compression);
             }
+            Err(_) if record.is_empty() => {}
             Err(error) => checked.findings.push(SstableError::corruption(file.path(), at, error)),
         }
         at += len as u64;
         each(len as u64);
     }
     Ok(checked)
+}
+
+/// Nothing in place of what the device cannot read, which is a finding.
+fn unless_unreadable(
+    read: stele_storage::Result<Bytes>,
+    checked: &mut CheckedValues,
+) -> std::result::Result<Bytes, SstableError> {
+    match read {
+        Err(error @ StorageError::Unreadable { .. }) => {
+            checked.findings.push(error.into());
+            Ok(Bytes::new())
+        }
+        other => Ok(other?),
+    }
 }
 
 /// Prints a value file: a line for the whole, and when `verbose` one for each record.

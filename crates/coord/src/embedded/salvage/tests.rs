@@ -116,3 +116,21 @@ async fn what_does_not_lead_up_to_it_is_not_taken() {
     change(&storage, &path, |bytes| bytes[9] ^= 1).await;
     assert!(salvaged(&storage).await.is_err());
 }
+
+#[tokio::test]
+async fn what_the_device_cannot_read_is_no_unacknowledged_end() {
+    let storage = two_generations().await;
+    let path = newest(&paths(&*storage).await, "coord/log-");
+    let len = storage.read_all(&path).await.unwrap().len() as u64;
+    storage.make_unreadable(&path, len - 1..len);
+    let (salvaged, _) = repaired(&storage).await;
+    assert_eq!(salvaged.damaged, [path]);
+    assert!(salvaged.lost.unwrap().contains("bytes that the device can read"));
+
+    let storage = two_generations().await;
+    let path = newest(&paths(&*storage).await, "coord/snapshot-");
+    storage.make_unreadable(&path, 40..41);
+    let (salvaged, keys) = repaired(&storage).await;
+    assert_eq!((salvaged.damaged, salvaged.lost), (vec![path], None));
+    assert_eq!(keys, ["a", "b", "c"]);
+}
