@@ -145,6 +145,7 @@ impl TabletServer {
             splits: Mutex::default(),
             indivisible: Mutex::default(),
             failed_splits: Mutex::default(),
+            looked: Mutex::default(),
             work: Notify::new(),
             tidy: Notify::new(),
             ripe: Mutex::default(),

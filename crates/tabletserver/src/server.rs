@@ -7,6 +7,7 @@ use crate::maintenance::Merges;
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
+use crate::split::SplitLook;
 use crate::waits::WriteWaits;
 use crate::write::PendingWrite;
 use arc_swap::{ArcSwap, Guard};
@@ -121,10 +122,10 @@ pub struct TabletServer {
     pub(crate) tablets: RwLock<ById>,
     /// The same for requests; changed while `tablets` is locked.
     pub(crate) routes: Routes,
-    /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
-    /// what it has of them.
     /// Tablets that the catalog does not name although it perhaps should.
     pub(crate) strays: BTreeSet<TabletId>,
+    /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
+    /// what it has of them.
     pub(crate) damaged: RwLock<BTreeMap<TabletId, TabletError>>,
     pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
@@ -135,6 +136,8 @@ pub struct TabletServer {
     pub(crate) indivisible: Mutex<BTreeMap<TabletId, u64>>,
     /// Tablets of which a split failed, and until when they are left alone.
     pub(crate) failed_splits: Mutex<BTreeMap<TabletId, Duration>>,
+    /// The last look for tablets to split.
+    pub(crate) looked: Mutex<SplitLook>,
     /// Wakes the flush loop.
     pub(crate) work: Notify,
     /// Wakes housekeeping: a flush has made log segments superfluous.

@@ -15,6 +15,32 @@ const CREATE_AT_ONCE: usize = 32;
 /// How long a tablet is left alone when a split of it failed: an attempt flushes it, waits for its compactions, and may keep its
 /// writers waiting.
 const AFTER_FAILED_SPLIT: Duration = Duration::from_secs(10);
+/// Looks for tablets to split that are left out at most while no file is made: a schema may have changed.
+const LOOKS_LEFT_OUT_MAX: u32 = 20;
+
+/// What a look at all tablets for those to split has found. There may be ten thousand, and two looks a second.
+#[derive(Default)]
+pub(crate) struct SplitLook {
+    /// Bytes of files made so far: without another the sizes are the same.
+    made_bytes: u64,
+    /// Tablets served.
+    tablets: usize,
+    /// Whether none was too large, tried or not.
+    is_idle: bool,
+    /// Looks left out since.
+    left_out: u32,
+}
+
+impl SplitLook {
+    /// Whether another look would find what the last one did: nothing.
+    fn may_leave_out(&mut self, made_bytes: u64, tablets: usize) -> bool {
+        let is_same = self.made_bytes == made_bytes && self.tablets == tablets;
+        let may = is_same && self.is_idle && self.left_out < LOOKS_LEFT_OUT_MAX;
+        self.left_out = if may { self.left_out + 1 } else { 0 };
+        (self.made_bytes, self.tablets) = (made_bytes, tablets);
+        may
+    }
+}
 
 impl TabletServer {
     pub(crate) async fn create_empty(
@@ -101,6 +127,13 @@ impl TabletServer {
     /// doubled, one of which a split failed otherwise, after a while.
     pub(crate) fn tablets_to_split(&self) -> Vec<TabletId> {
         let mut candidates = Vec::new();
+        let metrics = &self.context.metrics;
+        let made_bytes = metrics.flush_bytes.get() + metrics.compaction_written_bytes.get();
+        let mut looked = self.looked.lock();
+        if looked.may_leave_out(made_bytes, self.tablets.read().len()) {
+            return candidates;
+        }
+        looked.is_idle = true;
         let now = self.env.now();
         let mut failed = self.failed_splits.lock();
         failed.retain(|tablet, until| now < *until && self.is_served(*tablet));
@@ -112,8 +145,11 @@ impl TabletServer {
             let grown = indivisible
                 .get(&served.tablet.id())
                 .is_none_or(|tried| bytes > tried * 2);
-            if bytes > most && grown && !failed.contains_key(&served.tablet.id()) {
-                candidates.push(served.tablet.id());
+            if bytes > most && grown {
+                looked.is_idle = false;
+                if !failed.contains_key(&served.tablet.id()) {
+                    candidates.push(served.tablet.id());
+                }
             }
         }
         indivisible.retain(|tablet, _| self.tablets.read().contains_key(tablet));
@@ -220,5 +256,26 @@ impl TabletServer {
             }
         }
         self.work.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_left_out_only_while_nothing_changes() {
+        let mut look = SplitLook::default();
+        assert!(!look.may_leave_out(0, 2), "nobody has looked yet");
+        look.is_idle = true;
+        for _ in 0..LOOKS_LEFT_OUT_MAX {
+            assert!(look.may_leave_out(0, 2));
+        }
+        assert!(!look.may_leave_out(0, 2), "now and then all the same");
+        assert!(look.may_leave_out(0, 2));
+        assert!(!look.may_leave_out(10, 2), "a file was made");
+        assert!(!look.may_leave_out(10, 3), "a tablet is there");
+        look.is_idle = false;
+        assert!(!look.may_leave_out(10, 3), "one is to be split");
     }
 }
