@@ -44,6 +44,8 @@ const ENDS: u64 = 64;
 const ENDS_STEP: usize = 16;
 /// Bytes between the ends that are flipped then, per file.
 const BETWEEN: u64 = 4;
+/// Among how many threads the flips are shared: each flip is a machine of its own.
+const THREADS: usize = 2;
 /// The row that may be lost with the end of the log.
 const LAST_ROW: &[u8] = b"zz-last";
 
@@ -174,12 +176,20 @@ async fn make_folder(sim: Sim) -> Folder {
     Folder { files, rows }
 }
 
-/// What one flipped bit did.
+/// What one flipped bit did, or several.
 #[derive(Debug, Default)]
 struct Seen {
     refused_starts: u64,
     right_rows: u64,
     failed_rows: u64,
+}
+
+impl Seen {
+    fn add(&mut self, other: &Seen) {
+        self.refused_starts += other.refused_starts;
+        self.right_rows += other.right_rows;
+        self.failed_rows += other.failed_rows;
+    }
 }
 
 /// Reads every row on its own; the errors by the first letter of the row, which tells its tablet.
@@ -315,6 +325,70 @@ fn offsets(len: u64, seed: u64, flips: Flips) -> Vec<u64> {
     ends.chain(between).collect()
 }
 
+/// A byte of a file, and that file's number among all.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    number: usize,
+    path: &'a str,
+    offset: u64,
+}
+
+/// What flips did: for each kind of file how many there were, and what was seen.
+#[derive(Default)]
+struct Outcome {
+    by_kind: BTreeMap<String, (u64, Seen)>,
+    failures: Vec<String>,
+}
+
+impl Outcome {
+    fn add(&mut self, other: Outcome) {
+        for (kind, (flips, seen)) in other.by_kind {
+            let (all, sum) = self.by_kind.entry(kind).or_default();
+            *all += flips;
+            sum.add(&seen);
+        }
+        self.failures.extend(other.failures);
+    }
+}
+
+/// Flips a bit in each of these places, one after the other.
+fn flip_all<'a>(folder: &Folder, places: impl Iterator<Item = Place<'a>>) -> Outcome {
+    let mut outcome = Outcome::default();
+    for Place { number, path, offset } in places {
+        let content = &folder.files[path];
+        let mut damaged = content.to_vec();
+        let bit = (offset * 5 + number as u64) % 8;
+        damaged[offset as usize] ^= 1 << bit;
+        let mut files = folder.files.clone();
+        files.insert(path.to_owned(), Bytes::from(damaged));
+        let sim = Sim::new(offset, STEPS_MAX);
+        let examined = examine(
+            sim.clone(),
+            files,
+            path.to_owned(),
+            content.clone(),
+            folder.rows.clone(),
+        );
+        let seen = sim.run(examined).unwrap_or_else(|stalled| Err(stalled.to_string()));
+        let seen = match seen {
+            Ok(seen) => seen,
+            Err(why) => {
+                let failure = format!("{path} byte {offset} bit {bit}: {why}");
+                outcome.failures.push(failure);
+                continue;
+            }
+        };
+        let kind = match path.ends_with(".val") {
+            true => "values".to_owned(),
+            false => path.split(['/', '-']).next().unwrap_or_default().to_owned(),
+        };
+        let (flips, sum) = outcome.by_kind.entry(kind).or_default();
+        *flips += 1;
+        sum.add(&seen);
+    }
+    outcome
+}
+
 #[test]
 fn a_flipped_bit_is_never_taken_for_data() {
     let flips = match std::env::var("DAMAGE_FLIPS").as_deref() {
@@ -330,36 +404,25 @@ fn a_flipped_bit_is_never_taken_for_data() {
     };
     let sim = Sim::new(1, STEPS_MAX);
     let folder = sim.run(make_folder(sim.clone())).expect("a folder");
-    let mut by_kind: BTreeMap<String, (u64, Seen)> = BTreeMap::new();
-    let mut failures: Vec<String> = Vec::new();
+    let mut places = Vec::new();
     for (number, (path, content)) in folder.files.iter().enumerate() {
-        for offset in offsets(content.len() as u64, number as u64, flips) {
-            let mut damaged = content.to_vec();
-            let bit = (offset * 5 + number as u64) % 8;
-            damaged[offset as usize] ^= 1 << bit;
-            let mut files = folder.files.clone();
-            files.insert(path.clone(), Bytes::from(damaged));
-            let sim = Sim::new(offset, STEPS_MAX);
-            let examined = examine(sim.clone(), files, path.clone(), content.clone(), folder.rows.clone());
-            let seen = sim.run(examined).unwrap_or_else(|stalled| Err(stalled.to_string()));
-            let seen = match seen {
-                Ok(seen) => seen,
-                Err(why) => {
-                    failures.push(format!("{path} byte {offset} bit {bit}: {why}"));
-                    continue;
-                }
-            };
-            let kind = match path.ends_with(".val") {
-                true => "values".to_owned(),
-                false => path.split(['/', '-']).next().unwrap_or_default().to_owned(),
-            };
-            let (flips, sum) = by_kind.entry(kind).or_default();
-            *flips += 1;
-            sum.refused_starts += seen.refused_starts;
-            sum.right_rows += seen.right_rows;
-            sum.failed_rows += seen.failed_rows;
-        }
+        let offsets = offsets(content.len() as u64, number as u64, flips).into_iter();
+        places.extend(offsets.map(move |offset| Place { number, path, offset }));
     }
+    let (folder, places) = (&folder, &places);
+    let Outcome { by_kind, failures } = std::thread::scope(|scope| {
+        let shares = (0..THREADS).map(|n| {
+            let share = places.iter().copied().skip(n).step_by(THREADS);
+            scope.spawn(move || flip_all(folder, share))
+        });
+        // All of them are begun before one is waited for.
+        let shares: Vec<_> = shares.collect();
+        let mut all = Outcome::default();
+        for share in shares {
+            all.add(share.join().expect("no flip makes a server panic"));
+        }
+        all
+    });
     assert!(failures.is_empty(), "{failures:#?}");
     let of = |kind: &str| by_kind.get(kind).expect("a file of every kind");
     // Damage to tablets does not stop the server, but for what looks like a newer version.

@@ -248,5 +248,9 @@ fn a_tablet_that_finds_no_space_does_not_fill_the_log() {
 #[test]
 fn what_the_log_keeps_for_a_tablet_survives_power_loss() {
     run(eio, End::PowerLoss, Durability::Sync);
+}
+
+#[test]
+fn power_loss_takes_what_was_not_synced_and_adds_nothing() {
     run(eio, End::PowerLoss, Durability::Flush);
 }

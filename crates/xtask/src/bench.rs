@@ -124,9 +124,14 @@ fn names(program: &PathBuf) -> Result<Vec<String>> {
         .collect())
 }
 
+/// What builds the program.
+pub fn building() -> Run {
+    cargo(["build", "--release", "--package", "stele-bench"])
+}
+
 /// Builds the program.
 fn build() -> Result<PathBuf> {
-    cargo(["build", "--release", "--package", "stele-bench"]).check()?;
+    building().check()?;
     Ok(target_dir().join("release/stele-bench"))
 }
 

@@ -74,8 +74,13 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         .succeeds()
 }
 
+/// What builds the program without a rival.
+pub fn building() -> Run {
+    cargo(["build", "--release", "--package", "stele-enginebench"])
+}
+
 fn build(rival: bool) -> Result<PathBuf> {
-    let mut build = cargo(["build", "--release", "--package", "stele-enginebench"]);
+    let mut build = building();
     if rival {
         let headers = Run::new("gcc").args(["-print-file-name=include"]).output()?;
         build = build

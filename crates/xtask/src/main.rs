@@ -12,6 +12,7 @@
     reason = "runs tools; the determinism seam is for the database"
 )]
 
+mod ahead;
 mod bench;
 mod bench_engine;
 mod clients;

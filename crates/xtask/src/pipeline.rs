@@ -1,12 +1,14 @@
 //! The test pipeline: what must hold before a commit, cheapest first.
 //!
 //! A failed step does not stop the later ones, so that one run shows everything that is wrong; only a binary that does
-//! not build makes the steps that need it fail at once.
+//! not build makes the steps that need it fail at once. What later steps build is built beside the tests ([`Ahead`]), so the time of
+//! a step is not what it would take by itself.
 
+use crate::ahead::Ahead;
 use crate::shell::{self, Run, cargo};
 use crate::stores::{self, Service};
 use crate::tally::Tally;
-use crate::{bench, bench_engine, clients, crash, fuzz, hdfs, soak, tidy};
+use crate::{bench, bench_engine, clients, crash, fuzz, hdfs, server, soak, tidy};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::PathBuf;
@@ -20,6 +22,9 @@ const ZOMBIE_SMOKE_ROUNDS: u32 = 4;
 
 /// Seeds of the simulation that every run does: some twenty seconds. What goes wrong in one life of a thousand is not found by sixty.
 const SIM_SMOKE_SEEDS: &str = "300";
+
+/// The feature of the simulator with which it can plant bugs.
+const PLANTED_BUGS: &str = "planted-bugs";
 
 /// The steps so far.
 struct Report {
@@ -86,6 +91,7 @@ pub fn full() -> Result<bool> {
     let mut report = Report::new();
     report.step("format", || one(cargo(["fmt", "--all", "--check"])));
     report.step("tidy", || Ok(Tally::one(tidy::run()?)));
+    let ahead = Ahead::begin(built_ahead());
     report.step("clippy", || {
         one(cargo([
             "clippy",
@@ -115,7 +121,9 @@ pub fn full() -> Result<bool> {
     report.step("simulation", sim_smoke);
     report.step("planted bugs", planted);
     let built = report.step("release build", || {
-        one(cargo(["build", "--release", "--package", "stele"]))
+        // No compiler beside the real processes, whose memory and time are looked at.
+        ahead.end();
+        one(server::building())
     });
     if built {
         report.step("kill -9", || Ok(Tally::one(crash::run(CRASH_SMOKE_ROUNDS)?)));
@@ -131,6 +139,16 @@ pub fn full() -> Result<bool> {
         report.leave_out("real processes", "no release build");
     }
     Ok(report.finish())
+}
+
+/// What the steps from the simulation on ask for, in their order.
+fn built_ahead() -> Vec<Run> {
+    vec![
+        cargo(["build", "--profile", "sim", "--package", "stele-sim"]).args(["--features", PLANTED_BUGS]),
+        server::building(),
+        bench::building(),
+        bench_engine::building(),
+    ]
 }
 
 fn one(command: Run) -> Result<Tally> {
@@ -187,7 +205,7 @@ fn planted() -> Result<Tally> {
 /// The simulator that can plant bugs, and does so only when told to: one build for both steps.
 fn sim_with_bugs(arguments: &[&str]) -> Run {
     let run = cargo(["run", "--quiet", "--profile", "sim", "--package", "stele-sim"]);
-    run.args(["--features", "planted-bugs", "--"]).args(arguments)
+    run.args(["--features", PLANTED_BUGS, "--"]).args(arguments)
 }
 
 #[cfg(test)]

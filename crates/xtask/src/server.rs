@@ -1,7 +1,7 @@
 //! A real `stele` process on free ports with a data directory of its own; killed when dropped.
 
 use crate::rival::ProcStat;
-use crate::shell::{Run, target_dir};
+use crate::shell::{Run, cargo, target_dir};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -173,9 +173,14 @@ pub fn stele() -> PathBuf {
     target_dir().join("release/stele")
 }
 
+/// What builds the release binary.
+pub fn building() -> Run {
+    cargo(["build", "--release", "--package", "stele"])
+}
+
 /// Builds the release binary.
 pub fn build() -> Result<()> {
-    crate::shell::cargo(["build", "--release", "--package", "stele"]).check()
+    building().check()
 }
 
 /// An address nobody listens on. Somebody might take it before the caller does; then the start fails loudly.
