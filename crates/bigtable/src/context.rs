@@ -4,10 +4,12 @@ use crate::answers::Answers;
 use crate::names::TableResource;
 use crate::operations::OperationLog;
 use crate::status::{status, table_not_found};
+use std::future::Future;
 use std::sync::Arc;
-use stele_client::{ServiceError, TableAdmin, TableService};
-use stele_env::Env;
+use stele_client::{ServiceError, ServiceResult, TableAdmin, TableService};
+use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, TableSchema};
+use tokio::sync::OwnedMutexGuard;
 use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
@@ -19,10 +21,14 @@ pub(crate) struct Context {
     /// Room for answers.
     pub answers: Answers,
     pub operations: OperationLog,
-    /// Serialises read-change-write cycles on instance data within this process. Two front ends changing the same
-    /// instance at the same moment keep one of the changes.
-    pub instance_changes: tokio::sync::Mutex<()>,
+    /// Serialises changes of instances within this process: what is read of one to be changed must still be what is stored
+    /// when the change is written, so who makes or deletes one waits, too. Two front ends changing the same instance at the
+    /// same moment keep one of the changes. Always taken before what the master serialises its changes by.
+    pub instance_changes: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// The right to change instances.
+pub(crate) type InstanceTurn = OwnedMutexGuard<()>;
 
 impl Context {
     /// The schema of a table, or NOT_FOUND in the words clients know.
@@ -30,6 +36,28 @@ impl Context {
         self.service
             .schema(&table.name)
             .map_err(|error| table_status(table, error))
+    }
+
+    /// Waits for the turn to change instances.
+    pub async fn instance_turn(&self) -> InstanceTurn {
+        Arc::clone(&self.instance_changes).lock_owned().await
+    }
+
+    /// Writes a change of an instance, in a task of its own that keeps the turn to its end. A change that has begun is carried
+    /// out below whatever becomes of the caller: who came next would read what was before it, and write that back.
+    pub async fn write_instance(
+        &self,
+        turn: InstanceTurn,
+        write: impl Future<Output = ServiceResult<()>> + Send + 'static,
+    ) -> ServiceResult<()> {
+        let task = async move {
+            let outcome = write.await;
+            drop(turn);
+            outcome
+        };
+        let outcome = self.env.spawn_join(Priority::Foreground, "instance", task).await;
+        let stopped = || ServiceError::new(ErrorKind::Aborted, "the server stopped during the change");
+        outcome.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// The wall clock as a protocol buffer timestamp.

@@ -9,6 +9,7 @@ use crate::names::InstanceName;
 use crate::pb::admin;
 use crate::status::status;
 use prost::Message as _;
+use std::sync::Arc;
 use tonic::Status;
 
 /// The cluster of an instance that names none.
@@ -139,13 +140,12 @@ impl Context {
         name: &InstanceName,
         change: impl FnOnce(&mut InstanceData) -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
-        let _serialised = self.instance_changes.lock().await;
+        let turn = self.instance_turn().await;
         let mut data = self.existing_instance(name).await?;
         let result = change(&mut data)?;
-        self.admin
-            .update_namespace(&name.instance, data.encode_to_vec())
-            .await
-            .map_err(status)?;
+        let (admin, instance) = (Arc::clone(&self.admin), name.instance.clone());
+        let write = async move { admin.update_namespace(&instance, data.encode_to_vec()).await };
+        self.write_instance(turn, write).await.map_err(status)?;
         Ok(result)
     }
 

@@ -45,11 +45,10 @@ impl BigtableInstanceAdmin for InstanceAdminService {
         };
         check_size(&data)?;
         let request_time = Some(self.0.timestamp());
-        let created = self
-            .0
-            .admin
-            .create_namespace(&name.instance, data.encode_to_vec())
-            .await;
+        let (admin, instance, bytes) = (self.0.admin.clone(), name.instance.clone(), data.encode_to_vec());
+        let write = async move { admin.create_namespace(&instance, bytes).await };
+        let turn = self.0.instance_turn().await;
+        let created = self.0.write_instance(turn, write).await;
         created.map_err(|error| match error.kind {
             ErrorKind::AlreadyExists => already_exists(format!("instance \"{name}\" already exists")),
             _ => status(error),
@@ -138,7 +137,10 @@ impl BigtableInstanceAdmin for InstanceAdminService {
 
     async fn delete_instance(&self, request: Request<admin::DeleteInstanceRequest>) -> Answer<()> {
         let name = InstanceName::parse(&request.get_ref().name)?;
-        let deleted = self.0.admin.delete_namespace(&name.instance).await;
+        let (admin, instance) = (self.0.admin.clone(), name.instance.clone());
+        let write = async move { admin.delete_namespace(&instance).await };
+        let turn = self.0.instance_turn().await;
+        let deleted = self.0.write_instance(turn, write).await;
         deleted.map(Response::new).map_err(|error| match error.kind {
             ErrorKind::NotFound => name.not_found(),
             _ => status(error),

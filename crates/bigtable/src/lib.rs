@@ -141,7 +141,7 @@ impl BigtableFrontEnd {
             answers: Answers::new(limits.answer_bytes_max, alone, env.clone(), given_up),
             env,
             operations: OperationLog::default(),
-            instance_changes: tokio::sync::Mutex::new(()),
+            instance_changes: Arc::default(),
         });
         BigtableFrontEnd { context, ledger }
     }

@@ -42,6 +42,8 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Fake {
     state: Mutex<State>,
+    /// Who holds this keeps changes of namespaces waiting.
+    pub updates: tokio::sync::Mutex<()>,
 }
 
 impl Fake {
@@ -455,6 +457,7 @@ impl TableAdmin for Fake {
     }
 
     async fn update_namespace(&self, namespace: &str, data: Vec<u8>) -> ServiceResult<()> {
+        let _through = self.updates.lock().await;
         let mut state = self.state.lock();
         let slot = state
             .namespaces

@@ -1,4 +1,6 @@
 use super::*;
+use std::pin::pin;
+use std::time::Duration;
 
 fn instance_request(id: &str, clusters: &[&str]) -> admin::CreateInstanceRequest {
     let cluster = admin::Cluster {
@@ -234,6 +236,64 @@ async fn app_profiles_are_records() {
         code(client.delete_app_profile(delete("default")).await),
         Code::FailedPrecondition
     );
+}
+
+/// One that came with a table is made on purpose while it is changed. Whoever is told of success finds what it has written.
+#[tokio::test]
+async fn an_instance_is_not_made_within_a_change_of_it() {
+    let harness = Harness::with_table().await;
+    let env = TokioRuntime::current();
+    let pause = Duration::from_millis(50);
+    let held = harness.fake.updates.lock().await;
+    let (mut changing, mut making) = (harness.instances(), harness.instances());
+    let renamed = admin::Instance {
+        name: INSTANCE.into(),
+        display_name: "new".into(),
+        ..Default::default()
+    };
+    let mut change = pin!(changing.update_instance(renamed));
+    assert!(env.timeout(pause, &mut change).await.is_err());
+    let mut make = pin!(making.create_instance(instance_request("i", &["c1"])));
+    assert!(
+        env.timeout(pause, &mut make).await.is_err(),
+        "what was read to be changed is not what is stored any more"
+    );
+    drop(held);
+    assert_eq!(code(change.await), Code::Ok);
+    assert_eq!(code(make.await), Code::AlreadyExists);
+    let get = admin::GetInstanceRequest { name: INSTANCE.into() };
+    let found = harness.instances().get_instance(get).await.unwrap().into_inner();
+    assert_eq!(found.display_name, "new");
+}
+
+/// The change is carried out below, and nobody reads what was before it meanwhile.
+#[tokio::test]
+async fn a_change_of_an_instance_keeps_its_turn_when_its_caller_goes_away() {
+    let harness = Harness::with_table().await;
+    let env = TokioRuntime::current();
+    let pause = Duration::from_millis(50);
+    let held = harness.fake.updates.lock().await;
+    let mut client = harness.instances();
+    let create = |id: &str| admin::CreateClusterRequest {
+        parent: INSTANCE.into(),
+        cluster_id: id.into(),
+        cluster: Some(admin::Cluster::default()),
+    };
+    assert!(env.timeout(pause, client.create_cluster(create("c1"))).await.is_err());
+    {
+        let mut next = pin!(client.create_cluster(create("c2")));
+        assert!(env.timeout(pause, &mut next).await.is_err());
+        drop(held);
+        assert_eq!(code(next.await), Code::Ok);
+    }
+    let list = admin::ListClustersRequest {
+        parent: INSTANCE.into(),
+        ..Default::default()
+    };
+    let listed = client.list_clusters(list).await.unwrap().into_inner().clusters;
+    let names: Vec<_> = listed.into_iter().map(|cluster| cluster.name).collect();
+    let expected = ["c1", "c2", "stele"].map(|id| format!("{INSTANCE}/clusters/{id}"));
+    assert_eq!(names, expected);
 }
 
 /// They travel in a header, for which clients have little room.
