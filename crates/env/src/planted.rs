@@ -12,15 +12,21 @@ pub enum PlantedBug {
     ReuseSequence,
     /// The row cache keeps what a read found although the row was written meanwhile.
     StaleRow,
+    /// Flushes and compactions drop one version more than a rule that counts versions says.
+    DropVersion,
+    /// Flushes and compactions that keep a deleted range of timestamps forget where it begins.
+    WidenDelete,
 }
 
 impl PlantedBug {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, PlantedBug); 4] = [
+    pub const ALL: [(&'static str, PlantedBug); 6] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
         ("reuse-sequence", PlantedBug::ReuseSequence),
         ("stale-row", PlantedBug::StaleRow),
+        ("drop-version", PlantedBug::DropVersion),
+        ("widen-delete", PlantedBug::WidenDelete),
     ];
 }
 

@@ -300,6 +300,8 @@ pub struct Histories {
     now: Moment,
     /// The server has several log streams. What one of them acknowledges says nothing of what another has refused.
     several_streams: bool,
+    /// The last beginning of what was acknowledged, of a server with one log stream.
+    settled: Moment,
     /// What failed in this life of the server, and when its client learned of it.
     failed: Vec<(Failed, Moment)>,
     /// By row and slot.
@@ -368,11 +370,17 @@ impl Histories {
         checked
     }
 
-    /// Something that began at `began` was acknowledged: what failed before will never happen.
-    fn settle(&mut self, began: Moment) {
+    /// What failed before this moment will never happen.
+    pub fn settled(&self) -> Moment {
+        self.settled
+    }
+
+    /// Something that was written began at `began` and was acknowledged: what failed before will never happen.
+    pub fn settle(&mut self, began: Moment) {
         if self.several_streams {
             return;
         }
+        self.settled = self.settled.max(began);
         for (failed, learned) in std::mem::take(&mut self.failed) {
             match failed {
                 failed if learned >= began => self.failed.push((failed, learned)),

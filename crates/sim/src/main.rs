@@ -28,7 +28,7 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence or stale-row.
+        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version or widen-delete.
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
     },

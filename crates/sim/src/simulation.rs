@@ -107,12 +107,12 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<Seen, St
     let env = cluster.env().clone();
     cluster.start().await?;
     workload.prepare().await?;
-    let operations = 80 + env.random_below(160);
+    let operations = 96 + env.random_below(192);
     let spawn = |task: BoxFuture<'static, ()>| env.spawn_join(Priority::Foreground, "client", task);
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|_| spawn(Box::pin(workload.clone().client(operations))))
         .collect();
-    clients.push(spawn(Box::pin(workload.clone().administrate(operations / 40))));
+    clients.push(spawn(Box::pin(workload.clone().administrate(operations / 48))));
     let mut clients = Box::pin(join_all(clients));
     let mut seen = Seen::default();
     loop {

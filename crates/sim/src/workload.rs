@@ -7,6 +7,8 @@
 //!   columns of a slot telling the same number: rows are atomic.
 //! * `n*`: counters. Read-modify-write adds one in family `c`, an aggregate adds one in family `s`.
 //! * `k*`: claims. Check-and-mutate writes its number unless the row has any cell; one client at most may succeed.
+//! * `m*`: versions. Puts and deletes of all kinds, conditional or not, in a family without a rule and in one that keeps two
+//!   versions ([`versions`]).
 //!
 //! Reads are of one row, or scans of the table in either direction. Beside them one client makes and drops tables
 //! ([`admin`]).
@@ -14,9 +16,12 @@
 //! An acknowledgement now and then asks for the server's end at that very moment: that is when a promise too many shows.
 
 mod admin;
+mod versions;
 
 use crate::cluster::{Cluster, Node};
 use crate::history::{Histories, Moment, Outcome};
+use crate::possible::Row;
+use crate::possible::view::View;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -27,8 +32,8 @@ use stele_client::{
     ServiceResult, TableAdmin, TableService,
 };
 use stele_types::{
-    AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowRange,
-    RowSet, TableName, TimeUnit, Timestamp, ValueType,
+    AggregateKind, Cell, Compression, DeleteRule, Durability, ErrorKind, FamilyId, GcRule, Mutation, RowMutation,
+    RowRange, RowSet, TableName, TimeUnit, Timestamp, ValueType,
 };
 
 /// Values and deletes.
@@ -65,6 +70,8 @@ pub struct Workload {
     claims: Mutex<BTreeMap<Vec<u8>, Vec<Claim>>>,
     /// The rows that somebody was told are claimed.
     taken: Mutex<BTreeMap<Vec<u8>, Taken>>,
+    /// What the rows of versions may hold.
+    versions: Mutex<BTreeMap<Bytes, Row>>,
     acknowledged: Mutex<u64>,
     /// Asks for the server's end.
     end_wanted: tokio::sync::Notify,
@@ -101,6 +108,11 @@ fn new_table() -> NewTable {
             family("v", ValueType::Bytes),
             family("c", ValueType::Bytes),
             family("s", ValueType::Aggregate(AggregateKind::Sum)),
+            family("all", ValueType::Bytes),
+            NewFamily {
+                gc_rule: Some(GcRule::MaxVersions(versions::KEPT as u32)),
+                ..family("two", ValueType::Bytes)
+            },
         ],
         initial_splits: vec![Bytes::from_static(b"n")],
         compression: Compression::None,
@@ -119,6 +131,7 @@ impl Workload {
             next_value: Mutex::new(1),
             claims: Mutex::default(),
             taken: Mutex::default(),
+            versions: Mutex::default(),
             acknowledged: Mutex::new(0),
             end_wanted: tokio::sync::Notify::new(),
         })
@@ -141,6 +154,8 @@ impl Workload {
 
     /// The server has recovered.
     pub fn recovered(&self) {
+        let settled = self.histories.lock().settled();
+        self.versions.lock().values_mut().for_each(|row| row.recovered(settled));
         self.histories.lock().recovered();
     }
 
@@ -175,13 +190,15 @@ impl Workload {
         for _ in 0..operations {
             self.rested().await;
             let node = self.running_node().await;
-            match self.below(20) {
+            match self.below(25) {
                 0..8 => self.write_rows(&node).await,
                 8..10 => self.increment(&node).await,
                 10..12 => self.add(&node).await,
                 12 => self.claim(&node).await,
                 13..18 => self.read_row(&node).await,
-                _ => self.scan(&node).await,
+                18..20 => self.scan(&node).await,
+                20..23 => self.change_versions(&node).await,
+                _ => self.read_versions(&node).await,
             }
             let pause = Duration::from_micros(self.below(3_000));
             self.cluster.env().sleep(pause).await;
@@ -513,8 +530,9 @@ impl Workload {
             reversed,
             ..ReadRows::new(table(), RowSet::all())
         };
-        let began = self.tick();
+        let (began, open) = (self.tick(), self.begin_reads());
         let Some(rows) = self.read(node, request).await else {
+            self.end_reads(open, &View::All, None);
             return false;
         };
         let ended = self.tick();
@@ -533,6 +551,7 @@ impl Workload {
                 self.check_row(&row, &cells, began, ended);
             }
         }
+        self.end_reads(open, &View::All, Some(&mut found));
         if let Some((row, _)) = found.pop_first() {
             self.violate(format!("a scan gave row {row:?}, which nobody wrote"));
         }
@@ -563,8 +582,11 @@ impl Workload {
             Ok(Ok(rows)) => Some(rows),
             Ok(Err(error)) => {
                 self.cluster.sim().note(&format!("read failed: {error}"));
-                if error.kind == ErrorKind::Corruption {
-                    self.violate(format!("a read met corruption: {error}"));
+                match error.kind {
+                    ErrorKind::Corruption => self.violate(format!("a read met corruption: {error}")),
+                    // Else filters could be wrong, and nothing be checked.
+                    ErrorKind::InvalidArgument => self.violate(format!("a read was taken for a mistake: {error}")),
+                    _ => {}
                 }
                 None
             }

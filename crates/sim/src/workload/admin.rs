@@ -41,7 +41,7 @@ impl Workload {
             options: GroupUpdate::default(),
         };
         let moves = (0..self.below(3)).map(|_| GroupChange::MoveFamily {
-            family: ["v", "c", "s"][self.below(3) as usize].to_owned(),
+            family: ["v", "c", "s", "all", "two"][self.below(5) as usize].to_owned(),
             group: ["other", "default"][self.below(2) as usize].to_owned(),
         });
         let changes: Vec<GroupChange> = std::iter::once(create).chain(moves).collect();

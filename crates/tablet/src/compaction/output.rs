@@ -96,6 +96,11 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// Of the job.
+    pub fn env(&self) -> &'a Env {
+        self.env
+    }
+
     /// Ends a file that is full and begins the next: called before the first cell of every row.
     pub async fn ready_for_row(&mut self) -> Result<()> {
         if !self.waiting.is_empty() {

@@ -14,6 +14,7 @@ use crate::merge::Merge;
 use crate::resolve::{Outcome, Resolver, Sink, Skip, Version};
 use bytes::Bytes;
 use std::sync::Arc;
+use stele_env::PlantedBug;
 use stele_sstable::index::common_prefix;
 use stele_types::key::{CellKind, KeyParts, TRAILER_BYTES, row_prefix_len};
 use stele_types::{DeleteRule, FamilyId, GcRule, GcView, SeqNo, TableSchema, Timestamp, ValueType};
@@ -69,6 +70,8 @@ impl<'a> Stream<'a> {
                 bottom,
                 older_until,
                 drops_markers,
+                miscounts: output.env().planted(PlantedBug::DropVersion),
+                widens: output.env().planted(PlantedBug::WidenDelete),
                 version_index: 0,
                 goes_on: false,
                 family: FamilyId(0),
@@ -268,6 +271,10 @@ struct Keep<'a> {
     bottom: bool,
     older_until: Timestamp,
     drops_markers: bool,
+    /// By a planted bug.
+    miscounts: bool,
+    /// By a planted bug.
+    widens: bool,
     /// Versions of the current column so far.
     version_index: u64,
     /// The column that begins next has begun before: its versions are counted on.
@@ -303,7 +310,11 @@ impl Keep<'_> {
         rule.is_some_and(|rule| {
             decides
                 && rule.is_garbage(&GcView {
-                    version_index: if self.bottom { index } else { 0 },
+                    version_index: if self.bottom {
+                        index + u64::from(self.miscounts)
+                    } else {
+                        0
+                    },
                     timestamp,
                     unit: self.schema.time_unit,
                     now_micros: self.now_micros,
@@ -327,7 +338,7 @@ impl Sink for Keep<'_> {
 
     fn marker(&mut self, key: &[u8], _: &KeyParts, value: &Bytes) {
         if !self.drops_markers {
-            self.add(key, value);
+            self.add(key, if self.widens { &[] } else { value });
         }
     }
 
