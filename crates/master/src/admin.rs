@@ -5,6 +5,7 @@
 //! what is then written to a table that the next start does not know would be lost.
 
 use crate::schema;
+use crate::split::Split;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -29,6 +30,8 @@ pub struct Master {
     /// A table that was made, and of which nobody knows whether the catalog names it. Changed during a change. There is one
     /// at most: no other table is made before its fate is known.
     unknown: parking_lot::Mutex<Option<Made>>,
+    /// A split that was tried, and of which nobody knows whether the catalog has it. Changed during a change.
+    pub(crate) undecided: parking_lot::Mutex<Option<Split>>,
     /// Itself, for changes that outlive their callers.
     this: Weak<Master>,
 }
@@ -54,6 +57,7 @@ impl Master {
             tablets,
             changing: Arc::default(),
             unknown: parking_lot::Mutex::default(),
+            undecided: parking_lot::Mutex::default(),
             this: this.clone(),
         })
     }
@@ -189,6 +193,7 @@ impl Master {
     }
 
     async fn drop_rows_locked(&self, table: &TableName, range: RowRange) -> ServiceResult<()> {
+        self.decide_for(table).await?;
         // Splits are changes, too: none happens between the lookup and the last drop.
         let entry = self.entry(table)?;
         let rows = RowSet::new(vec![range]);
@@ -201,6 +206,8 @@ impl Master {
     }
 
     async fn delete_namespace_locked(&self, namespace: &str) -> ServiceResult<()> {
+        // A table that the catalog may name goes, too: found out later, it would be in a namespace that there is not.
+        self.find_out_made().await.map_err(from_catalog)?;
         let view = self.catalog.view();
         if !view.namespaces.contains_key(namespace) {
             return Err(from_catalog(CatalogError::NoNamespace(namespace.to_owned())));

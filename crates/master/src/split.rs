@@ -3,9 +3,12 @@
 //! The server stops writes to the tablet and makes two tablets over its files; the catalog replaces one record by two, in one
 //! transaction, which is the commit point; the server then serves the two, or the one again. In between nobody may write:
 //! a write acknowledged by the one after the catalog named the two would be lost. So when it is unknown whether the
-//! transaction happened, the master asks again until it knows.
+//! transaction happened, the split is *undecided*: the tablet takes no writes, and the master asks again until it knows. Other
+//! changes have their turn in between: on a full medium that may be for ever, and dropping a table is what makes room.
+//!
+//! Invariant: there is one undecided split at most. No other is begun before it is decided.
 
-use crate::admin::Master;
+use crate::admin::{Master, from_catalog};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_client::ServiceResult;
@@ -13,8 +16,15 @@ use stele_types::{RowRange, TableName, TabletId};
 
 /// How often the master looks for tablets to split.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Pause before the master asks again for an unknown outcome.
-const UNKNOWN_PAUSE: Duration = Duration::from_millis(100);
+
+/// A split of which the halves are made.
+#[derive(Clone)]
+pub(crate) struct Split {
+    table: TableName,
+    /// Takes no writes until it is known whether the halves have replaced it.
+    tablet: TabletId,
+    halves: [(TabletId, RowRange); 2],
+}
 
 impl Master {
     /// Splits tablets that have grown too large, and settles catalog changes of unknown outcome, until the master is
@@ -24,15 +34,19 @@ impl Master {
         self.env.spawn_background("split", split_loop(master));
     }
 
-    /// Tries to split every tablet that is due; how many were. The first error is returned after all have had their
-    /// turn.
+    /// Decides an undecided split, and tries to split every tablet that is due; how many were split. The first error is returned
+    /// after all have had their turn, or at once when it leaves a split undecided.
     pub async fn split_due(&self) -> ServiceResult<usize> {
-        let mut split = 0;
+        let mut split = {
+            let _changing = self.changing.lock().await;
+            usize::from(self.decide().await?)
+        };
         let mut failure = None;
         for tablet in self.tablets.split_candidates() {
             let _changing = self.changing.lock().await;
             match self.split(tablet).await {
                 Ok(done) => split += usize::from(done),
+                Err(error) if self.is_undecided() => return Err(error),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
@@ -40,10 +54,12 @@ impl Master {
     }
 
     async fn split(&self, tablet: TabletId) -> ServiceResult<bool> {
+        // Of another caller.
+        self.decide().await?;
         let Some((table, range)) = self.find(tablet) else {
             return Ok(false);
         };
-        let ids = self.catalog.allocate_ids(2).await.map_err(crate::admin::from_catalog)?;
+        let ids = self.catalog.allocate_ids(2).await.map_err(from_catalog)?;
         let &[left, right] = &ids[..] else {
             return Ok(false);
         };
@@ -51,41 +67,59 @@ impl Master {
         let Some(row) = self.tablets.prepare_split(tablet, left, right).await? else {
             return Ok(false);
         };
-        let halves = vec![
-            (
-                left,
-                RowRange {
-                    start: range.start,
-                    end: Some(row.clone()),
-                },
-            ),
-            (
-                right,
-                RowRange {
-                    start: row,
-                    end: range.end,
-                },
-            ),
-        ];
-        let outcome = self.replace(&table, tablet, &halves).await;
-        self.tablets.finish_split(tablet, outcome.is_ok()).await;
-        outcome.map(|()| {
-            tracing::info!(%table, %tablet, %left, %right, "tablet split");
-            true
-        })
+        let below = RowRange {
+            start: range.start,
+            end: Some(row.clone()),
+        };
+        let above = RowRange {
+            start: row,
+            end: range.end,
+        };
+        *self.undecided.lock() = Some(Split {
+            table,
+            tablet,
+            halves: [(left, below), (right, above)],
+        });
+        self.decide().await
     }
 
-    /// Replaces the record, however long it takes to know.
-    async fn replace(&self, table: &TableName, old: TabletId, new: &[(TabletId, RowRange)]) -> ServiceResult<()> {
-        loop {
-            match self.catalog.replace_tablet(table, old, new.to_vec()).await {
-                Ok(()) => return Ok(()),
-                Err(error) if error.is_ambiguous() => {
-                    tracing::warn!(%table, tablet = %old, %error, "outcome of a split unknown, asking again");
-                    self.env.sleep(UNKNOWN_PAUSE).await;
-                }
-                Err(error) => return Err(crate::admin::from_catalog(error)),
-            }
+    /// Whether the outcome of a split is unknown.
+    fn is_undecided(&self) -> bool {
+        self.undecided.lock().is_some()
+    }
+
+    /// Replaces the record of an undecided split's tablet, if there is one, and has the server go by the outcome; whether the
+    /// tablet is split. Asks once: while the outcome is unknown it stays undecided. Within a change.
+    async fn decide(&self) -> ServiceResult<bool> {
+        let undecided = self.undecided.lock().clone();
+        let Some(Split { table, tablet, halves }) = undecided else {
+            return Ok(false);
+        };
+        let outcome = self.catalog.replace_tablet(&table, tablet, halves.to_vec()).await;
+        if let Err(error) = &outcome
+            && error.is_ambiguous()
+        {
+            tracing::warn!(%table, %tablet, %error, "outcome of a split unknown, to be asked again");
+            return Err(from_catalog(error.clone()));
+        }
+        self.tablets.finish_split(tablet, outcome.is_ok()).await;
+        *self.undecided.lock() = None;
+        outcome.map_err(from_catalog)?;
+        let [(left, _), (right, _)] = halves;
+        tracing::info!(%table, %tablet, %left, %right, "tablet split");
+        Ok(true)
+    }
+
+    /// For a change that would wait for the writers of a table's tablets: fails while a split keeps those of one of them out.
+    pub(crate) async fn decide_for(&self, table: &TableName) -> ServiceResult<()> {
+        let concerns = |split: &Split| split.table == *table;
+        let is_concerned = self.undecided.lock().as_ref().is_some_and(concerns);
+        if !is_concerned {
+            return Ok(());
+        }
+        match self.decide().await {
+            Err(error) if self.is_undecided() => Err(error),
+            _ => Ok(()),
         }
     }
 

@@ -12,11 +12,15 @@ use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 use stele_types::{Compression, DeleteRule, TimeUnit};
 
-/// A server that notes what it makes and drops, and has nothing else to do.
+/// A server that notes what it makes, drops and divides, and has nothing else to do.
 #[derive(Default)]
 struct Noting {
     made: parking_lot::Mutex<Vec<TabletId>>,
     dropped: parking_lot::Mutex<Vec<TabletId>>,
+    /// Divided at `m` when it is asked for.
+    large: parking_lot::Mutex<Option<TabletId>>,
+    /// Splits that ended, and whether the halves are served.
+    ended: parking_lot::Mutex<Vec<(TabletId, bool)>>,
 }
 
 #[async_trait]
@@ -41,14 +45,16 @@ impl TabletControl for Noting {
     }
 
     fn split_candidates(&self) -> Vec<TabletId> {
-        Vec::new()
+        self.large.lock().iter().copied().collect()
     }
 
     async fn prepare_split(&self, _: TabletId, _: TabletId, _: TabletId) -> ServiceResult<Option<Bytes>> {
-        Ok(None)
+        Ok(Some(Bytes::from_static(b"m")))
     }
 
-    async fn finish_split(&self, _: TabletId, _: bool) {}
+    async fn finish_split(&self, tablet: TabletId, committed: bool) {
+        self.ended.lock().push((tablet, committed));
+    }
 }
 
 fn new_table(name: &TableName) -> NewTable {
@@ -142,6 +148,53 @@ impl Coord for Unsure {
     }
 }
 
+/// The medium is full, say. What would wait for the tablet's writers is refused, and everything else has its turn; that the table
+/// is dropped decides it, too.
+#[tokio::test]
+async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
+    let limit = Duration::from_secs(10);
+    for is_dropped in [false, true] {
+        let env = TokioRuntime::current();
+        let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
+        let coord = Arc::new(Unsure {
+            coord: inner,
+            fails: AtomicBool::new(false),
+            carries_out: false,
+        });
+        let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
+        let tablets = Arc::new(Noting::default());
+        let master = Master::new(env.clone(), catalog.clone(), tablets.clone());
+        let (name, other) = (TableName::new("n", "t"), TableName::new("n", "u"));
+        master.create_table(new_table(&name)).await.unwrap();
+        master.create_table(new_table(&other)).await.unwrap();
+        let large = tablets.made.lock()[0];
+        *tablets.large.lock() = Some(large);
+
+        coord.fails.store(true, Ordering::Relaxed);
+        for _ in 0..2 {
+            let split = env.timeout(limit, master.split_due()).await;
+            assert!(matches!(split, Ok(Err(_))), "asked for ever: {split:?}");
+        }
+        assert!(master.drop_row_range(&name, RowRange::all()).await.is_err());
+        master.drop_row_range(&other, RowRange::all()).await.unwrap();
+        assert!(tablets.ended.lock().is_empty(), "it is not known yet");
+
+        coord.fails.store(false, Ordering::Relaxed);
+        if is_dropped {
+            master.delete_table(&name).await.unwrap();
+            master.split_due().await.unwrap_err();
+        } else {
+            assert_eq!(master.split_due().await.unwrap(), 1);
+        }
+        assert_eq!(*tablets.ended.lock(), [(large, !is_dropped)]);
+        let known = catalog.view().table(&name).map(|entry| entry.tablets().len());
+        assert_eq!(known, (!is_dropped).then_some(2));
+        assert_eq!(master.split_due().await.unwrap(), 0);
+        let records = coord.list("catalog/tablet/").await.unwrap().len();
+        assert_eq!(records, if is_dropped { 1 } else { 3 });
+    }
+}
+
 /// Until that is known no other table is made; then its tablets go, or it is there. No start is needed for either.
 #[tokio::test]
 async fn a_table_of_unknown_outcome_is_there_or_leaves_nothing() {
@@ -185,6 +238,32 @@ async fn a_table_of_unknown_outcome_is_there_or_leaves_nothing() {
             master.create_table(new_table(&name)).await.unwrap();
         }
     }
+}
+
+/// It would be there again, in a namespace of which there is no record.
+#[tokio::test]
+async fn a_table_of_unknown_outcome_goes_with_its_namespace() {
+    let env = TokioRuntime::current();
+    let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
+    let coord = Arc::new(Unsure {
+        coord: inner,
+        fails: AtomicBool::new(false),
+        carries_out: true,
+    });
+    let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
+    let tablets = Arc::new(Noting::default());
+    let master = Master::new(env, catalog.clone(), tablets.clone());
+    master.create_namespace("n", Vec::new()).await.unwrap();
+    coord.fails.store(true, Ordering::Relaxed);
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap_err();
+    coord.fails.store(false, Ordering::Relaxed);
+    master.delete_namespace("n").await.unwrap();
+    master.settle().await;
+    let view = catalog.view();
+    assert!(view.table(&name).is_none() && !view.namespaces.contains_key("n"));
+    let made = tablets.made.lock().clone();
+    assert_eq!(*tablets.dropped.lock(), made);
 }
 
 #[test]
