@@ -41,5 +41,12 @@ pub const BLOCK_TARGET_BYTES_MAX: usize = 4 << 20;
 /// separator it holds 1,500 entries, 6 MB of data.
 pub const INDEX_BLOCK_BYTES: usize = 32 << 10;
 
+/// An index block is closed when it is this part of the top index block so far, if that is more than the above. The top thus
+/// grows with the root of the index: 100 MiB of it, which is as much as can be read, stand for 60 GiB of separators of 20 KiB.
+pub const TOP_PART: usize = 4;
+
+/// What the top index block has of each index block beside its separator: position and end, or a handle.
+pub const TOP_ENTRY_BYTES: usize = 16;
+
 const _: () = assert!(BLOCK_BYTES_MAX == 105_119_808 && BLOCK_BYTES_MAX < u32::MAX as usize);
 const _: () = assert!(FILTER_BYTES_MAX <= BLOCK_BYTES_MAX);

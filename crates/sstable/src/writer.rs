@@ -120,6 +120,10 @@ pub struct SstableWriter {
     index: IndexBuilder,
     /// Closed first-level index blocks with their first separators.
     index_blocks: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Content of these.
+    index_bytes: usize,
+    /// Their separators, and what else the top index block has of each.
+    top_bytes: usize,
     index_first_separator: Vec<u8>,
     /// The separator of the block being filled.
     separator: Vec<u8>,
@@ -166,6 +170,8 @@ impl SstableWriter {
             block_is_large: false,
             index: IndexBuilder::default(),
             index_blocks: Vec::new(),
+            index_bytes: 0,
+            top_bytes: 0,
             index_first_separator: Vec::new(),
             separator: Vec::new(),
             filter: FilterBuilder::new(options.filter_bits_per_row),
@@ -277,9 +283,12 @@ impl SstableWriter {
         self.properties.cells
     }
 
-    /// Bytes the file would have by now, without index and filter: for cutting files at a size.
+    /// Bytes the file would have by now, without index and filter, or those of the index if they are more: for cutting files
+    /// at a size.
     pub fn estimated_bytes(&self) -> u64 {
-        self.offset + (self.sample_bytes + self.block.len()) as u64
+        let data = self.offset + (self.sample_bytes + self.block.len()) as u64;
+        // In memory until the end. Usually it is a hundredth of the data, but long keys may compress to nothing.
+        data.max(self.index_bytes as u64)
     }
 
     /// Completes the file and makes it durable.
@@ -432,15 +441,25 @@ impl SstableWriter {
         }
         self.index.add(separator, handle);
         self.properties.data_blocks += 1;
-        if self.index.len() >= (8 * self.options.block_bytes).min(limits::INDEX_BLOCK_BYTES) {
+        if self.index.len() >= self.index_block_bytes() {
             self.close_index_block();
         }
+    }
+
+    /// Content of an index block at which it is closed. Separators of keys that begin alike for kilobytes make a large top, which
+    /// has an entry for each index block: the larger it is, the fewer of them there must be.
+    fn index_block_bytes(&self) -> usize {
+        let usual = (8 * self.options.block_bytes).min(limits::INDEX_BLOCK_BYTES);
+        usual.max(self.top_bytes / limits::TOP_PART)
     }
 
     fn close_index_block(&mut self) {
         if !self.index.is_empty() {
             let separator = std::mem::take(&mut self.index_first_separator);
-            self.index_blocks.push((separator, self.index.finish()));
+            let content = self.index.finish();
+            self.index_bytes += content.len();
+            self.top_bytes += separator.len() + limits::TOP_ENTRY_BYTES;
+            self.index_blocks.push((separator, content));
         }
     }
 

@@ -1,7 +1,7 @@
 //! A cursor must move as over a sorted map, whatever the options and whether or not reads block.
 
 use super::files::*;
-use crate::limits::VALUE_INLINE_BYTES_MAX;
+use crate::limits::{BLOCK_TARGET_BYTES_MIN, VALUE_INLINE_BYTES_MAX};
 use crate::{Cursor, CursorOptions, SstableError, Step, WriteOptions};
 use futures::executor::block_on;
 use proptest::prelude::*;
@@ -472,4 +472,35 @@ fn a_file_opened_under_another_id_is_refused() {
     let cache = std::sync::Arc::new(crate::Cache::new(0));
     let other = block_on(crate::Sstable::open(Memory::new(bytes, true), FileId(1), cache));
     assert!(matches!(other, Err(SstableError::Corruption { .. })));
+}
+
+/// Keys that begin alike for kilobytes, as clients may choose them: what has all separators of a file in one block must not grow
+/// with them beyond what can be read, nor a file whose data compresses to nothing.
+#[test]
+fn long_separators_make_larger_index_blocks() {
+    let long = "q".repeat(16 << 10);
+    let cell = |n: u64| {
+        let qualifier = format!("{long}{n:05}");
+        let key = key(b"row", qualifier.as_bytes(), 1_000, n, CellKind::Put);
+        (key, vec![n as u8])
+    };
+    let cells: Cells = (0..200).map(cell).collect();
+    let options = WriteOptions {
+        block_bytes: BLOCK_TARGET_BYTES_MIN,
+        compression: Compression::Lz4,
+        ..options()
+    };
+    let (mut writer, _storage) = new_writer(options.clone());
+    for (key, value) in &cells {
+        writer.add(key, value).unwrap();
+    }
+    let estimated = writer.estimated_bytes();
+    assert!(estimated > 150 * (16 << 10), "{estimated} bytes");
+
+    let (bytes, meta) = write(&cells, options);
+    let index_blocks = meta.properties.index_blocks;
+    assert!(index_blocks < 100, "{index_blocks} index blocks");
+    let table = open(Memory::new(bytes, true), 0).unwrap();
+    let mut cursor = Cursor::new(table, CursorOptions::default());
+    assert_eq!(read_all(&mut cursor).unwrap(), cells);
 }
