@@ -41,6 +41,19 @@ pub enum TabletError {
         /// Which tablet.
         tablet: TabletId,
     },
+    /// The tablet would have more files, or more parts of files, than can be read back. Nothing has changed; compactions make
+    /// them fewer.
+    #[error(
+        "tablet {tablet} would be described by {bytes} bytes, at most {limit} are allowed: retry when it is compacted"
+    )]
+    ManifestTooLarge {
+        /// Which tablet.
+        tablet: TabletId,
+        /// What it would take.
+        bytes: usize,
+        /// What it may take.
+        limit: usize,
+    },
     /// The row is larger than a read will assemble.
     #[error("a row of more than {limit} bytes cannot be read in full; its key begins with {row_start:?}")]
     RowTooLarge {
@@ -81,7 +94,7 @@ impl TabletError {
             TabletError::TooNew { .. } | TabletError::RowTooLarge { .. } => ErrorKind::FailedPrecondition,
             TabletError::Fenced { .. } | TabletError::Closed { .. } => ErrorKind::Unavailable,
             TabletError::Busy { .. } => ErrorKind::Busy,
-            TabletError::NeedsRoom { .. } => ErrorKind::ResourceExhausted,
+            TabletError::NeedsRoom { .. } | TabletError::ManifestTooLarge { .. } => ErrorKind::ResourceExhausted,
             TabletError::Filter(e) => e.kind(),
             TabletError::Sstable(e) => e.kind(),
             TabletError::Storage(e) => e.kind(),

@@ -12,20 +12,21 @@ mod unread;
 mod values;
 
 pub(crate) use compact::Claims;
-use compact::Shape;
 pub use compact::{Compacted, Room};
+use compact::{Shape, number_run};
 pub use learnt::{Learnt, RowSample};
 pub use progress::{Moved, MovedBytes, Progress};
 
 use crate::compaction::{Carried, JobReport};
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
-use crate::manifest::{Manifest, ManifestLog, StoredFile};
+use crate::manifest::{self, FileRef, Manifest, ManifestLog, StoredFile};
 use crate::merge::Source;
 use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times, share};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
 use learnt::overlap_with;
+use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_env::PlantedBug;
@@ -283,7 +284,9 @@ impl Tablet {
         if let Err(error) = log.commit(&next).await {
             let references = next.stored();
             match &error {
-                TabletError::Storage(StorageError::NoSpace { .. }) => references.for_each(|file| files.release(file)),
+                TabletError::Storage(StorageError::NoSpace { .. }) | TabletError::ManifestTooLarge { .. } => {
+                    references.for_each(|file| files.release(file));
+                }
                 // The new manifest may be on the medium: what it refers to must stay until a later one replaces it.
                 _ => limbo.extend(references),
             }
@@ -410,22 +413,31 @@ impl Tablet {
         let _flushing = self.flushing.lock().await;
         let lower = Bytes::from(key::row_prefix(&range.start));
         let upper = range.end.as_ref().map(|end| Bytes::from(key::row_prefix(end)));
-        let mut left = Vec::new();
+        let (mut left, mut before, mut after) = (Vec::new(), 0, 0);
         for group in &self.state().groups {
-            let mut files = Vec::new();
+            let mut files: Vec<FileRef> = Vec::new();
             for file in &group.files {
+                before += file.reference.encoded_len();
                 if !file.may_contain(&lower, upper.as_deref()) {
                     // As it is: with a bound it would look like a tier of which a merge into the bottom has taken the front.
                     files.push(file.reference.clone());
                     continue;
                 }
-                files.extend(file.narrowed(None, Some(&lower)).await?);
+                let mut parts: Vec<FileRef> = Vec::with_capacity(2);
+                parts.extend(file.narrowed(None, Some(&lower)).await?);
                 if let Some(upper) = &upper {
-                    files.extend(file.narrowed(Some(upper), None).await?);
+                    parts.extend(file.narrowed(Some(upper), None).await?);
                 }
+                if file.reference.run == 0 {
+                    // Of one age: as two runs they would be read and merged as if one were above the other.
+                    number_run(&mut parts, 0);
+                }
+                files.extend(parts);
             }
+            after += files.iter().map(FileRef::encoded_len).sum::<usize>();
             left.push((group.id, files));
         }
+        manifest::check_cut(self.id(), before, after)?;
         let change = |manifest: &mut Manifest| {
             left.into_iter()
                 .for_each(|(group, files)| manifest.set_files(group, files));

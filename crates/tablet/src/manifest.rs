@@ -30,8 +30,13 @@ const VERSION: u32 = 2;
 /// Before references named value files. Written where none does.
 const VERSION_WITHOUT_VALUES: u32 = 1;
 const HEADER_BYTES: usize = 20;
-/// Largest manifest: 100,000 file references of 600 bytes.
+/// Largest payload: 100,000 file references of 600 bytes. Nothing larger is read, so nothing larger is written.
 const BYTES_MAX: usize = 64 << 20;
+/// What of these is left to who takes the tablet over: its epoch and its time take 17 bytes at most, with their tags.
+const CLAIM_BYTES: usize = 32;
+/// References that drops of rows may leave, in bytes of a payload: each cuts files into parts with bounds of up to two long rows.
+/// The other half is for flushes, without which memory would fill up, and for compactions, which make parts go.
+const CUT_BYTES_MAX: usize = BYTES_MAX / 2;
 
 /// One version of a tablet's state.
 #[derive(Clone, PartialEq, Message)]
@@ -547,10 +552,11 @@ impl ManifestLog {
         Ok((log, manifest))
     }
 
-    /// Makes `manifest` the newest version. After `NoSpace` the old one still is. After any other error the old one or
-    /// the new one may be the newest on the medium, so what either refers to must be kept; a later commit settles it,
-    /// unless the error was `Fenced`, after which this owner has no say any more.
+    /// Makes `manifest` the newest version. After `NoSpace` and `ManifestTooLarge` the old one still is. After any other error
+    /// the old one or the new one may be the newest on the medium, so what either refers to must be kept; a later commit
+    /// settles it, unless the error was `Fenced`, after which this owner has no say any more.
     pub async fn commit(&mut self, manifest: &Manifest) -> Result<()> {
+        check_size(self.tablet, manifest.encoded_len(), BYTES_MAX - CLAIM_BYTES)?;
         let content = manifest.encode_file();
         let mut failure = None;
         let mut attempts = 0;
@@ -696,6 +702,18 @@ async fn numbers(storage: &dyn Storage, tablet: TabletId) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// Refuses to drop rows of a tablet when the bytes of its references would grow beyond their share.
+pub(crate) fn check_cut(tablet: TabletId, before: usize, after: usize) -> Result<()> {
+    check_size(tablet, after, CUT_BYTES_MAX.max(before))
+}
+
+fn check_size(tablet: TabletId, bytes: usize, limit: usize) -> Result<()> {
+    match bytes <= limit {
+        true => Ok(()),
+        false => Err(TabletError::ManifestTooLarge { tablet, bytes, limit }),
+    }
+}
+
 fn contended(tablet: TabletId, operation: &'static str) -> TabletError {
     TabletError::Storage(StorageError::Io {
         path: directory(tablet),
@@ -713,6 +731,49 @@ pub fn inspect(path: &str, bytes: &[u8]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_storage::memory::MemoryStorage;
+    use stele_types::ErrorKind;
+
+    /// After the next start the tablet would be a damaged one.
+    #[tokio::test]
+    async fn what_could_not_be_read_back_is_not_written() {
+        let storage = MemoryStorage::new();
+        let mut manifest = Manifest {
+            tablet: 1,
+            table: 1,
+            epoch: 1,
+            ..Manifest::default()
+        };
+        let mut log = ManifestLog::create(storage.clone(), &manifest).await.unwrap();
+        let bound = Bytes::from(vec![b'r'; 32 << 10]);
+        let part = FileRef {
+            file: 7,
+            lower: Some(bound.clone()),
+            upper: Some(bound),
+            ..FileRef::default()
+        };
+        let too_many = BYTES_MAX / (64 << 10);
+        manifest.set_files(GroupId(0), vec![part.clone(); too_many]);
+        let refused = log.commit(&manifest).await.unwrap_err();
+        assert!(matches!(refused, TabletError::ManifestTooLarge { .. }), "{refused}");
+        assert_eq!(refused.kind(), ErrorKind::ResourceExhausted);
+        for files in [0, too_many - 1] {
+            let (_, newest) = ManifestLog::open(storage.clone(), TabletId(1)).await.unwrap();
+            assert_eq!(newest.all_files().count(), files);
+            manifest.set_files(GroupId(0), vec![part.clone(); too_many - 1]);
+            log.commit(&manifest).await.unwrap();
+        }
+    }
+
+    #[test]
+    fn drops_of_rows_leave_room_for_flushes() {
+        let check = |before, after| check_cut(TabletId(1), before, after).is_ok();
+        assert!(check(0, CUT_BYTES_MAX) && !check(0, CUT_BYTES_MAX + 1));
+        assert!(
+            check(BYTES_MAX - 1, BYTES_MAX - 1),
+            "what makes it no larger is no matter"
+        );
+    }
 
     #[test]
     fn paths_have_one_spelling() {

@@ -39,8 +39,10 @@ pub struct RunSummary {
     pub overlapping: u64,
     /// About how many bytes are known to be of such rows.
     pub known_overlapping: u64,
-    /// Bytes of the whole files.
+    /// Bytes of the whole files, each once.
     pub file_bytes: u64,
+    /// The most references to one file that are neighbours.
+    pub pieces: u64,
     /// About how many bytes fewer a merge would write for compressing what was not.
     pub compressible: u64,
     /// A merge into the bottom has taken its front already.
@@ -129,6 +131,9 @@ pub const CROWDED: u64 = 1000;
 /// Files that are this many times larger than what is referenced of them are worth rewriting: two splits, say, or most
 /// rows dropped.
 const FOREIGN_RATIO: u64 = 4;
+/// Pieces of a file from which on it is worth rewriting, however little was dropped between them: each has its bounds in every
+/// manifest that is written, of up to two rows. So a file of 64 MiB is written once for as many drops of a few rows.
+const PIECES_MAX: u64 = 64;
 /// Bytes of merging that opening one more run costs a read: a seek takes some 2 µs, in which a merge moves as much at
 /// 250 MB/s.
 const BYTES_PER_RUN_READ: u64 = 512;
@@ -185,9 +190,11 @@ pub fn is_worth_rewriting(file: &RunSummary, experience: Experience) -> bool {
             && file.compressible.saturating_mul(100) > file.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
 }
 
-/// Whether enough of it is known to be garbage, or not ours.
+/// Whether enough of it is known to be garbage, or not ours, or it is in too many pieces.
 fn is_mostly_dead(run: &RunSummary) -> bool {
-    run.garbage * 100 > run.cells * GARBAGE_PERCENT || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
+    run.garbage * 100 > run.cells * GARBAGE_PERCENT
+        || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
+        || run.pieces > PIECES_MAX
 }
 
 /// What compressing a run would save, if that is worth a commit.
@@ -283,6 +290,7 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
         all.cells += run.cells;
         all.garbage += run.garbage;
         all.file_bytes += run.file_bytes;
+        all.pieces = all.pieces.max(run.pieces);
         all.compressible += run.compressible;
     }
     if is_mostly_dead(&all) {

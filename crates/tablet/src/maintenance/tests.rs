@@ -235,6 +235,20 @@ async fn a_commit_without_space_gives_its_files_back() {
     assert_eq!(bench.sstables().await, 1);
 }
 
+/// It could not be read back, so the one before stays.
+#[tokio::test]
+async fn a_manifest_that_is_too_large_gives_its_files_back() {
+    let mut bench = Bench::new().await;
+    bench.write();
+    bench.tablet.committer.lock().await.manifest.start = Bytes::from(vec![0; 64 << 20]);
+    let refused = bench.tablet.flush().await.unwrap_err();
+    assert!(matches!(refused, TabletError::ManifestTooLarge { .. }), "{refused}");
+    assert_eq!(bench.sstables().await, 0);
+    bench.tablet.committer.lock().await.manifest.start = Bytes::new();
+    bench.tablet.flush().await.unwrap();
+    assert_eq!(bench.sstables().await, 1);
+}
+
 /// As on a full disk: the manifest is moved into place, and its directory cannot be synced.
 #[tokio::test]
 async fn a_manifest_that_is_there_keeps_its_files_though_its_sync_finds_no_space() {

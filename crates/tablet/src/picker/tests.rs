@@ -25,6 +25,7 @@ fn check_of(unit: u64, runs: &str, experience: Experience, expected: &str) {
             overlapping: bytes,
             known_overlapping: bytes,
             file_bytes: whole.parse().map_or(bytes, |whole: u64| whole * unit),
+            pieces: 1,
             compressible,
             advanced,
             busy,
@@ -83,6 +84,22 @@ fn tiers_and_garbage() {
     check("500:1000", "nothing");
     check("240:1000", "0..1 major");
     check("2400:10000 200", "nothing");
+}
+
+#[test]
+fn what_is_in_many_pieces_is_rewritten() {
+    let run = |pieces| RunSummary {
+        bytes: 1000,
+        cells: 100,
+        file_bytes: 1000,
+        pieces,
+        ..RunSummary::default()
+    };
+    for (pieces, expected) in [(PIECES_MAX, false), (PIECES_MAX + 1, true)] {
+        let experience = Experience::default();
+        assert_eq!(pick(&[run(pieces)], experience).is_some(), expected);
+        assert_eq!(is_worth_rewriting(&run(pieces), experience), expected);
+    }
 }
 
 #[test]

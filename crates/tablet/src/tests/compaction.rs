@@ -337,6 +337,66 @@ async fn rows_that_are_dropped_do_not_concern_files_without_them() {
     assert_eq!(read(&tablet).await.matches('=').count(), 990);
 }
 
+async fn drop_single_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>) {
+    let stopped = tablet.stop_compactions().await;
+    for n in rows {
+        let range = RowRange {
+            start: row(n),
+            end: Some(row(n + 1)),
+        };
+        tablet.drop_rows(&range, &stopped).await.unwrap();
+    }
+}
+
+/// What they leave of a file is one run, and the file is there once.
+#[tokio::test]
+async fn small_drops_within_one_file_make_no_merge_due() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    write_rows(&tablet, 0..3000, "a value that is somewhat longer");
+    tablet.flush().await.unwrap();
+    let file = ids(&tablet)[0];
+    drop_single_rows(&tablet, (1..=10).map(|n| 100 * n)).await;
+    check_runs(&tablet, 1);
+    assert_eq!(ids(&tablet), [file; 11]);
+    assert!(!tablet.compaction_due());
+    assert_eq!(read(&tablet).await.matches('=').count(), 2990);
+    // More than a manifest should have to say of one file.
+    drop_single_rows(&tablet, (1..=60).map(|n| 1500 + 10 * n)).await;
+    assert!(tablet.compaction_due());
+    assert_eq!(merge_all(&tablet).await, 1);
+    let after = ids(&tablet);
+    assert!(after.len() == 1 && after[0] != file, "{after:?}");
+    assert_eq!(read(&tablet).await.matches('=').count(), 2930);
+}
+
+/// Nor where there are others beside it.
+#[tokio::test]
+async fn small_drops_do_not_make_a_bottom_look_mostly_dead() {
+    let tablet = with_bottom().await;
+    drop_single_rows(&tablet, (0..80).map(|n| 200 + 2 * n)).await;
+    check_runs(&tablet, 1);
+    assert!(!tablet.compaction_due());
+    assert_eq!(read(&tablet).await.matches('=').count(), 920);
+}
+
+/// Nor is a tier of which something was dropped in the middle one that a merge has begun with.
+#[tokio::test]
+async fn a_drop_within_a_tier_begins_no_merge() {
+    let tablet = with_bottom().await;
+    write_rows(&tablet, 500..520, "new");
+    tablet.flush().await.unwrap();
+    drop_single_rows(&tablet, [510]).await;
+    check_runs(&tablet, 2);
+    assert!(!tablet.compaction_due());
+    assert_eq!(read(&tablet).await.matches('=').count(), 999);
+    // It goes on to be one tier, of one age.
+    tablet.state().groups[0].learnt.read(1_000_000);
+    merge_all(&tablet).await;
+    check_runs(&tablet, 1);
+    let found = read(&tablet).await;
+    assert_eq!((found.matches('=').count(), found.matches("=new").count()), (999, 19));
+}
+
 /// Rows that no older run had replace nothing, which the halves cannot find out by themselves.
 #[tokio::test]
 async fn halves_of_a_tablet_of_new_rows_are_not_rewritten() {

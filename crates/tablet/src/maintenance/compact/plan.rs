@@ -179,7 +179,7 @@ impl Tablet {
             // Nothing is left of the tiers.
             None if !tiers.is_empty() => (0..0, None),
             None => match self.most_garbage(group, bottom) {
-                Some(at) => (at..at + 1, None),
+                Some(file) => (file, None),
                 None => return Ok(None),
             },
         };
@@ -240,22 +240,25 @@ impl Tablet {
         Ok((start..end, None))
     }
 
-    /// The file of the bottom most worth rewriting by itself.
-    fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<usize> {
+    /// The file of the bottom most worth rewriting by itself: all its pieces that are neighbours.
+    fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<Range<usize>> {
         let schema = self.schema();
         let expiry = Expiry::new(&schema, group.id, self.wall_micros());
         let experience = group.learnt.experience(self.env().now());
-        let share = |file: &HeldFile| {
-            let run = summarize(std::slice::from_ref(file), &expiry, &[], &group.learnt);
+        let share = |pieces: &[HeldFile]| {
+            let run = summarize(pieces, &expiry, &[], &group.learnt);
             let garbage = run.garbage * 1000 / run.cells.max(1);
             let is_worth_it = picker::is_worth_rewriting(&run, experience);
             is_worth_it.then(|| garbage + run.file_bytes / run.bytes.max(1))
         };
-        let worth = bottom
-            .iter()
-            .enumerate()
-            .filter_map(|(at, file)| Some((share(file)?, at)));
-        worth.max().map(|(_, at)| at)
+        let mut end = 0;
+        let mut best: Option<(u64, usize, usize)> = None;
+        for pieces in bottom.chunk_by(|a, b| a.reference.file == b.reference.file) {
+            let start = end;
+            end += pieces.len();
+            best = best.max(share(pieces).map(|share| (share, start, end)));
+        }
+        best.map(|(_, start, end)| start..end)
     }
 
     /// Looks how much a job has to read.

@@ -66,6 +66,7 @@ fn scaled(number: u64, file: &FileRef) -> u64 {
 
 pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], learnt: &Learnt) -> RunSummary {
     let mut all = RunSummary::default();
+    let mut cut = BTreeSet::new();
     for file in run {
         let reference = &file.reference;
         let cells = cells_of(reference);
@@ -81,10 +82,18 @@ pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], 
         let known = learnt.known_overlap(reference.id());
         all.overlapping += overlapping(known.unwrap_or(100));
         all.known_overlapping += overlapping(known.unwrap_or(0));
-        all.file_bytes += reference.len;
+        let is_whole = reference.lower.is_none() && reference.upper.is_none();
+        // Drops of rows leave several references to one file.
+        if is_whole || cut.insert(reference.file) {
+            all.file_bytes += reference.len;
+        }
         all.compressible += file.compressible_bytes();
-        all.advanced |= reference.lower.as_deref().is_some_and(|lower| lower > tablet_start);
     }
+    let of_one_file = run.chunk_by(|a, b| a.reference.file == b.reference.file);
+    all.pieces = of_one_file.map(|pieces| pieces.len() as u64).max().unwrap_or(0);
+    // A merge takes from the front, and cuts all that is left. What is cut further behind has lost rows that were dropped.
+    let begins = run.first().and_then(|file| file.reference.lower.as_deref());
+    all.advanced = begins.is_some_and(|lower| lower > tablet_start);
     all
 }
 
