@@ -315,20 +315,7 @@ impl Workload {
                 .collect();
             begun.push(writes);
         }
-        let request = MutateRows {
-            table: table(),
-            rows: rows.iter().map(change).collect::<Vec<_>>().into(),
-            durability: self.durability(),
-        };
-        let router = node.router.clone();
-        let answer = node
-            .call(self.cluster.env(), async move { router.mutate_rows(request).await })
-            .await;
-        let answers: Vec<Outcome> = match &answer {
-            Ok(Ok(results)) => results.iter().map(outcome).collect(),
-            Ok(Err(error)) => rows.iter().map(|_| outcome::<()>(&Err(error.clone()))).collect(),
-            Err(_) => rows.iter().map(|_| Outcome::Unknown).collect(),
-        };
+        let answers = self.request_rows(node, rows.iter().map(change).collect()).await;
         for (((row, slot, value, _), writes), answer) in rows.iter().zip(begun).zip(answers) {
             for (slot, write) in writes {
                 self.histories.lock().end_write(row, slot, write, answer);
@@ -398,10 +385,14 @@ impl Workload {
             timestamp: Timestamp(1),
             operand,
         };
-        let rows = vec![RowMutation {
-            row,
-            mutations: vec![merge],
-        }];
+        let mutations = vec![merge];
+        let outcome = self.write_row(node, RowMutation { row, mutations }).await;
+        self.end_addition(&name, addition, outcome, None);
+    }
+
+    /// Writes to rows in one request, and what came of each.
+    async fn request_rows(&self, node: &Node, rows: Vec<RowMutation>) -> Vec<Outcome> {
+        let count = rows.len();
         let request = MutateRows {
             table: table(),
             rows: rows.into(),
@@ -411,12 +402,16 @@ impl Workload {
         let answer = node
             .call(self.cluster.env(), async move { router.mutate_rows(request).await })
             .await;
-        let outcome = match &answer {
-            Ok(Ok(results)) => results.first().map_or(Outcome::Unknown, outcome),
-            Ok(Err(error)) => outcome::<()>(&Err(error.clone())),
-            Err(_) => Outcome::Unknown,
-        };
-        self.end_addition(&name, addition, outcome, None);
+        match answer {
+            Ok(Ok(results)) => results.iter().map(outcome).collect(),
+            Ok(Err(error)) => vec![outcome::<()>(&Err(error)); count],
+            Err(_) => vec![Outcome::Unknown; count],
+        }
+    }
+
+    async fn write_row(&self, node: &Node, row: RowMutation) -> Outcome {
+        let outcomes = self.request_rows(node, vec![row]).await;
+        outcomes.into_iter().next().unwrap_or(Outcome::Unknown)
     }
 
     fn end_addition(&self, name: &[u8], addition: usize, outcome: Outcome, told: Option<i64>) {

@@ -13,7 +13,7 @@ use crate::possible::{Change, Row};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stele_client::{CheckAndMutate, MutateRows, ReadRows, TableService};
+use stele_client::{CheckAndMutate, ReadRows, TableService};
 use stele_filter::Filter;
 use stele_types::{Cell, ErrorKind, FamilyId, Mutation, RowMutation, RowRange, RowSet, Timestamp};
 
@@ -57,7 +57,7 @@ impl Workload {
         }
         let (outcome, matched) = match &change.condition {
             Some(condition) => self.check_versions(node, &row, condition, &change).await,
-            None => (self.write_versions(node, &row, &change).await, None),
+            None => (self.write_row(node, write_of(&row, &change.on_match)).await, None),
         };
         let now = self.tick();
         let checked = self.of_versions(&row, |known| known.end_write(outcome, matched, now));
@@ -73,24 +73,6 @@ impl Workload {
         }
     }
 
-    async fn write_versions(&self, node: &Node, row: &Bytes, change: &Change) -> Outcome {
-        let rows: Vec<RowMutation> = write_of(row, &change.on_match).into_iter().collect();
-        let request = MutateRows {
-            table: table(),
-            rows: rows.into(),
-            durability: self.durability(),
-        };
-        let router = node.router.clone();
-        let answer = node
-            .call(self.cluster.env(), async move { router.mutate_rows(request).await })
-            .await;
-        match &answer {
-            Ok(Ok(results)) => results.first().map_or(Outcome::Unknown, outcome),
-            Ok(Err(error)) => outcome::<()>(&Err(error.clone())),
-            Err(_) => Outcome::Unknown,
-        }
-    }
-
     /// A conditional write; what came of it, and whether it was told that the condition has matched.
     async fn check_versions(
         &self,
@@ -99,12 +81,13 @@ impl Workload {
         condition: &View,
         change: &Change,
     ) -> (Outcome, Option<bool>) {
+        let unless_empty = |mutations: &[Mutation]| (!mutations.is_empty()).then(|| write_of(row, mutations));
         let request = CheckAndMutate {
             table: table(),
             row: row.clone(),
             predicate: filter_of(condition),
-            on_match: write_of(row, &change.on_match),
-            otherwise: write_of(row, &change.otherwise),
+            on_match: unless_empty(&change.on_match),
+            otherwise: unless_empty(&change.otherwise),
             durability: self.durability(),
         };
         let router = node.router.clone();
@@ -299,11 +282,11 @@ fn filter_of(view: &View) -> Option<Arc<Filter>> {
     (*view != View::All).then(|| Arc::new(view.filter()))
 }
 
-fn write_of(row: &Bytes, mutations: &[Mutation]) -> Option<RowMutation> {
-    (!mutations.is_empty()).then(|| RowMutation {
+fn write_of(row: &Bytes, mutations: &[Mutation]) -> RowMutation {
+    RowMutation {
         row: row.clone(),
         mutations: mutations.to_vec(),
-    })
+    }
 }
 
 fn show_change(change: &Change) -> String {
