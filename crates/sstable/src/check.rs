@@ -317,10 +317,16 @@ impl Window {
             None => {
                 let left = usize::try_from(table.file_bytes().saturating_sub(handle.offset)).unwrap_or(usize::MAX);
                 let file = table.file();
-                self.bytes = match file.read_at(handle.offset, len.max(WINDOW_BYTES).min(left)).await {
-                    // Perhaps only what lies behind this block.
-                    Err(StorageError::Unreadable { .. }) => file.read_at(handle.offset, len.min(left)).await?,
-                    read => read?,
+                let mut want = len.max(WINDOW_BYTES).min(left);
+                self.bytes = loop {
+                    match file.read_at(handle.offset, want).await {
+                        // Perhaps only what lies behind this block: as far as that is not so, it is a window all the same.
+                        Err(StorageError::Unreadable { offset: bad, .. }) if want > len => {
+                            let sound = usize::try_from(bad.saturating_sub(handle.offset)).unwrap_or(usize::MAX);
+                            want = sound.clamp(len, want - 1);
+                        }
+                        read => break read?,
+                    }
                 };
                 self.offset = handle.offset;
                 self.bytes.slice(..len.min(self.bytes.len()))

@@ -263,15 +263,19 @@ impl Cursor {
     /// large block of cells.
     pub async fn load_one(&mut self) -> Result<Step> {
         if self.status == Step::Pending {
-            let (offset, len) = self.plan_fetch();
+            let (mut offset, mut len) = self.plan_fetch();
             let file = self.table.file();
             let (block, block_len) = (self.missing.offset, self.missing.framed_len());
-            let (offset, read) = match file.read_at(offset, len).await {
-                // Perhaps only a neighbour of the block.
-                Err(StorageError::Unreadable { .. }) if len > block_len => {
-                    (block, file.read_at(block, block_len).await)
+            let read = loop {
+                match file.read_at(offset, len).await {
+                    // Perhaps only a neighbour of the block. Those before it are read together all the same: each by itself would
+                    // have the device try the bad sector once more, which may take it seconds.
+                    Err(StorageError::Unreadable { offset: bad, .. }) if len > block_len => {
+                        let sound = usize::try_from(bad.saturating_sub(block)).unwrap_or(usize::MAX);
+                        (offset, len) = (block, sound.clamp(block_len, len - 1));
+                    }
+                    read => break read,
                 }
-                read => (offset, read),
             };
             let framed = match read {
                 Ok(framed) => framed,

@@ -9,8 +9,8 @@ use crate::index::{IndexBlock, IndexBuilder};
 use crate::properties::Properties;
 use async_trait::async_trait;
 use bytes::Bytes;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use stele_storage::{ReadFile, StorageError};
 use stele_types::ErrorKind;
 use stele_types::limits::CELL_KEY_BYTES_MAX;
@@ -32,6 +32,8 @@ struct Found {
     unreadable: bool,
     /// The first damage to cells or their index.
     cells: OnceLock<SstableError>,
+    /// What the device could not read when it was last asked. It may think better of it, as after an outage of a network.
+    unread: Mutex<Option<SstableError>>,
     /// Damage to the filter, without which the file is read all the same.
     filter: Option<SstableError>,
     /// How often damage was met, by opening the file or by reading.
@@ -49,8 +51,8 @@ impl Damage {
         Self::of(Found {
             unreadable: true,
             cells: OnceLock::from(error),
-            filter: None,
             met: AtomicU64::new(1),
+            ..Found::default()
         })
     }
 
@@ -67,13 +69,31 @@ impl Damage {
     pub(crate) fn note(&self, error: SstableError) -> SstableError {
         let found = self.found.get_or_init(Box::default);
         found.met.fetch_add(1, Ordering::Relaxed);
+        if unreadable_offset(&error).is_some() {
+            let mut unread = found.unread.lock().unwrap_or_else(PoisonError::into_inner);
+            unread.get_or_insert_with(|| error.clone());
+            return error;
+        }
         let first = found.cells.get_or_init(|| error.clone());
         if found.unreadable { first.clone() } else { error }
     }
 
-    /// The first damage to cells or to the index: merging the file would meet it again.
-    pub fn of_cells(&self) -> Option<&SstableError> {
-        self.found.get()?.cells.get()
+    /// The first damage to cells or to the index, or what the device cannot read for now: merging the file would meet it again.
+    pub fn of_cells(&self) -> Option<SstableError> {
+        let found = self.found.get()?;
+        found.cells.get().cloned().or_else(|| found.unread())
+    }
+
+    /// Where the device could not read the file when it was last asked.
+    pub(crate) fn unreadable_at(&self) -> Option<u64> {
+        unreadable_offset(&self.found.get()?.unread()?)
+    }
+
+    /// The device can read what it could not.
+    pub(crate) fn forget_unread(&self) {
+        if let Some(found) = self.found.get() {
+            *found.unread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// Why nothing of the file can be read, when that is so. Which keys it has may then be unknown, too.
@@ -87,14 +107,27 @@ impl Damage {
     }
 
     /// The first damage of any kind.
-    pub fn first(&self) -> Option<&SstableError> {
-        let found = self.found.get()?;
-        found.cells.get().or(found.filter.as_ref())
+    pub fn first(&self) -> Option<SstableError> {
+        self.of_cells().or_else(|| self.of_filter().cloned())
     }
 
     /// How often damage was met.
     pub fn times_met(&self) -> u64 {
         self.found.get().map_or(0, |found| found.met.load(Ordering::Relaxed))
+    }
+}
+
+impl Found {
+    fn unread(&self) -> Option<SstableError> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Where the device could not read, if that is the error.
+fn unreadable_offset(error: &SstableError) -> Option<u64> {
+    match error {
+        SstableError::Storage(StorageError::Unreadable { offset, .. }) => Some(*offset),
+        _ => None,
     }
 }
 

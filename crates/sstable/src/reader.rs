@@ -156,8 +156,8 @@ impl Sstable {
     }
 
     /// Like [`Sstable::open`], but damage is no error: without its filter a file is as good as before, and without its
-    /// index or footer it is one of which every read fails. Other errors are, for they may pass. `opened` is what the
-    /// medium said to opening `path`.
+    /// index or footer it is one of which every read fails. What the device cannot read of these is damage, too, until the file is
+    /// opened anew. Other errors are errors, for they may pass. `opened` is what the medium said to opening `path`.
     pub async fn open_or_damaged(
         opened: stele_storage::Result<Arc<dyn ReadFile>>,
         path: &str,
@@ -242,7 +242,17 @@ impl Sstable {
         }))
     }
 
-    /// What was found damaged so far, first things first: remembered until the file is opened anew.
+    /// Asks the device once more for what it could not read, if there is such a place. If it can by now, that is no damage any more.
+    pub async fn try_unreadable(&self) {
+        if let Some(offset) = self.damage.unreadable_at()
+            && self.file.read_at(offset, 1).await.is_ok()
+        {
+            self.damage.forget_unread();
+        }
+    }
+
+    /// What was found damaged so far, first things first: remembered until the file is opened anew, but for what a device cannot
+    /// read for a time.
     pub fn damage(&self) -> &Damage {
         &self.damage
     }

@@ -64,22 +64,45 @@ impl PastUnreadable {
         *parts = merged;
     }
 
-    /// The same bytes sector by sector.
-    async fn piecewise(&self, range: Range<u64>) -> Result<Bytes> {
+    /// Until where, at most to `end`, the same is known of what begins at `at`; whether that it cannot be read.
+    fn stretch(&self, at: u64, end: u64) -> (u64, bool) {
+        let parts = self.unreadable.lock();
+        match parts.iter().find(|part| at < part.end) {
+            Some(part) if part.start <= at => (part.end.min(end), true),
+            Some(part) => (part.start.min(end), false),
+            None => (end, false),
+        }
+    }
+
+    /// The sector of the file that has this byte.
+    fn sector_of(&self, at: u64) -> Range<u64> {
+        let start = at / SECTOR_BYTES * SECTOR_BYTES;
+        start..start.saturating_add(SECTOR_BYTES).min(self.len())
+    }
+
+    /// These bytes, with what lies between unreadable sectors read at once. Such a sector is tried once: a device may take seconds to
+    /// give it up, and a repair reads a file several times.
+    async fn read_past(&self, range: Range<u64>) -> Result<Bytes> {
         let mut content = BytesMut::new();
         let mut at = range.start;
         while at < range.end {
-            let end = (at / SECTOR_BYTES + 1).saturating_mul(SECTOR_BYTES).min(range.end);
+            let (end, is_lost) = self.stretch(at, range.end);
             let len = usize::try_from(end - at).unwrap_or(usize::MAX);
+            if is_lost {
+                content.resize(content.len() + len, FILLER);
+                at = end;
+                continue;
+            }
             match self.file.read_at(at, len).await {
-                Ok(bytes) => content.extend_from_slice(&bytes),
-                Err(StorageError::Unreadable { .. }) => {
-                    self.note(at..end);
-                    content.resize(content.len() + len, FILLER);
+                Ok(bytes) if len as u64 == range.end - range.start => return Ok(bytes),
+                Ok(bytes) => {
+                    content.extend_from_slice(&bytes);
+                    at = end;
                 }
+                // Nothing of the stretch was known to be so, so this comes to an end.
+                Err(StorageError::Unreadable { offset, .. }) => self.note(self.sector_of(offset.clamp(at, end - 1))),
                 Err(error) => return Err(error),
             }
-            at = end;
         }
         Ok(content.freeze())
     }
@@ -88,13 +111,8 @@ impl PastUnreadable {
 #[async_trait]
 impl ReadFile for PastUnreadable {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        match self.file.read_at(offset, len).await {
-            Err(StorageError::Unreadable { .. }) => {
-                check_range(self.path(), offset, len, self.len())?;
-                self.piecewise(offset..offset + len as u64).await
-            }
-            other => other,
-        }
+        check_range(self.path(), offset, len, self.len())?;
+        self.read_past(offset..offset + len as u64).await
     }
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
@@ -117,7 +135,62 @@ impl ReadFile for PastUnreadable {
 mod tests {
     use super::*;
     use crate::memory::MemoryStorage;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use stele_types::ErrorKind;
+
+    /// Counts how often a byte is asked for.
+    struct Counted {
+        file: Arc<dyn ReadFile>,
+        byte: u64,
+        asked: AtomicU64,
+    }
+
+    #[async_trait]
+    impl ReadFile for Counted {
+        async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+            if (offset..offset + len as u64).contains(&self.byte) {
+                self.asked.fetch_add(1, Ordering::Relaxed);
+            }
+            self.file.read_at(offset, len).await
+        }
+
+        fn try_read_at(&self, _: u64, _: usize) -> Option<Result<Bytes>> {
+            None
+        }
+
+        fn len(&self) -> u64 {
+            self.file.len()
+        }
+
+        fn path(&self) -> &str {
+            self.file.path()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bad_sector_is_tried_once() {
+        let storage = MemoryStorage::new();
+        let content = Bytes::from(vec![7; 40_000]);
+        storage.put_if_absent("f", content.clone()).await.unwrap();
+        storage.make_unreadable("f", 10_000..10_001);
+        let counted = Arc::new(Counted {
+            file: storage.open("f").await.unwrap(),
+            byte: 10_000,
+            asked: AtomicU64::new(0),
+        });
+        let file = PastUnreadable {
+            file: counted.clone(),
+            unreadable: Mutex::default(),
+        };
+        for (offset, len) in [(9_000, 20_000), (0, 40_000), (10_000, 1), (11_000, 20_000), (40_000, 0)] {
+            let read = file.read_at(offset, len).await.unwrap();
+            let bytes = (offset..).zip(&read);
+            let wrong = bytes.filter(|(at, byte)| **byte != if (8_192..12_288).contains(at) { FILLER } else { 7 });
+            assert_eq!((read.len(), wrong.count()), (len, 0), "{len} bytes from {offset}");
+        }
+        assert_eq!(counted.asked.load(Ordering::Relaxed), 1);
+        assert_eq!(file.unreadable_bytes(), 4_096);
+    }
 
     #[tokio::test]
     async fn what_cannot_be_read_is_filled_and_remembered() {

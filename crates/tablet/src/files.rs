@@ -128,7 +128,7 @@ impl OpenFile {
         match self {
             OpenFile::Sstable(sstable) => {
                 let damage = sstable.damage();
-                Some((damage.first()?.clone(), damage.times_met()))
+                Some((damage.first()?, damage.times_met()))
             }
             OpenFile::Values(values) => values.damage().map(|(error, times)| (error.clone(), times)),
         }
@@ -296,6 +296,16 @@ impl FileRegistry {
                 error,
                 times_met,
             })
+        });
+        damaged.collect()
+    }
+
+    /// Open sstables that are damaged in their cells: what a device cannot read is worth trying again.
+    pub fn damaged_sstables(&self) -> Vec<Arc<Sstable>> {
+        let inner = self.inner.lock();
+        let damaged = inner.files.values().filter_map(|entry| match &entry.open {
+            OpenFile::Sstable(sstable) => sstable.damage().of_cells().map(|_| Arc::clone(sstable)),
+            OpenFile::Values(_) => None,
         });
         damaged.collect()
     }

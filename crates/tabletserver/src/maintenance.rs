@@ -20,6 +20,8 @@ use stele_types::TabletId;
 const IDLE: Duration = Duration::from_millis(200);
 /// Looks between two reports: a second.
 const LOOKS_PER_REPORT: u32 = 5;
+/// Looks after which devices are asked again for what they could not read: a minute.
+const LOOKS_PER_TRY: u32 = 60 * LOOKS_PER_REPORT;
 /// How long what was read ahead for a scan is kept while its reader does not come for more: a client that only computes
 /// between two batches mostly does sooner.
 const READER_IDLE: Duration = Duration::from_secs(2);
@@ -156,6 +158,9 @@ impl TabletServer {
                 }
             }
             looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS_PER_TRY) {
+                self.try_unreadable();
+            }
             let _ = self.env.timeout(IDLE, self.tidy.notified()).await;
         }
     }
@@ -170,6 +175,20 @@ impl TabletServer {
             }
             counter.inc_by(damaged.times_met.saturating_sub(counter.get()));
         }
+    }
+
+    /// Has devices asked again for what they could not read, beside everything else: one may take seconds to give a sector up. Merges
+    /// leave such files alone until then.
+    fn try_unreadable(&self) {
+        let suspects = self.context.files.damaged_sstables();
+        if suspects.is_empty() {
+            return;
+        }
+        self.env.spawn_background("read again", async move {
+            for sstable in suspects {
+                sstable.try_unreadable().await;
+            }
+        });
     }
 
     fn note_failure(&self, what: &'static str, error: &TabletError) {

@@ -1,10 +1,10 @@
 //! The commit log: that it replays to its end, and that every record is a batch of rows of its tablet.
 
-use super::report::{Progress, Report};
+use super::report::{Progress, Report, unreadable};
 use super::tablets::Tablets;
 use std::collections::BTreeMap;
 use stele_commitlog::{LogError, Record};
-use stele_storage::Storage;
+use stele_storage::{Storage, StorageError};
 use stele_tablet::Batch;
 use stele_types::{CellKey, SeqNo, TabletId};
 
@@ -66,6 +66,10 @@ pub async fn check(
         Ok(_) => {}
         Err(LogError::Corruption { path, offset, detail }) => {
             let what = format!("{detail}; what lies behind it was not checked");
+            report.damage(&path, Some(offset), what, Vec::new());
+        }
+        Err(LogError::Storage(StorageError::Unreadable { path, offset, message })) => {
+            let what = format!("{}; what lies behind it was not checked", unreadable(&message));
             report.damage(&path, Some(offset), what, Vec::new());
         }
         Err(error) => report.damage("log", None, error.to_string(), Vec::new()),

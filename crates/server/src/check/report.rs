@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_env::Env;
 use stele_sstable::SstableError;
+use stele_storage::StorageError;
 use stele_types::TabletId;
 
 /// Findings kept; a folder that is damaged all over need not be described file by file.
@@ -78,6 +79,11 @@ pub struct Report {
     pub log_records: u64,
 }
 
+/// What is wrong with bytes that the device cannot read.
+pub fn unreadable(message: &str) -> String {
+    format!("the device cannot read what is there: {message}")
+}
+
 impl Report {
     /// Whether anything is wrong.
     pub fn is_damaged(&self) -> bool {
@@ -100,6 +106,9 @@ impl Report {
     pub fn sstable_damage(&mut self, path: &str, error: &SstableError, places: Vec<Place>) {
         match error {
             SstableError::Corruption { offset, detail, .. } => self.damage(path, Some(*offset), detail.clone(), places),
+            SstableError::Storage(StorageError::Unreadable { offset, message, .. }) => {
+                self.damage(path, Some(*offset), unreadable(message), places);
+            }
             other => self.damage(path, None, other.to_string(), places),
         }
     }

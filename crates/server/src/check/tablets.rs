@@ -1,7 +1,7 @@
 //! Manifests: that each tablet has one that can be read and says what the catalog says, and which files it refers to.
 
 use super::catalog::Named;
-use super::report::{Place, Report};
+use super::report::{Place, Report, unreadable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_storage::{Storage, StorageError};
@@ -164,6 +164,9 @@ fn note_unreadable(info: &TabletInfo, error: TabletError, report: &mut Report) -
             report.damage(&manifest::directory(info.id), None, what, places);
         }
         TabletError::Corruption { path, detail } => report.damage(&path, Some(0), detail, places),
+        TabletError::Storage(StorageError::Unreadable { path, offset, message }) => {
+            report.damage(&path, Some(offset), unreadable(&message), places);
+        }
         TabletError::TooNew { ref path, .. } => report.damage(path, Some(8), error.to_string(), places),
         error if error.kind() == ErrorKind::Corruption => {
             report.damage(&manifest::directory(info.id), None, error.to_string(), places);

@@ -121,7 +121,13 @@ fn a_bad_sector_costs_its_block_alone() {
     for at in (0..data_bytes).step_by(997) {
         let file = Memory::new(bytes.clone(), false);
         file.bad.store(at, Ordering::Relaxed);
-        let table = open(file, 0).expect("no block of cells is read to open it");
+        let table = open(file.clone(), 0).expect("no block of cells is read to open it");
+        let tries = || {
+            let reads = std::mem::take(&mut *file.reads.lock().expect("one thread"));
+            let meets = |(offset, len): &(u64, usize)| (*offset..*offset + *len as u64).contains(&at);
+            reads.iter().filter(|&read| meets(read)).count()
+        };
+        tries();
         let mut cursor = Cursor::new(table.clone(), CursorOptions::default());
         let mut before = 0usize;
         let mut step = cursor.seek_first();
@@ -139,7 +145,12 @@ fn a_bad_sector_costs_its_block_alone() {
             before.abs_diff(expected) <= 2 * per_block,
             "{before} cells before the byte at {at}"
         );
-        assert_eq!(table.damage().of_cells(), Some(&error), "a merge leaves it alone");
+        assert_eq!(table.damage().of_cells(), Some(error), "a merge leaves it alone");
+        let tried = tries();
+        assert!(tried <= 3, "the device was asked {tried} times for the byte at {at}");
+        block_on(table.try_unreadable());
+        assert!(table.damage().of_cells().is_some(), "it cannot be read yet");
+        tries();
 
         let checked = block_on(table.check(|_| {})).expect("goes on behind it");
         let [finding] = &checked.findings[..] else {
@@ -147,6 +158,11 @@ fn a_bad_sector_costs_its_block_alone() {
         };
         assert!(finding.error.to_string().contains("a bad sector"), "{}", finding.error);
         assert_eq!(checked.blocks + 1, blocks);
+        let tried = tries();
+        assert!(tried <= 3, "a check asked {tried} times for the byte at {at}");
+        file.bad.store(u64::MAX, Ordering::Relaxed);
+        block_on(table.try_unreadable());
+        assert_eq!(table.damage().of_cells(), None, "the outage is over");
     }
 }
 

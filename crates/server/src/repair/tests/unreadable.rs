@@ -118,3 +118,18 @@ async fn the_catalog_gives_nothing_up_in_silence() {
     );
     assert_eq!(folder.list("damaged/").await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_check_names_the_file_and_the_place() {
+    for (prefix, at) in [("sst/", 50_000), ("tablets/", 30), ("log/", 9_000)] {
+        let folder = folder().await;
+        let path = match prefix {
+            "log/" => log_with(&folder, b"a21").await,
+            _ => folder.list(prefix).await.unwrap()[0].path.clone(),
+        };
+        folder.make_unreadable(&path, at..at + 1);
+        let found = check(folder.clone()).await.findings;
+        let is_it = |finding: &&crate::check::report::Finding| finding.file == path && finding.offset == Some(at);
+        assert!(found.iter().any(|finding| is_it(&finding)), "{path} at {at}: {found:?}");
+    }
+}
