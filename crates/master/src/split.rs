@@ -89,7 +89,8 @@ impl Master {
     }
 
     /// Replaces the record of an undecided split's tablet, if there is one, and has the server go by the outcome; whether the
-    /// tablet is split. Asks once: while the outcome is unknown it stays undecided. Within a change.
+    /// tablet is split. Asks once: while the outcome is unknown it stays undecided. Within a change, and to its end: asked again
+    /// after it has happened, the catalog would refuse it, and the halves would be dropped.
     async fn decide(&self) -> ServiceResult<bool> {
         let undecided = self.undecided.lock().clone();
         let Some(Split { table, tablet, halves }) = undecided else {

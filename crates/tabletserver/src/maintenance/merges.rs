@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
+use stele_tablet::TabletError;
 use stele_types::{ErrorKind, TabletId};
 use tokio::sync::Notify;
 
@@ -147,6 +148,11 @@ impl Merges {
     }
 }
 
+/// Whether a compaction failed for want of space, which may be there at any moment. Room in the manifest is not.
+fn is_for_space(error: &TabletError) -> bool {
+    error.kind() == ErrorKind::ResourceExhausted && !matches!(error, TabletError::ManifestTooLarge { .. })
+}
+
 impl TabletServer {
     pub(super) async fn compact_loop(self: Arc<Self>) {
         while !self.is_stopping() {
@@ -200,8 +206,7 @@ impl TabletServer {
             Ok(None) => {}
             Err(error) => {
                 self.note_failure("compaction", &error);
-                let is_for_space = error.kind() == ErrorKind::ResourceExhausted;
-                self.merges.failed(tablet.id(), self.env.now(), is_for_space);
+                self.merges.failed(tablet.id(), self.env.now(), is_for_space(&error));
                 self.env.sleep(AFTER_FAILURE).await;
             }
         }
@@ -271,6 +276,18 @@ mod tests {
         assert_eq!((begin(true), merges.running()), (Some((3, false)), 1));
         merges.end(TabletId(3));
         assert_eq!((begin(false), merges.running()), (None, 0));
+    }
+
+    #[test]
+    fn a_full_manifest_is_no_want_of_space() {
+        let full = stele_storage::StorageError::NoSpace { path: "f".to_owned() };
+        assert!(is_for_space(&TabletError::Storage(full)));
+        let too_large = TabletError::ManifestTooLarge {
+            tablet: TabletId(1),
+            bytes: 2,
+            limit: 1,
+        };
+        assert!(!is_for_space(&too_large));
     }
 
     #[test]
