@@ -13,11 +13,10 @@ use crate::error::{Result, SstableError};
 use crate::frame::Handle;
 use crate::index::IndexBlock;
 use crate::properties::{FamilySet, Properties};
-use crate::reader::Sstable;
+use crate::reader::{Sstable, read_around};
 use crate::writer::SstableWriter;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_storage::StorageError;
 use stele_types::key::KeyParts;
 
 /// Bytes read at once: large enough for a disk's full speed.
@@ -316,18 +315,9 @@ impl Window {
             Some(framed) => framed,
             None => {
                 let left = usize::try_from(table.file_bytes().saturating_sub(handle.offset)).unwrap_or(usize::MAX);
-                let file = table.file();
-                let mut want = len.max(WINDOW_BYTES).min(left);
-                self.bytes = loop {
-                    match file.read_at(handle.offset, want).await {
-                        // Perhaps only what lies behind this block: as far as that is not so, it is a window all the same.
-                        Err(StorageError::Unreadable { offset: bad, .. }) if want > len => {
-                            let sound = usize::try_from(bad.saturating_sub(handle.offset)).unwrap_or(usize::MAX);
-                            want = sound.clamp(len, want - 1);
-                        }
-                        read => break read?,
-                    }
-                };
+                let run = (handle.offset, len.max(WINDOW_BYTES).min(left));
+                let (_, read) = read_around(table.file(), run, (handle.offset, len)).await;
+                self.bytes = read?;
                 self.offset = handle.offset;
                 self.bytes.slice(..len.min(self.bytes.len()))
             }

@@ -16,12 +16,11 @@ use crate::block::{AtHand, BlockCursor};
 use crate::error::{DecodeError, Result};
 use crate::frame::Handle;
 use crate::index::IndexBlock;
-use crate::reader::{BlockKind, Sstable};
+use crate::reader::{BlockKind, Sstable, read_around};
 use bytes::Bytes;
 use place::{IndexPlace, neighbour};
 use readahead::Readahead;
 use std::sync::Arc;
-use stele_storage::StorageError;
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
@@ -263,20 +262,8 @@ impl Cursor {
     /// large block of cells.
     pub async fn load_one(&mut self) -> Result<Step> {
         if self.status == Step::Pending {
-            let (mut offset, mut len) = self.plan_fetch();
-            let file = self.table.file();
-            let (block, block_len) = (self.missing.offset, self.missing.framed_len());
-            let read = loop {
-                match file.read_at(offset, len).await {
-                    // Perhaps only a neighbour of the block. Those before it are read together all the same: each by itself would
-                    // have the device try the bad sector once more, which may take it seconds.
-                    Err(StorageError::Unreadable { offset: bad, .. }) if len > block_len => {
-                        let sound = usize::try_from(bad.saturating_sub(block)).unwrap_or(usize::MAX);
-                        (offset, len) = (block, sound.clamp(block_len, len - 1));
-                    }
-                    read => break read,
-                }
-            };
+            let needed = (self.missing.offset, self.missing.framed_len());
+            let (offset, read) = read_around(self.table.file(), self.plan_fetch(), needed).await;
             let framed = match read {
                 Ok(framed) => framed,
                 Err(e) => {

@@ -460,6 +460,26 @@ impl Sstable {
     }
 }
 
+/// Reads a run of bytes (offset and length) of which a part is needed, without what the device cannot read of the rest; where what
+/// was read begins. What lies between the needed part and the bad sector is read all the same: otherwise the next read, of
+/// what follows the part, would have the device try that sector once more, which may take it seconds.
+pub(crate) async fn read_around(
+    file: &dyn ReadFile,
+    run: (u64, usize),
+    needed: (u64, usize),
+) -> (u64, stele_storage::Result<Bytes>) {
+    let (mut offset, mut len) = run;
+    loop {
+        match file.read_at(offset, len).await {
+            Err(StorageError::Unreadable { offset: bad, .. }) if len > needed.1 => {
+                let sound = usize::try_from(bad.saturating_sub(needed.0)).unwrap_or(usize::MAX);
+                (offset, len) = (needed.0, sound.clamp(needed.1, len - 1));
+            }
+            read => return (offset, read),
+        }
+    }
+}
+
 #[cold]
 fn corruption(file: &dyn ReadFile, offset: u64, error: &DecodeError) -> SstableError {
     SstableError::corruption(file.path(), offset, error)
@@ -530,11 +550,9 @@ impl Tail {
             return Err(SstableError::corruption(file.path(), 0, detail));
         };
         let Range { start, end } = Sstable::read_first(file.len());
-        let (start, bytes) = match file.read_at(start, (end - start) as usize).await {
-            // Perhaps only what lies before it, which may be cells.
-            Err(StorageError::Unreadable { .. }) => (footer_at, file.read_at(footer_at, FOOTER_BYTES).await?),
-            read => (start, read?),
-        };
+        // What lies before the footer may be cells.
+        let (start, bytes) = read_around(file, (start, (end - start) as usize), (footer_at, FOOTER_BYTES)).await;
+        let bytes = bytes?;
         let footer = bytes.get((footer_at - start) as usize..).unwrap_or(&[]);
         let footer = Footer::decode(footer).map_err(|e| match e {
             FooterError::Corrupt(e) => corruption(file, footer_at, &e),

@@ -148,22 +148,27 @@ impl Coord for Unsure {
     }
 }
 
+/// A master over a coordinator that can be made unsure, and a server that notes.
+async fn unsure(carries_out: bool) -> (Arc<Unsure>, Arc<Catalog>, Arc<Noting>, Arc<Master>) {
+    let env = TokioRuntime::current();
+    let coord = Arc::new(Unsure {
+        coord: EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap(),
+        fails: AtomicBool::new(false),
+        carries_out,
+    });
+    let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
+    let tablets = Arc::new(Noting::default());
+    let master = Master::new(env, catalog.clone(), tablets.clone());
+    (coord, catalog, tablets, master)
+}
+
 /// The medium is full, say. What would wait for the tablet's writers is refused, and everything else has its turn; that the table
 /// is dropped decides it, too.
 #[tokio::test]
 async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
     let limit = Duration::from_secs(10);
     for is_dropped in [false, true] {
-        let env = TokioRuntime::current();
-        let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
-        let coord = Arc::new(Unsure {
-            coord: inner,
-            fails: AtomicBool::new(false),
-            carries_out: false,
-        });
-        let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
-        let tablets = Arc::new(Noting::default());
-        let master = Master::new(env.clone(), catalog.clone(), tablets.clone());
+        let (coord, catalog, tablets, master) = unsure(false).await;
         let (name, other) = (TableName::new("n", "t"), TableName::new("n", "u"));
         master.create_table(new_table(&name)).await.unwrap();
         master.create_table(new_table(&other)).await.unwrap();
@@ -172,7 +177,7 @@ async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
 
         coord.fails.store(true, Ordering::Relaxed);
         for _ in 0..2 {
-            let split = env.timeout(limit, master.split_due()).await;
+            let split = master.env.timeout(limit, master.split_due()).await;
             assert!(matches!(split, Ok(Err(_))), "asked for ever: {split:?}");
         }
         assert!(master.drop_row_range(&name, RowRange::all()).await.is_err());
@@ -199,16 +204,8 @@ async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
 #[tokio::test]
 async fn a_table_of_unknown_outcome_is_there_or_leaves_nothing() {
     for carries_out in [false, true] {
-        let env = TokioRuntime::current();
-        let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
-        let coord = Arc::new(Unsure {
-            coord: inner,
-            fails: AtomicBool::new(true),
-            carries_out,
-        });
-        let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
-        let tablets = Arc::new(Noting::default());
-        let master = Master::new(env, catalog.clone(), tablets.clone());
+        let (coord, catalog, tablets, master) = unsure(carries_out).await;
+        coord.fails.store(true, Ordering::Relaxed);
         let (name, other) = (TableName::new("n", "t"), TableName::new("n", "u"));
         let new = NewTable {
             initial_splits: vec![Bytes::from_static(b"m")],
@@ -243,16 +240,7 @@ async fn a_table_of_unknown_outcome_is_there_or_leaves_nothing() {
 /// It would be there again, in a namespace of which there is no record.
 #[tokio::test]
 async fn a_table_of_unknown_outcome_goes_with_its_namespace() {
-    let env = TokioRuntime::current();
-    let inner = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap();
-    let coord = Arc::new(Unsure {
-        coord: inner,
-        fails: AtomicBool::new(false),
-        carries_out: true,
-    });
-    let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
-    let tablets = Arc::new(Noting::default());
-    let master = Master::new(env, catalog.clone(), tablets.clone());
+    let (coord, catalog, tablets, master) = unsure(true).await;
     master.create_namespace("n", Vec::new()).await.unwrap();
     coord.fails.store(true, Ordering::Relaxed);
     let name = TableName::new("n", "t");
