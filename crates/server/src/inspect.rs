@@ -1,4 +1,4 @@
-//! `stele inspect FILE`: prints any file the server writes, also while the server runs.
+//! `stele inspect FILE`: prints any file the server writes, also while the server runs; of an object store or HDFS, a copy of it.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads one file by any path, without taking the data folder's lock"
@@ -10,9 +10,13 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 use stele_storage::memory::MemoryStorage;
+use stele_storage::remote::cache::chunk;
 use stele_storage::{ReadFile, Storage};
 use stele_tablet::{Batch, manifest};
 use stele_types::CellKey;
+
+/// How files begin that are text already.
+const TEXTS: [&[u8]; 2] = [b"stele-owner ", b"stele-growing "];
 
 /// A file as text.
 pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
@@ -37,12 +41,35 @@ pub async fn inspect(path: &Path, verbose: bool) -> anyhow::Result<String> {
     if name.starts_with("manifest-") {
         return Ok(manifest::inspect(&shown, &content)?);
     }
-    if name == "FORMAT" {
+    if let Some(text) = chunk::inspect(name, &content) {
+        return Ok(text);
+    }
+    if name == "FORMAT" || TEXTS.iter().any(|text| content.starts_with(text)) {
         return Ok(String::from_utf8_lossy(&content).into_owned());
     }
     match stele_coord::format::inspect(&content) {
         Ok(text) => Ok(text),
-        Err(error) => bail!("{shown}: not a file that Stele writes, or damaged: {error}"),
+        Err(error) => match part_number(name) {
+            // The first one begins as its file does.
+            Some(number) if number != 1 || content.is_empty() => Ok(part(number, content.len())),
+            _ => bail!("{shown}: not a file that Stele writes, or damaged: {error}"),
+        },
+    }
+}
+
+/// The number of a part of a growing file in an object store, or of a piece of one in HDFS, by its name.
+fn part_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix('@')?;
+    let digits = digits.strip_suffix(".open").unwrap_or(digits);
+    (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
+}
+
+/// What there is to say of a part that does not begin its file: where records begin in it only the parts before it tell.
+fn part(number: u32, len: usize) -> String {
+    match (number, len) {
+        (0, 0) => "part 0: the file is there as long as this is\n".to_owned(),
+        (_, 0) => format!("part {number}: nothing, so nothing comes after it\n"),
+        _ => format!("part {number}: {len} bytes, which go on where the part before ends\n"),
     }
 }
 
@@ -74,4 +101,35 @@ async fn in_memory(content: Bytes) -> anyhow::Result<Arc<dyn ReadFile>> {
     let storage = MemoryStorage::new();
     storage.put_if_absent("file", content).await?;
     Ok(storage.open("file").await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stele_storage::remote::cache::chunk::{Chunk, ChunkId};
+
+    #[tokio::test]
+    async fn files_of_other_media_and_of_their_cache_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = async |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            inspect(&path, false).await.map_err(|error| error.to_string())
+        };
+        let kept = Chunk::of("sst/1.sst", "tag", 2, 3 << 20).encode(&[7; 100]);
+        let name = ChunkId::of("sst/1.sst", "tag", 2).file_name();
+        let text = told(&name, &kept).await.unwrap();
+        assert!(text.contains("chunk 2 of") && text.contains("100 bytes, from byte 1048576"), "{text}");
+        let owner = "stele-owner 1\nepoch 7\n";
+        assert_eq!(told("00000007", owner.as_bytes()).await.unwrap(), owner);
+        let growing = "stele-growing 1\nowner 7\n";
+        assert_eq!(told("@00000000", growing.as_bytes()).await.unwrap(), growing);
+        assert!(told("@00000003", b"the middle of a record").await.unwrap().contains("22 bytes"));
+        assert!(told("@0000000a", b"").await.unwrap().contains("part 10: nothing"));
+        assert!(told("@00000000", b"").await.unwrap().contains("as long as this is"));
+        // Everything else is refused as before.
+        for (name, content) in [("@3", &b"x"[..]), ("@00000001", b"x"), ("notes.txt", b"x"), (&name[1..], &kept[..])] {
+            assert!(told(name, content).await.unwrap_err().contains("not a file that Stele writes"), "{name}");
+        }
+    }
 }

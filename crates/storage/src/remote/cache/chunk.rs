@@ -44,6 +44,25 @@ impl ChunkId {
     }
 }
 
+/// What a file of the cache folder says of itself; `None` when it is none. Whether its content is right only somebody can tell who
+/// knows path and tag of the object, because the checksum covers them, too.
+pub fn inspect(name: &str, file: &[u8]) -> Option<String> {
+    let id = ChunkId::parse(name)?;
+    let (header, content) = file.split_at_checked(HEADER_BYTES)?;
+    let (magic, checksum) = header.split_at_checked(MAGIC.len())?;
+    let checksum = u32::from_le_bytes(checksum.try_into().ok()?);
+    (magic == MAGIC).then(|| {
+        format!(
+            "chunk {} of object {:016x}: {} bytes, from byte {}\nchecksum {checksum:08x}, not looked at: it covers path and tag of \
+             the object, too\n",
+            id.number,
+            id.object,
+            content.len(),
+            id.number.saturating_mul(CHUNK_BYTES),
+        )
+    })
+}
+
 /// Some bytes of an object.
 #[derive(Clone, Debug)]
 pub struct Chunk {
