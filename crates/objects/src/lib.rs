@@ -38,6 +38,7 @@ use stele_storage::remote::{Fence, owner as ownership};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
 pub use store::Client;
 use store::Store;
+use tokio::sync::Semaphore;
 
 /// What every open file and every task of one owner shares.
 struct Shared {
@@ -47,6 +48,8 @@ struct Shared {
     /// This owner's number; larger than that of every owner before.
     epoch: u64,
     cache: ChunkCache,
+    /// One for each piece of an upload that may be on its way.
+    pieces: Arc<Semaphore>,
     /// Only looked at: nothing is written, and nobody is kept from writing.
     looking: bool,
 }
@@ -107,6 +110,7 @@ impl ObjectStorage {
             fence: Fence::default(),
             epoch: epoch.unwrap_or_default(),
             cache,
+            pieces: Arc::new(Semaphore::new(whole::PIECES_IN_ALL)),
             looking: epoch.is_none(),
         };
         Arc::new(ObjectStorage {

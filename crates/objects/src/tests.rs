@@ -4,7 +4,7 @@
 mod cache;
 
 use crate::store::{Client, Store};
-use crate::{ObjectMetrics, ObjectStorage, growing, owner};
+use crate::{ObjectMetrics, ObjectStorage, growing, owner, whole};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -77,6 +77,10 @@ struct Flaky {
     delay_ms: u64,
     /// What listings still show.
     gone: Option<ObjectMeta>,
+    /// How long each piece of an upload takes besides.
+    piece_ms: u64,
+    /// Pieces of uploads that are on their way, and the most that ever were.
+    pieces: Arc<(AtomicU64, AtomicU64)>,
 }
 
 impl std::fmt::Display for Flaky {
@@ -174,7 +178,12 @@ impl MultipartStore for Flaky {
         self.request(self.inner.create_multipart(path)).await
     }
     async fn put_part(&self, path: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
-        self.request(self.inner.put_part(path, id, index, data)).await
+        let (now, most) = &*self.pieces;
+        most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.env.sleep(Duration::from_millis(self.piece_ms)).await;
+        let put = self.request(self.inner.put_part(path, id, index, data)).await;
+        now.fetch_sub(1, Ordering::Relaxed);
+        put
     }
     async fn complete_multipart(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<PutResult> {
         self.request(self.inner.complete_multipart(path, id, parts)).await
@@ -191,6 +200,8 @@ fn flaky(inner: &Arc<InMemory>, env: &Env, failing: u64, delay_ms: u64) -> Store
         failing,
         delay_ms,
         gone: None,
+        piece_ms: 0,
+        pieces: Arc::default(),
     };
     Store::new(Arc::new(client), "some/prefix", env.clone(), ObjectMetrics::default())
 }
@@ -263,6 +274,37 @@ async fn large_files_are_uploaded_in_pieces() {
     assert_eq!(read.read_at(3 << 20, 2).await.expect("read"), [1, 1].as_slice());
     let across = read.read_at((3 << 20) - 1, 700_000).await.expect("read");
     assert!(across == expected[(3 << 20) - 1..(3 << 20) - 1 + 700_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_large_files_at_once_have_few_pieces_on_their_way() {
+    let env = env(5);
+    let pieces: Arc<(AtomicU64, AtomicU64)> = Arc::default();
+    let client = Flaky {
+        inner: Arc::default(),
+        env: env.clone(),
+        failing: 0,
+        delay_ms: 0,
+        gone: None,
+        piece_ms: 1_000,
+        pieces: pieces.clone(),
+    };
+    let storage = open(Arc::new(client), "p", &env).await;
+    let files = (0..3u8).map(|number| {
+        let storage = storage.clone();
+        async move {
+            let path = format!("sst/{number}.sst");
+            let mut file = storage.create(&path).await.expect("create");
+            for _ in 0..5 {
+                file.append(&[Bytes::from(vec![number; 8 << 20])]).await.expect("append");
+            }
+            file.sync().await.expect("sync");
+            assert_eq!(storage.open(&path).await.expect("open").len(), 40 << 20);
+        }
+    });
+    futures::future::join_all(files).await;
+    let most = pieces.1.load(Ordering::Relaxed);
+    assert_eq!(most, whole::PIECES_IN_ALL as u64, "all that may be, and no more");
 }
 
 #[tokio::test(start_paused = true)]
@@ -376,6 +418,8 @@ async fn a_first_part_that_is_deleted_since_is_no_empty_file() {
         failing: 0,
         delay_ms: 0,
         gone: Some(gone),
+        piece_ms: 0,
+        pieces: Arc::default(),
     };
     let store = Store::new(Arc::new(client), "p", env.clone(), ObjectMetrics::default());
     let look = ObjectStorage::look_over(store, env).await.expect("look");

@@ -21,8 +21,11 @@ use tokio::sync::oneshot;
 const PIECE_BYTES: usize = 8 << 20;
 /// Most pieces of an upload.
 const PIECES_MAX: usize = 10_000;
-/// Pieces of one file under way at once; with the one being filled, 40 MiB for each file being written.
+/// Pieces of one file under way at once.
 const PIECES_AT_ONCE: usize = 4;
+/// Pieces of all files under way at once: 64 MiB, a part of what the process may take beyond its budget, which knows nothing of them. A
+/// dozen files are written at once where flushes and merges have large values, and four pieces of each would be 400 MiB.
+pub(crate) const PIECES_IN_ALL: usize = 8;
 
 /// Begins a file; `AlreadyExists` when it is there. Another that is made meanwhile shows at `sync`.
 pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<WholeAppend> {
@@ -98,6 +101,8 @@ impl WholeAppend {
             });
         }
         self.wait_for_pieces(PIECES_AT_ONCE - 1).await?;
+        // Whoever has it is being sent, which ends, so nobody waits for somebody who waits. Never closed.
+        let under_way = Arc::clone(&self.shared.pieces).acquire_owned().await.ok();
         let content = std::mem::take(&mut self.filling);
         self.filling_bytes = 0;
         let Some(pieces) = self.upload.as_mut() else {
@@ -112,8 +117,10 @@ impl WholeAppend {
         let (done, outcome) = oneshot::channel();
         let (shared, path, upload) = (Arc::clone(&self.shared), self.path.clone(), Arc::clone(&pieces.upload));
         self.shared.env.spawn("object upload", async move {
+            let uploaded = shared.store.upload_piece(&path, &upload, index, &content).await;
+            drop((content, under_way));
             // Nobody waits any more when the file was given up.
-            let _ = done.send(shared.store.upload_piece(&path, &upload, index, &content).await);
+            let _ = done.send(uploaded);
         });
         pieces.pending.push_back(outcome);
         Ok(())
