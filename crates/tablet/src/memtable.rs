@@ -49,6 +49,11 @@ impl MemoryAccount {
         self.bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
+    /// Bytes that memtables have given back, and that are kept for those that fill: no part of [`MemoryAccount::bytes`].
+    pub fn spare_bytes(&self) -> u64 {
+        self.spare.bytes() as u64
+    }
+
     /// Bytes of memtables that are being flushed and still have to be written. Memory will have grown by about as many
     /// when these memtables can be freed, if writes come as fast as they are flushed.
     pub fn flushing_bytes(&self) -> u64 {

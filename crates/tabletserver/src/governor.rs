@@ -149,6 +149,7 @@ impl TabletServer {
         seen.row_profile = self.row_cache.profile().unwrap_or_default();
         seen.memtable_bytes = memtable_bytes;
         seen.resident_bytes = budget.resident.as_ref().and_then(|probe| probe());
+        seen.spare_bytes = self.context.memory.spare_bytes();
         if changed || thorough {
             let (mut files, mut written) = (0, 0);
             for served in self.all_served() {

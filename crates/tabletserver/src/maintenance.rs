@@ -218,6 +218,7 @@ impl TabletServer {
             .set(gauge(self.context.files.obsolete_bytes()));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
         let held = [
+            ("spare", self.context.memory.spare_bytes()),
             ("batches", self.admission.batches.taken() as u64),
             ("rows", self.admission.rows.taken() as u64),
             ("values", self.context.files.value_room().taken()),

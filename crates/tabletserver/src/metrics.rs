@@ -86,8 +86,8 @@ impl ServerMetrics {
             pinned_bytes: m.gauge("stele_pinned_bytes", "Bytes of indexes and filters of open sstables."),
             held_bytes: m.gauges(
                 "stele_memory_held_bytes",
-                "Bytes that are held for a while and not divided, by what for: requests, batches, answers, values on their way \
-                 to readers, rows that are read for writes.",
+                "Bytes that are held for a while and not divided, by what for: batches on their way to the log, values on their way to \
+                 readers, rows that are read for writes, spare memory of memtables.",
                 &["of"],
             ),
             open_files: m.gauge("stele_open_sstables", "Open sstables."),

@@ -188,7 +188,6 @@ impl Spare {
     }
 
     /// Bytes kept.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.chunks.lock().len() * USUAL_BYTES
     }

@@ -296,7 +296,7 @@ fn what_a_table_gives_back_is_used_again_and_bounded_by_what_is_in_use() {
     };
     let (stays, goes) = (filled(1, 400), filled(2, 400));
     drop(goes);
-    let (in_use, spare) = (account.bytes(), account.spare.bytes() as u64);
+    let (in_use, spare) = (account.bytes(), account.spare_bytes());
     assert!(in_use / 4 - MIB < spare && spare <= in_use / 4, "{spare} of {in_use}");
     // A share of a value keeps its memory from being used again.
     let mut cursor = MemtableCursor::new(stays);
@@ -304,12 +304,12 @@ fn what_a_table_gives_back_is_used_again_and_bounded_by_what_is_in_use() {
     let value = cursor.value_bytes();
     drop(cursor);
     assert!(account.bytes() <= MIB);
-    assert_eq!(account.spare.bytes(), 0, "kept for nobody");
+    assert_eq!(account.spare_bytes(), 0, "kept for nobody");
     let goes = filled(3, 100);
     assert!(value.iter().all(|byte| *byte == 1));
     let before = account.bytes();
     drop((value, goes));
-    assert!(before > 9 * MIB && account.spare.bytes() as u64 <= before / 4);
+    assert!(before > 9 * MIB && account.spare_bytes() <= before / 4);
     assert_eq!(account.bytes(), 0);
 }
 

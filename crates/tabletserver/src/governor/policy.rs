@@ -100,6 +100,8 @@ pub struct Observation {
     pub written_tablets: u64,
     /// Bytes in memtables now, frozen ones and those that readers hold included.
     pub memtable_bytes: u64,
+    /// Bytes that memtables have given back, and that are kept for those that fill.
+    pub spare_bytes: u64,
     /// Bytes now that are not ours to divide: pinned indexes and filters, queues.
     pub other_bytes: u64,
     /// Resident bytes of the process now, where that is known.
@@ -426,7 +428,8 @@ impl Governor {
             blocks,
             rows,
         } = self.division;
-        let held = self.before.memtable_bytes.max(memtables);
+        // Spare memory is what memtables grow into, as far as their grant goes.
+        let held = (self.before.memtable_bytes + self.before.spare_bytes).max(memtables);
         let blocks_least = divisible / UNITS * FLOOR_BLOCKS;
         let blocks = blocks.min(divisible.saturating_sub(held + rows)).max(blocks_least);
         Division {

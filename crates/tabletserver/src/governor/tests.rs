@@ -412,6 +412,23 @@ fn caches_grow_only_into_memory_that_was_freed() {
 }
 
 #[test]
+fn what_memtables_have_spare_is_not_given_to_caches() {
+    let mut governor = governor(fixed(52, 4));
+    for second in 0..10 {
+        let seen = Observation {
+            memtable_bytes: 150 * MIB,
+            spare_bytes: 37 * MIB,
+            other_bytes: 20 * MIB,
+            ..wanting_blocks(second)
+        };
+        let decision = governor.step(seen, 1.0);
+        let granted = decision.granted;
+        let sum = (150 + 37 + 20) * MIB + granted.blocks + granted.rows;
+        assert!(sum <= BUDGET, "{decision:?}");
+    }
+}
+
+#[test]
 fn a_process_that_is_too_large_gives_way() {
     let mut governor = governor(fixed(26, 4));
     let before = governor.step(Observation::default(), 1.0).divisible;

@@ -15,8 +15,9 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Gauges that say what memory is held for, and what they are called here.
-const KNOWN: [(&str, &str); 10] = [
+const KNOWN: [(&str, &str); 11] = [
     ("stele_memtable_bytes", "memtables"),
+    (r#"stele_memory_held_bytes{of="spare"}"#, "spare"),
     ("stele_block_cache_bytes", "blocks"),
     ("stele_row_cache_bytes", "rows"),
     ("stele_pinned_bytes", "indexes"),
