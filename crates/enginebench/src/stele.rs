@@ -64,7 +64,8 @@ pub async fn start(env: Env, storage: Arc<dyn Storage>, options: SteleOptions) -
     let coord = EmbeddedCoord::open(storage.clone(), env.clone()).await?;
     let catalog = Catalog::load(coord).await?;
     let mut cache_bytes = ServerOptions::block_cache_bytes(options.memory);
-    let mut settings = ServerOptions::for_memory(options.memory);
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut settings = ServerOptions::for_machine(options.memory, cores);
     if let Some(fixed) = options.fixed {
         cache_bytes = usize::try_from(fixed.blocks)?;
         settings.memory = None;

@@ -60,6 +60,7 @@ impl Node {
         }
         let catalog = Arc::new(Catalog::load(coord).await.context("catalog")?);
         let cache = Arc::new(Cache::new(ServerOptions::block_cache_bytes(config.memory)));
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let options = ServerOptions {
             durability: config.durability,
             catalog_in_doubt: in_doubt,
@@ -69,7 +70,7 @@ impl Node {
                 resident: Some(Arc::new(sizes::resident_bytes)),
                 ..MemoryBudget::new(config.memory)
             }),
-            ..ServerOptions::for_memory(config.memory)
+            ..ServerOptions::for_machine(config.memory, cores)
         };
         let (server, recovery) = TabletServer::start(env.clone(), storage, &catalog, epoch, cache, options, metrics)
             .await

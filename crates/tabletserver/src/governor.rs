@@ -159,7 +159,7 @@ impl TabletServer {
             }
             (seen.file_bytes, seen.written_tablets) = (files, written);
             let pinned = self.context.files.open_files().1 as u64;
-            seen.other_bytes = pinned + self.options.log_queue_bytes as u64;
+            seen.other_bytes = pinned + self.options.log_queues_bytes();
         }
         changed
     }

@@ -92,7 +92,17 @@ impl std::fmt::Debug for MemoryBudget {
     }
 }
 
-/// Settings. [`ServerOptions::for_memory`] gives consistent ones.
+/// Cores for each stream of the log, and most streams. One stream appends, checks and applies on one core at a time; each has a segment open
+/// that nothing gives back, and four of the largest are a quarter of what the log may take.
+const CORES_PER_STREAM: usize = 4;
+const STREAMS_MAX: usize = 4;
+/// Cores for each compaction at once, and most of them: background work has half of the cores, of which flushes take some.
+const CORES_PER_COMPACTION: usize = 4;
+const COMPACTIONS_MAX: usize = 8;
+/// Memory for each compaction at once: sixteen times what one reads ahead at most.
+const MEMORY_PER_COMPACTION: u64 = 512 << 20;
+
+/// Settings. [`ServerOptions::for_machine`] gives consistent ones.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Durability of writes that neither the request nor the table decides.
@@ -107,9 +117,9 @@ pub struct ServerOptions {
     pub log_bytes_max: u64,
     /// Bytes of one log segment.
     pub log_segment_bytes: u64,
-    /// Payload bytes that may wait for the log.
+    /// Payload bytes that may wait for each stream of the log.
     pub log_queue_bytes: usize,
-    /// Log streams; a tablet always writes to the same one. Not more than cores.
+    /// Log streams; a tablet always writes to the same one.
     pub log_streams: u32,
     /// Bytes at which a tablet splits.
     pub tablet_bytes_max: u64,
@@ -129,7 +139,7 @@ pub struct ServerOptions {
     pub batch_room_bytes: usize,
     /// What one request at a time may take beyond its room; whoever else gives room shares it.
     pub alone: Alone,
-    /// Compactions at once, of different tablets. Each takes what it reads ahead, a few megabytes of blocks on their way, and
+    /// Compactions at once, two of one tablet at most. Each takes what it reads ahead, a few megabytes of blocks on their way, and
     /// the filter and index of the file it writes.
     pub compactions_max: usize,
     /// Bytes that a flush or a compaction reads ahead, over all that it reads from.
@@ -183,8 +193,52 @@ impl ServerOptions {
         }
     }
 
+    /// The same for a machine with so many cores: what [`ServerOptions::for_memory`] says is right up to eight. All streams of the log
+    /// together queue as much.
+    pub fn for_machine(memory: u64, cores: usize) -> Self {
+        let least = ServerOptions::for_memory(memory);
+        let streams_min = least.log_streams as usize;
+        let streams = (cores / CORES_PER_STREAM).clamp(streams_min, STREAMS_MAX);
+        let by_memory = usize::try_from(memory / MEMORY_PER_COMPACTION).unwrap_or(usize::MAX);
+        let compactions = (cores / CORES_PER_COMPACTION).min(by_memory);
+        ServerOptions {
+            log_streams: streams as u32,
+            log_queue_bytes: least.log_queue_bytes * streams_min / streams,
+            compactions_max: compactions.clamp(least.compactions_max, COMPACTIONS_MAX),
+            ..least
+        }
+    }
+
+    /// Bytes that may wait for the log in all.
+    pub(crate) fn log_queues_bytes(&self) -> u64 {
+        self.log_queue_bytes as u64 * u64::from(self.log_streams.max(1))
+    }
+
     /// The block cache's share of the budget.
     pub fn block_cache_bytes(memory: u64) -> usize {
         usize::try_from(memory * 2 / 5).unwrap_or(usize::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_and_compactions_grow_with_cores_as_far_as_memory_bears() {
+        let of = |memory: u64, cores: usize| {
+            let options = ServerOptions::for_machine(memory, cores);
+            (options.log_streams, options.compactions_max)
+        };
+        assert_eq!([of(4 << 30, 1), of(4 << 30, 2), of(4 << 30, 8)], [(2, 2); 3]);
+        assert_eq!([of(4 << 30, 12), of(4 << 30, 16)], [(3, 3), (4, 4)]);
+        assert_eq!([of(4 << 30, 128), of(1 << 30, 128), of(64 << 20, 128)], [(4, 8), (4, 2), (4, 2)]);
+        for memory in [64 << 20, 512 << 20, 16 << 30] {
+            let few = ServerOptions::for_machine(memory, 2);
+            let many = ServerOptions::for_machine(memory, 128);
+            assert_eq!(few.log_queues_bytes(), many.log_queues_bytes());
+            let open = u64::from(many.log_streams) * many.log_segment_bytes;
+            assert!(open <= many.log_bytes_max / 4, "{open} of {}", many.log_bytes_max);
+        }
     }
 }
