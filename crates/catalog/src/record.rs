@@ -1,6 +1,9 @@
 //! Catalog records as bytes: protocol-buffers messages behind one version byte. Tags are in `docs/formats/catalog.md` and
 //! are never reused. The coordinator checksums what it stores.
 
+#[cfg(test)]
+mod golden;
+
 use bytes::Bytes;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,98 @@
+//! Records of all versions, byte for byte. A change of these bytes is a new version.
+
+use super::*;
+
+/// [`schema`] as version 1 has it.
+const TABLE_1: &[u8] = b"\x01\x08\x10\x12\x04shop\x1a\x06orders \x05(\x010\xe8\x078\x01@\x03H\x01R\x1d\x08\x01\x12\x01f\
+    \x1a\x13\x08\x03\"\x04\x08\x01\x10\x03\"\x09\x08\x02\x18\x80\xc0\xdd\xee\xc1\x022\x01tR\x07\x08\
+    \x04\x12\x01n \x02X\x06b\x0b\x12\x07default\x18\x01h\x80\x80\x80\x80\x04r\x02\x01\xffx\x01";
+
+/// [`schema_of_groups`] as version 2 has it.
+const TABLE_2: &[u8] = b"\x02\x08\x10\x12\x04shop\x1a\x06orders \x05(\x010\xe8\x078\x01@\x03H\x01R\x1d\x08\x01\x12\x01f\
+    \x1a\x13\x08\x03\"\x04\x08\x01\x10\x03\"\x09\x08\x02\x18\x80\xc0\xdd\xee\xc1\x022\x01tR\x09\x08\
+    \x04\x12\x01n \x02(\x03X\x06b\x0e\x12\x07default\x18\x01R\x01\x04b\x1d\x08\x03\x12\x04cold\x18\
+    \x03 \x09(\x80\x80\x020\x80\x80\x048\x00@\x01H\x80\x80\x80\x04h\x80\x80\x80\x80\x04r\x02\x01\xff\
+    x\x01";
+
+const TABLET: &[u8] = b"\x01\x0a\x02b\x00\x12\x01m";
+const NAMESPACE: &[u8] = b"\x01\x0a\x01i\x10\x01";
+
+/// Something of everything, but for options of locality groups.
+fn schema() -> TableSchema {
+    let rule = GcRule::Union(vec![GcRule::MaxVersions(3), GcRule::MaxAgeMicros(86_400_000_000)]);
+    let text = Family {
+        name: "f".to_owned(),
+        gc_rule: Some(rule),
+        value_type: ValueType::Bytes,
+        group: GroupId(0),
+        front_end_data: b"t".to_vec(),
+    };
+    let number = Family {
+        name: "n".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Aggregate(AggregateKind::Min),
+        group: GroupId(0),
+        front_end_data: Vec::new(),
+    };
+    TableSchema {
+        id: TableId(0x10),
+        name: TableName::new("shop", "orders"),
+        version: 5,
+        time_unit: TimeUnit::Micros,
+        granularity: 1_000,
+        delete_rule: DeleteRule::BySequence,
+        durability: Some(Durability::Sync),
+        deletion_protection: true,
+        families: BTreeMap::from([(FamilyId(1), text), (FamilyId(4), number)]),
+        next_family: FamilyId(6),
+        groups: vec![LocalityGroup::new(GroupId(0), "default", Compression::Lz4)],
+        tablet_bytes_max: 1 << 30,
+        row_cache: false,
+        front_end_data: b"\x01\xff".to_vec(),
+    }
+}
+
+/// The same with a second group, to which a family was moved.
+fn schema_of_groups() -> TableSchema {
+    let mut schema = schema();
+    let mut cold = LocalityGroup::new(GroupId(3), "cold", Compression::Zstd);
+    cold.options = GroupOptions {
+        compression: Compression::Zstd,
+        zstd_level: 9,
+        dictionary_bytes: 32 << 10,
+        block_bytes: Some(64 << 10),
+        filter_bits_per_row: Some(0),
+        in_memory: true,
+        file_bytes: Some(8 << 20),
+    };
+    schema.groups.push(cold);
+    schema.groups[0].left.insert(FamilyId(4));
+    if let Some(moved) = schema.families.get_mut(&FamilyId(4)) {
+        moved.group = GroupId(3);
+    }
+    schema
+}
+
+#[test]
+fn tables_are_as_they_were() {
+    for (bytes, schema) in [(TABLE_1, schema()), (TABLE_2, schema_of_groups())] {
+        assert_eq!(decode_schema(bytes).as_ref(), Ok(&schema));
+        assert_eq!(encode_schema(&schema).escape_ascii().to_string(), bytes.escape_ascii().to_string());
+    }
+}
+
+#[test]
+fn tablets_and_namespaces_are_as_they_were() {
+    let range = RowRange {
+        start: Bytes::from_static(b"b\0"),
+        end: Some(Bytes::from_static(b"m")),
+    };
+    assert_eq!(decode(TABLET).map(|record: TabletRecord| record.range()), Ok(range.clone()));
+    assert_eq!(encode(&TabletRecord::new(&range)), TABLET);
+    let namespace = NamespaceRecord {
+        front_end_data: Bytes::from_static(b"i"),
+        explicit: true,
+    };
+    assert_eq!(decode(NAMESPACE), Ok(namespace.clone()));
+    assert_eq!(encode(&namespace), NAMESPACE);
+}
