@@ -18,13 +18,14 @@ use stele_types::{Durability, limits};
 /// The flags of `stele start`. All are text here; [`load`] parses them together with the other sources.
 #[derive(clap::Args, Default)]
 pub struct StartArgs {
-    /// Where the data is: a folder, made when missing, or s3://, gs:// or az://BUCKET/PREFIX [default: ./stele-data]
+    /// Where the data is: a folder, made when missing, s3://, gs:// or az://BUCKET/PREFIX, or hdfs://HOST:PORT/DIRECTORY
+    /// [default: ./stele-data]
     #[arg(long, env = "STELE_DATA", value_name = "DIR|URL")]
     data: Option<String>,
-    /// Setting of the object store, such as endpoint=http://127.0.0.1:7070; may be repeated
+    /// Setting of the object store or of HDFS, such as endpoint=http://127.0.0.1:7070; may be repeated
     #[arg(long, env = "STELE_DATA_OPTION", value_name = "KEY=VALUE", value_delimiter = ',')]
     data_option: Vec<String>,
-    /// Folder for what was read of the object store [default: none]
+    /// Folder for what was read of the object store or of HDFS [default: none]
     #[arg(long, env = "STELE_CACHE_DIR", value_name = "DIR")]
     cache_dir: Option<String>,
     /// Most bytes in that folder [default: 10GiB]
@@ -121,7 +122,7 @@ const SETTINGS: [Setting; 13] = [
     Setting {
         key: "memory",
         meaning: "Budget of memtables, block cache, row cache, indexes of open files and requests in flight. It is divided by what \
-                  each is worth; the process stays within 200MiB of it.",
+                  each is worth; the process stays within 200MB of it.",
         unit: "bytes, or percent of the machine's or cgroup's memory",
         default: "50%",
         range: "64MiB and more",

@@ -1,6 +1,6 @@
 //! Runs under Miri what has unsafe code, and what depends on the order of memory accesses: the memtable's arena and tree,
-//! and the row cache's gate. Miri finds undefined behaviour and, by trying interleavings and orders that this processor
-//! never shows, races.
+//! and the row cache's gate. Not what maps memory for chunks, of which Miri knows nothing. Miri finds undefined behaviour
+//! and, by trying interleavings and orders that this processor never shows, races.
 
 use crate::shell::Run;
 use anyhow::Result;
