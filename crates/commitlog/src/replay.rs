@@ -413,7 +413,17 @@ impl SegmentReader {
 
 /// Looks behind `bad` for a group that knows `bad` to have been synced.
 async fn find_synced_past(file: &dyn ReadFile, number: u64, bad: u64) -> Result<Option<u64>, LogError> {
-    let mut at = bad;
+    find_group(file, number, bad, |group| group.synced_through() > bad).await
+}
+
+/// Where the first group at or behind an offset begins whose header is wanted. Its records need not be intact.
+pub(crate) async fn find_group(
+    file: &dyn ReadFile,
+    number: u64,
+    offset: u64,
+    is_wanted: impl Fn(GroupHeader) -> bool,
+) -> Result<Option<u64>, LogError> {
+    let mut at = offset;
     while at < file.len() {
         let want = READ_BYTES.min((file.len() - at) as usize);
         let chunk = file.read_at(at, want).await?;
@@ -422,7 +432,7 @@ async fn find_synced_past(file: &dyn ReadFile, number: u64, bad: u64) -> Result<
             let here = from + found;
             if let Some(header) = GroupHeader::decode(number, &chunk[here..])
                 && header.offset == at + here as u64
-                && header.synced_through() > bad
+                && is_wanted(header)
             {
                 return Ok(Some(header.offset));
             }

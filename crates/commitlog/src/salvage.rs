@@ -6,18 +6,24 @@
 //!
 //! The new segment has a number that no server gives. No other segment speaks of that number, so nobody misses what is not in it;
 //! what a segment said of the damaged one as its predecessor (which bytes of it were acknowledged) is heeded here.
+//!
+//! What recovery would drop because power loss took the end of a segment before it is not written anew, or it would come
+//! back without what was written earlier ([`judge`]).
+
+mod judge;
 
 use crate::error::LogError;
 use crate::format::{self, GROUP_MAGIC, GroupHeader, Record, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
-use crate::replay::{Hole, KnownLengths, SegmentReader, counts_behind, find, read_header};
+use crate::replay::{KnownLengths, SegmentReader, find};
 use bytes::BytesMut;
-use std::collections::{BTreeMap, HashMap};
+use judge::{Headers, Judgement};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stele_storage::past_unreadable::{self, PastUnreadable};
 use stele_storage::{ReadFile, Storage, StorageError};
-use stele_types::{ErrorKind, SeqNo, TabletId};
+use stele_types::{SeqNo, TabletId};
 
-/// A segment of which something is missing that was acknowledged.
+/// A segment of which something is missing that was acknowledged, or that goes with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedSegment {
     /// Its path.
@@ -32,6 +38,8 @@ pub struct DamagedSegment {
     pub lost: Vec<LostPart>,
     /// Records in the other parts.
     pub kept_records: u64,
+    /// Nothing of it counts, and nothing of it was synced: power loss took the end of a segment that it rests on.
+    pub dropped: bool,
 }
 
 /// A part of a segment that cannot be read.
@@ -46,51 +54,48 @@ pub struct LostPart {
     pub tablets: BTreeMap<TabletId, (Option<SeqNo>, Option<SeqNo>)>,
 }
 
-/// The damaged segments of a log.
+/// The damaged segments of a log, in the order in which they are to be replaced. Those that recovery would drop come first,
+/// the newest before the others: were one gone, those behind it would count.
 pub async fn damaged_segments(storage: &dyn Storage) -> Result<Vec<DamagedSegment>, LogError> {
     let mut segments: Vec<(u32, u64, Arc<PastUnreadable>)> = Vec::new();
-    let mut followers: Followers = HashMap::new();
+    let mut headers = Headers::default();
     for info in storage.list("log/").await? {
         let Some((stream, number)) = format::parse_segment_path(&info.path) else {
             continue;
         };
         let file = past_unreadable::open(storage, &info.path).await?;
-        if let Some(header) = header_of(&*file, stream, number).await? {
-            followers.insert((stream, header.previous), (header, file.clone()));
-        }
+        headers.add(stream, number, &file).await?;
         segments.push((stream, number, file));
     }
-    let mut damaged = Vec::new();
+    let mut taken: BTreeSet<(u32, u64)> = BTreeSet::new();
+    let (mut dropped, mut damaged) = (Vec::new(), Vec::new());
     for (stream, number, file) in segments {
-        let opened: Arc<dyn ReadFile> = file.clone();
-        // What recovery reads of it was read in that.
-        if !is_damaged(&opened, stream, number, &followers).await? && file.unreadable_bytes() == 0 {
+        let known = headers.known_lengths(stream, number);
+        if taken.contains(&(stream, number)) {
+            dropped.push(DamagedSegment::of(stream, number, file, known, true).await?);
             continue;
         }
-        let known = known_lengths(&followers, stream, number);
-        let mut segment = DamagedSegment {
-            path: file.path().to_owned(),
-            stream,
-            number,
-            end: known.map_or(file.len(), |known| known.acknowledged.min(file.len())),
-            lost: Vec::new(),
-            kept_records: 0,
-        };
-        let mut walk = Walk::new(opened, &segment);
-        let mut last: BTreeMap<TabletId, SeqNo> = BTreeMap::new();
-        while let Some(part) = walk.next().await? {
-            segment.note(part, &mut last);
+        let judgement = headers.judge(stream, number, &file).await?;
+        // What recovery reads of it was read in that.
+        if file.unreadable_bytes() > 0 || matches!(judgement, Judgement::Damaged) {
+            damaged.push(DamagedSegment::of(stream, number, file, known, false).await?);
+        } else if let Judgement::Takes(behind) = judgement {
+            taken.extend(behind.into_iter().map(|number| (stream, number)));
         }
-        damaged.push(segment);
     }
-    Ok(damaged)
+    dropped.reverse();
+    dropped.append(&mut damaged);
+    Ok(dropped)
 }
 
-/// Writes what is intact of a damaged segment as a segment of its own; its path, or `None` when nothing is, not even what it says of the segment
-/// before. The
-/// damaged one stays, for the caller to move away. May be called again after an interruption: the new segment is made
-/// whole or not at all, and its number follows from the damaged one's.
+/// Writes what is intact of a damaged segment as a segment of its own; its path, or `None` when nothing is, not even what
+/// it says of the segment before, or when it is to be dropped. The damaged one stays, for the caller to move away. May be
+/// called again after an interruption: the new segment is made whole or not at all, and its number follows from the
+/// damaged one's.
 pub async fn rewrite(storage: &dyn Storage, damaged: &DamagedSegment) -> Result<Option<String>, LogError> {
+    if damaged.dropped {
+        return Ok(None);
+    }
     let number = number_of_rewritten(damaged.number);
     let original = past_unreadable::open(storage, &damaged.path).await?;
     let mut header = SegmentHeader {
@@ -150,6 +155,38 @@ fn number_of_rewritten(number: u64) -> u64 {
 }
 
 impl DamagedSegment {
+    /// Goes over all of a segment.
+    async fn of(
+        stream: u32,
+        number: u64,
+        file: Arc<PastUnreadable>,
+        known: Option<KnownLengths>,
+        dropped: bool,
+    ) -> Result<Self, LogError> {
+        let len = file.len();
+        let acknowledged = known.map_or(len, |known| known.acknowledged);
+        let mut segment = DamagedSegment {
+            path: file.path().to_owned(),
+            stream,
+            number,
+            end: acknowledged.min(len),
+            lost: Vec::new(),
+            kept_records: 0,
+            dropped,
+        };
+        let mut walk = Walk::new(file, &segment);
+        let mut last: BTreeMap<TabletId, SeqNo> = BTreeMap::new();
+        while let Some(part) = walk.next().await? {
+            segment.note(part, &mut last);
+        }
+        if acknowledged > len {
+            // It was cut off.
+            let (offset, len) = (len, acknowledged - len);
+            segment.note(Part::Lost { offset, len }, &mut last);
+        }
+        Ok(segment)
+    }
+
     fn note(&mut self, part: Part, last: &mut BTreeMap<TabletId, SeqNo>) {
         let records = match part {
             Part::Lost { offset, len } => {
@@ -181,52 +218,6 @@ async fn header_of(file: &dyn ReadFile, stream: u32, number: u64) -> Result<Opti
     }
     let header = SegmentHeader::decode(&file.read_at(0, SEGMENT_HEADER_BYTES).await?);
     Ok(header.filter(|header| header.stream == stream && header.number == number))
-}
-
-/// The segment after each, by the stream and number of that one.
-type Followers = HashMap<(u32, u64), (SegmentHeader, Arc<dyn ReadFile>)>;
-
-fn known_lengths(followers: &Followers, stream: u32, number: u64) -> Option<KnownLengths> {
-    let (header, _) = followers.get(&(stream, number))?;
-    Some(KnownLengths::stated_by(header))
-}
-
-/// Whether recovery would refuse the segment.
-async fn is_damaged(
-    file: &Arc<dyn ReadFile>,
-    stream: u32,
-    number: u64,
-    followers: &Followers,
-) -> Result<bool, LogError> {
-    let judge = async {
-        let known = known_lengths(followers, stream, number);
-        let hole = if read_header(&**file, stream, number).await?.is_some() {
-            let mut reader = SegmentReader::new(file.clone(), number, known);
-            while reader.next_group().await?.is_some() {}
-            reader.hole()
-        } else {
-            let path = Arc::from(file.path());
-            known
-                .filter(|known| known.acknowledged > 0)
-                .map(|_| Hole { path, offset: 0 })
-        };
-        let Some(hole) = hole else { return Ok(()) };
-        // Those that would be dropped for it: one of them may say that it is damage.
-        let mut last = number;
-        while let Some((header, follower)) = followers.get(&(stream, last)) {
-            let known = known_lengths(followers, stream, header.number);
-            if header.number <= last || counts_behind(&hole, &**follower, header, known).await? {
-                break;
-            }
-            last = header.number;
-        }
-        Ok(())
-    };
-    match judge.await {
-        Ok(()) => Ok(false),
-        Err(error @ LogError::Corruption { .. }) if error.kind() == ErrorKind::Corruption => Ok(true),
-        Err(error) => Err(error),
-    }
 }
 
 /// A piece of a damaged segment.

@@ -2,7 +2,8 @@
 //!
 //! * A damaged sstable is replaced by one with the cells of its intact blocks; a missing one, or one without an intact
 //!   block, is given up.
-//! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`).
+//! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`). One that a start would
+//!   drop, could it be read, is taken out of the log.
 //! * A damaged value file is not repaired: a server reads all of it that is intact.
 //! * A damaged snapshot of the catalog is made again from the generation before it, which loses nothing ([`loss`]).
 //! * Where only an older state can be had, of the catalog or of a tablet's manifest, it is taken if that is agreed to
@@ -191,6 +192,15 @@ fn describe(examined: &Examined, segments: &[DamagedSegment], out: &mut String) 
 }
 
 fn describe_segment(segment: &DamagedSegment, out: &mut String) {
+    if segment.dropped {
+        let _ = writeln!(
+            out,
+            "  replace {} by nothing: its {} intact records were not synced, and a power loss took what was written before \
+             them, so a start would drop them",
+            segment.path, segment.kept_records
+        );
+        return;
+    }
     let _ = writeln!(
         out,
         "  replace {} by a segment with its {} intact records",
@@ -357,6 +367,7 @@ impl Work {
         Ok(())
     }
 
+    /// In the order given, which matters should this be interrupted.
     async fn replace_segments(&mut self, segments: &[DamagedSegment]) -> anyhow::Result<()> {
         for segment in segments {
             let kept = self.keep(&segment.path).await?;

@@ -6,6 +6,8 @@ use crate::replay;
 use bytes::Bytes;
 use stele_storage::memory::MemoryStorage;
 
+mod relieved;
+
 const GROUPS: u64 = 4;
 
 /// Two segments of four groups of one record each, the second of which speaks of the first.
