@@ -37,6 +37,9 @@ const CLAIM_BYTES: usize = 32;
 /// References that drops of rows may leave, in bytes of a payload: each cuts files into parts with bounds of up to two long rows.
 /// The other half is for flushes, without which memory would fill up, and for compactions, which make parts go.
 const CUT_BYTES_MAX: usize = BYTES_MAX / 2;
+/// The same above which compactions rewrite what drops have cut, though they had no other reason to: half of it, so that
+/// drops go on meanwhile.
+pub(crate) const CUT_BYTES_EASY: usize = CUT_BYTES_MAX / 2;
 
 /// One version of a tablet's state.
 #[derive(Clone, PartialEq, Message)]

@@ -16,6 +16,8 @@
 //! * Reads that had to look into more than one run have paid for it. When they have paid as much as merging the runs
 //!   costs, the merge is due (the ski rental rule: never more than twice the cost of knowing the future). Tablets that
 //!   are read much merge eagerly, those that are only written merge lazily.
+//! * Where the bounds of what drops of rows have cut take too much of the manifest, what has them is rewritten: of the
+//!   bottom file by file, as what is mostly garbage is; of a tier by merging it into the bottom.
 //! * Runs that a job is at are *busy*. What is picked beside it are runs that lie on one side of them: a merge of tiers behind
 //!   a merge into the bottom, of other tiers, or of what is older into the bottom.
 //!
@@ -43,6 +45,8 @@ pub struct RunSummary {
     pub file_bytes: u64,
     /// The most references to one file that are neighbours.
     pub pieces: u64,
+    /// Bytes of their bounds, where the manifest has so many that they are to become fewer.
+    pub bounds: u64,
     /// About how many bytes fewer a merge would write for compressing what was not.
     pub compressible: u64,
     /// A merge into the bottom has taken its front already.
@@ -157,6 +161,10 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
             None => Some(down_to_bottom(runs, end.min(free))),
         };
     }
+    if free > 0 && runs.first().is_some_and(|bottom| bottom.bounds > 0) {
+        // First, for drops of rows may be waiting; alone, for what is above need not be read for that.
+        return Some(down_to_bottom(runs, 1));
+    }
     if is_worth_merging(runs.get(..free).unwrap_or_default(), experience) {
         return Some(down_to_bottom(runs, free));
     }
@@ -190,11 +198,13 @@ pub fn is_worth_rewriting(file: &RunSummary, experience: Experience) -> bool {
             && file.compressible.saturating_mul(100) > file.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
 }
 
-/// Whether enough of it is known to be garbage, or not ours, or it is in too many pieces.
+/// Whether enough of it is known to be garbage, or not ours, or it is in too many pieces, or takes of the manifest what others
+/// need.
 fn is_mostly_dead(run: &RunSummary) -> bool {
     run.garbage * 100 > run.cells * GARBAGE_PERCENT
         || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
         || run.pieces > PIECES_MAX
+        || run.bounds > 0
 }
 
 /// What compressing a run would save, if that is worth a commit.
@@ -291,6 +301,7 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
         all.garbage += run.garbage;
         all.file_bytes += run.file_bytes;
         all.pieces = all.pieces.max(run.pieces);
+        all.bounds += run.bounds;
         all.compressible += run.compressible;
     }
     if is_mostly_dead(&all) {

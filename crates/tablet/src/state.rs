@@ -6,7 +6,7 @@
 use crate::error::{Result, TabletError};
 use crate::files::{FileRegistry, Opening};
 use crate::maintenance::Learnt;
-use crate::manifest::{FileRef, Manifest, StoredFile};
+use crate::manifest::{CUT_BYTES_EASY, FileRef, Manifest, StoredFile};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
 use crate::run::fences::{Fences, Sought};
@@ -15,6 +15,7 @@ use crate::values::file::ValueFile;
 use crate::values::load::ValueFiles;
 use bytes::Bytes;
 use futures::StreamExt;
+use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
@@ -43,6 +44,8 @@ pub struct GroupState {
     pub files: Vec<HeldFile>,
     /// A read looks at all runs, and should not look at all files for that.
     runs: Arc<[Run]>,
+    /// Bytes of the references to the files in a manifest.
+    reference_bytes: usize,
     /// What compactions go by.
     pub learnt: Arc<Learnt>,
 }
@@ -62,6 +65,7 @@ impl GroupState {
             active: Arc::new(Memtable::new(account.clone())),
             files: Vec::new(),
             runs: Arc::default(),
+            reference_bytes: 0,
             learnt: Arc::default(),
         }
     }
@@ -105,6 +109,7 @@ impl GroupState {
             Some(Run { end: *end, fences })
         });
         self.runs = runs.collect();
+        self.reference_bytes = files.iter().map(|file| file.reference.encoded_len()).sum();
         self.files = files;
     }
 }
@@ -372,6 +377,11 @@ impl State {
                 .map_or(Timestamp::MAX, Timestamp)
         });
         newest.max().unwrap_or(Timestamp::MIN)
+    }
+
+    /// Whether the references take so much of the manifest that compactions are to make the bounds in them fewer.
+    pub(crate) fn is_cut_up(&self) -> bool {
+        self.groups.iter().map(|group| group.reference_bytes).sum::<usize>() > CUT_BYTES_EASY
     }
 
     fn wanted<'a>(&'a self, filter: Option<&'a CompiledFilter>) -> Wanted<'a> {

@@ -16,6 +16,8 @@ use stele_types::{
     TableSchema, TimeUnit, Timestamp, ValueType,
 };
 
+mod cuts;
+
 #[test]
 fn files_that_are_not_compressed_take_half_as_much_again_at_most() {
     const MIB: u64 = 1 << 20;
@@ -108,6 +110,10 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Bench {
+        Bench::of_files(64 << 20).await
+    }
+
+    async fn of_files(file_bytes: u64) -> Bench {
         let storage = Arc::new(NoPuts {
             medium: MemoryStorage::new(),
             failure: Mutex::default(),
@@ -116,7 +122,7 @@ impl Bench {
             files_left: Mutex::default(),
             faster: Mutex::default(),
         });
-        let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(1 << 20)), 1);
+        let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(1 << 20)), 1).with_file_bytes(file_bytes);
         let context = TabletContext {
             env: TokioRuntime::current(),
             storage: storage.clone(),
@@ -139,6 +145,11 @@ impl Bench {
     }
 
     fn write(&mut self) {
+        self.write_row(self.rows.to_string().into());
+        self.rows += 1;
+    }
+
+    fn write_row(&self, row: Bytes) {
         let mut builder = BatchBuilder::default();
         let put = Mutation::Put {
             family: FamilyId(1),
@@ -147,10 +158,9 @@ impl Bench {
             value: Bytes::from_static(b"v"),
         };
         builder.push_row(&RowMutation {
-            row: self.rows.to_string().into(),
+            row,
             mutations: vec![put],
         });
-        self.rows += 1;
         let batch = builder.finish();
         let first = self.tablet.sequence(batch.len(), |first| first).unwrap();
         self.tablet.apply(&batch, first);

@@ -26,6 +26,7 @@ fn check_of(unit: u64, runs: &str, experience: Experience, expected: &str) {
             known_overlapping: bytes,
             file_bytes: whole.parse().map_or(bytes, |whole: u64| whole * unit),
             pieces: 1,
+            bounds: 0,
             compressible,
             advanced,
             busy,
@@ -100,6 +101,33 @@ fn what_is_in_many_pieces_is_rewritten() {
         assert_eq!(pick(&[run(pieces)], experience).is_some(), expected);
         assert_eq!(is_worth_rewriting(&run(pieces), experience), expected);
     }
+}
+
+#[test]
+fn what_fills_the_manifest_is_rewritten_and_in_the_bottom_alone() {
+    let run = |bounds| RunSummary {
+        bytes: 1000,
+        cells: 100,
+        file_bytes: 1000,
+        bounds,
+        ..RunSummary::default()
+    };
+    let check = |runs: &[RunSummary], expected: Option<Range<usize>>| {
+        let pick = pick(runs, Experience::default());
+        assert_eq!(pick.map(|pick| pick.runs), expected, "{runs:?}");
+    };
+    check(&[run(0), run(0)], None);
+    check(&[run(1)], Some(0..1));
+    check(&[run(1), run(0)], Some(0..1));
+    check(&[run(0), run(1)], Some(0..2));
+    let busy = RunSummary { busy: true, ..run(1) };
+    check(&[busy, run(0)], None);
+    let advanced = RunSummary {
+        advanced: true,
+        ..run(0)
+    };
+    check(&[run(1), advanced, run(0)], Some(0..2));
+    assert!(is_worth_rewriting(&run(1), Experience::default()));
 }
 
 #[test]

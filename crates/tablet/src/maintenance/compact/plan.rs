@@ -2,12 +2,12 @@
 
 use super::Room;
 use super::cut::cut_to;
-use super::summary::{Expiry, has_bottom, mark_busy, summarize};
+use super::summary::{Expiry, bounds_to_spare, has_bottom, mark_busy, summarize};
 use crate::error::Result;
 use crate::maintenance::READ;
 use crate::manifest::FileRef;
 use crate::merge::{Merge, Source, Step};
-use crate::picker::{self, Pick};
+use crate::picker::{self, Pick, RunSummary};
 use crate::run;
 use crate::state::{GroupState, HeldFile, ReadOptions, State};
 use crate::tablet::Tablet;
@@ -245,11 +245,16 @@ impl Tablet {
         let schema = self.schema();
         let expiry = Expiry::new(&schema, group.id, self.wall_micros());
         let experience = group.learnt.experience(self.env().now());
+        let is_cut_up = self.with_state(State::is_cut_up);
         let share = |pieces: &[HeldFile]| {
-            let run = summarize(pieces, &expiry, &[], &group.learnt);
+            let run = RunSummary {
+                bounds: bounds_to_spare(pieces, is_cut_up),
+                ..summarize(pieces, &expiry, &[], &group.learnt)
+            };
             let garbage = run.garbage * 1000 / run.cells.max(1);
+            let bounds = run.bounds.saturating_mul(1000) / run.bytes.max(1);
             let is_worth_it = picker::is_worth_rewriting(&run, experience);
-            is_worth_it.then(|| garbage + run.file_bytes / run.bytes.max(1))
+            is_worth_it.then(|| garbage + bounds + run.file_bytes / run.bytes.max(1))
         };
         let mut end = 0;
         let mut best: Option<(u64, usize, usize)> = None;

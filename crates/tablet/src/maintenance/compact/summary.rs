@@ -18,6 +18,7 @@ impl Tablet {
         let schema = self.schema();
         let expiry = Expiry::new(&schema, group.id, self.wall_micros());
         let start = row_prefix(&self.range().start);
+        let is_cut_up = self.with_state(State::is_cut_up);
         let (mut summaries, mut places) = (Vec::new(), Vec::new());
         let mut at = 0;
         for run in group.runs() {
@@ -28,7 +29,10 @@ impl Tablet {
                 places.clear();
                 continue;
             }
-            summaries.push(summarize(run, &expiry, &start, &group.learnt));
+            summaries.push(RunSummary {
+                bounds: bounds_to_spare(run, is_cut_up),
+                ..summarize(run, &expiry, &start, &group.learnt)
+            });
             places.push(place);
         }
         (summaries, places)
@@ -95,6 +99,18 @@ pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], 
     let begins = run.first().and_then(|file| file.reference.lower.as_deref());
     all.advanced = begins.is_some_and(|lower| lower > tablet_start);
     all
+}
+
+/// Bytes of bounds that the manifest would be spared if the files were written anew, where that is wanted.
+pub(super) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
+    let bounds = |file: &HeldFile| {
+        let bounds = [&file.reference.lower, &file.reference.upper];
+        bounds.into_iter().flatten().map(|bound| bound.len()).sum::<usize>()
+    };
+    match is_wanted {
+        true => files.iter().map(bounds).sum::<usize>() as u64,
+        false => 0,
+    }
 }
 
 /// What a group's rules say of age.
