@@ -29,7 +29,7 @@ pub use error::LogError;
 pub use format::{Payload, Record, RecordRef};
 pub use group::{Append, Completion};
 pub use metrics::LogMetrics;
-pub use replay::{ReplayReport, inspect, replay};
+pub use replay::{ReplayReport, inspect, replay, replay_through};
 pub use retention::SegmentInfo;
 pub use segment::SegmentNumbers;
 pub use stream::{Lead, LogOptions, LogStream, Slot, Submitted, is_no_space};

@@ -46,10 +46,20 @@ const GROUP_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 20);
 /// leaving out a segment that is no more. A segment that lost a part of itself is not one that is no more.
 pub async fn replay<E: From<LogError>>(
     storage: &dyn Storage,
+    visit: impl FnMut(Record) -> Result<(), E>,
+) -> Result<ReplayReport, E> {
+    replay_through(storage, u64::MAX, visit).await
+}
+
+/// The same of the segments up to the number `last`: while a process writes others, those of earlier processes.
+pub async fn replay_through<E: From<LogError>>(
+    storage: &dyn Storage,
+    last: u64,
     mut visit: impl FnMut(Record) -> Result<(), E>,
 ) -> Result<ReplayReport, E> {
     let mut report = ReplayReport::default();
-    let files = storage.list("log/").await.map_err(LogError::from)?;
+    let mut files = storage.list("log/").await.map_err(LogError::from)?;
+    files.retain(|file| format::parse_segment_path(&file.path).is_some_and(|(_, number)| number <= last));
     let segments = open_all(storage, files).await?;
     // What the next segment of the same process says about the length of each.
     let known: HashMap<(u32, u64), KnownLengths> = segments

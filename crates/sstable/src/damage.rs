@@ -101,6 +101,11 @@ impl Damage {
         self.found.get().filter(|found| found.unreadable)?.cells.get()
     }
 
+    /// Whether nothing of the file can be read because the device could not read what is needed to open it.
+    pub(crate) fn is_unopened(&self) -> bool {
+        self.of_everything().and_then(unreadable_offset).is_some()
+    }
+
     /// Why the filter is not used, when it is damaged.
     pub fn of_filter(&self) -> Option<&SstableError> {
         self.found.get()?.filter.as_ref()

@@ -251,6 +251,11 @@ impl Sstable {
         }
     }
 
+    /// Whether this stands for a file of which the device could not read what is needed to open it. It may by now.
+    pub fn is_unopened(&self) -> bool {
+        self.damage.is_unopened()
+    }
+
     /// What was found damaged so far, first things first: remembered until the file is opened anew, but for what a device cannot
     /// read for a time.
     pub fn damage(&self) -> &Damage {

@@ -68,6 +68,11 @@ impl MemoryStorage {
         self.unreadable.lock().entry(path.to_owned()).or_default().push(bytes);
     }
 
+    /// Ends that.
+    pub fn make_readable(&self, path: &str) {
+        self.unreadable.lock().remove(path);
+    }
+
     fn insert(&self, path: &str, content: Content) -> Result<Arc<Mutex<Content>>> {
         check_path(path)?;
         let mut files = self.files.lock();

@@ -123,6 +123,22 @@ impl OpenFile {
         }
     }
 
+    /// The device could not read what is needed to open it.
+    fn is_unopened(&self) -> bool {
+        match self {
+            OpenFile::Sstable(sstable) => sstable.is_unopened(),
+            OpenFile::Values(values) => values.is_unopened(),
+        }
+    }
+
+    /// It is more than what stands for one that cannot be opened.
+    fn is_open(&self) -> bool {
+        match self {
+            OpenFile::Sstable(sstable) => sstable.damage().of_everything().is_none(),
+            OpenFile::Values(values) => values.is_open(),
+        }
+    }
+
     /// The first damage found, and how often any was.
     fn damage(&self) -> Option<(SstableError, u64)> {
         match self {
@@ -308,6 +324,48 @@ impl FileRegistry {
             OpenFile::Values(_) => None,
         });
         damaged.collect()
+    }
+
+    /// The files that are held, although the device could not read what is needed to open them.
+    pub fn unopened(&self) -> Vec<StoredFile> {
+        let inner = self.inner.lock();
+        let unopened = inner.files.values().filter(|entry| entry.open.is_unopened());
+        unopened.map(|entry| entry.open.stored()).collect()
+    }
+
+    /// Tries once more to open such a file; whether it is open now. Tablets go on with what stands for it until they hold it
+    /// anew ([`crate::Tablet::hold_opened`]).
+    pub async fn open_again(&self, file: StoredFile) -> bool {
+        let path = file.path();
+        let _turn = self.opening.acquire().await.ok();
+        let reader = self.storage.open(&path).await;
+        let open = match file {
+            StoredFile::Sstable(id) => {
+                let sstable = Sstable::open_or_damaged(reader, &path, id, self.cache.clone()).await;
+                sstable.ok().map(OpenFile::Sstable)
+            }
+            StoredFile::Values(id) => {
+                let values = ValueFile::open_or_damaged(reader, &path, id).await;
+                values.ok().map(|values| OpenFile::Values(Arc::new(values)))
+            }
+        };
+        let Some(open) = open.filter(OpenFile::is_open) else {
+            return false;
+        };
+        match self.inner.lock().files.get_mut(&file.id()) {
+            Some(entry) if entry.open.is_unopened() => {
+                entry.open = open;
+                true
+            }
+            // Nothing refers to it any more.
+            _ => false,
+        }
+    }
+
+    /// Whether a file is held and open.
+    pub(crate) fn is_open(&self, file: StoredFile) -> bool {
+        let inner = self.inner.lock();
+        inner.files.get(&file.id()).is_some_and(|entry| entry.open.is_open())
     }
 
     /// From now on deletes none of these: manifests name them that belong to no tablet of this server.

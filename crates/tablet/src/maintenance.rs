@@ -6,6 +6,7 @@
 
 mod compact;
 mod learnt;
+mod opened;
 mod progress;
 mod relocate;
 mod unread;
@@ -293,14 +294,7 @@ impl Tablet {
             return Err(self.not_committed(error));
         }
         self.update_state(|state| {
-            for group in &mut state.groups {
-                group.set_files(Vec::new());
-            }
-            for (id, files) in held {
-                if let Some(group) = state.groups.iter_mut().find(|g| g.id == id) {
-                    group.set_files(files);
-                }
-            }
+            set_held(state, held);
             publish(state);
         });
         let replaced = std::mem::replace(manifest, next);
@@ -525,6 +519,18 @@ fn largest_run(state: &State) -> Option<&[HeldFile]> {
 fn decoded_row(key: &[u8]) -> Option<Bytes> {
     let prefix = key.get(..key::row_prefix_len(key)?)?;
     key::decode_row(prefix).map(|row| Bytes::copy_from_slice(&row))
+}
+
+/// Has the groups consist of these files, and of no others.
+fn set_held(state: &mut State, held: Vec<(GroupId, Vec<HeldFile>)>) {
+    for group in &mut state.groups {
+        group.set_files(Vec::new());
+    }
+    for (id, files) in held {
+        if let Some(group) = state.groups.iter_mut().find(|g| g.id == id) {
+            group.set_files(files);
+        }
+    }
 }
 
 /// Opens all files of a manifest, by group. On an error no reference is kept.

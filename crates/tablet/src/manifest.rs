@@ -460,7 +460,23 @@ impl ManifestLog {
         Self::claim_after(storage, tablet, epoch, now_micros, None).await
     }
 
-    /// The same with what a listing showed of the tablet, for who takes over many: two requests. Whether the version it makes
+    /// The same for who may have claimed the tablet already, in an attempt to open it that failed. Nobody else of this epoch has
+    /// it open.
+    pub async fn claim_again(
+        storage: Arc<dyn Storage>,
+        tablet: TabletId,
+        epoch: Epoch,
+        now_micros: i64,
+    ) -> Result<(ManifestLog, Manifest)> {
+        let (log, manifest) = Self::open(storage.clone(), tablet).await?;
+        if Epoch(manifest.epoch) != epoch {
+            return Self::claim(storage, tablet, epoch, now_micros).await;
+        }
+        log.sync(log.number).await?;
+        Ok((log, manifest))
+    }
+
+    /// The same as [`ManifestLog::claim`] with what a listing showed of the tablet, for who takes over many: two requests. Whether the version it makes
     /// is the newest is for the caller to see, by another listing, before it relies on it ([`ManifestLog::check_newest`]).
     pub async fn claim_listed(
         storage: Arc<dyn Storage>,

@@ -645,6 +645,14 @@ impl HeldFile {
         self.sstable.damage().of_cells().is_some()
     }
 
+    /// Of the sstable and its value files those that the device could not read when they were opened.
+    pub(crate) fn unopened(&self) -> impl Iterator<Item = StoredFile> {
+        let sstable = self.sstable.is_unopened();
+        let sstable = sstable.then(|| StoredFile::Sstable(self.reference.id()));
+        let values = self.values.iter().filter(|file| file.is_unopened());
+        sstable.into_iter().chain(values.map(|file| StoredFile::Values(file.id())))
+    }
+
     /// The reference cut down to keys in `[lower, upper)`; `None` when the file has no key there.
     pub async fn narrowed(&self, lower: Option<&Bytes>, upper: Option<&Bytes>) -> Result<Option<FileRef>> {
         let may = self.may_contain(lower.map_or(&[], |l| &l[..]), upper.map(|u| &u[..]));

@@ -123,6 +123,18 @@ impl Tablet {
         Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
     }
 
+    /// The same for an owner who could not open it at first ([`ManifestLog::claim_again`]).
+    pub async fn open_again(
+        context: TabletContext,
+        schema: Arc<TableSchema>,
+        id: TabletId,
+        epoch: Epoch,
+    ) -> Result<Arc<Tablet>> {
+        let now = context.env.wall_micros();
+        let (log, manifest) = ManifestLog::claim_again(context.storage.clone(), id, epoch, now).await?;
+        Self::assemble(context, schema, manifest, log, SeqNo::new(epoch, 1)).await
+    }
+
     /// The same with what a listing showed of its manifests ([`ManifestLog::claim_listed`]).
     pub async fn open_listed(
         context: TabletContext,

@@ -7,8 +7,10 @@
 mod flushes;
 mod merges;
 mod pinned;
+mod unread;
 
 pub(crate) use merges::Merges;
+pub(crate) use unread::Unread;
 
 use crate::server::TabletServer;
 use std::sync::Arc;
@@ -175,20 +177,6 @@ impl TabletServer {
             }
             counter.inc_by(damaged.times_met.saturating_sub(counter.get()));
         }
-    }
-
-    /// Has devices asked again for what they could not read, beside everything else: one may take seconds to give a sector up. Merges
-    /// leave such files alone until then.
-    fn try_unreadable(&self) {
-        let suspects = self.context.files.damaged_sstables();
-        if suspects.is_empty() {
-            return;
-        }
-        self.env.spawn_background("read again", async move {
-            for sstable in suspects {
-                sstable.try_unreadable().await;
-            }
-        });
     }
 
     fn note_failure(&self, what: &'static str, error: &TabletError) {

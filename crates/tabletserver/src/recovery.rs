@@ -11,7 +11,8 @@
 //!    that: for as long as a start takes nobody is served, so only what must come before is done before.
 //!
 //! Damage (`docs/adr/0008-serve-around-damage.md`): a tablet whose manifest is damaged or missing is set aside, and the
-//! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. A damaged
+//! rest is served. Its log records stay in the log, and no sstable is deleted that its manifest might refer to. Should the
+//! device be able to read the manifest later on, the tablet is served after all (`maintenance::unread`). A damaged
 //! log, on the other hand, ends the start: nobody could say what was acknowledged.
 //!
 //! Damage to the last transaction of the catalog looks like a torn end. It may have been a split: the catalog names the
@@ -22,11 +23,11 @@
 
 use crate::admission::Admission;
 use crate::error::ServerError;
-use crate::maintenance::Merges;
+use crate::maintenance::{Merges, Unread};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
-use crate::server::{Routes, Stream, TabletServer};
+use crate::server::{DamagedTablet, Routes, Stream, TabletServer};
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +103,7 @@ impl TabletServer {
         let opened = open_tablets(&context, catalog, epoch, options.inherit_from).await?;
         let (strays, leftovers) = find_leftovers(&context, &opened, options.catalog_in_doubt).await;
         let Opened { tablets, damaged, .. } = opened;
-        let replayed = replay_log(&*storage, &tablets).await?;
+        let replayed = replay_log(&*storage, &tablets, u64::MAX).await?;
         delete_dropped(&*storage, &replayed.dropped).await?;
         for (_, _, segment) in &replayed.segments {
             storage.sync_file(&segment.path).await?;
@@ -138,6 +139,7 @@ impl TabletServer {
             tablets: RwLock::default(),
             routes: Routes::default(),
             damaged: RwLock::new(damaged),
+            unread: Unread::default(),
             strays,
             latches: Arc::default(),
             row_cache,
@@ -167,7 +169,7 @@ impl TabletServer {
 struct Opened {
     tablets: BTreeMap<TabletId, Arc<Tablet>>,
     /// Those whose manifest cannot be read.
-    damaged: BTreeMap<TabletId, TabletError>,
+    damaged: BTreeMap<TabletId, DamagedTablet>,
     /// The manifests of all tablets on the medium, listed when these had been opened.
     manifests: BTreeMap<TabletId, Vec<u64>>,
     /// Versions of theirs that are superseded.
@@ -194,17 +196,17 @@ async fn open_tablets(
         let (context, listed) = (context.clone(), listed.get(&id).cloned().unwrap_or_default());
         async move {
             let opened = match inherited {
-                true => Tablet::inherit(context, schema, id, epoch, listed).await,
-                false => Tablet::open_listed(context, schema, id, epoch, listed).await,
+                true => Tablet::inherit(context, schema.clone(), id, epoch, listed).await,
+                false => Tablet::open_listed(context, schema.clone(), id, epoch, listed).await,
             };
-            set_damaged_aside(id, opened)
+            set_damaged_aside(id, schema, opened)
         }
     });
     let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_AT_ONCE);
     while let Some((id, opened)) = opening.try_next().await? {
         match opened {
             Ok(tablet) => drop(all.tablets.insert(id, tablet)),
-            Err(error) => drop(all.damaged.insert(id, error)),
+            Err(damaged) => drop(all.damaged.insert(id, damaged)),
         }
     }
     drop(opening);
@@ -225,8 +227,9 @@ async fn open_tablets(
 /// The tablet, or why it is damaged; any other error ends the start.
 fn set_damaged_aside(
     tablet: TabletId,
+    schema: Arc<TableSchema>,
     opened: Result<Arc<Tablet>, TabletError>,
-) -> Result<(TabletId, Result<Arc<Tablet>, TabletError>), ServerError> {
+) -> Result<(TabletId, Result<Arc<Tablet>, DamagedTablet>), ServerError> {
     let error = match opened {
         Ok(opened) => return Ok((tablet, Ok(opened))),
         Err(TabletError::Storage(StorageError::NotFound { path })) => TabletError::Corruption {
@@ -237,14 +240,16 @@ fn set_damaged_aside(
         Err(error) => return Err(ServerError::Tablet { tablet, error }),
     };
     tracing::error!(%tablet, %error, "the tablet is damaged and not served; `stele check` says more");
-    Ok((tablet, Err(error)))
+    Ok((tablet, Err(DamagedTablet { error, schema })))
 }
 
-async fn replay_log(
+/// Replays the log segments up to the number `last` into tablets.
+pub(crate) async fn replay_log(
     storage: &dyn Storage,
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    last: u64,
 ) -> Result<ReplayReport, LogError> {
-    stele_commitlog::replay(storage, |record| {
+    stele_commitlog::replay_through(storage, last, |record| {
         // Records of tablets that were dropped or split are in their successors' files.
         let Some(tablet) = tablets.get(&record.tablet) else {
             return Ok(());

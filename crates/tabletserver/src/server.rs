@@ -3,7 +3,7 @@
 use crate::admission::Admission;
 use crate::error::{from_tablet, not_here};
 use crate::latch::{RowLatches, SharedLock};
-use crate::maintenance::Merges;
+use crate::maintenance::{Merges, Unread};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
@@ -21,6 +21,7 @@ use stele_client::{Alone, ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
 use stele_env::Env;
 use stele_sstable::Cache;
+use stele_storage::StorageError;
 use stele_tablet::{Tablet, TabletContext, TabletError};
 use stele_types::{Epoch, SeqNo, TableSchema, TabletId};
 use tokio::sync::Notify;
@@ -65,6 +66,21 @@ impl Shut {
 impl Drop for Shut {
     fn drop(&mut self) {
         self.0.gate.disown();
+    }
+}
+
+/// A tablet that cannot be served.
+pub(crate) struct DamagedTablet {
+    /// Why.
+    pub(crate) error: TabletError,
+    /// Its table's, as of now.
+    pub(crate) schema: Arc<TableSchema>,
+}
+
+impl DamagedTablet {
+    /// Whether the device could not read its manifest. It may by now.
+    pub(crate) fn is_unread(&self) -> bool {
+        matches!(self.error, TabletError::Storage(StorageError::Unreadable { .. }))
     }
 }
 
@@ -126,7 +142,9 @@ pub struct TabletServer {
     pub(crate) strays: BTreeSet<TabletId>,
     /// Tablets whose manifest cannot be read, with the reason: every request for one is refused with it, and the log keeps
     /// what it has of them.
-    pub(crate) damaged: RwLock<BTreeMap<TabletId, TabletError>>,
+    pub(crate) damaged: RwLock<BTreeMap<TabletId, DamagedTablet>>,
+    /// How far devices have been asked again for what they could not read.
+    pub(crate) unread: Unread,
     pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
     pub(crate) admission: Admission,
@@ -164,7 +182,7 @@ impl TabletServer {
     /// The error for a tablet that is not served here.
     pub(crate) fn not_served(&self, tablet: TabletId) -> ServiceError {
         match self.damaged.read().get(&tablet) {
-            Some(error) => from_tablet(error.clone()),
+            Some(damaged) => from_tablet(damaged.error.clone()),
             None => not_here(tablet),
         }
     }
@@ -172,7 +190,8 @@ impl TabletServer {
     /// The tablets that cannot be served, and why.
     pub fn damaged_tablets(&self) -> Vec<(TabletId, TabletError)> {
         let damaged = self.damaged.read();
-        damaged.iter().map(|(id, error)| (*id, error.clone())).collect()
+        let damaged = damaged.iter().map(|(id, damaged)| (*id, damaged.error.clone()));
+        damaged.collect()
     }
 
     /// All tablets served here.
@@ -240,6 +259,12 @@ impl TabletServer {
 
     /// Tells every tablet of a table its schema.
     pub(crate) fn publish_schema(&self, schema: &Arc<TableSchema>) {
+        // First these: one that begins to be served meanwhile is found below, or has learnt of it here.
+        let mut damaged = self.damaged.write();
+        for tablet in damaged.values_mut().filter(|tablet| tablet.schema.id == schema.id) {
+            tablet.schema = schema.clone();
+        }
+        drop(damaged);
         for served in self.all_served() {
             let tablet = &served.tablet;
             if tablet.schema().id != schema.id {

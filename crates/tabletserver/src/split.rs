@@ -88,7 +88,7 @@ impl TabletServer {
     }
 
     /// Gives up what a tablet that is no more has on the medium. What cannot be deleted now, the next start deletes.
-    async fn forget(&self, tablet: &Tablet) {
+    pub(crate) async fn forget(&self, tablet: &Tablet) {
         tablet.release_files().await;
         self.delete_manifests(tablet.id()).await;
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::TabletError;
-use crate::manifest::{FileRef, ManifestLog};
+use crate::manifest::{FileRef, ManifestLog, StoredFile};
 use stele_storage::StorageError;
 use stele_types::{Epoch, ErrorKind, FileId, RowRange, TabletId};
 
@@ -25,6 +25,11 @@ async fn open(storage: &Arc<dyn Storage>, epoch: u32) -> Arc<Tablet> {
 /// A tablet with a file for each of the rows `0` to `files - 1`; every file has the row `all`, too.
 async fn medium(files: u64) -> Arc<dyn Storage> {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fill(&storage, files).await;
+    storage
+}
+
+async fn fill(storage: &Arc<dyn Storage>, files: u64) {
     let manifest = Manifest {
         tablet: 1,
         table: 1,
@@ -32,9 +37,8 @@ async fn medium(files: u64) -> Arc<dyn Storage> {
         ..Manifest::default()
     };
     let schema = schema(DeleteRule::BySequence, None);
-    let tablet = Tablet::create(context(&storage, 1), schema, manifest).await.unwrap();
+    let tablet = Tablet::create(context(storage, 1), schema, manifest).await.unwrap();
     add_files(&tablet, 0..files).await;
-    storage
 }
 
 async fn add_files(tablet: &Tablet, rows: std::ops::Range<u64>) {
@@ -137,6 +141,35 @@ async fn an_unreadable_file_fails_all_rows_that_it_may_have_had() {
     let tablet = open(&storage, 2).await;
     let error = read_row(&tablet, "1").await.unwrap_err();
     assert!(error.to_string().contains("which is missing"), "{error}");
+}
+
+/// As when an outage of a network is over that said EIO.
+#[tokio::test]
+async fn a_file_that_could_not_be_opened_is_taken_up_when_it_can_be_read() {
+    let memory = MemoryStorage::new();
+    let storage: Arc<dyn Storage> = memory.clone();
+    fill(&storage, 2).await;
+    let path = FileRef::path(FileId::new(1, 1));
+    let len = storage.read_all(&path).await.unwrap().len() as u64;
+    memory.make_unreadable(&path, len - 1..len);
+    let tablet = open(&storage, 2).await;
+    let files = tablet.context.files.clone();
+    let unopened = files.unopened();
+    assert_eq!(unopened, [StoredFile::Sstable(FileId::new(1, 1))]);
+    assert!(!files.open_again(unopened[0]).await && !tablet.hold_opened().await.unwrap());
+    let error = read_row(&tablet, "0").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+
+    memory.make_readable(&path);
+    assert!(files.open_again(unopened[0]).await && tablet.hold_opened().await.unwrap());
+    assert!(files.unopened().is_empty() && !tablet.hold_opened().await.unwrap());
+    for (row, cells) in [("0", 1), ("1", 1), ("all", 2)] {
+        assert_eq!(read_row(&tablet, row).await.unwrap(), cells, "row {row}");
+    }
+    // It is counted as before: it goes with the last reference, and not sooner.
+    assert_eq!(files.delete_obsolete().await.unwrap(), 0);
+    tablet.compact_all().await.unwrap();
+    assert_eq!(files.delete_obsolete().await.unwrap(), 2);
 }
 
 /// In a run the neighbours tell where the damaged file's keys end.

@@ -102,6 +102,17 @@ impl ValueFile {
         Some((self.damage.get()?, self.times_met.load(Ordering::Relaxed)))
     }
 
+    /// Whether it could be opened.
+    pub fn is_open(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether it could not be, because the device could not read what is needed for that. It may by now.
+    pub fn is_unopened(&self) -> bool {
+        let unread = |error: &SstableError| matches!(error, SstableError::Storage(StorageError::Unreadable { .. }));
+        !self.is_open() && self.damage.get().is_some_and(unread)
+    }
+
     /// A value, read from the medium and checked.
     pub async fn read(&self, reference: ValueRef) -> Result<Bytes> {
         let Some(file) = &self.file else {

@@ -2,6 +2,7 @@
 //! moments in between, or because its medium has one owner only.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
+mod outage;
 mod takeover;
 
 use super::*;

@@ -1,0 +1,85 @@
+//! A device that cannot read what a start needs, and can later on: no other start is needed.
+
+use super::*;
+
+/// What a tablet has in a file and what it has in the log, when its server is gone.
+async fn left_behind() -> (Arc<MemoryStorage>, Arc<Watched>) {
+    let memory = MemoryStorage::new();
+    let medium = Watched::over(memory.clone());
+    let server = first(&medium, None).await;
+    put(&server, "a", None).await;
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    put(&server, "b", None).await;
+    put(&server, "z", None).await;
+    (memory, medium)
+}
+
+fn fails(server: &TabletServer, row: &str) -> bool {
+    // What cannot be read at once is not read here.
+    !matches!(server.get_row(TABLETS[0], row.as_bytes(), None), Ok(Some(_)))
+}
+
+#[tokio::test]
+async fn a_tablet_is_served_when_its_manifest_can_be_read() {
+    let (memory, medium) = left_behind().await;
+    let catalog = catalog(None).await;
+    let newest = medium.paths(&manifest::directory(TABLETS[0])).await.pop().unwrap();
+    memory.make_unreadable(&newest, 0..1);
+    let server = start(&medium, &catalog, 2).await.unwrap();
+    put(&server, "y", None).await;
+    for _ in 0..2 {
+        server.read_again().await;
+        assert_eq!(server.damaged_tablets().len(), 1);
+        assert!(fails(&server, "a") && has(&server, "z"));
+    }
+    // The table changes meanwhile.
+    let newer = TableSchema {
+        version: 2,
+        ..schema(None)
+    };
+    server.publish_schema(&Arc::new(newer));
+
+    memory.make_readable(&newest);
+    server.read_again().await;
+    assert!(server.damaged_tablets().is_empty());
+    put(&server, "c", None).await;
+    assert!(["a", "b", "c", "y", "z"].iter().all(|row| has(&server, row)));
+    assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
+    server.delete_unneeded_log().await.unwrap();
+    drop(server);
+    let server = start(&medium, &catalog, 3).await.unwrap();
+    assert!(["a", "b", "c", "y", "z"].iter().all(|row| has(&server, row)));
+}
+
+#[tokio::test]
+async fn a_tablet_that_is_dropped_meanwhile_is_not_served() {
+    let (memory, medium) = left_behind().await;
+    let catalog = catalog(None).await;
+    let directory = manifest::directory(TABLETS[0]);
+    let newest = medium.paths(&directory).await.pop().unwrap();
+    memory.make_unreadable(&newest, 0..1);
+    let server = start(&medium, &catalog, 2).await.unwrap();
+    memory.make_readable(&newest);
+    let schema = Arc::new(schema(None));
+    let opened = Tablet::open_again(server.context.clone(), schema, TABLETS[0], Epoch(2)).await;
+    server.drop_all(vec![TABLETS[0]]).await;
+    server.serve_after_all(opened.unwrap()).await;
+    assert!(server.damaged_tablets().is_empty());
+    assert!(server.served(TABLETS[0]).is_err());
+    assert_eq!(medium.paths(&directory).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_file_is_taken_up_when_it_can_be_opened() {
+    let (memory, medium) = left_behind().await;
+    let catalog = catalog(None).await;
+    let path = medium.paths("sst/").await.remove(0);
+    let len = memory.read_all(&path).await.unwrap().len() as u64;
+    memory.make_unreadable(&path, len - 1..len);
+    let server = start(&medium, &catalog, 2).await.unwrap();
+    server.read_again().await;
+    assert!(fails(&server, "a"));
+    memory.make_readable(&path);
+    server.read_again().await;
+    assert!(has(&server, "a") && has(&server, "b"));
+}
