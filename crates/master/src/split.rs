@@ -11,6 +11,7 @@
 use crate::admin::{Master, from_catalog};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use stele_catalog::CatalogError;
 use stele_client::ServiceResult;
 use stele_types::{RowRange, TableName, TabletId};
 
@@ -98,10 +99,10 @@ impl Master {
         };
         let outcome = self.catalog.replace_tablet(&table, tablet, halves.to_vec()).await;
         if let Err(error) = &outcome
-            && error.is_ambiguous()
+            && let Some(error) = self.still_unknown(error).await
         {
             tracing::warn!(%table, %tablet, %error, "outcome of a split unknown, to be asked again");
-            return Err(from_catalog(error.clone()));
+            return Err(from_catalog(error));
         }
         self.tablets.finish_split(tablet, outcome.is_ok()).await;
         *self.undecided.lock() = None;
@@ -109,6 +110,15 @@ impl Master {
         let [(left, _), (right, _)] = halves;
         tracing::info!(%table, %tablet, %left, %right, "tablet split");
         Ok(true)
+    }
+
+    /// Why the outcome of a change is unknown still, after a try that failed. That this one has certainly not happened decides
+    /// nothing while an earlier one may count at the next start, as when the coordinator refuses to write anything any more.
+    async fn still_unknown(&self, error: &CatalogError) -> Option<CatalogError> {
+        match error.is_ambiguous() {
+            true => Some(error.clone()),
+            false => self.catalog.settle().await.err(),
+        }
     }
 
     /// For a change that would wait for the writers of a table's tablets: fails while a split keeps those of one of them out.

@@ -107,6 +107,8 @@ async fn a_change_survives_its_caller() {
 struct Unsure {
     coord: Arc<dyn Coord>,
     fails: AtomicBool,
+    /// It certainly carries out none.
+    is_full: AtomicBool,
     carries_out: bool,
 }
 
@@ -126,7 +128,12 @@ impl Coord for Unsure {
             Write::Put { key, .. } => key.starts_with("epoch/") || key.starts_with("catalog/tablet/"),
             _ => false,
         };
-        if !self.fails.load(Ordering::Relaxed) || txn.writes.iter().all(comes_before) {
+        let comes_before = txn.writes.iter().all(comes_before);
+        if self.is_full.load(Ordering::Relaxed) && !comes_before {
+            let message = "the last generation of this owner".to_owned();
+            return Err(CoordError::Full { message });
+        }
+        if !self.fails.load(Ordering::Relaxed) || comes_before {
             return self.coord.txn(txn).await;
         }
         if self.carries_out {
@@ -154,6 +161,7 @@ async fn unsure(carries_out: bool) -> (Arc<Unsure>, Arc<Catalog>, Arc<Noting>, A
     let coord = Arc::new(Unsure {
         coord: EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await.unwrap(),
         fails: AtomicBool::new(false),
+        is_full: AtomicBool::new(false),
         carries_out,
     });
     let catalog = Arc::new(Catalog::load(coord.clone()).await.unwrap());
@@ -197,6 +205,35 @@ async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
         assert_eq!(master.split_due().await.unwrap(), 0);
         let records = coord.list("catalog/tablet/").await.unwrap().len();
         assert_eq!(records, if is_dropped { 1 } else { 3 });
+    }
+}
+
+/// The owner has used up its numbers, say: from then on nothing is written, and at the next start the catalog may name the halves.
+#[tokio::test]
+async fn a_refusal_decides_no_split_that_may_have_happened() {
+    for is_unknown in [true, false] {
+        let (coord, _, tablets, master) = unsure(false).await;
+        let name = TableName::new("n", "t");
+        master.create_table(new_table(&name)).await.unwrap();
+        let large = tablets.made.lock()[0];
+        *tablets.large.lock() = Some(large);
+
+        if is_unknown {
+            coord.fails.store(true, Ordering::Relaxed);
+            master.split_due().await.unwrap_err();
+            coord.fails.store(false, Ordering::Relaxed);
+        }
+        coord.is_full.store(true, Ordering::Relaxed);
+        master.split_due().await.unwrap_err();
+        if !is_unknown {
+            assert_eq!(*tablets.ended.lock(), [(large, false)], "its only try was refused");
+            continue;
+        }
+        assert!(master.drop_row_range(&name, RowRange::all()).await.is_err());
+        assert!(tablets.ended.lock().is_empty(), "its first try may have happened");
+        coord.is_full.store(false, Ordering::Relaxed);
+        assert_eq!(master.split_due().await.unwrap(), 1);
+        assert_eq!(*tablets.ended.lock(), [(large, true)]);
     }
 }
 
