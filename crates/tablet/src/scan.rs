@@ -92,6 +92,8 @@ pub struct TabletScanner<O = RowBatch> {
     schema: Arc<TableSchema>,
     /// Batches handed out; the first may be all there is, and gets no more room than it needs.
     batches: u64,
+    /// The batch in the making, or the cell held back before it, has values that were loaded.
+    holds_values: bool,
 }
 
 /// States of the tablet, in which value files are looked for.
@@ -104,8 +106,9 @@ impl ValueFiles for States {
     }
 }
 
-async fn load_values(cells: &mut [Cell], states: &States, tablet: &Tablet) -> Result<()> {
-    values::load(cells, states, tablet.context.files.value_room(), tablet.env()).await
+async fn load_values(cells: &mut [Cell], states: &States, tablet: &Tablet, holds_values: bool) -> Result<()> {
+    let room = tablet.context.files.value_room();
+    values::load(cells, states, room, tablet.env(), holds_values).await
 }
 
 pub(crate) struct Position {
@@ -193,6 +196,7 @@ impl<O: Output> TabletScanner<O> {
             states: States::default(),
             schema,
             batches: 0,
+            holds_values: false,
         }
     }
 
@@ -220,7 +224,7 @@ impl TabletScanner {
         }
         if self.reader.batch_refers() {
             let cells = self.reader.batch_cells();
-            load_values(cells, &self.states, &self.tablet).await?;
+            load_values(cells, &self.states, &self.tablet, self.holds_values).await?;
         }
         let batch = self.end_batch();
         self.park();
@@ -240,6 +244,7 @@ impl TabletScanner {
         // What a call that was dropped has left.
         self.reader.abandon();
         drop(self.reader.take_batch());
+        self.holds_values = false;
         self.refresh();
         self.begin_looks();
         if self.batches > 0 {
@@ -285,13 +290,17 @@ impl<O: Output> TabletScanner<O> {
         let Some(position) = &mut self.position else {
             return Ok(());
         };
-        if position.at == At::Cut && position.merge.status() != Step::Pending {
-            return load_values(self.reader.needs_values(), &self.states, &self.tablet).await;
-        }
-        if position.at != At::Values {
+        let is_cut = position.at == At::Cut && position.merge.status() != Step::Pending;
+        if !is_cut && position.at != At::Values {
             return self.load_rows().await;
         }
-        load_values(self.reader.needs_values(), &self.states, &self.tablet).await?;
+        let cells = self.reader.needs_values();
+        load_values(cells, &self.states, &self.tablet, self.holds_values).await?;
+        // What is only looked at goes with its row.
+        self.holds_values = O::KEEPS_VALUES;
+        if is_cut {
+            return Ok(());
+        }
         self.reader.complete(self.tablet.env())?;
         position.at = At::Boundary;
         if position.backward {

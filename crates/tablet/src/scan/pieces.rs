@@ -113,6 +113,11 @@ impl Pieces {
         };
     }
 
+    /// Whether the cell held back has its value, which may have been loaded.
+    fn holds_value(&self) -> bool {
+        self.held_back.as_ref().is_some_and(|cell| !cell.is_reference())
+    }
+
     /// Until when what the row pins is kept for it.
     pub(super) fn pinned_until(&self) -> Option<Duration> {
         let taking = Duration::from_secs((self.bytes_before / TAKEN_BYTES_PER_SECOND) as u64);
@@ -276,6 +281,7 @@ impl<O: Output> TabletScanner<O> {
         };
         self.states.0.push(position.state.clone());
         self.position = Some(position);
+        self.holds_values = self.reader.pieces.holds_value();
         self.begin_looks();
         self.reader.resume();
         Ok(true)

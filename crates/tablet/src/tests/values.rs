@@ -535,3 +535,43 @@ async fn a_row_of_many_values_comes_in_pieces_backward() {
         }
     }
 }
+
+/// What a batch has, and a cell that is held back for the next one, keep the room of their values: those that come behind do
+/// not wait for it.
+#[tokio::test]
+async fn values_do_not_wait_for_those_before_them_in_an_answer() {
+    let tablet = create(&memory(), APART).await;
+    let filled = |byte: u8, bytes: usize| Bytes::from(vec![byte; bytes]);
+    // These take all of the room, and what passes the filter keeps a little of it.
+    write_value(&tablet, 1, "a", filled(7, 40_000));
+    write_value(&tablet, 1, "b", filled(1, 2 * ROOM));
+    for qualifier in ["a", "b", "c"] {
+        write_value(&tablet, 2, qualifier, filled(7, 2 * ROOM));
+    }
+    tablet.flush().await.unwrap();
+    let filter = Filter::ValueRange {
+        start: Bound::Included(Bytes::from_static(&[7])),
+        end: Bound::Unbounded,
+    };
+    let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
+    for pieces in [None, Some(APART)] {
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter: Some(filter.clone()),
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        let mut found = 0;
+        loop {
+            scanner.set_pieces(pieces);
+            let Some(batch) = scanner.next_batch().await.unwrap() else {
+                break;
+            };
+            let cells = batch.rows().flat_map(|(_, cells)| cells);
+            found += cells.map(|cell| cell.value.len()).sum::<usize>();
+        }
+        assert_eq!(found, 40_000 + 6 * ROOM, "pieces of {pieces:?} bytes");
+    }
+}

@@ -4,8 +4,10 @@
 //! anyway. What they take of memory is bounded by the server's [`ValueRoom`], from the moment they are read until the last
 //! slice of them is dropped, thus sent.
 //!
-//! A load takes the room for all it wants at once, so loads do not wait for each other in a circle; and a small one takes
-//! none, because it is what a batch of any scan takes, and because a batch may hold several of them.
+//! A load takes the room for all it wants at once, and a small one takes none, because it is what a batch of any scan takes,
+//! and because a batch may hold several of them. So that loads do not wait for each other in a circle, or for themselves, one
+//! for a reader that holds values of earlier loads does not wait: it takes room if there is enough. What it takes beyond that
+//! is bounded nevertheless, by the room that the reader has for its answer, or for the row of its write.
 
 use super::ValueRef;
 use super::file::ValueFile;
@@ -84,12 +86,22 @@ impl ValueRoom {
         self.take(bytes, env).await.unwrap_or(None)
     }
 
+    /// Room for `bytes`, or all of it when that is less, if nobody has to be waited for.
+    fn take_free(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = self.units_of(bytes)?;
+        self.semaphore.clone().try_acquire_many_owned(units).ok()
+    }
+
+    /// What so many bytes take, all of it when that is less; `None` when they need no room.
+    fn units_of(&self, bytes: usize) -> Option<u32> {
+        (bytes > FREE_BYTES).then(|| bytes.div_ceil(UNIT).min(self.units) as u32)
+    }
+
     /// Waits for room for `bytes`; for all of it when that is less. `None` for what needs none.
     async fn take(&self, bytes: usize, env: &Env) -> Result<Option<OwnedSemaphorePermit>> {
-        if bytes <= FREE_BYTES {
+        let Some(units) = self.units_of(bytes) else {
             return Ok(None);
-        }
-        let units = bytes.div_ceil(UNIT).min(self.units) as u32;
+        };
         let _wanted = Wanted::new(&self.wanted, units as usize * UNIT);
         let waiting = self.semaphore.clone().acquire_many_owned(units);
         match env.timeout(WAIT_MAX, waiting).await {
@@ -120,8 +132,15 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
-/// Gives every cell that is a reference its value.
-pub async fn load(cells: &mut [Cell], files: &impl ValueFiles, room: &ValueRoom, env: &Env) -> Result<()> {
+/// Gives every cell that is a reference its value. `holds_values` says whether the reader has values of earlier loads, which keep
+/// room for as long as it waits here.
+pub async fn load(
+    cells: &mut [Cell],
+    files: &impl ValueFiles,
+    room: &ValueRoom,
+    env: &Env,
+    holds_values: bool,
+) -> Result<()> {
     // A filter may have made several cells of one: each value is read once.
     let mut wanted: BTreeMap<(FileId, u64), ValueRef> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.kind == CellKind::Reference) {
@@ -132,7 +151,10 @@ pub async fn load(cells: &mut [Cell], files: &impl ValueFiles, room: &ValueRoom,
         return Ok(());
     }
     let bytes = wanted.values().map(|reference| reference.value_len as usize).sum();
-    let mut taken = room.take(bytes, env).await?;
+    let mut taken = match holds_values {
+        true => room.take_free(bytes),
+        false => room.take(bytes, env).await?,
+    };
     let mut reading = Vec::with_capacity(wanted.len());
     for (place, reference) in wanted {
         let file = files.value_file(reference.file).ok_or_else(|| unknown(reference))?;
