@@ -17,7 +17,7 @@ use crate::names::addressed_table;
 use crate::outcomes::{self, Outcome};
 use crate::reads::shelf::{Next, Shelf, deadline_exceeded};
 use crate::reads::{self, Responses, Rows};
-use crate::status::status;
+use crate::status::{not_found, status};
 use crate::wire;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
@@ -139,7 +139,11 @@ async fn read_rows(
     // Before the read begins: beginning may read a batch already.
     let mut room = match options.one_row {
         true => context.answers.no_room(),
-        false => context.answers.for_batch().await?,
+        false => {
+            let room = context.answers.for_batch().await?;
+            check_same(context, &schema)?;
+            room
+        }
     };
     let rows = match context.service.read_row_at_once(&read).map_err(status)? {
         Some(batch) => Rows::Batch(Some(batch)),
@@ -147,6 +151,7 @@ async fn read_rows(
             read.waits = true;
             if options.one_row {
                 room = context.answers.for_row().await?;
+                check_same(context, &schema)?;
             }
             Rows::Stream(context.service.read_rows(read).await.map_err(status)?)
         }
@@ -164,6 +169,19 @@ async fn read_rows(
     } else {
         Answer::Read(Read::new(context, responses, deadline))
     })
+}
+
+/// Refuses to go on with a table that was made anew while the request waited for room, which may take seconds: its families have
+/// the numbers of those that the answer would name.
+fn check_same(context: &Context, schema: &TableSchema) -> Result<(), Status> {
+    let now = context.service.schema(&schema.name).map_err(status)?;
+    match now.id == schema.id {
+        true => Ok(()),
+        false => Err(not_found(format!(
+            "table {} was dropped and made anew during the request",
+            schema.name
+        ))),
+    }
 }
 
 /// The row of a MutateRowRequest.

@@ -32,6 +32,8 @@ struct FakeTable {
 #[derive(Default)]
 struct State {
     tables: BTreeMap<TableName, FakeTable>,
+    /// How many tables were made: the id of the last.
+    made: u64,
     /// `None` for one that only came into being with a table.
     namespaces: BTreeMap<String, Option<Bytes>>,
     /// Returned by the next data call.
@@ -301,8 +303,9 @@ impl TableAdmin for Fake {
             ));
         }
         state.namespaces.entry(table.name.namespace.clone()).or_default();
+        state.made += 1;
         let mut schema = TableSchema {
-            id: TableId(state.tables.len() as u64),
+            id: TableId(state.made),
             name: table.name.clone(),
             time_unit: table.time_unit,
             granularity: table.granularity,

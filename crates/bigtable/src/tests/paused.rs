@@ -131,3 +131,30 @@ async fn the_deadline_of_a_client_holds_for_its_stream() {
     assert_eq!(end.unwrap_err().code(), Code::DeadlineExceeded);
     assert!(messages < ROWS - 1);
 }
+
+/// The families of a table that was made anew have the numbers that others had.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_does_not_read_another_table_of_the_same_name() {
+    let harness = harness().await;
+    // Each holds the room of a batch, and nothing is left.
+    let mut streams = Vec::new();
+    for _ in 0..16 {
+        streams.push(paused(&harness).await.unwrap());
+    }
+    let made_anew = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let delete = admin::DeleteTableRequest { name: TABLE.into() };
+        harness.tables().delete_table(delete).await.unwrap();
+        let mut other = table_request("t");
+        let families = other.table.as_mut().map(|table| &mut table.column_families);
+        families.unwrap().retain(|name, _| name == "g");
+        harness.tables().create_table(other).await.unwrap();
+        harness.put("r", "g", "q", "v").await;
+    };
+    let begun = Instant::now();
+    let (waited, ()) = tokio::join!(scan(&harness), made_anew);
+    assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(code(waited), Code::NotFound);
+    drop(streams);
+    assert_eq!(whole(&harness).await, 1);
+}
