@@ -4,7 +4,7 @@ use super::output::{Filtering, Output, RowName};
 use crate::error::Result;
 use crate::resolve::{Outcome, Sink, Skip, StoredValue, Version};
 use crate::values::ValueRef;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use stele_filter::{ColumnCut, CompiledFilter, QualifierRange, TimestampBounds};
 use stele_types::key::{self, CellKind, KeyParts};
@@ -12,6 +12,8 @@ use stele_types::{Cell, FamilyId, GcRule, GcView, Labels, TableSchema, Timestamp
 
 /// Qualifiers remembered for sharing: more columns than most rows have, and few enough to stay in the first-level cache.
 const QUALIFIERS: usize = 64;
+/// Bytes of qualifiers that are copied into one allocation; each that is remembered keeps all of it.
+const COPIES_BYTES: usize = 1 << 10;
 
 /// Adds the cells of one row after the other to a batch: visible, not expired, and not cut by the filter's pushdown; or
 /// all that is stored.
@@ -345,6 +347,8 @@ pub(super) fn weight(cell: &Cell) -> usize {
 struct Qualifiers {
     /// By hash; a newer one replaces an older one.
     known: Vec<Bytes>,
+    /// What the next ones are copied into: rows of very many columns would take an allocation for each cell.
+    spare: BytesMut,
 }
 
 impl Qualifiers {
@@ -363,11 +367,22 @@ impl Qualifiers {
         match self.known.get(slot_of(qualifier)) {
             Some(known) if *known == qualifier => known.clone(),
             _ => {
-                let copy = Bytes::copy_from_slice(qualifier);
+                let copy = self.copy(qualifier);
                 self.remember(copy.clone());
                 copy
             }
         }
+    }
+
+    fn copy(&mut self, qualifier: &[u8]) -> Bytes {
+        if qualifier.len() > COPIES_BYTES / 8 {
+            return Bytes::copy_from_slice(qualifier);
+        }
+        if self.spare.capacity() < qualifier.len() {
+            self.spare = BytesMut::with_capacity(COPIES_BYTES);
+        }
+        self.spare.extend_from_slice(qualifier);
+        self.spare.split().freeze()
     }
 
     fn remember(&mut self, qualifier: Bytes) {
@@ -384,12 +399,32 @@ fn slot_of(qualifier: &[u8]) -> usize {
         None => qualifier.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     };
     let hash = (tail ^ qualifier.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> 32) as usize % QUALIFIERS
+    // The uppermost bits, which all others decide about: the last bytes are in the upper ones of the factor.
+    (hash >> (u64::BITS - QUALIFIERS.ilog2())) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn very_many_columns_take_few_allocations() {
+        let names: Vec<Vec<u8>> = (0..1000).map(|n| format!("column-{n}").into_bytes()).collect();
+        let mut qualifiers = Qualifiers::default();
+        let mut last = Bytes::new();
+        let mut copies = Vec::new();
+        for name in &names {
+            last = qualifiers.share(&last, name);
+            assert_eq!(last, name);
+            copies.push(last.clone());
+        }
+        let behind = |pair: &[Bytes]| pair[0].as_ptr_range().end == pair[1].as_ptr();
+        let alone = copies.windows(2).filter(|pair| !behind(pair)).count();
+        assert!(alone < names.len() / 50, "{alone}");
+        assert!(copies.iter().eq(&names));
+        let long = vec![b'x'; COPIES_BYTES];
+        assert_eq!(qualifiers.share(&last, &long), long);
+    }
 
     #[test]
     fn repeated_columns_share_one_copy() {
