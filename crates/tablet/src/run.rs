@@ -37,6 +37,18 @@ pub fn source(
     row: Option<&[u8]>,
     options: ReadOptions,
 ) -> Option<Source> {
+    source_of(run, lower, upper, row, options, |_| true)
+}
+
+/// The same without files that the reader does not want.
+pub fn source_of(
+    run: &[HeldFile],
+    lower: &[u8],
+    upper: Option<&[u8]>,
+    row: Option<&[u8]>,
+    options: ReadOptions,
+    wants: impl Fn(&HeldFile) -> bool,
+) -> Option<Source> {
     let start = run.partition_point(|file| file.ends_before(lower));
     let run = run.get(start..)?;
     // Of one row's keys more than one file rarely has some.
@@ -49,10 +61,14 @@ pub fn source(
     match run.get(..end)? {
         [] => None,
         [file] => {
-            let wanted = row.is_none_or(|row| file.sstable.may_contain_row(row));
+            let wanted = wants(file) && row.is_none_or(|row| file.sstable.may_contain_row(row));
             wanted.then(|| file.source(options))
         }
-        files => Some(Source::run(RunCursor::new(files.to_vec(), options))),
+        files => {
+            // What is left ascends as well.
+            let files: Vec<HeldFile> = files.iter().filter(|file| wants(file)).cloned().collect();
+            (!files.is_empty()).then(|| Source::run(RunCursor::new(files, options)))
+        }
     }
 }
 

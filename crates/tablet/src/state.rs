@@ -205,6 +205,10 @@ impl Times {
     /// never do: neither they nor what is at their timestamps is wanted, and rules look only at age and at how many
     /// versions are newer.
     fn may_want(&self, properties: &Properties) -> bool {
+        if self.bounds == TimestampBounds::ALL {
+            // Most reads, which need not look at any file for that.
+            return true;
+        }
         let (Some(oldest), Some(newest)) = (properties.timestamp_min, properties.timestamp_max) else {
             return true;
         };
@@ -421,8 +425,10 @@ impl State {
                     [] => continue,
                     [file] => {
                         let properties = file.sstable.properties();
-                        let is_wanted = run.len() > 1 || options.times.may_want(properties);
-                        if !is_wanted || !wanted.has_file(properties) || !file.sstable.may_contain_hash(row.hash()) {
+                        if !options.times.may_want(properties)
+                            || !wanted.has_file(properties)
+                            || !file.sstable.may_contain_hash(row.hash())
+                        {
                             continue;
                         }
                         if before.is_empty() {
@@ -462,20 +468,15 @@ impl State {
                 .flat_map(|f| &f.memtables)
                 .filter(|(id, _)| *id == group.id);
             sources.extend(frozen.map(|(_, table)| Source::memtable(table.clone())));
-            // Longer runs are at the bottom, and have cells of every age.
-            let may_want = |run: &[HeldFile]| match run {
-                [file] => {
-                    let properties = file.sstable.properties();
-                    options.times.may_want(properties) && wanted.has_file(properties)
-                }
-                _ => true,
+            let may_want = |file: &HeldFile| {
+                let properties = file.sstable.properties();
+                options.times.may_want(properties) && wanted.has_file(properties)
             };
             let before = sources.len();
             sources.extend(
                 group
                     .runs()
-                    .filter(|run| may_want(run))
-                    .filter_map(|run| run::source(run, lower, upper, row, options)),
+                    .filter_map(|run| run::source_of(run, lower, upper, row, options, may_want)),
             );
             group.learnt.read(sources.len() - before);
         }
@@ -650,7 +651,9 @@ impl HeldFile {
         let sstable = self.sstable.is_unopened();
         let sstable = sstable.then(|| StoredFile::Sstable(self.reference.id()));
         let values = self.values.iter().filter(|file| file.is_unopened());
-        sstable.into_iter().chain(values.map(|file| StoredFile::Values(file.id())))
+        sstable
+            .into_iter()
+            .chain(values.map(|file| StoredFile::Values(file.id())))
     }
 
     /// The reference cut down to keys in `[lower, upper)`; `None` when the file has no key there.

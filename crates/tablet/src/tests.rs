@@ -62,7 +62,10 @@ pub(crate) async fn tablet(schema: Arc<TableSchema>) -> Arc<Tablet> {
 
 /// A tablet whose files end at this many bytes.
 async fn tablet_of_files(schema: Arc<TableSchema>, file_bytes: u64) -> Arc<Tablet> {
-    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    tablet_on(MemoryStorage::new(), schema, file_bytes).await
+}
+
+async fn tablet_on(storage: Arc<dyn Storage>, schema: Arc<TableSchema>, file_bytes: u64) -> Arc<Tablet> {
     let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
     let context = TabletContext {
         env: TokioRuntime::current(),

@@ -1,8 +1,8 @@
 //! The ways of reading a row against each other.
 
 use super::*;
-use crate::state::{ReadOptions, Times};
-use crate::{CellRef, CellVisitor, Got, Room, TabletError, TabletVisit};
+use crate::state::{HeldFile, ReadOptions, Times};
+use crate::{CellRef, CellVisitor, FileRef, Got, Room, TabletError, TabletVisit};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
@@ -522,6 +522,66 @@ async fn files_of_other_times_are_left_out() {
         write(&tablet, vec![Mutation::DeleteFamily { family, up_to }]);
         tablet.flush().await.unwrap();
         check_filters(&tablet, times(1)).await;
+    }
+}
+
+const LONG: &str = match std::str::from_utf8(&[b'x'; 2_000]) {
+    Ok(text) => text,
+    Err(_) => "",
+};
+
+/// So of a run's files, as when keys begin with a time: what is read of the others costs nothing.
+#[tokio::test]
+async fn files_of_other_times_are_left_out_of_their_run() {
+    let storage = MemoryStorage::new();
+    let tablet = tablet_on(storage.clone(), schema(DeleteRule::BySequence, None), 64 << 10).await;
+    let row = |n: i64| Bytes::from(format!("{n:05}"));
+    for n in 0..400 {
+        write_row(&tablet, row(n), vec![put(n, LONG)]);
+    }
+    tablet.flush().await.unwrap();
+    tablet.compact_all().await.unwrap();
+    let state = tablet.state();
+    assert!(state.groups[0].runs().count() == 1 && state.groups[0].files.len() > 5);
+    let (first, last) = (100, 140);
+    let filter = Filter::TimestampRange {
+        start: first,
+        end: Some(last),
+    };
+    let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
+    let is_other = |file: &HeldFile| {
+        let properties = file.sstable.properties();
+        properties.timestamp_max.unwrap() < first || properties.timestamp_min.unwrap() >= last
+    };
+    let files = &state.groups[0].files;
+    let others: Vec<&HeldFile> = files.iter().filter(|file| is_other(file)).collect();
+    assert!(
+        others.len() >= 3 && others.len() < files.len(),
+        "{} of {}",
+        others.len(),
+        files.len()
+    );
+    for file in others {
+        // Whoever reads it fails.
+        storage.make_unreadable(&FileRef::path(file.reference.id()), 0..u64::MAX);
+    }
+    for reversed in [false, true] {
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter: Some(filter.clone()),
+            reversed,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        let mut found = Vec::new();
+        while let Some(batch) = scanner.next_batch().await.unwrap() {
+            found.extend(batch.rows().map(|(row, _)| Bytes::copy_from_slice(row)));
+        }
+        if reversed {
+            found.reverse();
+        }
+        assert_eq!(found, (first..last).map(row).collect::<Vec<_>>());
     }
 }
 
