@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use hdfs_native::file::FileWriter;
 use std::sync::Arc;
+use stele_storage::remote::cache::Object;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
 
 /// Begins a file; `AlreadyExists` when it is there.
@@ -115,22 +116,31 @@ pub(crate) struct WholeRead {
     tag: String,
 }
 
+impl WholeRead {
+    fn object(&self) -> Object<'_> {
+        Object {
+            path: &self.path,
+            tag: &self.tag,
+            len: self.file.len(),
+        }
+    }
+}
+
 #[async_trait]
 impl ReadFile for WholeRead {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.shared.fence.check(&self.path)?;
         check_range(&self.path, offset, len, self.file.len())?;
-        self.shared
-            .cache
-            .read(&self.file, &self.path, &self.tag, self.file.len(), offset, len)
-            .await
+        let cache = &self.shared.cache;
+        cache.read(&self.file, self.object(), offset, len).await
     }
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         if let Err(error) = check_range(&self.path, offset, len, self.file.len()) {
             return Some(Err(error));
         }
-        self.shared.cache.try_read(&self.path, &self.tag, offset, len).map(Ok)
+        let cache = &self.shared.cache;
+        cache.try_read(&self.file, self.object(), offset, len).map(Ok)
     }
 
     fn len(&self) -> u64 {

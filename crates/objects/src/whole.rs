@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use stele_storage::remote::cache::Object;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
 use tokio::sync::oneshot;
 
@@ -255,6 +256,14 @@ pub(crate) struct WholeRead {
 }
 
 impl WholeRead {
+    fn object(&self) -> Object<'_> {
+        Object {
+            path: &self.path,
+            tag: &self.tag,
+            len: self.len,
+        }
+    }
+
     fn take_first(&self, offset: u64, len: usize) -> Option<Bytes> {
         let mut first = self.first.lock();
         let (start, content) = first.as_ref()?;
@@ -274,18 +283,16 @@ impl ReadFile for WholeRead {
         if let Some(read) = self.take_first(offset, len) {
             return Ok(read);
         }
-        let store = self.shared.store.clone();
-        self.shared
-            .cache
-            .read(&store, &self.path, &self.tag, self.len, offset, len)
-            .await
+        let cache = &self.shared.cache;
+        cache.read(&self.shared.store, self.object(), offset, len).await
     }
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         if let Err(error) = check_range(&self.path, offset, len, self.len) {
             return Some(Err(error));
         }
-        self.shared.cache.try_read(&self.path, &self.tag, offset, len).map(Ok)
+        let cache = &self.shared.cache;
+        cache.try_read(&self.shared.store, self.object(), offset, len).map(Ok)
     }
 
     fn len(&self) -> u64 {

@@ -4,15 +4,26 @@
 use super::env;
 use crate::store::Store;
 use crate::{CacheOptions, ObjectMetrics, ObjectStorage};
+use async_trait::async_trait;
+use futures::stream::BoxStream;
 use object_store::memory::InMemory;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use stele_env::Env;
 use stele_storage::Storage;
 use stele_storage::remote::cache::{CHUNK_BYTES, HEADER_BYTES};
 use tempfile::TempDir;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
+/// How long a store takes that is far away.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// A file of so many chunks, each of bytes of its own, in a store of its own.
 struct Bench {
@@ -124,6 +135,115 @@ async fn a_small_read_keeps_no_chunk_in_memory() {
     let again = file.try_read_at(1_000, 32 << 10).expect("in memory now").unwrap();
     assert!(again.is_unique(), "a slice of something larger");
     assert_eq!(again, read);
+}
+
+/// A store whose answers take a second, by the clock of the tests.
+#[derive(Debug)]
+struct Slow(Arc<InMemory>, Env);
+
+impl std::fmt::Display for Slow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Slow")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Slow {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.0.put_opts(location, payload, options).await
+    }
+    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.0.put_multipart_opts(location, opts).await
+    }
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.1.sleep(ANSWER).await;
+        self.0.get_opts(location, options).await
+    }
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.0.delete_stream(locations)
+    }
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.0.list(prefix)
+    }
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.0.list_with_delimiter(prefix).await
+    }
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.0.copy_opts(from, to, options).await
+    }
+}
+
+#[async_trait]
+impl MultipartStore for Slow {
+    async fn create_multipart(&self, path: &Path) -> Result<MultipartId> {
+        self.0.create_multipart(path).await
+    }
+    async fn put_part(&self, path: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
+        self.0.put_part(path, id, index, data).await
+    }
+    async fn complete_multipart(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<PutResult> {
+        self.0.complete_multipart(path, id, parts).await
+    }
+    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
+        self.0.abort_multipart(path, id).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_of_several_chunks_takes_as_long_as_one() {
+    let bench = Bench::new(3, 64 << 20).await;
+    let client = Arc::new(Slow(bench.client.clone(), bench.env.clone()));
+    let store = Store::new(client, "", bench.env.clone(), ObjectMetrics::default());
+    let storage = ObjectStorage::over(store, bench.env.clone(), None).await.unwrap();
+    let file = storage.open("sst/1.sst").await.unwrap();
+    let (before, begun) = (storage.metrics().gets.get(), bench.env.now());
+    // The end of the first, all of the second, the beginning of the third.
+    let read = file.read_at(CHUNK_BYTES - 10, CHUNK + 20).await.unwrap();
+    assert_eq!(read, [vec![0; 10], vec![1; CHUNK], vec![2; 10]].concat());
+    assert_eq!(storage.metrics().gets.get() - before, 3);
+    let took = bench.env.now() - begun;
+    assert!(took < 2 * ANSWER, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_on_seldom_waits_and_nothing_is_read_twice() {
+    const CHUNKS: usize = 16;
+    let bench = Bench::new(CHUNKS, 64 << 20).await;
+    let client = Arc::new(Slow(bench.client.clone(), bench.env.clone()));
+    let store = Store::new(client, "", bench.env.clone(), ObjectMetrics::default());
+    let storage = ObjectStorage::over(store, bench.env.clone(), None).await.unwrap();
+    let file = storage.open("sst/1.sst").await.unwrap();
+    let (before, begun) = (storage.metrics().gets.get(), bench.env.now());
+    // As cursors do: windows that end where blocks do.
+    let (window, mut at) = (200_000, 0);
+    while at < file.len() {
+        let len = window.min(file.len() - at);
+        let read = match file.try_read_at(at, len as usize) {
+            Some(read) => read.unwrap(),
+            None => file.read_at(at, len as usize).await.unwrap(),
+        };
+        for (at, byte) in (at..).zip(&read) {
+            assert_eq!(u64::from(*byte), at / CHUNK_BYTES);
+        }
+        at += len;
+    }
+    assert_eq!(storage.metrics().gets.get() - before, CHUNKS as u64);
+    let took = bench.env.now() - begun;
+    // The first, the second with two ahead, and then four by four.
+    assert!(took < 7 * ANSWER, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_here_and_there_has_nothing_read_ahead() {
+    let bench = Bench::new(16, 64 << 20).await;
+    let storage = bench.open().await;
+    let file = storage.open("sst/1.sst").await.unwrap();
+    let before = storage.metrics().gets.get();
+    for number in [3, 4, 5, 9, 8, 7] {
+        file.read_at(number * CHUNK_BYTES + 1000, 20_000).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(storage.metrics().gets.get() - before, 6);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@
 //! want the same chunk at the same time share it. A few chunks stay in memory, which is all there is without a folder;
 //! with one, every chunk becomes a file of it, up to a number of bytes. Beyond that the oldest goes, unless it was read
 //! since it last came up (second chance). A read of several chunks at once (a compaction reading ahead) goes by the cache.
+//! Who reads on and on finds the next chunks there ([`memory`]).
 //!
 //! A chunk's file carries a checksum over its content and over which bytes of which object it is, and a file that does not
 //! check is thrown away. So the folder may lose anything at any time, and nothing in it is ever synced. A former process's
@@ -17,6 +18,8 @@
 )]
 
 pub mod chunk;
+mod disk;
+mod memory;
 
 pub use chunk::HEADER_BYTES;
 
@@ -24,20 +27,21 @@ use crate::{Result, StorageError};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use chunk::{Chunk, ChunkId};
-use futures::future::{BoxFuture, FutureExt, Shared};
+use disk::Disk;
+use futures::future::{BoxFuture, FutureExt, Shared, try_join_all};
+use memory::{Ahead, Memory};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use stele_env::Env;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Bytes of a chunk. An object store takes 20–50 ms to answer and gives 50–100 MB/s to one reader: half a MiB adds 5–10 ms to
 /// the first block and makes the next thirty free.
 pub const CHUNK_BYTES: u64 = 512 << 10;
-/// Chunks in memory: 16 MiB, so that scans of a few dozen files at once do not fetch every chunk for every block.
-const MEMORY_CHUNKS: usize = 32;
-/// Places in the order of chunks that are no more, besides as many as there are chunks.
-const FORGOTTEN_MAX: usize = 64;
+/// Chunks on their way for nobody yet.
+const AHEAD_AT_ONCE: usize = 8;
 /// A read of so many bytes goes to the medium as it is.
 const DIRECT_BYTES: usize = 1 << 20;
 
@@ -60,120 +64,33 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn count(&self, found: bool);
 }
 
+/// A file that never changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// Its path.
+    pub path: &'a str,
+    /// Tells it from others that have had the path.
+    pub tag: &'a str,
+    /// Its bytes.
+    pub len: u64,
+}
+
+impl Object<'_> {
+    fn chunk(self, number: u64) -> ChunkId {
+        ChunkId::of(self.path, self.tag, number)
+    }
+}
+
 type Fetch = Shared<BoxFuture<'static, Result<Bytes>>>;
 
 /// The cache of one owner.
 pub struct ChunkCache {
     env: Env,
-    memory: Mutex<Memory>,
+    memory: Arc<Mutex<Memory>>,
     /// Being fetched.
     fetching: Arc<Mutex<HashMap<ChunkId, Fetch>>>,
+    ahead: Arc<Semaphore>,
     disk: Option<Arc<Disk>>,
-}
-
-/// The last chunks used, oldest first.
-#[derive(Default)]
-struct Memory {
-    chunks: VecDeque<(ChunkId, Bytes)>,
-}
-
-impl Memory {
-    fn get(&mut self, id: ChunkId) -> Option<Bytes> {
-        let at = self.chunks.iter().position(|(other, _)| *other == id)?;
-        let (id, bytes) = self.chunks.remove(at)?;
-        self.chunks.push_back((id, bytes.clone()));
-        Some(bytes)
-    }
-
-    fn insert(&mut self, id: ChunkId, bytes: Bytes) {
-        if self.get(id).is_some() {
-            return;
-        }
-        if self.chunks.len() >= MEMORY_CHUNKS {
-            self.chunks.pop_front();
-        }
-        self.chunks.push_back((id, bytes));
-    }
-}
-
-struct Disk {
-    dir: PathBuf,
-    bytes_max: u64,
-    index: Mutex<Index>,
-}
-
-#[derive(Default)]
-struct Index {
-    /// Length, and whether it was read since it last came up for eviction.
-    files: BTreeMap<ChunkId, (u64, bool)>,
-    /// In the order in which they come up.
-    order: VecDeque<ChunkId>,
-    bytes: u64,
-}
-
-impl Index {
-    fn insert(&mut self, id: ChunkId, len: u64) {
-        match self.files.insert(id, (len, false)) {
-            Some((old, _)) => self.bytes -= old,
-            None => {
-                self.order.push_back(id);
-                self.forget();
-            }
-        }
-        self.bytes += len;
-    }
-
-    /// Gives up places of chunks that are no more, or have a later one, when they are many: somebody else may delete files all
-    /// the time, and nothing comes up while there is room.
-    fn forget(&mut self) {
-        if self.order.len() <= 2 * self.files.len() + FORGOTTEN_MAX {
-            return;
-        }
-        let mut kept: VecDeque<ChunkId> = VecDeque::with_capacity(self.files.len());
-        let mut seen = BTreeSet::new();
-        for id in self.order.drain(..).rev() {
-            if self.files.contains_key(&id) && seen.insert(id) {
-                kept.push_front(id);
-            }
-        }
-        self.order = kept;
-    }
-
-    /// Takes out what is too much.
-    fn evict(&mut self, bytes_max: u64) -> Vec<ChunkId> {
-        let mut gone = Vec::new();
-        while self.bytes > bytes_max {
-            let Some(id) = self.order.pop_front() else { break };
-            match self.files.get_mut(&id) {
-                Some((_, used)) if *used => {
-                    *used = false;
-                    self.order.push_back(id);
-                }
-                Some(_) => {
-                    self.remove(id);
-                    gone.push(id);
-                }
-                None => {}
-            }
-        }
-        gone
-    }
-
-    fn remove(&mut self, id: ChunkId) {
-        if let Some((len, _)) = self.files.remove(&id) {
-            self.bytes -= len;
-        }
-    }
-
-    fn touch(&mut self, id: ChunkId) -> bool {
-        match self.files.get_mut(&id) {
-            Some((_, used)) => {
-                *used = true;
-                true
-            }
-            None => false,
-        }
-    }
 }
 
 impl ChunkCache {
@@ -185,33 +102,39 @@ impl ChunkCache {
         };
         Ok(ChunkCache {
             env,
-            memory: Mutex::default(),
+            memory: Arc::default(),
             fetching: Arc::default(),
+            ahead: Arc::new(Semaphore::new(AHEAD_AT_ONCE)),
             disk,
         })
     }
 
-    /// Bytes of an object of `file_len` bytes, within which they must lie.
-    pub async fn read(
-        &self,
-        source: &impl Source,
-        path: &str,
-        tag: &str,
-        file_len: u64,
-        offset: u64,
-        len: usize,
-    ) -> Result<Bytes> {
+    /// Bytes of an object, within which they must lie.
+    pub async fn read(&self, source: &impl Source, object: Object<'_>, offset: u64, len: usize) -> Result<Bytes> {
         if len == 0 {
             return Ok(Bytes::new());
         }
         if len >= DIRECT_BYTES {
-            return source.fetch(path, offset, len).await;
+            return source.fetch(object.path, offset, len).await;
         }
         let end = offset + len as u64;
-        let mut content = BytesMut::new();
-        for number in offset / CHUNK_BYTES..=(end - 1) / CHUNK_BYTES {
+        let numbers = offset / CHUNK_BYTES..=(end - 1) / CHUNK_BYTES;
+        // Those that are missing are asked for at the same time: three at most, each of which takes as long as all.
+        let chunks = numbers.clone().map(|number| {
             let start = number * CHUNK_BYTES;
-            let chunk = self.chunk(source, path, tag, number, file_len).await?;
+            let reads_on = offset < start || self.was_read_to(object, start);
+            self.chunk(
+                source,
+                object,
+                number,
+                (end - start).min(CHUNK_BYTES) as usize,
+                reads_on,
+            )
+        });
+        let chunks = try_join_all(chunks).await?;
+        let mut content = BytesMut::new();
+        for (number, chunk) in numbers.zip(chunks) {
+            let start = number * CHUNK_BYTES;
             let (from, to) = (offset.max(start) - start, (end - start).min(chunk.len() as u64));
             let piece = chunk.slice(from as usize..(to.max(from)) as usize);
             if piece.len() == len {
@@ -223,48 +146,115 @@ impl ChunkCache {
     }
 
     /// The same when the chunk is in memory.
-    pub fn try_read(&self, path: &str, tag: &str, offset: u64, len: usize) -> Option<Bytes> {
+    pub fn try_read(&self, source: &impl Source, object: Object<'_>, offset: u64, len: usize) -> Option<Bytes> {
         let number = offset / CHUNK_BYTES;
         let from = (offset - number * CHUNK_BYTES) as usize;
-        let chunk = self.memory.lock().get(ChunkId::of(path, tag, number))?;
+        let (chunk, ahead) = self.memory.lock().read(object.chunk(number), from + len)?;
+        if let Some(ahead) = ahead {
+            self.fetch_ahead(source, object, &ahead);
+        }
         (from + len <= chunk.len()).then(|| apart(chunk.slice(from..from + len), &chunk))
     }
 
-    async fn chunk(&self, source: &impl Source, path: &str, tag: &str, number: u64, file_len: u64) -> Result<Bytes> {
-        let id = ChunkId::of(path, tag, number);
-        if let Some(bytes) = self.memory.lock().get(id) {
+    /// Whether somebody has read the chunk that ends there to its end.
+    fn was_read_to(&self, object: Object<'_>, start: u64) -> bool {
+        let before = (start / CHUNK_BYTES).checked_sub(1);
+        before.is_some_and(|number| self.memory.lock().was_read_to_end(object.chunk(number)))
+    }
+
+    /// A chunk, for somebody who reads its bytes up to `end`.
+    async fn chunk(
+        &self,
+        source: &impl Source,
+        object: Object<'_>,
+        number: u64,
+        end: usize,
+        reads_on: bool,
+    ) -> Result<Bytes> {
+        let id = object.chunk(number);
+        let found = self.memory.lock().read(id, end);
+        if let Some((bytes, ahead)) = found {
             source.count(true);
+            if let Some(ahead) = ahead {
+                self.fetch_ahead(source, object, &ahead);
+            }
             return Ok(bytes);
         }
-        let wanted = Chunk::of(path, tag, number, file_len);
-        let fetch = {
-            let mut fetching = self.fetching.lock();
-            match fetching.get(&id) {
-                Some(fetch) => fetch.clone(),
-                None => {
-                    let (done, outcome) = tokio::sync::oneshot::channel();
-                    let work = fetch(source.clone(), self.disk.clone(), self.env.clone(), wanted.clone());
-                    let list = Arc::clone(&self.fetching);
-                    // A task of its own: whoever asked first may stop waiting.
-                    self.env.spawn("remote chunk", async move {
-                        let fetched = work.await;
-                        list.lock().remove(&id);
-                        let _ = done.send(fetched);
-                    });
-                    let gone = StorageError::Io {
-                        path: wanted.path.clone(),
-                        operation: "read",
-                        message: "the runtime is shutting down".to_owned(),
-                    };
-                    let fetch = async move { outcome.await.unwrap_or(Err(gone)) }.boxed().shared();
-                    fetching.insert(id, fetch.clone());
-                    fetch
+        let known = self.fetching.lock().get(&id).cloned();
+        // Its turn has come before those that are fetched ahead; who has to wait for one of these finds its mark then.
+        let fetch = match known {
+            Some(fetch) => fetch,
+            None => {
+                let fetch = self.fetch(source, object, number, None);
+                if reads_on {
+                    self.fetch_ahead(source, object, &Ahead::after(number));
                 }
+                fetch
             }
         };
         let bytes = fetch.await?;
-        self.memory.lock().insert(id, bytes.clone());
+        let mark = self.memory.lock().read(id, end).and_then(|(_, mark)| mark);
+        if let Some(ahead) = mark {
+            self.fetch_ahead(source, object, &ahead);
+        }
         Ok(bytes)
+    }
+
+    /// Has chunks fetched, as far as the object goes and there is room for them. Nobody waits for that, and what goes wrong is
+    /// found when they are read.
+    fn fetch_ahead(&self, source: &impl Source, object: Object<'_>, ahead: &Ahead) {
+        let room = self.memory.lock().room_ahead().min(ahead.0.clone().count());
+        let chunks = ahead.0.clone().take_while(|number| number * CHUNK_BYTES < object.len);
+        for number in chunks.take(room) {
+            let id = object.chunk(number);
+            let there = self.memory.lock().has(id);
+            if there || self.fetching.lock().contains_key(&id) {
+                continue;
+            }
+            let Ok(permit) = Arc::clone(&self.ahead).try_acquire_owned() else {
+                return;
+            };
+            let mark = (number == ahead.0.start).then(|| ahead.next());
+            drop(self.fetch(source, object, number, Some((permit, mark))));
+        }
+    }
+
+    /// Begins to fetch a chunk into memory, if nobody does yet: for somebody who waits, or ahead.
+    fn fetch(
+        &self,
+        source: &impl Source,
+        object: Object<'_>,
+        number: u64,
+        ahead: Option<(OwnedSemaphorePermit, Option<Ahead>)>,
+    ) -> Fetch {
+        let id = object.chunk(number);
+        let mut fetching = self.fetching.lock();
+        if let Some(fetch) = fetching.get(&id) {
+            return fetch.clone();
+        }
+        let wanted = Chunk::of(object.path, object.tag, number, object.len);
+        let (done, outcome) = oneshot::channel();
+        let gone = StorageError::Io {
+            path: wanted.path.clone(),
+            operation: "read",
+            message: "the runtime is shutting down".to_owned(),
+        };
+        let work = fetch(source.clone(), self.disk.clone(), self.env.clone(), wanted);
+        let (list, memory) = (Arc::clone(&self.fetching), Arc::clone(&self.memory));
+        // A task of its own: whoever asked first may stop waiting.
+        self.env.spawn("remote chunk", async move {
+            let fetched = work.await;
+            let unread = ahead.is_some();
+            let mark = ahead.and_then(|(_permit, mark)| mark);
+            if let Ok(bytes) = &fetched {
+                memory.lock().insert(id, bytes.clone(), unread, mark);
+            }
+            list.lock().remove(&id);
+            let _ = done.send(fetched);
+        });
+        let fetch = async move { outcome.await.unwrap_or(Err(gone)) }.boxed().shared();
+        fetching.insert(id, fetch.clone());
+        fetch
     }
 }
 
@@ -280,7 +270,7 @@ fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
 
 /// From the disk, or else from the medium and onto the disk.
 async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Chunk) -> Result<Bytes> {
-    if let Some(disk) = disk.clone().filter(|disk| disk.index.lock().touch(wanted.id)) {
+    if let Some(disk) = disk.clone().filter(|disk| disk.touch(wanted.id)) {
         let from_disk = wanted.clone();
         if let Some(content) = blocking(&env, move || disk.read(&from_disk)).await? {
             source.count(true);
@@ -297,106 +287,10 @@ async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: C
     Ok(content)
 }
 
-impl Disk {
-    fn open(options: CacheOptions) -> Result<Disk> {
-        let failed = |operation: &'static str, error: std::io::Error| StorageError::Io {
-            path: options.dir.display().to_string(),
-            operation,
-            message: error.to_string(),
-        };
-        std::fs::create_dir_all(&options.dir).map_err(|e| failed("making the cache folder", e))?;
-        let mut index = Index::default();
-        for entry in std::fs::read_dir(&options.dir).map_err(|e| failed("listing the cache folder", e))? {
-            let entry = entry.map_err(|e| failed("listing the cache folder", e))?;
-            let name = entry.file_name();
-            let Some(id) = name.to_str().and_then(ChunkId::parse) else {
-                continue;
-            };
-            let len = entry
-                .metadata()
-                .map_err(|e| failed("listing the cache folder", e))?
-                .len();
-            index.insert(id, len);
-        }
-        let disk = Disk {
-            bytes_max: options.bytes,
-            dir: options.dir,
-            index: Mutex::new(index),
-        };
-        disk.make_room();
-        Ok(disk)
-    }
-
-    fn path(&self, id: ChunkId) -> PathBuf {
-        self.dir.join(id.file_name())
-    }
-
-    fn read(&self, wanted: &Chunk) -> Option<Bytes> {
-        let path = self.path(wanted.id);
-        let file = std::fs::read(&path).ok().map(Bytes::from);
-        let content = file.and_then(|file| wanted.decode(&file));
-        if content.is_none() {
-            self.index.lock().remove(wanted.id);
-            discard(&path);
-        }
-        content
-    }
-
-    fn write(&self, wanted: &Chunk, content: &Bytes) {
-        let file = wanted.encode(content);
-        let path = self.path(wanted.id);
-        // Not atomic and not synced: the checksum finds what became of it.
-        match std::fs::write(&path, &file) {
-            Ok(()) => {
-                self.index.lock().insert(wanted.id, file.len() as u64);
-                self.make_room();
-            }
-            Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "a chunk could not be kept");
-                self.index.lock().remove(wanted.id);
-                discard(&path);
-            }
-        }
-    }
-
-    fn make_room(&self) {
-        let gone = self.index.lock().evict(self.bytes_max);
-        gone.iter().for_each(|id| discard(&self.path(*id)));
-    }
-}
-
-/// Removes a chunk's file, if it is there. One that stays is found by the next process.
-fn discard(path: &Path) {
-    let _ = std::fs::remove_file(path);
-}
-
 async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     env.blocking(work).await.map_err(|_| StorageError::Io {
         path: "cache".to_owned(),
         operation: "cache",
         message: "the runtime is shutting down".to_owned(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_that_vanish_again_and_again_are_forgotten() {
-        let chunks: Vec<ChunkId> = (0..10).map(|number| ChunkId::of("path", "tag", number)).collect();
-        let mut index = Index::default();
-        for _ in 0..1000 {
-            for id in &chunks {
-                index.insert(*id, 1);
-                index.remove(*id);
-                index.insert(*id, 1);
-            }
-        }
-        assert_eq!((index.files.len(), index.bytes), (10, 10));
-        assert!(index.order.len() <= 2 * 10 + FORGOTTEN_MAX, "{}", index.order.len());
-        let mut gone = index.evict(0);
-        gone.sort_unstable();
-        assert_eq!(gone, chunks);
-    }
 }

@@ -1,0 +1,193 @@
+//! The chunks in the folder.
+
+use super::CacheOptions;
+use super::chunk::{Chunk, ChunkId};
+use crate::{Result, StorageError};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+
+/// Places in the order of chunks that are no more, besides as many as there are chunks.
+const FORGOTTEN_MAX: usize = 64;
+
+pub(super) struct Disk {
+    dir: PathBuf,
+    bytes_max: u64,
+    index: Mutex<Index>,
+}
+
+#[derive(Default)]
+struct Index {
+    /// Length, and whether it was read since it last came up for eviction.
+    files: BTreeMap<ChunkId, (u64, bool)>,
+    /// In the order in which they come up.
+    order: VecDeque<ChunkId>,
+    bytes: u64,
+}
+
+impl Index {
+    fn insert(&mut self, id: ChunkId, len: u64) {
+        match self.files.insert(id, (len, false)) {
+            Some((old, _)) => self.bytes -= old,
+            None => {
+                self.order.push_back(id);
+                self.forget();
+            }
+        }
+        self.bytes += len;
+    }
+
+    /// Gives up places of chunks that are no more, or have a later one, when they are many: somebody else may delete files all
+    /// the time, and nothing comes up while there is room.
+    fn forget(&mut self) {
+        if self.order.len() <= 2 * self.files.len() + FORGOTTEN_MAX {
+            return;
+        }
+        let mut kept: VecDeque<ChunkId> = VecDeque::with_capacity(self.files.len());
+        let mut seen = BTreeSet::new();
+        for id in self.order.drain(..).rev() {
+            if self.files.contains_key(&id) && seen.insert(id) {
+                kept.push_front(id);
+            }
+        }
+        self.order = kept;
+    }
+
+    /// Takes out what is too much.
+    fn evict(&mut self, bytes_max: u64) -> Vec<ChunkId> {
+        let mut gone = Vec::new();
+        while self.bytes > bytes_max {
+            let Some(id) = self.order.pop_front() else { break };
+            match self.files.get_mut(&id) {
+                Some((_, used)) if *used => {
+                    *used = false;
+                    self.order.push_back(id);
+                }
+                Some(_) => {
+                    self.remove(id);
+                    gone.push(id);
+                }
+                None => {}
+            }
+        }
+        gone
+    }
+
+    fn remove(&mut self, id: ChunkId) {
+        if let Some((len, _)) = self.files.remove(&id) {
+            self.bytes -= len;
+        }
+    }
+
+    fn touch(&mut self, id: ChunkId) -> bool {
+        match self.files.get_mut(&id) {
+            Some((_, used)) => {
+                *used = true;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Disk {
+    pub(super) fn open(options: CacheOptions) -> Result<Disk> {
+        let failed = |operation: &'static str, error: std::io::Error| StorageError::Io {
+            path: options.dir.display().to_string(),
+            operation,
+            message: error.to_string(),
+        };
+        std::fs::create_dir_all(&options.dir).map_err(|e| failed("making the cache folder", e))?;
+        let mut index = Index::default();
+        for entry in std::fs::read_dir(&options.dir).map_err(|e| failed("listing the cache folder", e))? {
+            let entry = entry.map_err(|e| failed("listing the cache folder", e))?;
+            let name = entry.file_name();
+            let Some(id) = name.to_str().and_then(ChunkId::parse) else {
+                continue;
+            };
+            let len = entry
+                .metadata()
+                .map_err(|e| failed("listing the cache folder", e))?
+                .len();
+            index.insert(id, len);
+        }
+        let disk = Disk {
+            bytes_max: options.bytes,
+            dir: options.dir,
+            index: Mutex::new(index),
+        };
+        disk.make_room();
+        Ok(disk)
+    }
+
+    /// Whether it has a chunk, which is being read then.
+    pub(super) fn touch(&self, id: ChunkId) -> bool {
+        self.index.lock().touch(id)
+    }
+
+    fn path(&self, id: ChunkId) -> PathBuf {
+        self.dir.join(id.file_name())
+    }
+
+    pub(super) fn read(&self, wanted: &Chunk) -> Option<Bytes> {
+        let path = self.path(wanted.id);
+        let file = std::fs::read(&path).ok().map(Bytes::from);
+        let content = file.and_then(|file| wanted.decode(&file));
+        if content.is_none() {
+            self.index.lock().remove(wanted.id);
+            discard(&path);
+        }
+        content
+    }
+
+    pub(super) fn write(&self, wanted: &Chunk, content: &Bytes) {
+        let file = wanted.encode(content);
+        let path = self.path(wanted.id);
+        // Not atomic and not synced: the checksum finds what became of it.
+        match std::fs::write(&path, &file) {
+            Ok(()) => {
+                self.index.lock().insert(wanted.id, file.len() as u64);
+                self.make_room();
+            }
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "a chunk could not be kept");
+                self.index.lock().remove(wanted.id);
+                discard(&path);
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        let gone = self.index.lock().evict(self.bytes_max);
+        gone.iter().for_each(|id| discard(&self.path(*id)));
+    }
+}
+
+/// Removes a chunk's file, if it is there. One that stays is found by the next process.
+fn discard(path: &Path) {
+    let _ = std::fs::remove_file(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_vanish_again_and_again_are_forgotten() {
+        let chunks: Vec<ChunkId> = (0..10).map(|number| ChunkId::of("path", "tag", number)).collect();
+        let mut index = Index::default();
+        for _ in 0..1000 {
+            for id in &chunks {
+                index.insert(*id, 1);
+                index.remove(*id);
+                index.insert(*id, 1);
+            }
+        }
+        assert_eq!((index.files.len(), index.bytes), (10, 10));
+        assert!(index.order.len() <= 2 * 10 + FORGOTTEN_MAX, "{}", index.order.len());
+        let mut gone = index.evict(0);
+        gone.sort_unstable();
+        assert_eq!(gone, chunks);
+    }
+}
