@@ -90,6 +90,8 @@ pub fn options() -> ServerOptions {
         alone: Alone::default(),
         compactions_max: 2,
         job_readahead_bytes: 8 << 10,
+        // Enough for one scan of two runs, and not for another.
+        scan_ahead_bytes: 128 << 10,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
     }

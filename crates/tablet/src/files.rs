@@ -11,6 +11,7 @@
 
 use crate::error::{Result, TabletError};
 use crate::manifest::{FileRef, StoredFile, ValueLink};
+use crate::scan::ahead::ScanAhead;
 use crate::values::SEPARATE_BYTES_MIN;
 use crate::values::file::ValueFile;
 use crate::values::load::ValueRoom;
@@ -41,6 +42,9 @@ const OPENED_AT_ONCE: usize = 256;
 /// Memory for values on their way to readers unless said otherwise.
 const VALUE_ROOM_BYTES: usize = 64 << 20;
 
+/// What all scans read ahead together unless said otherwise.
+const SCAN_AHEAD_BYTES: usize = 64 << 20;
+
 /// Opens, counts and deletes sstables and value files.
 pub struct FileRegistry {
     storage: Arc<dyn Storage>,
@@ -55,6 +59,7 @@ pub struct FileRegistry {
     value_room: ValueRoom,
     /// Bytes that all sources of one flush or compaction may read ahead together.
     job_readahead_bytes: usize,
+    scan_ahead: ScanAhead,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
     /// Nor are these.
@@ -183,6 +188,7 @@ impl FileRegistry {
             separate_bytes: SEPARATE_BYTES_MIN,
             value_room: ValueRoom::new(VALUE_ROOM_BYTES),
             job_readahead_bytes: usize::MAX,
+            scan_ahead: ScanAhead::new(SCAN_AHEAD_BYTES),
             keeps_former: AtomicBool::new(false),
             kept: Mutex::default(),
             opening: Semaphore::new(OPENED_AT_ONCE),
@@ -220,6 +226,17 @@ impl FileRegistry {
     /// Bytes that all sources of one flush or compaction may read ahead together.
     pub fn job_readahead_bytes(&self) -> usize {
         self.job_readahead_bytes
+    }
+
+    /// The same registry with a bound on what all scans read ahead together.
+    pub fn with_scan_ahead(mut self, bytes: usize) -> Self {
+        self.scan_ahead = ScanAhead::new(bytes);
+        self
+    }
+
+    /// What scans read ahead.
+    pub fn scan_ahead(&self) -> &ScanAhead {
+        &self.scan_ahead
     }
 
     /// Values from this size on go to value files.

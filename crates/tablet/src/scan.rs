@@ -6,6 +6,7 @@
 //! next batch pins none at all: its position is [`Parked`] meanwhile, where the tablet takes it when its state changes; only
 //! within a row that is given in [`pieces`] it is kept for a time.
 
+pub(crate) mod ahead;
 mod alike;
 mod backward;
 mod get;
@@ -29,6 +30,7 @@ use crate::state::{ReadOptions, State, Times};
 use crate::tablet::Tablet;
 use crate::values::file::ValueFile;
 use crate::values::load::{self as values, ValueFiles};
+use ahead::AheadShare;
 use backward::Gathered;
 use bytes::Bytes;
 use output::Output;
@@ -64,12 +66,6 @@ const BATCH_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 4096;
 /// Entries stepped over one by one before a skip turns into a seek: about the cost of one.
 const STEPS_BEFORE_SEEK: u32 = 16;
-/// Bytes fetched ahead of each run by scans of more than one row.
-const READAHEAD_BYTES: usize = 256 << 10;
-/// Bytes fetched ahead of all runs together, those of 32: there are more only while merges are far behind, and then as many
-/// scans as ever are to have room.
-const READAHEAD_BYTES_MAX: usize = 8 << 20;
-
 /// A scan in progress.
 pub struct TabletScanner<O = RowBatch> {
     tablet: Arc<Tablet>,
@@ -115,6 +111,8 @@ pub(crate) struct Position {
     state: Arc<State>,
     snapshot: SeqNo,
     merge: Merge,
+    /// Held for what the merge reads ahead.
+    _ahead: AheadShare,
     /// Encoded bounds of the front range as it was when the position was opened.
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
@@ -423,12 +421,17 @@ impl<O: Output> TabletScanner<O> {
             end => end.as_ref().map(|end| key::row_prefix(end)),
         };
         self.row_before = None;
-        let merge = self.seek_range(&state, &lower, upper.as_deref(), single)?;
+        let ahead = match single {
+            true => AheadShare::none(),
+            false => self.share_of_ahead(&state),
+        };
+        let merge = self.seek_range(&state, &lower, upper.as_deref(), single, ahead.run_bytes())?;
         self.position = Some(Position {
             refers: state.has_values_apart(),
             state,
             snapshot,
             merge,
+            _ahead: ahead,
             lower,
             upper,
             backward: self.spec.reversed,
@@ -451,11 +454,23 @@ impl<O: Output> TabletScanner<O> {
         (state, snapshot)
     }
 
+    fn share_of_ahead(&self, state: &State) -> AheadShare {
+        let runs = state.groups.iter().map(|group| group.runs().count()).sum();
+        self.tablet.context.files.scan_ahead().share(runs)
+    }
+
     /// A view of a range, at its first entry, or at its last on the way backward.
-    fn seek_range(&self, state: &State, lower: &[u8], upper: Option<&[u8]>, single: bool) -> Result<Merge> {
+    fn seek_range(
+        &self,
+        state: &State,
+        lower: &[u8],
+        upper: Option<&[u8]>,
+        single: bool,
+        readahead_bytes: usize,
+    ) -> Result<Merge> {
         let options = ReadOptions {
             fill_cache: true,
-            readahead_bytes: if single { 0 } else { readahead_bytes(state) },
+            readahead_bytes,
             single_row: single && !self.spec.reversed,
             times: match self.spec.raw {
                 true => Times::ALL,
@@ -661,10 +676,4 @@ fn skip_target(key: &[u8], row_end: usize, skip: Skip) -> Option<Vec<u8>> {
     let mut target = end.to_vec();
     target.push(0x02);
     Some(target)
-}
-
-/// Bytes that a scan of several rows fetches ahead of each run.
-fn readahead_bytes(state: &State) -> usize {
-    let runs: usize = state.groups.iter().map(|group| group.runs().count()).sum();
-    READAHEAD_BYTES.min(READAHEAD_BYTES_MAX / runs.max(1))
 }

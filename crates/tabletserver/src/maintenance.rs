@@ -207,6 +207,7 @@ impl TabletServer {
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
         let held = [
             ("spare", self.context.memory.spare_bytes()),
+            ("ahead", self.context.files.scan_ahead().taken() as u64),
             ("batches", self.admission.batches.taken() as u64),
             ("rows", self.admission.rows.taken() as u64),
             ("values", self.context.files.value_room().taken()),

@@ -144,6 +144,8 @@ pub struct ServerOptions {
     pub compactions_max: usize,
     /// Bytes that a flush or a compaction reads ahead, over all that it reads from.
     pub job_readahead_bytes: usize,
+    /// Bytes that all scans read ahead together.
+    pub scan_ahead_bytes: usize,
     /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
     /// How long a write waits for memory before it is refused as busy.
@@ -188,6 +190,10 @@ impl ServerOptions {
             job_readahead_bytes: usize::try_from(memory / 32)
                 .unwrap_or(usize::MAX)
                 .clamp(1 << 20, 32 << 20),
+            // What a scan of eight runs wants eight times.
+            scan_ahead_bytes: usize::try_from(memory / 16)
+                .unwrap_or(usize::MAX)
+                .clamp(16 << 20, 256 << 20),
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),
         }
@@ -232,7 +238,10 @@ mod tests {
         };
         assert_eq!([of(4 << 30, 1), of(4 << 30, 2), of(4 << 30, 8)], [(2, 2); 3]);
         assert_eq!([of(4 << 30, 12), of(4 << 30, 16)], [(3, 3), (4, 4)]);
-        assert_eq!([of(4 << 30, 128), of(1 << 30, 128), of(64 << 20, 128)], [(4, 8), (4, 2), (4, 2)]);
+        assert_eq!(
+            [of(4 << 30, 128), of(1 << 30, 128), of(64 << 20, 128)],
+            [(4, 8), (4, 2), (4, 2)]
+        );
         for memory in [64 << 20, 512 << 20, 16 << 30] {
             let few = ServerOptions::for_machine(memory, 2);
             let many = ServerOptions::for_machine(memory, 128);

@@ -92,7 +92,8 @@ impl TabletServer {
                 options.value_separate_bytes,
                 ValueRoom::wanted_in(options.value_room_bytes, options.alone.values_wanted()),
             )
-            .with_job_readahead(options.job_readahead_bytes);
+            .with_job_readahead(options.job_readahead_bytes)
+            .with_scan_ahead(options.scan_ahead_bytes);
         let context = TabletContext {
             env: env.clone(),
             storage: storage.clone(),

@@ -9,6 +9,7 @@
 //! Invariant: for at most [`ROWS_AHEAD`] rows whose turn has not come two blocks of each file that may have them are fetched,
 //! none of more than [`AHEAD_BYTES_MAX`]. They go to the cache; what goes wrong with them is found when it is their turn.
 
+use super::ahead::AheadShare;
 use super::backward::Gathered;
 use super::output::Output;
 use super::row::Finish;
@@ -70,6 +71,7 @@ impl<O: Output> TabletScanner<O> {
                     state,
                     snapshot,
                     merge,
+                    _ahead: AheadShare::none(),
                     backward: false,
                     at,
                     gathered: Gathered::default(),

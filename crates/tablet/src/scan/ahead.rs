@@ -1,0 +1,131 @@
+//! How much scans read ahead, over all of them.
+//!
+//! A scan keeps what it has read ahead until its reader comes for it, and some readers come once a second. Each gets a share
+//! when it begins a range: at most half of what others have left, so that all together never have more than there is, and who
+//! comes late still gets something. One that gets too little to be worth it reads block by block.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes fetched ahead of each run by scans of more than one row.
+const RUN_BYTES: usize = 256 << 10;
+/// Bytes fetched ahead of all runs together, those of 32: there are more only while merges are far behind, and then as many
+/// scans as ever are to have room.
+const SCAN_BYTES_MAX: usize = 8 << 20;
+/// Less than this for a run is a block or two, which come without reading ahead.
+const RUN_BYTES_MIN: usize = 32 << 10;
+
+/// What all scans may read ahead.
+#[derive(Clone, Debug)]
+pub struct ScanAhead {
+    bytes_max: usize,
+    taken: Arc<AtomicUsize>,
+}
+
+/// The share of one range of a scan, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AheadShare {
+    bytes: usize,
+    runs: usize,
+    taken: Arc<AtomicUsize>,
+}
+
+impl ScanAhead {
+    /// So many bytes together.
+    pub fn new(bytes_max: usize) -> Self {
+        ScanAhead {
+            bytes_max,
+            taken: Arc::default(),
+        }
+    }
+
+    /// Bytes that scans have shares of.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// A share for a range that is read from so many runs.
+    pub(crate) fn share(&self, runs: usize) -> AheadShare {
+        let runs = runs.max(1);
+        let wanted = (RUN_BYTES * runs).min(SCAN_BYTES_MAX);
+        let share = |taken: usize| {
+            let bytes = wanted.min(self.bytes_max.saturating_sub(taken) / 2);
+            if bytes / runs < RUN_BYTES_MIN.min(wanted / runs) {
+                0
+            } else {
+                bytes
+            }
+        };
+        let mut taken = self.taken();
+        let bytes = loop {
+            let bytes = share(taken);
+            let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.taken.compare_exchange_weak(taken, taken + bytes, order, failed) {
+                Ok(_) => break bytes,
+                Err(now) => taken = now,
+            }
+        };
+        AheadShare {
+            bytes,
+            runs,
+            taken: Arc::clone(&self.taken),
+        }
+    }
+}
+
+impl AheadShare {
+    /// Nothing, which is what reads of one row have.
+    pub(crate) fn none() -> Self {
+        AheadShare {
+            bytes: 0,
+            runs: 1,
+            taken: Arc::default(),
+        }
+    }
+
+    /// Of each run.
+    pub(crate) fn run_bytes(&self) -> usize {
+        self.bytes / self.runs
+    }
+}
+
+impl Drop for AheadShare {
+    fn drop(&mut self) {
+        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn one_scan_has_what_it_wants() {
+        let ahead = ScanAhead::new(64 * MIB);
+        assert_eq!(ahead.share(1).run_bytes(), RUN_BYTES);
+        assert_eq!(ahead.share(32).run_bytes(), RUN_BYTES);
+        assert_eq!(ahead.share(64).run_bytes(), RUN_BYTES / 2);
+        // Of very many runs there is less for each than would be worth it by itself.
+        assert_eq!(ahead.share(1024).run_bytes(), SCAN_BYTES_MAX / 1024);
+        assert_eq!(ahead.taken(), 0);
+    }
+
+    #[test]
+    fn many_scans_share_what_there_is() {
+        let ahead = ScanAhead::new(16 * MIB);
+        let mut shares: Vec<AheadShare> = (0..1000).map(|_| ahead.share(8)).collect();
+        assert!((15 * MIB..=16 * MIB).contains(&ahead.taken()), "{}", ahead.taken());
+        assert_eq!(shares[0].run_bytes(), RUN_BYTES);
+        assert_eq!(shares[999].run_bytes(), 0, "block by block");
+        assert!(
+            shares
+                .iter()
+                .all(|share| share.bytes == 0 || share.run_bytes() >= RUN_BYTES_MIN)
+        );
+        shares.truncate(1);
+        assert_eq!(ahead.taken(), 2 * MIB);
+        assert_eq!(ahead.share(8).run_bytes(), RUN_BYTES);
+    }
+}
