@@ -45,6 +45,8 @@ pub enum HotPath {
     Scan,
     /// The same backward.
     ScanReverse,
+    /// A row of a scan in batches, as requests have it.
+    ScanServed,
 }
 
 impl FromStr for HotPath {
@@ -60,7 +62,10 @@ impl FromStr for HotPath {
             "get-absent" => HotPath::GetAbsent,
             "scan" => HotPath::Scan,
             "scan-reverse" => HotPath::ScanReverse,
-            _ => bail!("{name:?} is none of put, put-batch, get, get-kept, multi-get, get-absent, scan, scan-reverse"),
+            "scan-served" => HotPath::ScanServed,
+            _ => bail!(
+                "{name:?} is none of put, put-batch, get, get-kept, multi-get, get-absent, scan, scan-reverse, scan-served"
+            ),
         })
     }
 }
@@ -85,7 +90,8 @@ pub fn run(path: HotPath, operations: u64) -> anyhow::Result<()> {
             | HotPath::MultiGet
             | HotPath::GetAbsent
             | HotPath::Scan
-            | HotPath::ScanReverse => {
+            | HotPath::ScanReverse
+            | HotPath::ScanServed => {
                 write(&server, ROWS, BATCH).await?;
                 for served in server.all_served() {
                     served.tablet.compact_all().await?;
@@ -120,10 +126,13 @@ async fn write(server: &Arc<TabletServer>, rows: u64, batch: u64) -> anyhow::Res
 }
 
 async fn read(server: &Arc<TabletServer>, path: HotPath, operations: u64) -> anyhow::Result<()> {
-    if matches!(path, HotPath::Scan | HotPath::ScanReverse) {
+    if matches!(path, HotPath::Scan | HotPath::ScanReverse | HotPath::ScanServed) {
         let mut done = 0;
         while done < operations {
-            done += scan(server, path == HotPath::ScanReverse).await?;
+            done += match path {
+                HotPath::ScanServed => stele::scan_batches(server).await?.0,
+                path => scan(server, path == HotPath::ScanReverse).await?,
+            };
         }
         return Ok(());
     }

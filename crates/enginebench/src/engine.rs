@@ -26,6 +26,11 @@ pub trait Engine: Sync {
     /// Rows, and bytes of their values, of a scan over everything.
     fn scan(&self, reversed: bool) -> anyhow::Result<(u64, u64)>;
 
+    /// The same of a scan whose cells are the caller's, as those of a request are; where the engine only lends them, `scan`.
+    fn scan_served(&self) -> anyhow::Result<(u64, u64)> {
+        self.scan(false)
+    }
+
     /// Writes out what is in memory and waits until no compaction is due.
     fn settle(&self) -> anyhow::Result<()>;
 

@@ -12,6 +12,8 @@ use crate::stele::{FixedDivision, SteleEngine, SteleOptions};
 use crate::workload::{Setup, write_batches};
 use anyhow::ensure;
 use rand_pcg::Pcg64Mcg;
+use serde_json::{Value, json};
+use std::path::Path;
 use std::time::Duration;
 use stele_types::Compression;
 
@@ -38,8 +40,14 @@ struct Costs {
     resident: u64,
 }
 
-/// Runs all divisions and prints what they cost.
-pub fn run(setup: &Setup) -> anyhow::Result<()> {
+/// Runs all divisions and prints what they cost; writes it to a file, too, after each.
+pub fn run(setup: &Setup, json: Option<&Path>) -> anyhow::Result<()> {
+    let write = |all: &[&Costs]| {
+        let list: Vec<Value> = all.iter().map(|costs| costs.json()).collect();
+        json.map_or(Ok(()), |path| {
+            std::fs::write(path, serde_json::to_vec_pretty(&list)?).map_err(anyhow::Error::from)
+        })
+    };
     let memory = setup.memory;
     let rows = ((memory * DATA_PER_MEMORY) as f64 * setup.scale / VALUE_BYTES as f64) as u64;
     println!("budget {} MiB, {rows} rows of {VALUE_BYTES} bytes", memory >> 20);
@@ -50,6 +58,7 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
     let mut fixed = Vec::new();
     let ours = one(setup, None, rows)?;
     ours.print();
+    write(&[&ours])?;
     for (memtables, row_cache) in DIVISIONS {
         let of = |percent| memory / 100 * percent;
         let division = FixedDivision {
@@ -60,6 +69,7 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
         let costs = one(setup, Some(division), rows)?;
         costs.print();
         fixed.push(costs);
+        write(&std::iter::once(&ours).chain(&fixed).collect::<Vec<_>>())?;
     }
     for (phase, name) in PHASES.iter().enumerate() {
         let settled = |costs: &Costs| costs.halves[phase][1].as_secs_f64();
@@ -154,6 +164,19 @@ fn resident_bytes() -> u64 {
 impl Costs {
     fn all(&self) -> Duration {
         self.halves.iter().flatten().sum()
+    }
+
+    fn json(&self) -> Value {
+        let halves = |phase: usize| self.halves[phase].map(|half| half.as_secs_f64());
+        json!({
+            "division": self.name,
+            "unit": "CPU seconds of each half of a phase",
+            "write": halves(0),
+            "zipf_read": halves(1),
+            "scan": halves(2),
+            "all": self.all().as_secs_f64(),
+            "resident_bytes": self.resident,
+        })
     }
 
     fn print(&self) {

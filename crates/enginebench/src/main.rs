@@ -20,6 +20,7 @@ mod data;
 mod descheduled;
 mod engine;
 mod governor;
+mod host;
 mod medium;
 #[cfg(feature = "rocksdb")]
 mod rocks;
@@ -60,7 +61,7 @@ struct Arguments {
     memory_mib: u64,
     /// Instead of measuring: does so many operations of the one path that is named, in one thread and in memory, so that
     /// instructions can be counted. The paths are put, put-batch, get, get-kept, multi-get, get-absent,
-    /// scan, scan-reverse.
+    /// scan, scan-reverse, scan-served.
     #[arg(long, value_name = "OPERATIONS")]
     count: Option<u64>,
     /// Has the rival leave uncompressed what it flushes, as Stele does in a load; by itself it compresses everything.
@@ -122,7 +123,7 @@ fn main() -> anyhow::Result<()> {
         fixed_memory: arguments.fixed_memory,
     };
     match table {
-        Some("governor") => return governor::run(&setup),
+        Some("governor") => return governor::run(&setup, arguments.json.as_deref()),
         Some(_) => {
             let lines = medium::run(&setup, arguments.repeats)?;
             let list: Vec<_> = lines.iter().map(medium::Line::json).collect();

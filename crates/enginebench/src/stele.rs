@@ -161,6 +161,10 @@ impl Engine for SteleEngine {
         Ok((sum.rows, sum.bytes))
     }
 
+    fn scan_served(&self) -> anyhow::Result<(u64, u64)> {
+        block_on(scan_batches(&self.server))
+    }
+
     fn settle(&self) -> anyhow::Result<()> {
         for served in self.server.all_served() {
             self.foreground.block_on(served.tablet.flush())?;
@@ -253,6 +257,24 @@ pub async fn list(server: &TabletServer, keys: &[[u8; KEY_BYTES]]) -> anyhow::Re
         rows_limit: None,
         waits: false,
     };
+    sums(server, request).await
+}
+
+/// How many rows there are, and bytes of their values, as a front end reads all of them: in batches, which are whose who asked for
+/// them.
+pub async fn scan_batches(server: &TabletServer) -> anyhow::Result<(u64, u64)> {
+    let request = TabletRead {
+        rows: all_rows(),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+        waits: false,
+    };
+    sums(server, request).await
+}
+
+async fn sums(server: &TabletServer, request: TabletRead) -> anyhow::Result<(u64, u64)> {
     let mut stream = server.read(TABLET, request).await.map_err(|e| anyhow!("{e}"))?;
     let (mut rows, mut bytes) = (0, 0);
     while let Some(batch) = stream.next().await.map_err(|e| anyhow!("{e}"))? {

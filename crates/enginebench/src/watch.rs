@@ -2,6 +2,7 @@
 
 use crate::descheduled::Descheduled;
 use crate::engine::{Engine, Wait};
+use crate::host::Host;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,9 @@ use std::time::Duration;
 /// How often the space is looked at: files live for seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// Name of the wait that is not one: see [`Host`].
+const OF_HOST: &str = "the host";
+
 /// How long writes took.
 #[derive(Debug, Default)]
 pub struct Stalls {
@@ -19,12 +23,16 @@ pub struct Stalls {
     pub longest: Duration,
     /// Writes that took more than 10, 50 and 250 ms: what somebody notices, what a request may take, what is a stall.
     pub over: [u64; 3],
+    /// The longest without what the host took of it for certain, and how many of these took more than 250 ms.
+    pub longest_own: Duration,
+    over_own: u64,
     /// What the longest waited for, as far as the engine says.
     waits: Vec<Wait>,
     /// Writes that took more than 50 ms, by what they waited for longest.
     causes: BTreeMap<&'static str, u64>,
     /// Of the thread that writes.
     cores: Option<Descheduled>,
+    host: Option<Host>,
 }
 
 impl Stalls {
@@ -37,23 +45,26 @@ impl Stalls {
     /// Counts a write.
     #[inline]
     pub fn note(&mut self, took: Duration, engine: &dyn Engine) {
-        self.note_with(took, |cores| {
+        self.note_with(took, |cores, host| {
             // The longest since the last write that took long: none of these can be of another write and longer than one of this.
             let mut waits = engine.take_waits();
             waits.push(("a core", cores.note_long()));
+            waits.push((OF_HOST, host.took_of(took)));
             waits.sort_by_key(|(_, took)| Reverse(*took));
             waits
         });
     }
 
     #[inline]
-    fn note_with(&mut self, took: Duration, waits: impl FnOnce(&mut Descheduled) -> Vec<Wait>) {
+    fn note_with(&mut self, took: Duration, waits: impl FnOnce(&mut Descheduled, &Host) -> Vec<Wait>) {
         let cores = self.cores.get_or_insert_with(Descheduled::start);
+        let host = self.host.get_or_insert_with(Host::start);
         if took > Self::LIMITS[0] {
-            let waits = waits(cores);
+            let waits = waits(cores, host);
             self.note_long(took, waits);
         } else {
             cores.note_short();
+            self.longest_own = self.longest_own.max(took);
         }
         self.longest = self.longest.max(took);
     }
@@ -62,6 +73,10 @@ impl Stalls {
         for (count, limit) in self.over.iter_mut().zip(Self::LIMITS) {
             *count += u64::from(took > limit);
         }
+        let of_host = waits.iter().find(|(cause, _)| *cause == OF_HOST);
+        let own = took.saturating_sub(of_host.map_or(Duration::ZERO, |(_, taken)| *taken));
+        self.over_own += u64::from(own > Self::LIMITS[2]);
+        self.longest_own = self.longest_own.max(own);
         if took > Self::LIMITS[1] {
             let cause = waits.first().filter(|(_, longest)| 2 * *longest > took);
             *self
@@ -92,9 +107,15 @@ impl Stalls {
     }
 
     /// As further figures of a run.
-    pub fn figures(&self) -> [(&'static str, f64); 3] {
+    pub fn figures(&self) -> [(&'static str, f64); 5] {
         let [ten, fifty, most] = self.over.map(|count| count as f64);
-        [("> 10 ms", ten), ("> 50 ms", fifty), ("> 250 ms", most)]
+        [
+            ("> 10 ms", ten),
+            ("> 50 ms", fifty),
+            ("> 250 ms", most),
+            ("> 250 ms but for the host", self.over_own as f64),
+            ("longest ms but for the host", self.longest_own.as_secs_f64() * 1e3),
+        ]
     }
 }
 
@@ -171,12 +192,23 @@ mod tests {
                 ],
                 false => vec![("log", Duration::from_millis(millis / 2))],
             };
-            stalls.note_with(Duration::from_millis(millis), |_| waits);
+            stalls.note_with(Duration::from_millis(millis), |_, _| waits);
         }
         assert_eq!((stalls.over, stalls.longest), ([4, 3, 1], Duration::from_millis(251)));
         let reasons =
             "the longest waited for: log 250.0 ms, gate 1.0 ms; those above 50 ms mostly for: log 2, unknown 1";
         assert_eq!(stalls.reasons().unwrap(), reasons);
+    }
+
+    #[test]
+    fn what_the_host_took_is_not_the_engines() {
+        let millis = Duration::from_millis;
+        let mut stalls = Stalls::default();
+        for (took, taken) in [(300, 280), (290, 30), (251, 0), (5, 0)] {
+            stalls.note_with(millis(took), |_, _| vec![(OF_HOST, millis(taken)), ("log", millis(3))]);
+        }
+        assert_eq!((stalls.over, stalls.over_own), ([3, 3, 3], 2));
+        assert_eq!((stalls.longest, stalls.longest_own), (millis(300), millis(260)));
     }
 
     #[test]

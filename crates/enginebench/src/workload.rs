@@ -4,6 +4,7 @@ use crate::beside;
 use crate::clock::{Clock, Took};
 use crate::data::{self, Values, Zipf};
 use crate::engine::Engine;
+use crate::host::HostShare;
 use crate::watch::{SpaceWatch, Stalls, table_bytes};
 use anyhow::{bail, ensure};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,8 @@ pub enum Kind {
     ZipfGet,
     /// One scan over all rows.
     Scan { reversed: bool },
+    /// The same forward, in batches as requests have them.
+    ServedScan,
     /// What the files weigh.
     DiskBytes,
     /// Point reads by one thread while another overwrites this many rows a second.
@@ -151,7 +154,7 @@ const fn get(name: &'static str, kind: Kind, value_bytes: usize, rows: u64) -> W
 }
 
 /// All of them. Rows are chosen so that a run takes some seconds and writes several memtables.
-pub const ALL: [Workload; 30] = [
+pub const ALL: [Workload; 33] = [
     put("random-write-1000", 1000, 1_000_000),
     put("random-write-100", 100, 2_500_000),
     put("random-write-10", 10, 4_000_000),
@@ -189,6 +192,9 @@ pub const ALL: [Workload; 30] = [
     scan("reverse-scan-1000", 1000, 1_000_000, true),
     scan("reverse-scan-100", 100, 2_000_000, true),
     scan("reverse-scan-10", 10, 3_000_000, true),
+    get("served-scan-1000", Kind::ServedScan, 1000, 1_000_000),
+    get("served-scan-100", Kind::ServedScan, 100, 2_000_000),
+    get("served-scan-10", Kind::ServedScan, 10, 3_000_000),
     w("disk-bytes-1000", Kind::DiskBytes, 1000, 500_000, Unit::BytesPerRow),
     w("disk-bytes-100", Kind::DiskBytes, 100, 1_000_000, Unit::BytesPerRow),
     w("disk-bytes-10", Kind::DiskBytes, 10, 2_000_000, Unit::BytesPerRow),
@@ -318,7 +324,13 @@ impl Workload {
     pub fn reads(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Get | Kind::GetList { .. } | Kind::Absent | Kind::ZipfGet | Kind::Scan { .. } | Kind::DiskBytes
+            Kind::Get
+                | Kind::GetList { .. }
+                | Kind::Absent
+                | Kind::ZipfGet
+                | Kind::Scan { .. }
+                | Kind::ServedScan
+                | Kind::DiskBytes
         )
     }
 
@@ -385,19 +397,8 @@ impl Workload {
             Kind::Overwrite { times } => self.overwrite(engine, rows, times, folder),
             Kind::Get | Kind::Absent | Kind::ZipfGet => self.gets(engine, rows, round),
             Kind::GetList { rows: list } => self.lists(engine, rows, list, round),
-            Kind::Scan { reversed } => {
-                let clock = Clock::start();
-                let mut seen = (0, 0);
-                engine.on_this_thread(&mut || {
-                    seen = engine.scan(reversed)?;
-                    Ok(())
-                })?;
-                ensure!(
-                    seen == (rows, rows * value_bytes as u64),
-                    "the scan saw {seen:?} of {rows} rows"
-                );
-                Ok(Measured::of_wall(rows, clock.took()))
-            }
+            Kind::Scan { reversed } => self.scan(engine, rows, &|| engine.scan(reversed)),
+            Kind::ServedScan => self.scan(engine, rows, &|| engine.scan_served()),
             Kind::GetBesideWrites {
                 rows_per_second,
                 seconds,
@@ -416,6 +417,25 @@ impl Workload {
                 ..Measured::default()
             }),
         }
+    }
+
+    fn scan(
+        &self,
+        engine: &dyn Engine,
+        rows: u64,
+        scan: &dyn Fn() -> anyhow::Result<(u64, u64)>,
+    ) -> anyhow::Result<Measured> {
+        let clock = Clock::start();
+        let mut seen = (0, 0);
+        engine.on_this_thread(&mut || {
+            seen = scan()?;
+            Ok(())
+        })?;
+        ensure!(
+            seen == (rows, rows * self.value_bytes as u64),
+            "the scan saw {seen:?} of {rows} rows"
+        );
+        Ok(Measured::of_wall(rows, clock.took()))
     }
 
     fn puts(&self, engine: &dyn Engine, rows: u64, threads: u64, sync: bool) -> anyhow::Result<Measured> {
@@ -457,12 +477,14 @@ impl Workload {
     fn sustained(&self, engine: &dyn Engine, rows: u64, limit: Duration, folder: &Path) -> anyhow::Result<Measured> {
         let mut stalls = Stalls::default();
         let mut quarters = [0u64; 4];
+        let mut of_host = [0.0; 4];
         let run = LongRun::start(folder)?;
         engine.on_this_thread(&mut || {
             let mut random = data::generator(5);
             let mut values = Values::new(self.value_bytes);
             let start = Instant::now();
             let mut before = start;
+            let (mut share, mut last) = (HostShare::start(), 0);
             loop {
                 let key = data::key(data::below(&mut random, rows));
                 engine.put(&key, values.next(), false)?;
@@ -470,6 +492,10 @@ impl Workload {
                 stalls.note(after - before, engine);
                 before = after;
                 let quarter = (4 * (after - start).as_micros() / limit.as_micros()) as usize;
+                if quarter != last {
+                    of_host[last] = share.percent();
+                    last = quarter.min(3);
+                }
                 match quarters.get_mut(quarter) {
                     Some(count) => *count += 1,
                     None => return Ok(()),
@@ -483,6 +509,8 @@ impl Workload {
         let names = ["quarter 1 rows/s", "quarter 2", "quarter 3", "quarter 4"];
         let rate = |rows: u64| rows as f64 / (limit.as_secs_f64() / 4.0);
         measured.extra.extend(names.into_iter().zip(quarters.map(rate)));
+        let names = ["host's % of cores in quarter 1", "in 2", "in 3", "in 4"];
+        measured.extra.extend(names.into_iter().zip(of_host));
         measured
             .extra
             .push(("last quarter/first", quarters[3] as f64 / quarters[0].max(1) as f64));
@@ -680,6 +708,12 @@ mod tests {
         };
         assert_eq!(names(&["random-read"]), ["random-read"]);
         assert_eq!(names(&["batch"]).len(), 3);
+        assert_eq!(
+            names(&["scan"]).len(),
+            3,
+            "what is lent; what is served is `served-scan`"
+        );
+        assert_eq!(names(&["served"]).len(), 3);
         assert_eq!(names(&["scan-10", "sync"]), ["sync-write-64", "scan-10"]);
         assert!(!names(&[]).contains(&"sustained-write-10"));
         assert!(choose(&["nothing".to_owned()]).is_err());

@@ -1,0 +1,185 @@
+//! What the host of a virtual machine took from it: time for which a core had work and somebody else ran on it.
+//!
+//! Linux counts it as *steal*, for each core, where the hypervisor says so. A thread that is stopped so waits for nothing that
+//! it could name: a long operation of a program is the host's doing, or it is not, and this account is the only one that tells.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, spawn};
+use std::time::{Duration, Instant};
+
+/// How often the account is read, which takes some 50 microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Looks that are kept: of ten seconds.
+const LOOKS: usize = 500;
+/// Unit of the account, and what two readings of it may be wrong by.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Reads the account until it is dropped.
+#[derive(Debug)]
+pub struct Host {
+    looks: Arc<Mutex<VecDeque<Look>>>,
+    stop: Option<Sender<()>>,
+    watching: Option<JoinHandle<()>>,
+}
+
+/// What the host takes of all cores over longer times.
+pub struct HostShare(Look);
+
+impl HostShare {
+    /// Begins now.
+    pub fn start() -> Self {
+        HostShare(Look::now())
+    }
+
+    /// Of all cores' time since the beginning or the last call, percent.
+    pub fn percent(&mut self) -> f64 {
+        let now = Look::now();
+        let before = std::mem::replace(&mut self.0, now);
+        let now = &self.0;
+        let sum = |look: &Look| look.taken.iter().sum::<Duration>();
+        let cores = (now.at - before.at) * now.taken.len() as u32;
+        100.0 * sum(now).saturating_sub(sum(&before)).as_secs_f64() / cores.as_secs_f64().max(1e-9)
+    }
+}
+
+/// The account at one time.
+#[derive(Clone, Debug)]
+struct Look {
+    at: Instant,
+    /// Since the start of the machine, of each core.
+    taken: Vec<Duration>,
+}
+
+impl Host {
+    /// Begins to look.
+    pub fn start() -> Self {
+        let looks = Arc::new(Mutex::new(VecDeque::from([Look::now()])));
+        let (stop, stopped) = channel();
+        let kept = Arc::clone(&looks);
+        let watching = spawn(move || {
+            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                let look = Look::now();
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() == LOOKS {
+                    kept.pop_front();
+                }
+                kept.push_back(look);
+            }
+        });
+        Host {
+            looks,
+            stop: Some(stop),
+            watching: Some(watching),
+        }
+    }
+
+    /// What it took for certain of an operation that took so long and has just ended: of the core from which it took most,
+    /// since the operation may have waited for a thread on another core than its own.
+    pub fn took_of(&self, operation: Duration) -> Duration {
+        let now = Look::now();
+        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        now.taken_in(operation, &looks)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(watching) = self.watching.take() {
+            let _ = watching.join();
+        }
+    }
+}
+
+impl Look {
+    fn now() -> Self {
+        let account = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        Look {
+            at: Instant::now(),
+            taken: taken(&account),
+        }
+    }
+
+    /// Of the last `operation`, by the looks before this one. What was taken since the look before the operation began may all
+    /// have been taken before it began, as far as there was time for that.
+    fn taken_in(&self, operation: Duration, looks: &VecDeque<Look>) -> Duration {
+        let start = self.at - operation;
+        let before = looks.iter().rev().find(|look| look.at <= start);
+        let Some(before) = before.or(looks.front()) else {
+            return Duration::ZERO;
+        };
+        let uncertain = start.saturating_duration_since(before.at) + TICK;
+        let cores = self.taken.iter().zip(&before.taken);
+        let certain = cores.map(|(now, then)| now.saturating_sub(*then).saturating_sub(uncertain));
+        certain.max().unwrap_or_default().min(operation)
+    }
+}
+
+/// Of each core, from the text of `/proc/stat`; nothing of a system that has none.
+fn taken(account: &str) -> Vec<Duration> {
+    // cpuN user nice system idle iowait irq softirq steal
+    let of_core = |line: &str| {
+        let (core, rest) = line.strip_prefix("cpu")?.split_once(' ')?;
+        core.parse::<u32>().ok()?;
+        let ticks = rest.split_ascii_whitespace().nth(7)?.parse::<u32>().ok()?;
+        Some(TICK * ticks)
+    };
+    account.lines().filter_map(of_core).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNT: &str = "cpu  9 9 9 9 9 9 9 30 0 0\ncpu0 1 2 3 4 5 6 7 10 0 0\ncpu1 1 2 3 4 5 6 7 20 0 0\nintr 5 6\n";
+
+    #[test]
+    fn cores_are_read_and_their_sum_is_not() {
+        let millis = Duration::from_millis;
+        assert_eq!(taken(ACCOUNT), [millis(100), millis(200)]);
+        assert_eq!(taken(""), []);
+    }
+
+    #[test]
+    fn only_what_was_taken_for_certain_counts() {
+        let millis = Duration::from_millis;
+        let begin = Instant::now();
+        let look = |at, taken: [u64; 2]| Look {
+            at: begin + millis(at),
+            taken: taken.map(millis).to_vec(),
+        };
+        let looks = VecDeque::from([look(0, [0, 0]), look(20, [0, 10]), look(400, [0, 310])]);
+        // An operation from 50 to 420: 30 of the 310 may have been taken before it, and 10 are a matter of rounding.
+        assert_eq!(look(420, [10, 320]).taken_in(millis(370), &looks), millis(270));
+        // Before the first look nothing is known, and no more is taken from an operation than it took.
+        assert_eq!(look(420, [10, 320]).taken_in(millis(1000), &looks), millis(310));
+        assert_eq!(look(420, [900, 320]).taken_in(millis(420), &looks), millis(420));
+        assert_eq!(look(420, [10, 310]).taken_in(millis(20), &looks), Duration::ZERO);
+    }
+
+    #[test]
+    fn its_share_is_one_of_all_cores() {
+        let long_ago = Look {
+            at: Instant::now() - Duration::from_secs(10),
+            taken: Look::now().taken,
+        };
+        let mut share = HostShare(long_ago);
+        assert!((0.0..100.0).contains(&share.percent()));
+        let cores = share.0.taken.len() as u32;
+        share.0.at -= Duration::from_secs(10);
+        for taken in &mut share.0.taken {
+            *taken = taken.saturating_sub(Duration::from_secs(5));
+        }
+        let percent = share.percent();
+        assert!(cores == 0 || (49.0..52.0).contains(&percent), "{percent}");
+    }
+
+    #[test]
+    fn what_the_host_took_is_asked_while_it_is_looked_at() {
+        let host = Host::start();
+        let long = Duration::from_millis(1);
+        assert!(host.took_of(long) <= long);
+    }
+}
