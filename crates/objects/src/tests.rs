@@ -296,7 +296,9 @@ async fn many_large_files_at_once_have_few_pieces_on_their_way() {
             let path = format!("sst/{number}.sst");
             let mut file = storage.create(&path).await.expect("create");
             for _ in 0..5 {
-                file.append(&[Bytes::from(vec![number; 8 << 20])]).await.expect("append");
+                file.append(&[Bytes::from(vec![number; 8 << 20])])
+                    .await
+                    .expect("append");
             }
             file.sync().await.expect("sync");
             assert_eq!(storage.open(&path).await.expect("open").len(), 40 << 20);

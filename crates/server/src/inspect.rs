@@ -119,17 +119,36 @@ mod tests {
         let kept = Chunk::of("sst/1.sst", "tag", 2, 3 << 20).encode(&[7; 100]);
         let name = ChunkId::of("sst/1.sst", "tag", 2).file_name();
         let text = told(&name, &kept).await.unwrap();
-        assert!(text.contains("chunk 2 of") && text.contains("100 bytes, from byte 1048576"), "{text}");
+        assert!(
+            text.contains("chunk 2 of") && text.contains("100 bytes, from byte 1048576"),
+            "{text}"
+        );
         let owner = "stele-owner 1\nepoch 7\n";
         assert_eq!(told("00000007", owner.as_bytes()).await.unwrap(), owner);
         let growing = "stele-growing 1\nowner 7\n";
         assert_eq!(told("@00000000", growing.as_bytes()).await.unwrap(), growing);
-        assert!(told("@00000003", b"the middle of a record").await.unwrap().contains("22 bytes"));
+        assert!(
+            told("@00000003", b"the middle of a record")
+                .await
+                .unwrap()
+                .contains("22 bytes")
+        );
         assert!(told("@0000000a", b"").await.unwrap().contains("part 10: nothing"));
         assert!(told("@00000000", b"").await.unwrap().contains("as long as this is"));
         // Everything else is refused as before.
-        for (name, content) in [("@3", &b"x"[..]), ("@00000001", b"x"), ("notes.txt", b"x"), (&name[1..], &kept[..])] {
-            assert!(told(name, content).await.unwrap_err().contains("not a file that Stele writes"), "{name}");
+        for (name, content) in [
+            ("@3", &b"x"[..]),
+            ("@00000001", b"x"),
+            ("notes.txt", b"x"),
+            (&name[1..], &kept[..]),
+        ] {
+            assert!(
+                told(name, content)
+                    .await
+                    .unwrap_err()
+                    .contains("not a file that Stele writes"),
+                "{name}"
+            );
         }
     }
 }

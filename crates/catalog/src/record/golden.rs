@@ -3,12 +3,14 @@
 use super::*;
 
 /// [`schema`] as version 1 has it.
-const TABLE_1: &[u8] = b"\x01\x08\x10\x12\x04shop\x1a\x06orders \x05(\x010\xe8\x078\x01@\x03H\x01R\x1d\x08\x01\x12\x01f\
+const TABLE_1: &[u8] =
+    b"\x01\x08\x10\x12\x04shop\x1a\x06orders \x05(\x010\xe8\x078\x01@\x03H\x01R\x1d\x08\x01\x12\x01f\
     \x1a\x13\x08\x03\"\x04\x08\x01\x10\x03\"\x09\x08\x02\x18\x80\xc0\xdd\xee\xc1\x022\x01tR\x07\x08\
     \x04\x12\x01n \x02X\x06b\x0b\x12\x07default\x18\x01h\x80\x80\x80\x80\x04r\x02\x01\xffx\x01";
 
 /// [`schema_of_groups`] as version 2 has it.
-const TABLE_2: &[u8] = b"\x02\x08\x10\x12\x04shop\x1a\x06orders \x05(\x010\xe8\x078\x01@\x03H\x01R\x1d\x08\x01\x12\x01f\
+const TABLE_2: &[u8] =
+    b"\x02\x08\x10\x12\x04shop\x1a\x06orders \x05(\x010\xe8\x078\x01@\x03H\x01R\x1d\x08\x01\x12\x01f\
     \x1a\x13\x08\x03\"\x04\x08\x01\x10\x03\"\x09\x08\x02\x18\x80\xc0\xdd\xee\xc1\x022\x01tR\x09\x08\
     \x04\x12\x01n \x02(\x03X\x06b\x0e\x12\x07default\x18\x01R\x01\x04b\x1d\x08\x03\x12\x04cold\x18\
     \x03 \x09(\x80\x80\x020\x80\x80\x048\x00@\x01H\x80\x80\x80\x04h\x80\x80\x80\x80\x04r\x02\x01\xff\
@@ -77,7 +79,10 @@ fn schema_of_groups() -> TableSchema {
 fn tables_are_as_they_were() {
     for (bytes, schema) in [(TABLE_1, schema()), (TABLE_2, schema_of_groups())] {
         assert_eq!(decode_schema(bytes).as_ref(), Ok(&schema));
-        assert_eq!(encode_schema(&schema).escape_ascii().to_string(), bytes.escape_ascii().to_string());
+        assert_eq!(
+            encode_schema(&schema).escape_ascii().to_string(),
+            bytes.escape_ascii().to_string()
+        );
     }
 }
 
@@ -87,7 +92,10 @@ fn tablets_and_namespaces_are_as_they_were() {
         start: Bytes::from_static(b"b\0"),
         end: Some(Bytes::from_static(b"m")),
     };
-    assert_eq!(decode(TABLET).map(|record: TabletRecord| record.range()), Ok(range.clone()));
+    assert_eq!(
+        decode(TABLET).map(|record: TabletRecord| record.range()),
+        Ok(range.clone())
+    );
     assert_eq!(encode(&TabletRecord::new(&range)), TABLET);
     let namespace = NamespaceRecord {
         front_end_data: Bytes::from_static(b"i"),

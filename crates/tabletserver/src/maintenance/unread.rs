@@ -62,7 +62,10 @@ impl TabletServer {
                 return;
             }
             if files.open_again(file).await {
-                tracing::info!(path = file.path(), "the file could not be opened before, and is open now");
+                tracing::info!(
+                    path = file.path(),
+                    "the file could not be opened before, and is open now"
+                );
                 is_any_open = true;
             }
         }
