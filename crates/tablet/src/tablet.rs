@@ -446,7 +446,7 @@ impl Tablet {
     }
 
     /// Gives back the memory of what scans have read ahead whose readers have not come for so long; how many bytes. They read
-    /// it again when they go on.
+    /// it again when they go on. So with their shares of what may be read ahead, but for scans within a row.
     pub fn drop_readahead(&self, idle: Duration) -> usize {
         let before = self.env().now().saturating_sub(idle);
         let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();

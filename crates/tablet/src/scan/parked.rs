@@ -71,15 +71,21 @@ impl Parked {
     }
 
     /// Gives back the memory of what the position has read ahead, if its reader has not come since `before`; how many bytes.
+    /// Between rows the position goes with it, or its share of what scans may read ahead would be nobody else's for as long as
+    /// the reader stays away: it costs a seek to get another one.
     pub(crate) fn drop_readahead(&self, before: Duration) -> usize {
-        let mut place = self.0.lock();
-        if place.since > before {
-            return 0;
-        }
-        place
-            .position
-            .as_mut()
-            .map_or(0, |position| position.merge.drop_readahead())
+        let (bytes, given_up) = {
+            let mut place = self.0.lock();
+            if place.since > before {
+                return 0;
+            }
+            let Some(position) = &mut place.position else { return 0 };
+            let bytes = position.merge.drop_readahead();
+            let is_between_rows = place.pinned_until.is_none();
+            (bytes, place.position.take_if(|_| is_between_rows))
+        };
+        drop(given_up);
+        bytes
     }
 
     /// Takes away a position of a state that is no longer the tablet's, now or when its time has come.

@@ -151,3 +151,30 @@ async fn what_was_read_ahead_for_nobody_is_given_back() {
     assert_eq!(rows, 4_000);
     assert!(given_back > 256 << 10, "{given_back}");
 }
+
+/// Its share goes back as well, or readers that pause would leave those that do not without reading ahead.
+#[tokio::test]
+async fn a_reader_that_does_not_come_back_keeps_no_share() {
+    let (tablet, _) = two_files(0).await;
+    let taken = || tablet.context.files.scan_ahead().taken();
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: None,
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let mut rows = scanner.next_batch().await.unwrap().unwrap().len();
+    assert!(taken() > 0);
+    tablet.drop_readahead(Duration::from_secs(3_600));
+    assert!(taken() > 0, "it may come any moment");
+    tablet.drop_readahead(Duration::ZERO);
+    assert_eq!(taken(), 0);
+    rows += scanner.next_batch().await.unwrap().unwrap().len();
+    assert!(taken() > 0, "it has another one");
+    while let Some(batch) = scanner.next_batch().await.unwrap() {
+        rows += batch.len();
+    }
+    assert_eq!((rows, taken()), (4_000, 0));
+}
