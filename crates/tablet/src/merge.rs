@@ -104,6 +104,11 @@ impl Source {
         }
     }
 
+    /// Whether it may read ahead: it is in files.
+    pub(crate) fn reads_ahead(&self) -> bool {
+        !matches!(self.cursor, Cursor::Memtable(_))
+    }
+
     /// Reads no more than this ahead, where it would read more. Before the first move.
     pub(crate) fn limit_readahead(&mut self, bytes: usize) {
         match &mut self.cursor {

@@ -24,7 +24,7 @@ pub use visit::{CellRef, CellVisitor, TabletVisit};
 pub use get::Got;
 
 use crate::error::{Result, TabletError};
-use crate::merge::{Merge, Step};
+use crate::merge::{Merge, Source, Step};
 use crate::resolve::Skip;
 use crate::state::{ReadOptions, State, Times};
 use crate::tablet::Tablet;
@@ -421,11 +421,7 @@ impl<O: Output> TabletScanner<O> {
             end => end.as_ref().map(|end| key::row_prefix(end)),
         };
         self.row_before = None;
-        let ahead = match single {
-            true => AheadShare::none(),
-            false => self.share_of_ahead(&state),
-        };
-        let merge = self.seek_range(&state, &lower, upper.as_deref(), single, ahead.run_bytes())?;
+        let (merge, ahead) = self.seek_range(&state, &lower, upper.as_deref(), single)?;
         self.position = Some(Position {
             refers: state.has_values_apart(),
             state,
@@ -454,23 +450,31 @@ impl<O: Output> TabletScanner<O> {
         (state, snapshot)
     }
 
-    fn share_of_ahead(&self, state: &State) -> AheadShare {
-        let runs = state.groups.iter().map(|group| group.runs().count()).sum();
-        self.tablet.context.files.scan_ahead().share(runs)
+    /// What may be read ahead of the runs among these sources, which have not moved yet. Of runs that the range, the families
+    /// or the times of the scan leave out there are none, so that nobody else goes without for them.
+    fn share_of_ahead(&self, sources: &mut [Source]) -> AheadShare {
+        let runs = sources.iter().filter(|source| source.reads_ahead()).count();
+        if runs == 0 {
+            return AheadShare::none();
+        }
+        let ahead = self.tablet.context.files.scan_ahead().share(runs);
+        sources
+            .iter_mut()
+            .for_each(|source| source.limit_readahead(ahead.run_bytes()));
+        ahead
     }
 
-    /// A view of a range, at its first entry, or at its last on the way backward.
+    /// A view of a range, at its first entry, or at its last on the way backward; and what it may read ahead.
     fn seek_range(
         &self,
         state: &State,
         lower: &[u8],
         upper: Option<&[u8]>,
         single: bool,
-        readahead_bytes: usize,
-    ) -> Result<Merge> {
+    ) -> Result<(Merge, AheadShare)> {
         let options = ReadOptions {
             fill_cache: true,
-            readahead_bytes,
+            readahead_bytes: if single { 0 } else { ahead::RUN_BYTES },
             single_row: single && !self.spec.reversed,
             times: match self.spec.raw {
                 true => Times::ALL,
@@ -482,13 +486,17 @@ impl<O: Output> TabletScanner<O> {
         let filter = self.spec.filter.as_deref().filter(|_| !self.spec.raw);
         let mut sources = Vec::new();
         state.add_sources(filter, lower, upper, row, options, &mut sources);
+        let ahead = match single {
+            true => AheadShare::none(),
+            false => self.share_of_ahead(&mut sources),
+        };
         let mut merge = Merge::new(sources);
         if self.spec.reversed {
             seek_to_end(&mut merge, upper)?;
         } else {
             merge.seek(lower)?;
         }
-        Ok(merge)
+        Ok((merge, ahead))
     }
 
     fn finish_range(&mut self) {

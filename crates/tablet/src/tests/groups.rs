@@ -87,6 +87,38 @@ async fn scan(tablet: &Arc<Tablet>, family: Option<&'static str>) -> usize {
     cells
 }
 
+/// Or a few scans of one group of many would leave nothing of it to others.
+#[tokio::test]
+async fn a_scan_has_a_share_of_reading_ahead_for_the_files_that_it_reads() {
+    let tablet = tablet(Arc::new(two_groups(Default::default()))).await;
+    for row in 0..1_000 {
+        let value = vec![b'v'; 2_000];
+        write_row(
+            &tablet,
+            Bytes::from(format!("{row:04}")),
+            vec![put_in(1, 1, value.clone()), put_in(2, 1, value)],
+        );
+    }
+    let filter = Filter::FamilyRegex(Bytes::from_static(b"f"));
+    let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
+    for (is_flushed, filter, runs) in [(false, None, 0), (true, None, 2), (true, Some(filter), 1)] {
+        if is_flushed {
+            tablet.flush().await.unwrap();
+        }
+        let spec = ScanSpec {
+            rows: RowSet::all(),
+            filter,
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        let batch = scanner.next_batch().await.unwrap().unwrap();
+        assert!(batch.len() < 1_000, "it waits for its reader");
+        assert_eq!(tablet.context.files.scan_ahead().taken(), runs * (256 << 10));
+    }
+}
+
 #[tokio::test]
 async fn files_are_written_as_their_group_says_and_follow_a_change() {
     let small = GroupOptions {
