@@ -246,6 +246,23 @@ async fn who_reads_here_and_there_has_nothing_read_ahead() {
     assert_eq!(storage.metrics().gets.get() - before, 6);
 }
 
+/// They lie across chunks, and who reads one does not read on for that.
+#[tokio::test(start_paused = true)]
+async fn who_reads_large_values_here_and_there_has_nothing_read_ahead() {
+    let bench = Bench::new(32, 64 << 20).await;
+    let storage = bench.open().await;
+    let file = storage.open("sst/1.sst").await.unwrap();
+    let before = storage.metrics().gets.get();
+    let len = CHUNK + 20_000;
+    for number in [3, 20, 9, 14] {
+        let at = number * CHUNK_BYTES + 1000;
+        assert!(file.try_read_at(at, len).is_none());
+        assert_eq!(file.read_at(at, len).await.unwrap().len(), len);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(storage.metrics().gets.get() - before, 2 * 4);
+}
+
 #[tokio::test(start_paused = true)]
 async fn readers_at_the_same_time_share_a_request() {
     let bench = Bench::new(1, 64 << 20).await;

@@ -119,17 +119,12 @@ impl ChunkCache {
         }
         let end = offset + len as u64;
         let numbers = offset / CHUNK_BYTES..=(end - 1) / CHUNK_BYTES;
+        // By what was read before this: a large value lies in several chunks, and most who read one want nothing behind it.
+        let reads_on = self.was_read_to(object, offset);
         // Those that are missing are asked for at the same time: three at most, each of which takes as long as all.
         let chunks = numbers.clone().map(|number| {
-            let start = number * CHUNK_BYTES;
-            let reads_on = offset < start || self.was_read_to(object, start);
-            self.chunk(
-                source,
-                object,
-                number,
-                (end - start).min(CHUNK_BYTES) as usize,
-                reads_on,
-            )
+            let wanted = (end - number * CHUNK_BYTES).min(CHUNK_BYTES) as usize;
+            self.chunk(source, object, number, wanted, reads_on)
         });
         let chunks = try_join_all(chunks).await?;
         let mut content = BytesMut::new();
@@ -149,6 +144,9 @@ impl ChunkCache {
     pub fn try_read(&self, source: &impl Source, object: Object<'_>, offset: u64, len: usize) -> Option<Bytes> {
         let number = offset / CHUNK_BYTES;
         let from = (offset - number * CHUNK_BYTES) as usize;
+        if from + len > CHUNK_BYTES as usize {
+            return None;
+        }
         let (chunk, ahead) = self.memory.lock().read(object.chunk(number), from + len)?;
         if let Some(ahead) = ahead {
             self.fetch_ahead(source, object, &ahead);
@@ -156,10 +154,13 @@ impl ChunkCache {
         (from + len <= chunk.len()).then(|| apart(chunk.slice(from..from + len), &chunk))
     }
 
-    /// Whether somebody has read the chunk that ends there to its end.
-    fn was_read_to(&self, object: Object<'_>, start: u64) -> bool {
-        let before = (start / CHUNK_BYTES).checked_sub(1);
-        before.is_some_and(|number| self.memory.lock().was_read_to_end(object.chunk(number)))
+    /// Whether somebody has read up to there in its chunk, or all of the chunk before that.
+    fn was_read_to(&self, object: Object<'_>, offset: u64) -> bool {
+        let (number, within) = (offset / CHUNK_BYTES, (offset % CHUNK_BYTES) as usize);
+        let memory = self.memory.lock();
+        let was_read_whole = |before: u64| memory.was_read_to(object.chunk(before), CHUNK_BYTES as usize);
+        within > 0 && memory.was_read_to(object.chunk(number), within)
+            || number.checked_sub(1).is_some_and(was_read_whole)
     }
 
     /// A chunk, for somebody who reads its bytes up to `end`.

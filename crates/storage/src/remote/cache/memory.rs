@@ -1,8 +1,9 @@
 //! The chunks in memory: the last ones used, and those that somebody who reads on will want next.
 //!
-//! Who has read a chunk to its last byte and then wants the next one is taken for a scan: more are fetched *ahead*, with the
-//! first of these marked. When it is read, the mark says what to fetch then, so that a scan has always some on their way. Reads
-//! here and there seldom end where a chunk does, and cost at most [`AHEAD_MIN`] chunks when they do.
+//! Who goes on where somebody has stopped reading, and comes to a chunk that is missing, is taken for a scan: more are fetched
+//! *ahead*, with the first of these marked. When it is read, the mark says what to fetch then, so that a scan has always some
+//! on their way. Reads here and there seldom begin where others have ended, also where they lie across chunks, and cost at most
+//! [`AHEAD_MIN`] chunks when they do.
 
 use super::chunk::ChunkId;
 use bytes::Bytes;
@@ -40,8 +41,8 @@ struct Kept {
     bytes: Bytes,
     /// Nobody has read any of it.
     unread: bool,
-    /// Somebody has read its last byte.
-    read_to_end: bool,
+    /// Where the reads of it have ended that came furthest.
+    read_to: usize,
     /// To be fetched when it is read.
     mark: Option<Ahead>,
 }
@@ -58,7 +59,7 @@ impl Memory {
         let at = self.chunks.iter().position(|kept| kept.id == id)?;
         let mut kept = self.chunks.remove(at)?;
         kept.unread = false;
-        kept.read_to_end |= end >= kept.bytes.len();
+        kept.read_to = kept.read_to.max(end);
         let read = (kept.bytes.clone(), kept.mark.take());
         self.chunks.push_back(kept);
         Some(read)
@@ -76,7 +77,7 @@ impl Memory {
             id,
             bytes,
             unread,
-            read_to_end: false,
+            read_to: 0,
             mark,
         });
     }
@@ -86,9 +87,9 @@ impl Memory {
         self.chunks.iter().any(|kept| kept.id == id)
     }
 
-    /// Whether somebody has read a chunk to its end.
-    pub(super) fn was_read_to_end(&self, id: ChunkId) -> bool {
-        self.chunks.iter().any(|kept| kept.id == id && kept.read_to_end)
+    /// Whether somebody has read a chunk up to there.
+    pub(super) fn was_read_to(&self, id: ChunkId, end: usize) -> bool {
+        self.chunks.iter().any(|kept| kept.id == id && kept.read_to >= end)
     }
 
     /// How many more may be fetched ahead, besides those that are on their way.
@@ -124,9 +125,9 @@ mod tests {
         let mut memory = Memory::default();
         memory.insert(id(1), chunk(), true, Some(Ahead(2..4)));
         assert_eq!(memory.read(id(1), 5), Some((chunk(), Some(Ahead(2..4)))));
-        assert!(!memory.was_read_to_end(id(1)));
+        assert!(memory.was_read_to(id(1), 5) && !memory.was_read_to(id(1), 6));
         assert_eq!(memory.read(id(1), 10), Some((chunk(), None)));
-        assert!(memory.was_read_to_end(id(1)));
+        assert!(memory.was_read_to(id(1), 10));
     }
 
     #[test]
