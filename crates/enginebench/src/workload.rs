@@ -514,6 +514,9 @@ impl Workload {
         measured
             .extra
             .push(("last quarter/first", quarters[3] as f64 / quarters[0].max(1) as f64));
+        let own = |quarter: usize| quarters[quarter] as f64 / (1.0 - of_host[quarter] / 100.0).max(0.01);
+        let last_to_first = own(3) / own(0).max(1.0);
+        measured.extra.push(("the same but for the host", last_to_first));
         measured.extra.extend(stalls.figures());
         let write_amplification = run.end(engine, written * self.row_bytes(), &mut measured)?;
         measured.extra.push(("write amplification", write_amplification));
