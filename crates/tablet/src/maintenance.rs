@@ -5,6 +5,7 @@
 //! compaction that ends while a compaction runs is not undone by it.
 
 mod compact;
+mod gaps;
 mod learnt;
 mod opened;
 mod progress;
@@ -26,6 +27,7 @@ use crate::merge::Source;
 use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times, share};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
+use gaps::placed;
 use learnt::overlap_with;
 use prost::Message as _;
 use std::collections::BTreeSet;
@@ -391,7 +393,7 @@ impl Tablet {
         part.flushed_through = self.next_sequence().0;
         for group in &self.state().groups {
             let mut files = Vec::new();
-            for file in &group.files {
+            for file in placed(&group.files, part.files(group.id)) {
                 files.extend(file.narrowed(lower, upper).await?);
             }
             part.set_files(group.id, files);
@@ -408,13 +410,14 @@ impl Tablet {
         let lower = Bytes::from(key::row_prefix(&range.start));
         let upper = range.end.as_ref().map(|end| Bytes::from(key::row_prefix(end)));
         let (mut left, mut before, mut after) = (Vec::new(), 0, 0);
+        let stored = self.manifest().await;
         for group in &self.state().groups {
             let mut files: Vec<FileRef> = Vec::new();
-            for file in &group.files {
-                before += file.reference.encoded_len();
+            for file in placed(&group.files, stored.files(group.id)) {
+                before += file.stored().encoded_len();
                 if !file.may_contain(&lower, upper.as_deref()) {
                     // As it is: with a bound it would look like a tier of which a merge into the bottom has taken the front.
-                    files.push(file.reference.clone());
+                    files.push(file.stored().clone());
                     continue;
                 }
                 let mut parts: Vec<FileRef> = Vec::with_capacity(2);
@@ -422,7 +425,7 @@ impl Tablet {
                 if let Some(upper) = &upper {
                     parts.extend(file.narrowed(Some(upper), None).await?);
                 }
-                if file.reference.run == 0 {
+                if file.stored().run == 0 {
                     // Of one age: as two runs they would be read and merged as if one were above the other.
                     number_run(&mut parts, 0);
                 }

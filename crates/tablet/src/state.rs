@@ -646,6 +646,11 @@ impl HeldFile {
         self.sstable.damage().of_cells().is_some()
     }
 
+    /// Whether the sstable can be read at all. If not, which keys it has is known from its neighbours at best.
+    pub(crate) fn is_open(&self) -> bool {
+        self.sstable.damage().of_everything().is_none()
+    }
+
     /// Of the sstable and its value files those that the device could not read when they were opened.
     pub(crate) fn unopened(&self) -> impl Iterator<Item = StoredFile> {
         let sstable = self.sstable.is_unopened();
@@ -663,7 +668,7 @@ impl HeldFile {
         let Some(mut cut) = cut else { return Ok(None) };
         let begins_within = lower.is_none_or(|lower| lower[..] <= *self.first_key());
         let ends_within = upper.is_none_or(|upper| self.ends_before(upper));
-        if begins_within && ends_within && self.sstable.damage().of_everything().is_none() {
+        if begins_within && ends_within && self.is_open() {
             // All of it: most files of a large tier, of which a job takes a small part.
             return Ok(Some(cut));
         }
@@ -788,28 +793,28 @@ async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]
 }
 
 /// The keys of a file that cannot be opened are unknown, but in a run its neighbours' are not: it is cut down to the gap
-/// between them, and what it says fails no further than that. Of several in a row the first stands for all.
+/// between them, and what it says fails no further than that. Of several in a row the first stands for all, if it does not say
+/// where its keys end; whoever writes references goes by `maintenance::gaps` because of that.
 fn bound_damaged(held: &mut [HeldFile]) {
-    let is_open = |file: &HeldFile| file.sstable.damage().of_everything().is_none();
     for at in 0..held.len() {
         let Some((before, [file, after @ ..])) = held.split_at_mut_checked(at) else {
             return;
         };
-        if is_open(file) {
+        if file.is_open() {
             continue;
         }
         if let Some(last) = before
             .last()
             .filter(|last| last.reference.continues_in(&file.reference))
         {
-            let lower = match &last.reference.upper {
-                Some(upper) if !is_open(last) => upper.clone(),
-                _ => last.key_after(),
-            };
+            // Of one that cannot be opened either it may be known all the same where its keys end. If not, what is left of the
+            // gap is nothing, and nothing is left behind that.
+            let begins = last.reference.lower.clone().unwrap_or_default();
+            let lower = last.key_after().max(begins);
             file.reference.lower = file.reference.lower.take().max(Some(lower));
         }
         let run = |next: &&HeldFile| file.reference.continues_in(&next.reference);
-        if let Some(next) = after.iter().take_while(run).find(|next| is_open(next)) {
+        if let Some(next) = after.iter().take_while(run).find(|next| next.is_open()) {
             let first = Bytes::copy_from_slice(next.first_key());
             let upper = file.reference.upper.take();
             file.reference.upper = Some(upper.map_or(first.clone(), |upper| upper.min(first)));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::TabletError;
 use crate::manifest::{FileRef, ManifestLog, StoredFile};
+use stele_sstable::Sstable;
 use stele_storage::StorageError;
 use stele_types::{Epoch, ErrorKind, FileId, RowRange, TabletId};
 
@@ -172,28 +173,33 @@ async fn a_file_that_could_not_be_opened_is_taken_up_when_it_can_be_read() {
     assert_eq!(files.delete_obsolete().await.unwrap(), 2);
 }
 
+/// A tablet of one run: four files, each of which has the rows `a` to `c` of its number.
+async fn fill_run(storage: &Arc<dyn Storage>) {
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let schema = schema(DeleteRule::BySequence, None);
+    let tablet = Tablet::create(context(storage, 1), schema, manifest).await.unwrap();
+    for row in 1..5u64 {
+        for part in ["a", "b", "c"] {
+            write_row(&tablet, Bytes::from(format!("{row}{part}")), vec![put(1, "v")]);
+        }
+        tablet.flush().await.unwrap();
+    }
+    let (mut log, mut manifest) = ManifestLog::open(storage.clone(), TabletId(1)).await.unwrap();
+    manifest.groups[0].files.iter_mut().for_each(|file| file.run = 9);
+    log.commit(&manifest).await.unwrap();
+}
+
 /// In a run the neighbours tell where the damaged file's keys end.
 #[tokio::test]
 async fn a_damaged_file_of_a_run_fails_the_gap_between_its_neighbours() {
     for damaged in [&[2u64][..], &[1], &[4], &[2, 3], &[1, 2, 3, 4]] {
         let storage: Arc<dyn Storage> = MemoryStorage::new();
-        let manifest = Manifest {
-            tablet: 1,
-            table: 1,
-            epoch: 1,
-            ..Manifest::default()
-        };
-        let schema = schema(DeleteRule::BySequence, None);
-        let tablet = Tablet::create(context(&storage, 1), schema, manifest).await.unwrap();
-        for row in 1..5u64 {
-            for part in ["a", "b", "c"] {
-                write_row(&tablet, Bytes::from(format!("{row}{part}")), vec![put(1, "v")]);
-            }
-            tablet.flush().await.unwrap();
-        }
-        let (mut log, mut manifest) = ManifestLog::open(storage.clone(), TabletId(1)).await.unwrap();
-        manifest.groups[0].files.iter_mut().for_each(|file| file.run = 9);
-        log.commit(&manifest).await.unwrap();
+        fill_run(&storage).await;
         for &file in damaged {
             flip(&storage, &FileRef::path(FileId::new(1, file as u32)), -1).await;
         }
@@ -208,6 +214,102 @@ async fn a_damaged_file_of_a_run_fails_the_gap_between_its_neighbours() {
             assert_eq!(outcome, expected, "row {row} with {damaged:?} damaged");
         }
     }
+}
+
+async fn drop_range(tablet: &Tablet, start: &'static str, end: &'static str) -> Result<(), TabletError> {
+    let range = RowRange {
+        start: Bytes::from(start),
+        end: Some(Bytes::from(end)),
+    };
+    let stopped = tablet.stop_compactions().await;
+    tablet.drop_rows(&range, &stopped).await
+}
+
+/// The first of several stands for all, which is nothing to be written down: the others would have no rows when the outage is
+/// over.
+#[tokio::test]
+async fn a_drop_of_other_rows_leaves_files_that_cannot_be_opened_as_they_are() {
+    for unread in [&[2u32, 3][..], &[3, 4], &[2, 3, 4]] {
+        let memory = MemoryStorage::new();
+        let storage: Arc<dyn Storage> = memory.clone();
+        fill_run(&storage).await;
+        let path = |file: u32| FileRef::path(FileId::new(1, file));
+        for &file in unread {
+            let len = storage.read_all(&path(file)).await.unwrap().len() as u64;
+            memory.make_unreadable(&path(file), len - 1..len);
+        }
+        let tablet = open(&storage, 2).await;
+        drop_range(&tablet, "1a", "1b").await.unwrap();
+        // Of what lies between their neighbours nobody knows what a drop would leave.
+        let error = drop_range(&tablet, "3a", "3b").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+
+        for &file in unread {
+            memory.make_readable(&path(file));
+            let file = StoredFile::Sstable(FileId::new(1, file));
+            assert!(tablet.context.files.open_again(file).await);
+        }
+        assert!(tablet.hold_opened().await.unwrap());
+        for (row, cells) in [("1a", 0), ("1b", 1), ("2b", 1), ("3b", 1), ("4b", 1)] {
+            let found = read_row(&tablet, row).await.unwrap();
+            assert_eq!(found, cells, "row {row} after {unread:?} were read again");
+        }
+    }
+}
+
+/// They have no other rows, so none of them may come back with them.
+#[tokio::test]
+async fn a_drop_of_all_rows_that_they_may_have_takes_files_along_that_cannot_be_opened() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fill_run(&storage).await;
+    for file in [2, 3] {
+        flip(&storage, &FileRef::path(FileId::new(1, file)), -1).await;
+    }
+    let tablet = open(&storage, 2).await;
+    drop_range(&tablet, "1b", "5").await.unwrap();
+    assert_eq!(files_of(&tablet).await, [FileId::new(1, 1)]);
+}
+
+/// Damages the index of a file, and nothing that is needed to know which keys it has.
+async fn damage_index(storage: &Arc<dyn Storage>, id: FileId) {
+    let path = FileRef::path(id);
+    let len = storage.read_all(&path).await.unwrap().len() as isize;
+    let mut found = false;
+    for at in 1..=len {
+        flip(storage, &path, -at).await;
+        let file = storage.open(&path).await;
+        let opened = Sstable::open_or_damaged(file, &path, id, Arc::new(Cache::new(0))).await;
+        let is_index = |file: &Arc<Sstable>| {
+            let knows_keys = file.properties().largest_key.len() < 1_000;
+            file.damage().of_everything().is_some() && knows_keys
+        };
+        found = opened.is_ok_and(|file| is_index(&file));
+        if found {
+            break;
+        }
+        flip(storage, &path, -at).await;
+    }
+    assert!(found, "the file has no index");
+}
+
+/// Of a file without its index it is known where its keys end: it does not stand for what comes behind.
+#[tokio::test]
+async fn what_lies_behind_a_damaged_index_is_of_the_next_damaged_file() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fill_run(&storage).await;
+    let id = |file: u32| FileId::new(1, file);
+    damage_index(&storage, id(1)).await;
+    flip(&storage, &FileRef::path(id(2)), -1).await;
+    let tablet = open(&storage, 2).await;
+    for (row, expected) in [("1b", None), ("2b", None), ("3b", Some(1)), ("4b", Some(1))] {
+        let found = read_row(&tablet, row).await.map_err(|e| e.kind());
+        assert_eq!(found, expected.ok_or(ErrorKind::Corruption), "row {row}");
+    }
+    // Both are of the left half, whatever the second has.
+    let row = Bytes::from_static(b"4a");
+    let (left, right) = tablet.divide(&row, TabletId(2), TabletId(3)).await.unwrap();
+    let files = |half: &Manifest| half.all_files().map(FileRef::id).collect::<Vec<_>>();
+    assert_eq!((files(&left), files(&right)), (vec![id(1), id(2), id(3)], vec![id(4)]));
 }
 
 /// Which files a damaged manifest refers to is unknown: none of a former process may go.
