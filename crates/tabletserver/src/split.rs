@@ -75,11 +75,12 @@ impl TabletServer {
 
     pub(crate) async fn drop_all(&self, tablets: Vec<TabletId>) {
         for id in tablets {
+            // First: who begins to serve a damaged tablet after all looks here when it is served already. One of the two
+            // finds what the other has done.
+            let damaged = self.damaged.write().remove(&id);
             if let Some(served) = self.unserve(id) {
                 self.forget(&served.tablet).await;
-            }
-            let damaged = self.damaged.write().remove(&id);
-            if damaged.is_some() {
+            } else if damaged.is_some() {
                 // Its sstables, which nobody can name, are left to the next start.
                 self.delete_manifests(id).await;
             }
@@ -244,6 +245,7 @@ impl TabletServer {
                     half.set_schema(schema.clone());
                 }
                 self.serve(half.clone());
+                self.note_unopened(half);
             }
             if let Some(served) = self.unserve(tablet) {
                 self.forget(&served.tablet).await;

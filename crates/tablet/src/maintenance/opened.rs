@@ -32,4 +32,10 @@ impl Tablet {
         self.note_debt();
         Ok(true)
     }
+
+    /// Whether it holds a file that could not be opened. It may be open by now.
+    pub fn holds_unopened(&self) -> bool {
+        let is_unopened = |file: &HeldFile| file.unopened().next().is_some();
+        self.with_state(|state| state.groups.iter().any(|group| group.files.iter().any(is_unopened)))
+    }
 }

@@ -23,7 +23,7 @@ use stele_types::{TableSchema, TabletId};
 pub(crate) struct Unread {
     /// A round is under way.
     is_busy: AtomicBool,
-    /// A tablet could not take up what was opened for it.
+    /// A tablet has not taken up what was opened for it: it could not, or was not served then.
     is_left: AtomicBool,
 }
 
@@ -82,6 +82,14 @@ impl TabletServer {
                     self.unread.is_left.store(true, Ordering::Release);
                 }
             }
+        }
+    }
+
+    /// Has the next round look whether a tablet that is served from now on can take up what it holds: since it was made, files
+    /// may have been opened that no other round asks for.
+    pub(crate) fn note_unopened(&self, tablet: &Tablet) {
+        if tablet.holds_unopened() {
+            self.unread.is_left.store(true, Ordering::Release);
         }
     }
 

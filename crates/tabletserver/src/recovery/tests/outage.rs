@@ -83,3 +83,35 @@ async fn a_file_is_taken_up_when_it_can_be_opened() {
     server.read_again().await;
     assert!(has(&server, "a") && has(&server, "b"));
 }
+
+/// From when they are made until they are served a split may take its time.
+#[tokio::test]
+async fn halves_take_up_what_was_opened_before_they_were_served() {
+    let memory = MemoryStorage::new();
+    let medium = Watched::over(memory.clone());
+    let apart = ServerOptions {
+        value_separate_bytes: 8,
+        ..options()
+    };
+    let server = first_with(&medium, None, apart).await;
+    for row in ["a", "b", "c", "d"] {
+        write(&server, TABLETS[0], row, "a value in a file of its own").await;
+    }
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    drop(server);
+    let paths = medium.paths("sst/").await;
+    let values = paths.iter().find(|path| path.ends_with(".val")).unwrap();
+    memory.make_unreadable(values, 0..1);
+    let server = start(&medium, &catalog(None).await, 2).await.unwrap();
+    let halves = [TabletId(11), TabletId(12)];
+    server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
+
+    memory.make_readable(values);
+    server.read_again().await;
+    assert!(!server.served(TABLETS[0]).unwrap().tablet.holds_unopened());
+    server.finish(TABLETS[0], true).await;
+    server.read_again().await;
+    for half in halves {
+        assert!(!server.served(half).unwrap().tablet.holds_unopened(), "{half}");
+    }
+}
