@@ -4,6 +4,9 @@
 //! *ahead*, with the first of these marked. When it is read, the mark says what to fetch then, so that a scan has always some
 //! on their way. Reads here and there seldom begin where others have ended, also where they lie across chunks, and cost at most
 //! [`AHEAD_MIN`] chunks when they do.
+//!
+//! Where there is no place for another chunk, one goes that was read to its end: a scan that has more on their way than it reads
+//! would lose those, and fetch them again, for chunks that it does not come back to.
 
 use super::chunk::ChunkId;
 use bytes::Bytes;
@@ -18,6 +21,8 @@ const UNREAD_MAX: usize = 16;
 /// once are what somebody can use who takes 40 MB/s.
 const AHEAD_MIN: u64 = 2;
 const AHEAD_MAX: u64 = 4;
+/// A chunk that was fetched ahead and not read while so many others came is for somebody who does not go on.
+const UNREAD_FOR: u64 = 2 * CHUNKS_MAX as u64;
 
 /// Chunks to fetch ahead, by number. The first one shall carry the mark of those after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +46,8 @@ struct Kept {
     bytes: Bytes,
     /// Nobody has read any of it.
     unread: bool,
+    /// How many chunks had come before it.
+    since: u64,
     /// Where the reads of it have ended that came furthest.
     read_to: usize,
     /// To be fetched when it is read.
@@ -51,6 +58,8 @@ struct Kept {
 #[derive(Default)]
 pub(super) struct Memory {
     chunks: VecDeque<Kept>,
+    /// Chunks that have ever come.
+    came: u64,
 }
 
 impl Memory {
@@ -71,15 +80,27 @@ impl Memory {
             return;
         }
         if self.chunks.len() >= CHUNKS_MAX {
-            self.chunks.pop_front();
+            let goes = self.first_to_go();
+            self.chunks.remove(goes);
         }
         self.chunks.push_back(Kept {
             id,
             bytes,
             unread,
+            since: self.came,
             read_to: 0,
             mark,
         });
+        self.came += 1;
+    }
+
+    /// Where the chunk is that makes place for another: one that waits for nobody, or that was read to its end, or the oldest.
+    fn first_to_go(&self) -> usize {
+        let is_for_nobody = |kept: &Kept| kept.unread && self.came - kept.since > UNREAD_FOR;
+        let was_read_whole = |kept: &Kept| kept.read_to >= kept.bytes.len();
+        let gone = self.chunks.iter().position(is_for_nobody);
+        gone.or_else(|| self.chunks.iter().position(was_read_whole))
+            .unwrap_or(0)
     }
 
     /// Whether a chunk is there; it is not used thereby.
@@ -142,5 +163,32 @@ mod tests {
         }
         assert!(!memory.has(id(9)) && memory.has(id(10)));
         assert_eq!(memory.room_ahead(), UNREAD_MAX);
+    }
+
+    #[test]
+    fn what_was_read_to_its_end_goes_before_what_will_be_read() {
+        const UNREAD: u64 = UNREAD_MAX as u64;
+        let mut memory = Memory::default();
+        for number in 0..UNREAD {
+            memory.insert(id(number), chunk(), true, None);
+        }
+        // Younger ones, of which every other is read to its end.
+        for number in UNREAD..CHUNKS_MAX as u64 {
+            memory.insert(id(number), chunk(), false, None);
+            memory.read(id(number), if number % 2 == 0 { 10 } else { 5 });
+        }
+        let others = 1000..1000 + UNREAD / 2;
+        for number in others.clone() {
+            memory.insert(id(number), chunk(), false, None);
+        }
+        assert!((0..UNREAD).chain(others).all(|number| memory.has(id(number))));
+        assert!((UNREAD..CHUNKS_MAX as u64).all(|number| memory.has(id(number)) == (number % 2 == 1)));
+        // Nobody comes for those that were fetched ahead.
+        for number in 2000..2000 + 2 * UNREAD_FOR {
+            memory.insert(id(number), chunk(), false, None);
+            memory.read(id(number), 10);
+        }
+        assert_eq!(memory.room_ahead(), UNREAD_MAX, "others have room again");
+        assert_eq!(memory.chunks.len(), CHUNKS_MAX);
     }
 }
