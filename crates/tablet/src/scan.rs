@@ -90,6 +90,8 @@ pub struct TabletScanner<O = RowBatch> {
     batches: u64,
     /// The batch in the making, or the cell held back before it, has values that were loaded.
     holds_values: bool,
+    /// So has the reader, of earlier batches.
+    reader_holds: bool,
 }
 
 /// States of the tablet, in which value files are looked for.
@@ -195,6 +197,7 @@ impl<O: Output> TabletScanner<O> {
             schema,
             batches: 0,
             holds_values: false,
+            reader_holds: false,
         }
     }
 
@@ -202,6 +205,12 @@ impl<O: Output> TabletScanner<O> {
     /// one without large rows. Without a call there is no limit but that of rows.
     pub fn set_room(&mut self, bytes: usize) {
         self.reader.set_room(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
+    }
+
+    /// Whether the reader keeps values of earlier batches until it has read everything. From the next batch on no load waits for
+    /// the room that these have.
+    pub fn set_reader_holds(&mut self, holds: bool) {
+        self.reader_holds = holds;
     }
 
     /// The tablet being read.
@@ -242,7 +251,7 @@ impl TabletScanner {
         // What a call that was dropped has left.
         self.reader.abandon();
         drop(self.reader.take_batch());
-        self.holds_values = false;
+        self.holds_values = self.reader_holds;
         self.refresh();
         self.begin_looks();
         if self.batches > 0 {

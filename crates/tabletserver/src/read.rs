@@ -289,6 +289,8 @@ async fn read_within(
     scanner.set_pieces(Some(PIECE_BYTES));
     loop {
         scanner.set_room(room.saturating_sub(*kept));
+        // They are not sent while the rest is read, and all of them are in the room of this write.
+        scanner.set_reader_holds(!cells.is_empty());
         let Some(batch) = scanner.next_batch().await? else {
             return Ok(());
         };

@@ -281,7 +281,7 @@ impl<O: Output> TabletScanner<O> {
         };
         self.states.0.push(position.state.clone());
         self.position = Some(position);
-        self.holds_values = self.reader.pieces.holds_value();
+        self.holds_values = self.reader_holds || self.reader.pieces.holds_value();
         self.begin_looks();
         self.reader.resume();
         Ok(true)

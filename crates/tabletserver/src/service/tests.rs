@@ -316,6 +316,35 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
     }
 }
 
+/// What a write keeps of its row has the room that values have on their way; what it reads besides does not wait for that.
+#[tokio::test]
+async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
+    let options = ServerOptions {
+        value_room_bytes: 4 << 20,
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    let row = Bytes::from_static(b"a row");
+    // The one that is kept comes before the other, and there is no room for both.
+    for qualifier in ["a", "z"] {
+        let put = put_column(&row, qualifier, 5 << 19);
+        server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
+    }
+    let served = server.served(TABLETS[0]).unwrap();
+    served.tablet.flush().await.unwrap();
+    // Of so many columns that no filter leaves out what is in others.
+    let others = (0..40).map(|n| format!("n{n:02}"));
+    let rule = |qualifier: String| RmwRule {
+        family: FamilyId(1),
+        qualifier: Bytes::from(qualifier),
+        operation: RmwOperation::Append(Bytes::from_static(b"v")),
+    };
+    let rules = std::iter::once("a".to_owned()).chain(others).map(rule).collect();
+    let written = server.read_modify_write(TABLETS[0], row, rules, None).await.unwrap();
+    assert_eq!(written.len(), 41);
+    assert_eq!(written[0].value.len(), (5 << 19) + 1);
+}
+
 fn put_column(row: &Bytes, qualifier: &'static str, value_bytes: usize) -> RowMutation {
     let mutation = Mutation::Put {
         family: FamilyId(1),
