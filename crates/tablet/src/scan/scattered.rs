@@ -3,10 +3,11 @@
 //! A value that is read from a file is a slice of its block, and keeps all of it. Where most of a block goes into a batch that
 //! costs nothing and spares a copy; where a filter or a rule lets a few bytes of each block through, or rows far from each other
 //! are asked for, a batch of half a megabyte would keep a hundred, in nobody's account. So every now and then the blocks that have
-//! been passed are weighed against the cells that have come of them, whose values are copied when they are few.
+//! been passed are weighed against the cells that have come of them, whose values are copied when they are few. So are the names of
+//! their columns, each of which keeps those of others that it was copied together with (`sink`).
 //!
-//! Invariant: what the values of a batch keep is at most [`KEPT_TIMES_MAX`] times what its cells weigh, beside [`SLACK_BYTES`] and
-//! the blocks passed since the last look.
+//! Invariant: what the values and the names of a batch keep is at most [`KEPT_TIMES_MAX`] times what its cells weigh, beside
+//! [`SLACK_BYTES`] and the blocks passed since the last look.
 
 use super::output::Output;
 use super::row::RowReader;
@@ -100,13 +101,14 @@ impl<O: Output> RowReader<O> {
     }
 }
 
-/// Copies the values of cells that weigh less than so much together.
+/// Copies the values and the columns' names of cells that weigh less than so much together.
 pub(super) fn copy_if_below(cells: &mut [Cell], bytes: u64) {
     let weight = |cell: &Cell| cell.weight() as u64;
     if cells.iter().map(weight).sum::<u64>() < bytes {
         for cell in cells {
             // That of one in a value file is a reference, which stands in a block as well.
             cell.value = Bytes::copy_from_slice(&cell.value);
+            cell.qualifier = Bytes::copy_from_slice(&cell.qualifier);
         }
     }
 }

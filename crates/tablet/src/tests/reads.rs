@@ -803,6 +803,42 @@ async fn a_batch_of_small_values_keeps_no_large_ones_in_memory() {
     }
 }
 
+/// Nor does it keep names of columns that a filter leaves out, which are copied together with those of others.
+#[tokio::test]
+async fn a_batch_of_few_columns_keeps_no_names_of_others_in_memory() {
+    const ROWS: u32 = 400;
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    for row in 0..ROWS {
+        let cell = |n: u32| Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from(format!("column-{row:03}-{n:03}")),
+            timestamp: Timestamp(1),
+            value: Bytes::from(vec![if n == 50 { 9 } else { 7 }; 40]),
+        };
+        write_row(&tablet, Bytes::from(format!("{row:05}")), (0..100).map(cell).collect());
+    }
+    tablet.flush().await.unwrap();
+    let filter = Filter::ValueRange {
+        start: std::ops::Bound::Included(Bytes::from_static(&[9])),
+        end: std::ops::Bound::Unbounded,
+    };
+    let spec = ScanSpec {
+        rows: RowSet::all(),
+        filter: Some(Arc::new(filter.compile(&tablet.schema()).unwrap())),
+        reversed: false,
+        raw: false,
+        rows_limit: None,
+    };
+    let mut scanner = TabletScanner::new(tablet.clone(), spec);
+    let cells = scanner.next_batch().await.unwrap().unwrap().into_cells();
+    drop(scanner);
+    assert_eq!(cells.len(), ROWS as usize);
+    // Of a name that is alone in its memory, what is behind it there.
+    let kept = |cell: Cell| cell.qualifier.try_into_mut().map_or(0, |alone| alone.capacity());
+    let kept: usize = cells.into_iter().map(kept).sum();
+    assert!(kept < 100_000, "{kept}");
+}
+
 /// Values of blocks that go into the batch for the most part are not copied.
 #[tokio::test]
 async fn values_of_dense_blocks_stay_where_they_are() {
