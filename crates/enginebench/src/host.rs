@@ -75,8 +75,9 @@ impl Host {
         }
     }
 
-    /// What it took for certain of an operation that took so long and has just ended: of the core from which it took most,
-    /// since the operation may have waited for a thread on another core than its own.
+    /// What it took for certain, while an operation lasted that took so long and has just ended, of the core from which it took
+    /// most, since the operation may have waited for a thread on another core than its own. It need not have waited for that one:
+    /// no more than this is the host's doing, and perhaps nothing.
     pub fn took_of(&self, operation: Duration) -> Duration {
         let now = Look::now();
         let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);

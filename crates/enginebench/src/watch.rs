@@ -23,7 +23,8 @@ pub struct Stalls {
     pub longest: Duration,
     /// Writes that took more than 10, 50 and 250 ms: what somebody notices, what a request may take, what is a stall.
     pub over: [u64; 3],
-    /// The longest without what the host took of it for certain, and how many of these took more than 250 ms.
+    /// The longest without all that the host may have taken of it, and how many of these took more than 250 ms: what is not the
+    /// host's doing in any case.
     pub longest_own: Duration,
     over_own: u64,
     /// What the longest waited for, as far as the engine says.
@@ -113,8 +114,11 @@ impl Stalls {
             ("> 10 ms", ten),
             ("> 50 ms", fifty),
             ("> 250 ms", most),
-            ("> 250 ms but for the host", self.over_own as f64),
-            ("longest ms but for the host", self.longest_own.as_secs_f64() * 1e3),
+            ("> 250 ms but for the host, at least", self.over_own as f64),
+            (
+                "longest ms but for the host, at least",
+                self.longest_own.as_secs_f64() * 1e3,
+            ),
         ]
     }
 }
