@@ -646,9 +646,15 @@ impl HeldFile {
         self.sstable.damage().of_cells().is_some()
     }
 
-    /// Whether the sstable can be read at all. If not, which keys it has is known from its neighbours at best.
-    pub(crate) fn is_open(&self) -> bool {
+    /// Whether the sstable can be read at all.
+    fn is_open(&self) -> bool {
         self.sstable.damage().of_everything().is_none()
+    }
+
+    /// Whether the sstable says where its keys begin and end, if perhaps nothing else. If not, its neighbours tell at best.
+    pub(crate) fn knows_keys(&self) -> bool {
+        // No key is empty, but what stands for an unknown one.
+        !self.sstable.properties().smallest_key.is_empty()
     }
 
     /// Of the sstable and its value files those that the device could not read when they were opened.
@@ -792,32 +798,35 @@ async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]
     }
 }
 
-/// The keys of a file that cannot be opened are unknown, but in a run its neighbours' are not: it is cut down to the gap
-/// between them, and what it says fails no further than that. Of several in a row the first stands for all, if it does not say
-/// where its keys end; whoever writes references goes by `maintenance::gaps` because of that.
+/// Of a file that cannot be opened the keys may be unknown, but in a run its neighbours' are not: it is cut down to the gap
+/// between them, and what it says fails no further than that. Of several in a row each has what those before it leave of the
+/// gap, down to nothing; whoever writes references goes by `maintenance::gaps` because of that. Like those of other files,
+/// where they begin and where they end ascends: rows are found by that.
 fn bound_damaged(held: &mut [HeldFile]) {
-    for at in 0..held.len() {
-        let Some((before, [file, after @ ..])) = held.split_at_mut_checked(at) else {
+    // From the last on, so that the end of one is that of all behind it at most.
+    for at in (1..held.len()).rev() {
+        let Some(([.., file], [next, ..])) = held.split_at_mut_checked(at) else {
             return;
         };
-        if file.is_open() {
+        if file.knows_keys() || !file.reference.continues_in(&next.reference) {
             continue;
         }
-        if let Some(last) = before
-            .last()
-            .filter(|last| last.reference.continues_in(&file.reference))
-        {
-            // Of one that cannot be opened either it may be known all the same where its keys end. If not, what is left of the
-            // gap is nothing, and nothing is left behind that.
-            let begins = last.reference.lower.clone().unwrap_or_default();
-            let lower = last.key_after().max(begins);
-            file.reference.lower = file.reference.lower.take().max(Some(lower));
-        }
-        let run = |next: &&HeldFile| file.reference.continues_in(&next.reference);
-        if let Some(next) = after.iter().take_while(run).find(|next| next.is_open()) {
-            let first = Bytes::copy_from_slice(next.first_key());
-            let upper = file.reference.upper.take();
-            file.reference.upper = Some(upper.map_or(first.clone(), |upper| upper.min(first)));
+        let end = match next.knows_keys() {
+            true => Some(Bytes::copy_from_slice(next.first_key())),
+            false => next.reference.upper.clone(),
+        };
+        let upper = file.reference.upper.take();
+        file.reference.upper = match (upper, end) {
+            (Some(upper), Some(end)) => Some(upper.min(end)),
+            (upper, end) => upper.or(end),
+        };
+    }
+    for at in 1..held.len() {
+        let Some(([.., last], [file, ..])) = held.split_at_mut_checked(at) else {
+            return;
+        };
+        if !file.knows_keys() && last.reference.continues_in(&file.reference) {
+            file.reference.lower = file.reference.lower.take().max(Some(last.key_after()));
         }
     }
 }

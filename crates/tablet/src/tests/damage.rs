@@ -312,6 +312,79 @@ async fn what_lies_behind_a_damaged_index_is_of_the_next_damaged_file() {
     assert_eq!((files(&left), files(&right)), (vec![id(1), id(2), id(3)], vec![id(4)]));
 }
 
+/// One whose keys are known, between others that stand for all there might be.
+#[tokio::test]
+async fn what_lies_around_a_damaged_index_is_of_the_damaged_files_there() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fill_run(&storage).await;
+    damage_index(&storage, FileId::new(1, 2)).await;
+    for file in [1, 3] {
+        flip(&storage, &FileRef::path(FileId::new(1, file)), -1).await;
+    }
+    let tablet = open(&storage, 2).await;
+    for (row, expected) in [("1b", None), ("2b", None), ("3b", None), ("4b", Some(1))] {
+        let found = read_row(&tablet, row).await.map_err(|e| e.kind());
+        assert_eq!(found, expected.ok_or(ErrorKind::Corruption), "row {row}");
+    }
+}
+
+/// A run of which a drop has taken the end of the second file and the beginning of the third: rows `2c` and `3a`.
+async fn fill_cut_run(storage: &Arc<dyn Storage>) {
+    fill_run(storage).await;
+    let tablet = open(storage, 2).await;
+    drop_range(&tablet, "2c", "3b").await.unwrap();
+    tablet.close();
+    let (_, manifest) = ManifestLog::open(storage.clone(), TabletId(1)).await.unwrap();
+    let bounds = manifest
+        .all_files()
+        .map(|file| (file.lower.is_some(), file.upper.is_some()));
+    let expected = [(false, false), (false, true), (true, false), (false, false)];
+    assert_eq!(bounds.collect::<Vec<_>>(), expected);
+}
+
+/// Whichever cannot be opened: none of their rows is missing in silence, and all others are there.
+#[tokio::test]
+async fn damaged_files_of_a_run_that_is_cut_fail_what_they_may_have() {
+    for damaged in 1..16u32 {
+        let storage: Arc<dyn Storage> = MemoryStorage::new();
+        fill_cut_run(&storage).await;
+        let is_damaged = |file: u32| damaged & (1 << (file - 1)) != 0;
+        for file in (1..5).filter(|file| is_damaged(*file)) {
+            flip(&storage, &FileRef::path(FileId::new(1, file)), -1).await;
+        }
+        let tablet = open(&storage, 3).await;
+        for file in 1..5 {
+            let outcome = read_row(&tablet, &format!("{file}b")).await.map_err(|e| e.kind());
+            let expected = match is_damaged(file) {
+                true => Err(ErrorKind::Corruption),
+                false => Ok(1),
+            };
+            assert_eq!(outcome, expected, "row {file}b with {damaged:#06b} damaged");
+        }
+        for row in ["2c", "3a"] {
+            let outcome = read_row(&tablet, row).await.map_err(|e| e.kind());
+            assert_eq!(outcome, Ok(0), "row {row} with {damaged:#06b} damaged");
+        }
+    }
+}
+
+/// The one before it has an end of its own, so it does not stand for what is behind that.
+#[tokio::test]
+async fn a_drop_within_a_file_that_cannot_be_opened_is_refused_whatever_is_before_it() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fill_cut_run(&storage).await;
+    let id = |file: u32| FileId::new(1, file);
+    for file in [2, 3] {
+        flip(&storage, &FileRef::path(id(file)), -1).await;
+    }
+    let tablet = open(&storage, 3).await;
+    let error = drop_range(&tablet, "3c", "5").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert_eq!(files_of(&tablet).await, [id(1), id(2), id(3), id(4)]);
+    drop_range(&tablet, "3b", "5").await.unwrap();
+    assert_eq!(files_of(&tablet).await, [id(1), id(2)]);
+}
+
 /// Which files a damaged manifest refers to is unknown: none of a former process may go.
 #[tokio::test]
 async fn former_files_can_be_kept() {
