@@ -1,7 +1,7 @@
 //! `stele repair`: gives up what cannot be read, saves the rest, and makes the folder one that a server starts on.
 //!
 //! * A damaged sstable is replaced by one with the cells of its intact blocks; a missing one, or one without an intact
-//!   block, is given up.
+//!   block, is given up. So is a reference of which no cell is left.
 //! * A damaged log segment is replaced by one with its intact groups (`stele_commitlog::salvage`). One that a start would
 //!   drop, could it be read, is taken out of the log.
 //! * A damaged value file is not repaired: a server reads all of it that is intact.
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use stele_commitlog::salvage::{self, DamagedSegment};
 use stele_coord::EmbeddedCoord;
 use stele_env::Env;
-use stele_sstable::{Cache, Sstable, SstableError, SstableWriter, WriteOptions};
+use stele_sstable::{Cache, Sstable, SstableError, SstableMeta, SstableWriter, WriteOptions};
 use stele_storage::past_unreadable::{self, FILLER};
 use stele_storage::{ReadFile as _, Storage, StorageError};
 use stele_tablet::manifest::ManifestLog;
@@ -224,6 +224,29 @@ async fn new_epoch(storage: &Arc<dyn Storage>, env: &Env) -> anyhow::Result<Epoc
     next_server_epoch(&coord, &**storage).await
 }
 
+/// The file that was made of what is intact of a damaged one.
+struct Saved(SstableMeta);
+
+impl Saved {
+    /// What takes the place of a reference to the damaged file; `None` when nothing of the part that it refers to is left. Such a
+    /// reference would begin or end among the keys of its neighbours in the run, and rows of those would not be found.
+    fn in_place_of(&self, reference: &FileRef) -> Option<FileRef> {
+        let properties = &self.0.properties;
+        let (first, last) = (&properties.smallest_key[..], &properties.largest_key[..]);
+        let ends_before = reference.upper.as_deref().is_some_and(|upper| upper <= first);
+        let begins_behind = reference.lower.as_deref().is_some_and(|lower| lower > last);
+        let is_left = !ends_before && !begins_behind;
+        is_left.then(|| FileRef {
+            file: self.0.file_id.0,
+            len: self.0.file_bytes,
+            cells: properties.cells,
+            deletes: properties.deletes(),
+            referenced: reference.referenced.min(self.0.file_bytes),
+            ..reference.clone()
+        })
+    }
+}
+
 struct Work {
     epoch: Epoch,
     storage: Arc<dyn Storage>,
@@ -235,7 +258,7 @@ struct Work {
 
 impl Work {
     async fn replace_sstables(&mut self, examined: &Examined) -> anyhow::Result<()> {
-        let mut replacements: BTreeMap<FileId, Option<FileRef>> = BTreeMap::new();
+        let mut replacements: BTreeMap<FileId, Option<Saved>> = BTreeMap::new();
         for file in &examined.sstables {
             let saved = self.save(*file).await.with_context(|| FileRef::path(*file))?;
             replacements.insert(*file, saved);
@@ -268,9 +291,13 @@ impl Work {
     async fn keep_values(
         &mut self,
         examined: &Examined,
-        replacements: &BTreeMap<FileId, Option<FileRef>>,
+        replacements: &BTreeMap<FileId, Option<Saved>>,
     ) -> anyhow::Result<Vec<String>> {
-        let is_gone = |named: &FileRef| replacements.get(&named.id()).is_some_and(Option::is_none);
+        let in_its_place = |named: &FileRef, saved: &Option<Saved>| saved.as_ref()?.in_place_of(named);
+        let is_gone = |named: &FileRef| {
+            let replaced = replacements.get(&named.id());
+            replaced.is_some_and(|saved| in_its_place(named, saved).is_none())
+        };
         let mut copied = Vec::new();
         for (file, referrers) in &examined.tablets.values {
             if !referrers.iter().all(|referrer| is_gone(&referrer.reference)) {
@@ -290,7 +317,7 @@ impl Work {
     }
 
     /// Copies the intact blocks of a file to a new one, and the file itself to where it is kept.
-    async fn save(&mut self, file: FileId) -> anyhow::Result<Option<FileRef>> {
+    async fn save(&mut self, file: FileId) -> anyhow::Result<Option<Saved>> {
         let path = FileRef::path(file);
         let opened = self.storage.open(&path).await;
         let missing = matches!(opened, Err(StorageError::NotFound { .. }));
@@ -306,14 +333,7 @@ impl Work {
         let mut writer = SstableWriter::new(self.storage.create(&FileRef::path(output)).await?, options);
         let checked = table.salvage(&mut writer).await?;
         let saved = match writer.finish().await {
-            Ok(meta) => Some(FileRef {
-                file: output.0,
-                len: meta.file_bytes,
-                cells: meta.properties.cells,
-                deletes: meta.properties.deletes(),
-                referenced: meta.file_bytes,
-                ..FileRef::default()
-            }),
+            Ok(meta) => Some(Saved(meta)),
             Err(SstableError::Empty) => {
                 self.storage.delete(&FileRef::path(output)).await?;
                 None
@@ -326,7 +346,7 @@ impl Work {
         };
         let by = saved
             .as_ref()
-            .map_or("nothing".to_owned(), |saved| FileRef::path(saved.id()));
+            .map_or("nothing".to_owned(), |Saved(meta)| FileRef::path(meta.file_id));
         let _ = writeln!(
             self.text,
             "  {path}: replaced by {by} with the {} cells that are intact; {kept}",
@@ -336,11 +356,7 @@ impl Work {
     }
 
     /// Commits a manifest that refers to the new files in place of the old ones.
-    async fn refer_anew(
-        &self,
-        tablet: TabletId,
-        replacements: &BTreeMap<FileId, Option<FileRef>>,
-    ) -> anyhow::Result<()> {
+    async fn refer_anew(&self, tablet: TabletId, replacements: &BTreeMap<FileId, Option<Saved>>) -> anyhow::Result<()> {
         let now = self.env.wall_micros();
         let (mut log, mut manifest) = match ManifestLog::open(self.storage.clone(), tablet).await? {
             // This repair has made a version of it before.
@@ -351,14 +367,7 @@ impl Work {
             let replaced = std::mem::take(&mut group.files).into_iter().filter_map(|reference| {
                 match replacements.get(&reference.id()) {
                     None => Some(reference),
-                    Some(saved) => saved.as_ref().map(|saved| FileRef {
-                        file: saved.file,
-                        len: saved.len,
-                        cells: saved.cells,
-                        deletes: saved.deletes,
-                        referenced: reference.referenced.min(saved.referenced),
-                        ..reference
-                    }),
+                    Some(saved) => saved.as_ref()?.in_place_of(&reference),
                 }
             });
             group.files = replaced.collect();

@@ -12,6 +12,7 @@ use stele_tablet::Manifest;
 use stele_tablet::manifest;
 use stele_types::TableName;
 
+mod parts;
 mod unreadable;
 
 async fn run(storage: &Arc<MemoryStorage>, dry_run: bool) -> (String, bool) {
