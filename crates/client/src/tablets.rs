@@ -103,7 +103,8 @@ pub trait TabletControl: Send + Sync + 'static {
     /// Tells the tablets of a table their new schema; when this returns every later request obeys it.
     async fn set_schema(&self, schema: Arc<TableSchema>);
 
-    /// Families of which a tablet still has cells in a group that they were moved out of.
+    /// Families of which a tablet still has cells in a group that they were moved out of. Between the two halves of a split the
+    /// answer is about the tablet, and not about what may replace it.
     fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>>;
 
     /// Drops the rows of a range.

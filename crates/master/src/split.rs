@@ -121,7 +121,8 @@ impl Master {
         }
     }
 
-    /// For a change that would wait for the writers of a table's tablets: fails while a split keeps those of one of them out.
+    /// For a change of a table that cannot be made beside a split of unknown outcome: one that would wait for the writers that it
+    /// keeps out, or that goes by what is in files. Fails while there is such a split of the table.
     pub(crate) async fn decide_for(&self, table: &TableName) -> ServiceResult<()> {
         let concerns = |split: &Split| split.table == *table;
         let is_concerned = self.undecided.lock().as_ref().is_some_and(concerns);

@@ -5,12 +5,13 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use stele_client::{GroupUpdate, NewFamily};
 use stele_coord::{Coord, CoordError, EmbeddedCoord, Session, Txn, TxnOutcome, Versioned, Watch, Write};
 use stele_env::tokio_env::TokioRuntime;
 use stele_storage::StorageError;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
-use stele_types::{Compression, DeleteRule, TimeUnit};
+use stele_types::{Compression, DeleteRule, TimeUnit, ValueType};
 
 /// A server that notes what it makes, drops and divides, and has nothing else to do.
 #[derive(Default)]
@@ -36,8 +37,10 @@ impl TabletControl for Noting {
 
     async fn set_schema(&self, _: Arc<TableSchema>) {}
 
-    fn unsettled(&self, _: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
-        Ok(BTreeSet::new())
+    /// In halves, as if compactions had moved the family in the tablet since it was divided.
+    fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
+        let is_half = !self.made.lock().contains(&tablet);
+        Ok(is_half.then_some(FamilyId(1)).into_iter().collect())
     }
 
     async fn drop_rows(&self, _: TabletId, _: RowRange) -> ServiceResult<()> {
@@ -206,6 +209,46 @@ async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
         let records = coord.list("catalog/tablet/").await.unwrap().len();
         assert_eq!(records, if is_dropped { 1 } else { 3 });
     }
+}
+
+/// Moved back while a half still has its oldest cells where they were, a family would have them taken for its newest.
+#[tokio::test]
+async fn a_family_does_not_move_back_beside_a_split_of_unknown_outcome() {
+    let (coord, _, tablets, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    let family = NewFamily {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
+        front_end_data: Vec::new(),
+    };
+    let new = NewTable {
+        families: vec![family],
+        ..new_table(&name)
+    };
+    master.create_table(new).await.unwrap();
+    let cold = GroupChange::Create {
+        name: "cold".to_owned(),
+        options: GroupUpdate::default(),
+    };
+    let to = |group: &str| GroupChange::MoveFamily {
+        family: "f".to_owned(),
+        group: group.to_owned(),
+    };
+    master.modify_groups(&name, vec![cold, to("cold")]).await.unwrap();
+    let large = tablets.made.lock()[0];
+    *tablets.large.lock() = Some(large);
+
+    coord.fails.store(true, Ordering::Relaxed);
+    master.split_due().await.unwrap_err();
+    let moved = master.modify_groups(&name, vec![to("default")]).await;
+    assert!(moved.is_err() && tablets.ended.lock().is_empty(), "it is not known yet");
+
+    coord.fails.store(false, Ordering::Relaxed);
+    let moved = master.modify_groups(&name, vec![to("default")]).await;
+    let refused = moved.map(drop).expect_err("the halves are asked, and not the tablet");
+    assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused:?}");
+    assert_eq!(*tablets.ended.lock(), [(large, true)]);
 }
 
 /// The owner has used up its numbers, say: from then on nothing is written, and at the next start the catalog may name the halves.
