@@ -52,11 +52,13 @@ pub(crate) async fn verify(shared: &Shared, path: &str) -> Result<()> {
 /// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many. `Fenced`
 /// when another process has become the owner since this one made its record.
 pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
-    // By the store's clock, as it dated our own record just now: a clock of ours that is fast would make every seal old.
     let [logs, coordination] = growing::DIRECTORIES.map(|directory| store.list_dated(directory));
     // A new owner's way to its first answer is made of requests that follow each other.
-    let (records, logs, coordination) = futures::try_join!(store.list_dated(owner::DIRECTORY), logs, coordination)?;
+    let (logs, coordination) = futures::try_join!(logs, coordination)?;
+    // Not beside these: a listing of many pages, or one that is tried again, may show what an owner made who came since.
+    let records = store.list_dated(owner::DIRECTORY).await?;
     owner::check_last(records.iter().map(|record| record.key.as_str()), epoch)?;
+    // By the store's clock, as it dated our own record just now: a clock of ours that is fast would make every seal old.
     let now_micros = records
         .iter()
         .map(|record| record.made_micros)

@@ -66,6 +66,9 @@ pub(crate) fn env(seed: u64) -> Env {
     }))
 }
 
+/// What a listing of a slow place takes: less than its limit of time.
+const LISTING: Duration = Duration::from_secs(60);
+
 /// A store that answers late, answers with an error, or does what it was asked and answers with an error.
 #[derive(Debug)]
 struct Flaky {
@@ -77,6 +80,8 @@ struct Flaky {
     delay_ms: u64,
     /// What listings still show.
     gone: Option<ObjectMeta>,
+    /// Where listings take [`LISTING`] before they are made.
+    slow: Option<&'static str>,
     /// How long each piece of an upload takes besides.
     piece_ms: u64,
     /// Pieces of uploads that are on their way, and the most that ever were.
@@ -148,12 +153,16 @@ impl ObjectStore for Flaky {
         deletes.boxed()
     }
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let is_slow = self.slow.is_some() && prefix.map(AsRef::<str>::as_ref) == self.slow;
         // What is there when the answer is made, not when it is read.
         let (inner, prefix) = (self.inner.clone(), prefix.cloned());
         let (env, failing, delay) = (self.env.clone(), self.failing, self.delay_ms);
         let gone = self.gone.clone();
         let later = async move {
             env.sleep(Duration::from_millis(env.random_below(delay + 1))).await;
+            if is_slow {
+                env.sleep(LISTING).await;
+            }
             if env.random_below(1_000) < failing {
                 return futures::stream::iter(vec![Err(lost())]).boxed();
             }
@@ -200,6 +209,7 @@ fn flaky(inner: &Arc<InMemory>, env: &Env, failing: u64, delay_ms: u64) -> Store
         failing,
         delay_ms,
         gone: None,
+        slow: None,
         piece_ms: 0,
         pieces: Arc::default(),
     };
@@ -286,6 +296,7 @@ async fn many_large_files_at_once_have_few_pieces_on_their_way() {
         failing: 0,
         delay_ms: 0,
         gone: None,
+        slow: None,
         piece_ms: 1_000,
         pieces: pieces.clone(),
     };
@@ -371,6 +382,36 @@ async fn who_slept_between_claim_and_seals_ends_nobody() {
     assert_eq!(newer.read_all("log/0000/1.log").await.expect("read"), "ab");
 }
 
+/// The one that listed what it would seal saw who the owner was, and what another made who came since.
+#[tokio::test(start_paused = true)]
+async fn who_slept_within_its_listings_ends_nobody() {
+    let (env, inner) = (env(17), Arc::new(InMemory::new()));
+    let client = Flaky {
+        inner: inner.clone(),
+        env: env.clone(),
+        failing: 0,
+        delay_ms: 0,
+        gone: None,
+        slow: Some("p/log"),
+        piece_ms: 0,
+        pieces: Arc::default(),
+    };
+    let store = Store::new(Arc::new(client), "p", env.clone(), ObjectMetrics::default());
+    let slept = ownership::claim(&store, &env).await.expect("claim");
+    let newer = async {
+        env.sleep(LISTING / 2).await;
+        let newer = open(inner.clone(), "p", &env).await;
+        let mut log = newer.create("log/0000/1.log").await.expect("create");
+        write(&mut log, "a").await.expect("append");
+        (newer, log)
+    };
+    let (sealed, (newer, mut log)) = futures::join!(owner::seal_all(&store, slept), newer);
+    let error = sealed.expect_err("the owner is another");
+    assert!(matches!(error, StorageError::Fenced { .. }), "{error}");
+    write(&mut log, "b").await.expect("append");
+    assert_eq!(newer.read_all("log/0000/1.log").await.expect("read"), "ab");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_old_owner_makes_no_new_file_and_learns_of_it_when_idle() {
     let (env, client) = (env(5), Arc::new(InMemory::new()));
@@ -420,6 +461,7 @@ async fn a_first_part_that_is_deleted_since_is_no_empty_file() {
         failing: 0,
         delay_ms: 0,
         gone: Some(gone),
+        slow: None,
         piece_ms: 0,
         pieces: Arc::default(),
     };
