@@ -98,8 +98,8 @@ struct Atom {
 enum Prefix {
     /// All of it so far is a literal.
     Open,
-    /// A literal and then the end of the text.
-    Ended,
+    /// A literal and then the end of the text, which is at this place in the output.
+    Ended(usize),
     /// It went on with something else at this place in the output.
     Closed(usize),
 }
@@ -177,7 +177,7 @@ impl<'a> Parser<'a> {
         }
         self.flush_atom();
         let tail = match self.prefix_state {
-            Prefix::Open | Prefix::Ended => Tail::Empty,
+            Prefix::Open | Prefix::Ended(_) => Tail::Empty,
             Prefix::Closed(start) => match self.out.get(start..).and_then(|tail| tail.strip_suffix('*')) {
                 Some(ANY_BYTE) => Tail::AnyBytes,
                 Some(ANY_BUT_NEWLINE) => Tail::AnyButNewline,
@@ -213,11 +213,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The literal prefix ends where the output is now.
+    /// The literal prefix ends where the output is now; behind an end of the text it has ended with that, which belongs to
+    /// the tail: it lets nothing follow, whatever the pattern says of what does.
     fn close_prefix(&mut self) {
-        if !matches!(self.prefix_state, Prefix::Closed(_)) {
-            self.prefix_state = Prefix::Closed(self.out.len());
-        }
+        self.prefix_state = match self.prefix_state {
+            Prefix::Open => Prefix::Closed(self.out.len()),
+            Prefix::Ended(end) | Prefix::Closed(end) => Prefix::Closed(end),
+        };
     }
 
     fn begin_atom(&mut self) {
@@ -271,7 +273,7 @@ impl<'a> Parser<'a> {
     /// The end of the text, which is always there after the last byte.
     fn push_text_end(&mut self) {
         if self.prefix_state == Prefix::Open && self.groups.is_empty() {
-            self.prefix_state = Prefix::Ended;
+            self.prefix_state = Prefix::Ended(self.out.len());
         }
         self.begin_atom();
         self.out.push_str("(?:\\z)");
@@ -331,7 +333,7 @@ impl<'a> Parser<'a> {
                 self.prefix.pop();
                 self.prefix_state = Prefix::Closed(start);
             }
-            Prefix::Ended => self.prefix_state = Prefix::Closed(start),
+            Prefix::Ended(_) => self.prefix_state = Prefix::Closed(start),
             Prefix::Closed(_) => {}
         }
     }

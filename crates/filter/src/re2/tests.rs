@@ -46,6 +46,10 @@ fn whole_subject() {
     check(b"a$b", &[], &[b"ab", b"a"]);
     check(b"^*a", &[b"a"], &[b""]);
     check(b"a$*", &[b"a"], &[b"aa", b""]);
+    check(b"a$.*", &[b"a"], &[b"ab", b"a\n", b""]);
+    check(b"a\\z\\C*", &[b"a"], &[b"ab", b"a\n"]);
+    check(b"$\\C*", &[b""], &[b"a", b"\n"]);
+    check(b"a$$.*?", &[b"a"], &[b"ab"]);
     check(b"(?m)a$\\C^b", &[b"a\nb"], &[b"a b", b"ab"]);
 }
 
@@ -221,6 +225,9 @@ fn literal_prefixes() {
         (b"ab(?i)c", b"ab", Tail::Other),
         (b"ab$c", b"ab", Tail::Other),
         (b"ab$?", b"ab", Tail::Other),
+        (b"ab$.*", b"ab", Tail::Other),
+        (b"ab$$\\C*", b"ab", Tail::Other),
+        (b"$\\C*", b"", Tail::Other),
         (b"ab.*|x", b"", Tail::Other),
         (b"ab.*c", b"ab", Tail::Other),
         (b"a^*b", b"a", Tail::Other),
