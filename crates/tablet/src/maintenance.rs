@@ -10,6 +10,7 @@ mod learnt;
 mod opened;
 mod progress;
 mod relocate;
+mod sample;
 mod unread;
 mod values;
 
@@ -24,7 +25,7 @@ use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
 use crate::manifest::{self, FileRef, Manifest, ManifestLog, StoredFile};
 use crate::merge::Source;
-use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times, share};
+use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
 use gaps::placed;
@@ -471,44 +472,6 @@ impl Tablet {
         let mut committer = self.committer.lock().await;
         committer.log.check_newest(listed)?;
         Ok(committer.log.take_stale())
-    }
-
-    /// About how many bytes lie before `row` within the tablet, and in it as a whole.
-    pub async fn bytes_before(&self, row: &[u8]) -> Result<u64> {
-        let end = key::row_prefix(row);
-        let mut bytes = 0;
-        for file in self.state().groups.iter().flat_map(|g| &g.files) {
-            let upper = file.reference.upper.as_deref().map_or(&end[..], |u| u.min(&end));
-            let before = file
-                .sstable
-                .approximate_bytes(file.reference.lower.as_deref(), Some(upper))
-                .await?;
-            bytes += before + share(file.reference.value_bytes(), before, file.bytes());
-        }
-        Ok(bytes)
-    }
-
-    /// Rows about every `every` bytes, from the largest run.
-    pub async fn sample_rows(&self, every: u64) -> Result<Vec<Bytes>> {
-        let state = self.state();
-        let mut rows = Vec::new();
-        let mut since = 0;
-        for file in largest_run(&state).unwrap_or_default() {
-            if since >= every {
-                rows.extend(decoded_row(file.first_key()));
-                since = 0;
-            }
-            let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
-            // The file is sampled by its own bytes, which stand for those of its values, too.
-            let own = share(every, file.bytes(), file.size()).max(1);
-            let samples = file.sstable.row_samples(own, lower, upper).await?;
-            since = match samples.last() {
-                Some((_, before)) => share(file.size(), file.bytes().saturating_sub(*before), file.bytes()),
-                None => since + file.size(),
-            };
-            rows.extend(samples.iter().filter_map(|(prefix, _)| decoded_row(prefix)));
-        }
-        Ok(rows.into_iter().filter(|row| self.range().contains(row)).collect())
     }
 }
 

@@ -12,6 +12,7 @@ mod pieces;
 mod readahead;
 mod reads;
 mod rows;
+mod samples;
 mod values;
 
 use crate::manifest::Manifest;

@@ -181,18 +181,8 @@ impl TabletServer {
     /// How a tablet's bytes are distributed.
     pub(crate) async fn sample_tablet(&self, tablet: TabletId, every: u64) -> ServiceResult<TabletSample> {
         let served = self.served(tablet)?;
-        let state = served.tablet.state();
-        let bytes = state.file_bytes() + state.memtable_bytes();
-        let mut rows = Vec::new();
-        if bytes > every {
-            for row in served.tablet.sample_rows(every).await.map_err(from_tablet)? {
-                let before = served.tablet.bytes_before(&row).await.map_err(from_tablet)?;
-                rows.push((row, before.min(bytes)));
-                if rows.len() >= SAMPLE_ROWS_MAX {
-                    break;
-                }
-            }
-        }
+        let sample = served.tablet.sample(every, SAMPLE_ROWS_MAX).await;
+        let (bytes, rows) = sample.map_err(from_tablet)?;
         Ok(TabletSample { bytes, rows })
     }
 }

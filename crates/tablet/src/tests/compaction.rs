@@ -290,7 +290,7 @@ async fn a_tablet_of_many_files_is_divided_in_the_middle() {
     let tablet = with_bottom().await;
     let at = tablet.split_row().await.unwrap().unwrap();
     assert!(row(400) < at && at < row(600), "{at:?}");
-    let samples = tablet.sample_rows(FILE_BYTES).await.unwrap();
+    let (_, samples) = tablet.sample(FILE_BYTES, usize::MAX).await.unwrap();
     assert!(
         samples.len() + 2 >= files(&tablet).len() && samples.is_sorted(),
         "{samples:?}"

@@ -191,7 +191,7 @@ async fn the_size_counts_the_values() {
     let all = value_bytes(&storage).await;
     let size = tablet.state().file_bytes();
     assert!(size > all && size < all + 20_000, "{size} for values of {all}");
-    let before = tablet.bytes_before(b"\xff").await.unwrap();
+    let before = tablet.state().bytes_before(b"\xff").await.unwrap();
     assert!(before > all / 2 && before <= size, "{before} of {size}");
 }
 

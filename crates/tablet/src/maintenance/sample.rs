@@ -1,0 +1,72 @@
+//! How the bytes of a tablet are distributed over its rows, for who divides a table among workers.
+//!
+//! Invariant: a sample is of one state. A flush or compaction that ends while it is taken would otherwise be in the
+//! numbers of the later rows alone; and where it has dropped much, less would lie before a row than before the ones that
+//! it comes behind.
+
+use super::{decoded_row, largest_run};
+use crate::error::Result;
+use crate::state::{State, share};
+use crate::tablet::Tablet;
+use bytes::Bytes;
+use stele_types::key;
+
+impl Tablet {
+    /// About how many bytes there are; and if these are more than `every`, rows about that far apart, in order, each with
+    /// about how many bytes lie before it. At most `rows_max` rows, the first ones.
+    pub async fn sample(&self, every: u64, rows_max: usize) -> Result<(u64, Vec<(Bytes, u64)>)> {
+        let state = self.state();
+        let bytes = state.file_bytes() + state.memtable_bytes();
+        let mut samples = Vec::new();
+        if bytes <= every {
+            return Ok((bytes, samples));
+        }
+        let mut rows = state.sample_rows(every).await?;
+        rows.retain(|row| self.range().contains(row));
+        rows.truncate(rows_max);
+        for row in rows {
+            let before = state.bytes_before(&row).await?;
+            samples.push((row, before.min(bytes)));
+        }
+        Ok((bytes, samples))
+    }
+}
+
+impl State {
+    /// About how many bytes of files lie before `row`.
+    pub(crate) async fn bytes_before(&self, row: &[u8]) -> Result<u64> {
+        let end = key::row_prefix(row);
+        let mut bytes = 0;
+        for file in self.groups.iter().flat_map(|g| &g.files) {
+            let upper = file.reference.upper.as_deref().map_or(&end[..], |u| u.min(&end));
+            let before = file
+                .sstable
+                .approximate_bytes(file.reference.lower.as_deref(), Some(upper))
+                .await?;
+            bytes += before + share(file.reference.value_bytes(), before, file.bytes());
+        }
+        Ok(bytes)
+    }
+
+    /// Rows about every `every` bytes, from the largest run.
+    async fn sample_rows(&self, every: u64) -> Result<Vec<Bytes>> {
+        let mut rows = Vec::new();
+        let mut since = 0;
+        for file in largest_run(self).unwrap_or_default() {
+            if since >= every {
+                rows.extend(decoded_row(file.first_key()));
+                since = 0;
+            }
+            let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
+            // The file is sampled by its own bytes, which stand for those of its values, too.
+            let own = share(every, file.bytes(), file.size()).max(1);
+            let samples = file.sstable.row_samples(own, lower, upper).await?;
+            since = match samples.last() {
+                Some((_, before)) => share(file.size(), file.bytes().saturating_sub(*before), file.bytes()),
+                None => since + file.size(),
+            };
+            rows.extend(samples.iter().filter_map(|(prefix, _)| decoded_row(prefix)));
+        }
+        Ok(rows)
+    }
+}
