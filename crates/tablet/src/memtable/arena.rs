@@ -240,10 +240,20 @@ impl<'a> Writer<'a> {
         let (at, start, own) = self.place_for_cell(len);
         // SAFETY: `len` fresh bytes are at `start`, and the parts and the padding are that long together.
         unsafe {
-            ptr::copy_nonoverlapping(header.as_ptr(), start, header_len);
+            // The usual header and the padding in one store each: a copy of unknown length is a call.
+            match header_len {
+                2 => start.cast::<[u8; 2]>().write([header[0], header[1]]),
+                _ => ptr::copy_nonoverlapping(header.as_ptr(), start, header_len),
+            }
             ptr::copy_nonoverlapping(key.as_ptr(), start.add(header_len), key.len());
             ptr::copy_nonoverlapping(value.as_ptr(), start.add(header_len + key.len()), value.len());
-            ptr::write_bytes(start.add(used), 0, len - used);
+            let padding = start.add(used);
+            match len - used {
+                0 => {}
+                1 => padding.write(0),
+                2 => padding.cast::<[u8; 2]>().write([0; 2]),
+                _ => padding.cast::<[u8; UNIT - 1]>().write([0; UNIT - 1]),
+            }
         }
         if let Some(own) = own {
             self.seal(own);

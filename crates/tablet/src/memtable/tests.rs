@@ -241,6 +241,26 @@ fn large_values_share_memory_that_outlives_the_table() {
     assert_eq!(account.bytes(), 0);
 }
 
+/// Lengths of one byte each are written in another way than longer ones, and what is left of the last four bytes before the rest.
+#[test]
+fn cells_of_all_lengths_keep_what_they_were_given() {
+    let mut entries = BTreeMap::new();
+    for key_len in (0..9).chain(122..126) {
+        for value_len in (0..9u32).chain(126..130).chain([16_383, 16_384]) {
+            let key = [&value_len.to_be_bytes()[..], &vec![7u8; key_len][..]].concat();
+            entries.insert(key, vec![9; value_len as usize]);
+        }
+    }
+    let order: Vec<Vec<u8>> = entries.keys().cloned().collect();
+    let mut cursor = MemtableCursor::new(filled(&entries, &order, 50));
+    cursor.seek(&[]);
+    for (key, value) in &entries {
+        assert_eq!((cursor.key(), cursor.value()), (&key[..], &value[..]));
+        cursor.advance();
+    }
+    assert!(!cursor.is_valid());
+}
+
 #[test]
 fn memory_follows_what_is_inserted() {
     for (count, value_bytes, per_entry_max) in [(100_000, 10, 88), (200_000, 100, 182), (40_000, 1000, 1180)] {

@@ -638,7 +638,9 @@ impl<'a> Writer<'a> {
         let index = leaf.partition(0, wanted, |cell| self.tree.key(cell) < key);
         let here = leaf.slot(index);
         if here == 0 || prefix(here) != wanted || self.tree.key(address(here)) != key {
-            let previous = self.tree.last.swap(cell, Ordering::Relaxed);
+            // Not in one step: writers take turns, and an exchange would wait for all stores before it.
+            let previous = self.tree.last.load(Ordering::Relaxed);
+            self.tree.last.store(cell, Ordering::Relaxed);
             let appends = full && address(leaf.slot(SLOTS - 1)) == previous;
             if full {
                 self.put(0, index, cell, appends);
@@ -669,6 +671,11 @@ impl<'a> Writer<'a> {
             self.path[level] = (node, index);
             node = self.tree.node(address(node.slot(index)));
             level -= 1;
+            if level == 1 {
+                // All of it at once: halving would wait for three or four of its lines one after the other. Those further up
+                // are few, and stay in the cache.
+                arena::prefetch_all(node);
+            }
         }
         self.path[0] = (node, 0);
         self.last = Some(key);
