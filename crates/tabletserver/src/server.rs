@@ -15,7 +15,7 @@ use futures::StreamExt;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_client::{Alone, ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
@@ -158,6 +158,8 @@ pub struct TabletServer {
     pub(crate) looked: Mutex<SplitLook>,
     /// Wakes the flush loop.
     pub(crate) work: Notify,
+    /// Bytes of memtables when the flush loop began to look last.
+    pub(crate) looked_at_bytes: AtomicU64,
     /// Wakes housekeeping: a flush has made log segments superfluous.
     pub(crate) tidy: Notify,
     /// Tablets whose memtables are worth a file.

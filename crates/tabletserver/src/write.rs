@@ -18,6 +18,7 @@ use crate::row_cache::RowKey;
 use crate::server::{Served, TabletServer};
 use crate::waits::{Cause, Watch};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::{Append, Completion, Lead, LogError, Payload, Record, RecordRef, Submitted, is_no_space};
 use stele_tablet::{Batch, BatchBuilder, WriteSize};
@@ -231,16 +232,24 @@ impl TabletServer {
         let served = self.served(tablet)?;
         self.admission.check_stuck(tablet, || served.memtable_bytes())?;
         let load = served.tablet.write_load();
-        let full = self.context.memory.bytes() > self.options.memtables.bytes_max() / 2;
-        let ripe = load.active_bytes > self.options.memtables.tablet_bytes();
-        if ripe {
-            self.ripe.lock().insert(tablet);
-        }
-        if full || ripe {
+        if self.presses(tablet, load.active_bytes) {
             self.work.notify_one();
         }
         self.admission.pace(bytes, load.crowding).await?;
         Ok(served)
+    }
+
+    /// Whether there may be something to flush that the flush loop has not seen, when a tablet has so many `active_bytes`. Memory
+    /// grows by chunks, which hold thousands of small rows: as long as it is what the loop has looked at, the loop would decide
+    /// the same, and waking it costs as much as a small write.
+    pub(crate) fn presses(&self, tablet: TabletId, active_bytes: u64) -> bool {
+        let bytes = self.context.memory.bytes();
+        let is_new = bytes != self.looked_at_bytes.load(Ordering::Relaxed);
+        let full = bytes > self.options.memtables.bytes_max() / 2;
+        let ripe = active_bytes > self.options.memtables.tablet_bytes();
+        // Stays in while it is being flushed; when that ends the loop looks by itself.
+        let is_riper = ripe && self.ripe.lock().insert(tablet);
+        is_riper || (full && is_new)
     }
 
     /// Passes the tablet's gate: no split happens until the guard is dropped.

@@ -10,6 +10,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stele_env::Priority;
 use stele_tablet::TabletError;
@@ -104,6 +105,9 @@ impl TabletServer {
 
     /// The tablet whose flush is most due, and the bytes it frees.
     fn flush_due(&self, board: &mut Board) -> Option<(TabletId, u64)> {
+        // First: what grows while this looks is new.
+        let looked_at = self.context.memory.bytes();
+        self.looked_at_bytes.store(looked_at, Ordering::Relaxed);
         let now = self.env.now();
         if now >= board.retry_at {
             board.failed.clear();

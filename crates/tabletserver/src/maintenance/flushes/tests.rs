@@ -132,3 +132,48 @@ async fn what_readers_hold_is_not_flushed_for() {
     assert!(server.context.metrics.flushes.get() - flushes <= 1);
     server.shut_down().await;
 }
+
+/// A flush loop that has looked at all there is would decide the same again.
+#[tokio::test]
+async fn what_has_been_looked_at_wakes_nobody() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first_with(&medium, None, options()).await;
+    write(&server, TABLETS[0], 0, 100 << 10).await.unwrap();
+    // Nothing below waits, so the loop does not run in between.
+    let worth = server.options.memtables.tablet_bytes() + 1;
+    assert!(!server.presses(TABLETS[0], worth - 1));
+    assert!(server.presses(TABLETS[0], worth));
+    assert!(!server.presses(TABLETS[0], worth), "announced already");
+    assert!(server.presses(TABLETS[1], worth));
+    let bytes = server.context.memory.bytes();
+    server.options.memtables.set_share(bytes);
+    server.looked_at_bytes.store(bytes - 1, Ordering::Relaxed);
+    assert!(
+        server.presses(TABLETS[0], 0),
+        "there is more memory than when the loop looked"
+    );
+    server.looked_at_bytes.store(bytes, Ordering::Relaxed);
+    assert!(!server.presses(TABLETS[0], 0));
+    server.options.memtables.set_share(64 << 20);
+    server.shut_down().await;
+}
+
+/// What is written while nobody can be flushed is flushed when that has ended, whoever woke whom.
+#[tokio::test]
+async fn what_presses_meanwhile_is_not_forgotten() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first_with(&medium, None, options()).await;
+    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    let worth = server.options.memtables.tablet_bytes();
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let mut number = 0;
+    while tablet.write_load().active_bytes <= worth {
+        write(&server, TABLETS[0], number, 10 << 10).await.unwrap();
+        number += 1;
+    }
+    write(&server, TABLETS[0], number, 10).await.unwrap();
+    until("tried", || !server.admission.stuck.tablets().is_empty()).await;
+    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    until("flushed", || tablet.state().memtable_bytes() == 0).await;
+    server.shut_down().await;
+}
