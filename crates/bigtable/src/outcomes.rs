@@ -44,6 +44,10 @@ pub(crate) fn messages(outcomes: &[Outcome]) -> Result<VecDeque<Bytes>, Status> 
 
 /// Appends `google.bigtable.v2.MutateRowsResponse.Entry`: the index, and a `google.rpc.Status`, which is empty for OK.
 fn put_entry(out: &mut BytesMut, index: u64, outcome: &Outcome) {
+    if outcome.is_ok() && (1..0x80).contains(&index) {
+        // As below, at once: nearly all entries of nearly all answers.
+        return out.put_slice(&[0x0a, 4, 0x08, index as u8, 0x12, 0]);
+    }
     let (code, text) = match outcome {
         Ok(()) => (0, ""),
         Err(status) => (status.code() as u64, cut(status.message(), ENTRY_MESSAGE_BYTES_MAX)),

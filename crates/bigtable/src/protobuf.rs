@@ -16,6 +16,9 @@ pub(crate) enum WireType {
     Fixed32,
 }
 
+/// The longest varint there is, which negative numbers of 64 bits have: this one is of all ones.
+const MINUS_ONE: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+
 /// Reads the fields of one message.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'b> {
@@ -55,6 +58,23 @@ impl<'b> Fields<'b> {
     /// The content of a varint field.
     #[inline]
     pub fn varint(&mut self) -> Option<u64> {
+        let rest = self.bytes.get(self.at..self.end)?;
+        match rest.first() {
+            // Nearly all keys and lengths.
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Some(u64::from(byte))
+            }
+            // -1, which asks for the server's time.
+            Some(0xff) if rest.starts_with(&MINUS_ONE) => {
+                self.at += MINUS_ONE.len();
+                Some(u64::MAX)
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = *self.bytes.get(self.at).filter(|_| self.at < self.end)?;
@@ -212,5 +232,18 @@ mod tests {
         // The tenth byte of a varint has room for one bit.
         let varint = |last| Fields::of(&[[0xff; 9].as_slice(), &[last]].concat()).varint();
         assert_eq!((varint(1), varint(2), varint(0x81)), (Some(u64::MAX), None, None));
+        // Also where more is behind it, and not where the message ends before its last byte.
+        let field = [&[0x0a, 10][..], &MINUS_ONE, &[7]].concat();
+        let mut within = Fields::of(&field);
+        within.next();
+        let mut message = within.message().unwrap();
+        assert_eq!(
+            (message.varint(), message.len(), within.varint()),
+            (Some(u64::MAX), 0, Some(7))
+        );
+        let cut = [&[0x0a, 9][..], &MINUS_ONE].concat();
+        let mut within = Fields::of(&cut);
+        within.next();
+        assert_eq!(within.message().unwrap().varint(), None);
     }
 }

@@ -14,7 +14,11 @@ pub fn of(rows: &RowWrites) -> Option<Vec<u32>> {
     let first = rows.get(0)?.row;
     let common = rows
         .iter()
-        .fold(first.len(), |common, row| common_prefix(&first[..common], row.row));
+        // Mostly it has been found with the first few.
+        .fold(first.len(), |common, row| match row.row.starts_with(&first[..common]) {
+            true => common,
+            false => common_prefix(&first[..common], row.row),
+        });
     let mut order: Vec<(u64, u32)> = rows
         .iter()
         .map(|row| eight_bytes(&row.row[common..]))
