@@ -97,8 +97,7 @@ impl Sstable {
         };
         if let Some(error) = self.damage().of_everything() {
             let properties = self.properties();
-            let mut upper = properties.largest_key.clone();
-            upper.push(0);
+            let upper = [&properties.largest_key[..], &[0]].concat();
             let keys = KeyGap {
                 lower: properties.smallest_key.clone(),
                 upper: Some(upper).filter(|_| !properties.smallest_key.is_empty()),
@@ -247,7 +246,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
         }
         let said = self.table.properties();
         let found = Properties {
-            largest_key: std::mem::take(&mut self.last),
+            largest_key: std::mem::take(&mut self.last).into(),
             data_blocks: self.checked.blocks,
             data_bytes: said.data_bytes,
             index_blocks: self.table.top().len() as u64,

@@ -6,6 +6,7 @@ pub(crate) use families::FamilySet;
 
 use crate::error::DecodeError;
 use crate::frame::Handle;
+use bytes::Bytes;
 use prost::Message;
 use stele_types::{CellKind, FamilyId, Timestamp};
 
@@ -16,8 +17,8 @@ pub struct Properties {
     #[prost(bytes = "vec", tag = "1")]
     pub smallest_key: Vec<u8>,
     /// Last key.
-    #[prost(bytes = "vec", tag = "2")]
-    pub largest_key: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub largest_key: Bytes,
     /// Entries of every kind.
     #[prost(uint64, tag = "3")]
     pub cells: u64,
@@ -162,7 +163,7 @@ mod tests {
     fn impossible_counts_do_not_overflow() {
         let mut properties = Properties {
             smallest_key: b"k".to_vec(),
-            largest_key: b"k".to_vec(),
+            largest_key: Bytes::from_static(b"k"),
             cells: 1,
             kind_counts: vec![u64::MAX; CellKind::Merge as usize],
             ..Properties::default()

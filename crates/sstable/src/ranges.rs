@@ -167,7 +167,7 @@ impl Sstable {
 
     async fn offset_of(&self, key: Option<&[u8]>, default: u64) -> Result<u64> {
         let Some(key) = key else { return Ok(default) };
-        if key > self.properties().largest_key.as_slice() {
+        if key > &self.properties().largest_key[..] {
             return Ok(self.properties().data_bytes);
         }
         let (top_at, at) = self.find_place(key).await?;

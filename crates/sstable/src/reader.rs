@@ -284,7 +284,11 @@ impl Sstable {
 
     /// Memory held while the file is open, beside the cache.
     pub fn pinned_bytes(&self) -> usize {
-        let keys = self.properties.smallest_key.len() + self.properties.largest_key.len();
+        let keys = match self.properties.smallest_key.len() {
+            // What stands for an unknown largest key is nobody's memory.
+            0 => 0,
+            smallest => smallest + self.properties.largest_key.len(),
+        };
         let filter = self.filter.as_ref().map_or(0, Filter::bytes);
         let dictionary = self.dictionary.as_ref().map_or(0, Dictionary::bytes);
         size_of::<Sstable>() + keys + filter + dictionary + self.top.bytes()
@@ -294,7 +298,7 @@ impl Sstable {
     pub fn may_contain_row(&self, row_prefix: &[u8]) -> bool {
         let smallest = &self.properties.smallest_key;
         let first_row = row_prefix_len(smallest).and_then(|len| smallest.get(..len));
-        if row_prefix > self.properties.largest_key.as_slice() || Some(row_prefix) < first_row {
+        if row_prefix > &self.properties.largest_key[..] || Some(row_prefix) < first_row {
             return false;
         }
         self.filter

@@ -304,7 +304,7 @@ impl SstableWriter {
         self.properties.compressible_bytes = self.loose.compressible_bytes();
         self.properties.families = self.families.ranges();
         self.properties.index_blocks = self.index_blocks.len() as u64;
-        self.properties.largest_key = std::mem::take(&mut self.last_key);
+        self.properties.largest_key = std::mem::take(&mut self.last_key).into();
         let mut top = IndexBuilder::default();
         for (separator, mut content) in std::mem::take(&mut self.index_blocks) {
             let handle = self.push_block(&mut content, Compress::Always);

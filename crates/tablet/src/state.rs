@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use prost::Message as _;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
 use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema, Timestamp};
@@ -606,6 +606,9 @@ impl Wanted<'_> {
     }
 }
 
+/// The least key above the largest that a file could have whose keys are unknown.
+static BEHIND_UNKNOWN: OnceLock<Bytes> = OnceLock::new();
+
 impl HeldFile {
     /// A cursor over the whole file.
     pub(crate) fn cursor(&self, options: ReadOptions) -> Cursor {
@@ -702,8 +705,13 @@ impl HeldFile {
 
     /// The least key above all of the referenced part.
     fn key_after(&self) -> Bytes {
-        let largest = &self.sstable.properties().largest_key;
-        let after = Bytes::from([&largest[..], &[0]].concat());
+        let largest = &self.sstable.properties().largest_key[..];
+        let after = || Bytes::from([largest, &[0]].concat());
+        let after = match self.knows_keys() {
+            true => after(),
+            // That of all such files is the same, and longer than any key.
+            false => BEHIND_UNKNOWN.get_or_init(after).clone(),
+        };
         let upper = self.reference.upper.clone();
         upper.map_or(after.clone(), |upper| upper.min(after))
     }
@@ -716,7 +724,7 @@ impl HeldFile {
     /// Whether all keys of the referenced part are below `key`.
     pub fn ends_before(&self, key: &[u8]) -> bool {
         let cut = self.reference.upper.as_deref().is_some_and(|upper| upper <= key);
-        cut || self.sstable.properties().largest_key.as_slice() < key
+        cut || self.sstable.properties().largest_key[..] < *key
     }
 }
 

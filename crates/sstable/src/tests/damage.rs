@@ -2,8 +2,9 @@
 
 use super::files::*;
 use crate::footer::{FOOTER_BYTES, Footer};
-use crate::{Cursor, CursorOptions, Result, SstableError, Step, WriteOptions};
+use crate::{Cache, Cursor, CursorOptions, Result, Sstable, SstableError, Step, WriteOptions};
 use futures::executor::block_on;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stele_types::ErrorKind;
 use stele_types::schema::Compression;
@@ -201,4 +202,19 @@ fn a_filter_that_denies_rows_costs_no_cell() {
     }
     block_on(writer.finish()).expect("memory does not fail");
     assert_eq!(read_whole(content(&storage).to_vec()), Ok(cells));
+}
+
+/// In an outage there are thousands of them, each of which stands for any key there may be.
+#[test]
+fn what_cannot_be_opened_takes_little_memory() {
+    let (bytes, _) = write(&grid(12, 2, 20), options());
+    let opened = |path: &str| {
+        let file = Memory::new(bytes[1..].to_vec(), true);
+        let held = Sstable::open_or_damaged(Ok(file), path, FILE, Arc::new(Cache::new(0)));
+        block_on(held).expect("held as damaged")
+    };
+    let (first, second) = (opened("1.sst"), opened("2.sst"));
+    let key = |table: &Arc<Sstable>| table.properties().largest_key.as_ptr();
+    assert_eq!(key(&first), key(&second));
+    assert!(first.pinned_bytes() < 4096, "{}", first.pinned_bytes());
 }

@@ -199,7 +199,10 @@ pub(super) fn check_properties(properties: &Properties, cells: &Cells) {
     assert_eq!(properties.cells as usize, cells.len());
     assert_eq!(properties.rows as usize, rows_of(cells).len());
     assert_eq!(Some(&properties.smallest_key), cells.keys().next());
-    assert_eq!(Some(&properties.largest_key), cells.keys().next_back());
+    assert_eq!(
+        Some(&properties.largest_key[..]),
+        cells.keys().next_back().map(Vec::as_slice)
+    );
     assert_eq!(
         properties.raw_key_bytes as usize,
         cells.keys().map(Vec::len).sum::<usize>()
