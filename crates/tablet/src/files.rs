@@ -151,7 +151,7 @@ impl OpenFile {
                 let damage = sstable.damage();
                 Some((damage.first()?, damage.times_met()))
             }
-            OpenFile::Values(values) => values.damage().map(|(error, times)| (error.clone(), times)),
+            OpenFile::Values(values) => values.damage(),
         }
     }
 }
@@ -341,6 +341,16 @@ impl FileRegistry {
             OpenFile::Values(_) => None,
         });
         damaged.collect()
+    }
+
+    /// Open value files of which the device could not read something when it was last asked: worth trying again, too.
+    pub fn unread_values(&self) -> Vec<Arc<ValueFile>> {
+        let inner = self.inner.lock();
+        let unread = inner.files.values().filter_map(|entry| match &entry.open {
+            OpenFile::Values(values) => values.is_unread().then(|| Arc::clone(values)),
+            OpenFile::Sstable(_) => None,
+        });
+        unread.collect()
     }
 
     /// The files that are held, although the device could not read what is needed to open them.

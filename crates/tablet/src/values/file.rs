@@ -1,12 +1,13 @@
 //! An open value file.
 //!
 //! What is found damaged is remembered: the file is then not collected, because moving its values would meet the damage
-//! again and again, and somebody gets to know. A file that cannot be opened, though a manifest names it, is held all the
+//! again and again, and somebody gets to know. What the device cannot read is damage until it can. A file that cannot be opened, though a manifest names it, is held all the
 //! same, and fails every read of a value.
 
 use super::{HEADER_BYTES, HeaderError, LENGTH_BYTES, ValueRef, decode_header, decode_record, record_len};
 use crate::error::Result;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,8 @@ pub struct ValueFile {
     file: Option<Arc<dyn ReadFile>>,
     /// The first damage met.
     damage: OnceLock<SstableError>,
+    /// What the device could not read of the open file when it was last asked.
+    unread: Mutex<Option<SstableError>>,
     times_met: AtomicU64,
 }
 
@@ -49,6 +52,7 @@ impl ValueFile {
             path,
             file: Some(file),
             damage: OnceLock::new(),
+            unread: Mutex::default(),
             times_met: AtomicU64::new(0),
         })
     }
@@ -78,6 +82,7 @@ impl ValueFile {
             path: path.to_owned(),
             file: None,
             damage: OnceLock::from(error),
+            unread: Mutex::default(),
             times_met: AtomicU64::new(1),
         })
     }
@@ -97,9 +102,25 @@ impl ValueFile {
         self.file.as_ref().map_or(0, |file| file.len())
     }
 
-    /// The first damage met, and how often damage was.
-    pub fn damage(&self) -> Option<(&SstableError, u64)> {
-        Some((self.damage.get()?, self.times_met.load(Ordering::Relaxed)))
+    /// The first damage met, or what the device cannot read for now; and how often damage was met.
+    pub fn damage(&self) -> Option<(SstableError, u64)> {
+        let error = self.damage.get().cloned().or_else(|| self.unread.lock().clone())?;
+        Some((error, self.times_met.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the device could not read a place of the open file when it was last asked.
+    pub fn is_unread(&self) -> bool {
+        self.unread.lock().is_some()
+    }
+
+    /// Asks the device once more for such a place. If it can read that by now, it is no damage any more.
+    pub async fn try_unreadable(&self) {
+        let offset = self.unread.lock().as_ref().and_then(unreadable_offset);
+        if let (Some(offset), Some(file)) = (offset, &self.file)
+            && file.read_at(offset, 1).await.is_ok()
+        {
+            *self.unread.lock() = None;
+        }
     }
 
     /// Whether it could be opened.
@@ -109,8 +130,7 @@ impl ValueFile {
 
     /// Whether it could not be, because the device could not read what is needed for that. It may by now.
     pub fn is_unopened(&self) -> bool {
-        let unread = |error: &SstableError| matches!(error, SstableError::Storage(StorageError::Unreadable { .. }));
-        !self.is_open() && self.damage.get().is_some_and(unread)
+        !self.is_open() && self.damage.get().and_then(unreadable_offset).is_some()
     }
 
     /// A value, read from the medium and checked.
@@ -176,8 +196,20 @@ impl ValueFile {
     #[cold]
     fn note(&self, error: SstableError) -> SstableError {
         self.times_met.fetch_add(1, Ordering::Relaxed);
-        let _ = self.damage.get_or_init(|| error.clone());
+        if self.is_open() && unreadable_offset(&error).is_some() {
+            self.unread.lock().get_or_insert_with(|| error.clone());
+        } else {
+            let _ = self.damage.get_or_init(|| error.clone());
+        }
         error
+    }
+}
+
+/// Where the device could not read, if that is the error.
+fn unreadable_offset(error: &SstableError) -> Option<u64> {
+    match error {
+        SstableError::Storage(StorageError::Unreadable { offset, .. }) => Some(*offset),
+        _ => None,
     }
 }
 

@@ -1,11 +1,13 @@
 use super::*;
 use crate::values::file::{ValueFile, check, inspect};
 use crate::values::writer::ValueWriter;
+use async_trait::async_trait;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{ReadFile, Storage};
+use stele_storage::{ReadFile, Storage, StorageError};
 use stele_types::{Compression, ErrorKind};
 
 const GOLDEN: &[u8] = include_bytes!("../../testdata/v1.val");
@@ -148,4 +150,57 @@ proptest! {
             prop_assert_eq!(&reference.encode()[..], &bytes[..]);
         }
     }
+}
+
+/// A file that the device cannot read during an outage.
+struct Unsteady {
+    file: Arc<dyn ReadFile>,
+    is_outage: AtomicBool,
+}
+
+#[async_trait]
+impl ReadFile for Unsteady {
+    async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        if self.is_outage.load(Ordering::Relaxed) {
+            return Err(StorageError::Unreadable {
+                path: self.path().to_owned(),
+                offset,
+                message: "an outage".to_owned(),
+            });
+        }
+        self.file.read_at(offset, len).await
+    }
+
+    fn try_read_at(&self, _: u64, _: usize) -> Option<stele_storage::Result<Bytes>> {
+        None
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn path(&self) -> &str {
+        self.file.path()
+    }
+}
+
+/// Or its garbage would stay until the next start.
+#[tokio::test]
+async fn what_an_outage_did_not_read_is_damaged_no_longer_than_that() {
+    let (content, references) = written().await;
+    let device = Arc::new(Unsteady {
+        file: open(&content).await,
+        is_outage: AtomicBool::new(false),
+    });
+    let file = ValueFile::open(device.clone(), ID).await.unwrap();
+    device.is_outage.store(true, Ordering::Relaxed);
+    let error = file.read(references[0]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    file.try_unreadable().await;
+    assert!(file.is_unread() && file.damage().is_some() && !file.is_unopened());
+
+    device.is_outage.store(false, Ordering::Relaxed);
+    assert_eq!(file.read(references[0]).await.unwrap(), values()[0]);
+    file.try_unreadable().await;
+    assert!(!file.is_unread() && file.damage().is_none());
 }

@@ -1,6 +1,7 @@
 //! Asks devices again for what they could not read: an outage of a network that says EIO is over some time.
 //!
-//! * Of an open sstable some place could not be read: merges leave the file alone until it can be.
+//! * Of an open sstable some place could not be read: merges leave the file alone until it can be. So does what collects value
+//!   files with one of those.
 //! * What is needed to open a file could not be read: every read of it fails until it can be opened, and is taken up by the
 //!   tablets that refer to it.
 //! * A manifest could not be read: its tablet is not served until it can be. Then it is opened as by a start, and the records
@@ -33,6 +34,7 @@ impl TabletServer {
         let files = &self.context.files;
         let is_due = self.unread.is_left.load(Ordering::Acquire)
             || !files.damaged_sstables().is_empty()
+            || !files.unread_values().is_empty()
             || !files.unopened().is_empty()
             || !self.unread_tablets().is_empty();
         if !is_due || self.unread.is_busy.swap(true, Ordering::AcqRel) {
@@ -49,6 +51,9 @@ impl TabletServer {
     pub(crate) async fn read_again(&self) {
         for sstable in self.context.files.damaged_sstables() {
             sstable.try_unreadable().await;
+        }
+        for values in self.context.files.unread_values() {
+            values.try_unreadable().await;
         }
         self.open_files_again().await;
         self.open_tablets_again().await;
