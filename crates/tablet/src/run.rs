@@ -5,6 +5,7 @@
 //! are entered when they are reached, so a short scan over a long run reads one of them.
 //!
 //! Invariants:
+//! * No row is in two files of a run: files are ended, and references cut, between rows.
 //! * A reference is not cut above its file's last key, so where files end ascends with where they begin.
 //! * `at` is the file of `cursor`; the cursor's keys count only within the file's bounds.
 //! * After `Pending`, `backward` tells which way the interrupted move went on.

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use stele_filter::{CompiledFilter, Pushdown, TimestampBounds};
 use stele_sstable::{Cursor, CursorOptions, Properties, Sstable};
+use stele_types::key;
 use stele_types::{Family, FamilyId, FileId, GcRule, GroupId, SeqNo, TableSchema, Timestamp};
 
 /// A reference to an sstable, with the open file.
@@ -44,7 +45,7 @@ pub struct GroupState {
     pub files: Vec<HeldFile>,
     /// A read looks at all runs, and should not look at all files for that.
     runs: Arc<[Run]>,
-    /// Bytes of the references to the files in a manifest.
+    /// Bytes of the references in a manifest to the files that say which keys they have: others are not rewritten.
     reference_bytes: usize,
     /// What compactions go by.
     pub learnt: Arc<Learnt>,
@@ -109,7 +110,9 @@ impl GroupState {
             Some(Run { end: *end, fences })
         });
         self.runs = runs.collect();
-        self.reference_bytes = files.iter().map(|file| file.reference.encoded_len()).sum();
+        // Bounds of one of which the keys are unknown are mostly not the manifest's, and longer than any key at the end of a run.
+        let known = files.iter().filter(|file| file.knows_keys());
+        self.reference_bytes = known.map(|file| file.reference.encoded_len()).sum();
         self.files = files;
     }
 }
@@ -649,11 +652,6 @@ impl HeldFile {
         self.sstable.damage().of_cells().is_some()
     }
 
-    /// Whether the sstable can be read at all.
-    fn is_open(&self) -> bool {
-        self.sstable.damage().of_everything().is_none()
-    }
-
     /// Whether the sstable says where its keys begin and end, if perhaps nothing else. If not, its neighbours tell at best.
     pub(crate) fn knows_keys(&self) -> bool {
         // No key is empty, but what stands for an unknown one.
@@ -677,8 +675,9 @@ impl HeldFile {
         let Some(mut cut) = cut else { return Ok(None) };
         let begins_within = lower.is_none_or(|lower| lower[..] <= *self.first_key());
         let ends_within = upper.is_none_or(|upper| self.ends_before(upper));
-        if begins_within && ends_within && self.is_open() {
-            // All of it: most files of a large tier, of which a job takes a small part.
+        if begins_within && ends_within && self.knows_keys() {
+            // All of it: most files of a large tier, of which a job takes a small part. Of one that has lost its index it
+            // could not be said how large a part is.
             return Ok(Some(cut));
         }
         cut.referenced = self
@@ -703,14 +702,14 @@ impl HeldFile {
         self.reference.lower.as_deref().map_or(smallest, |l| l.max(smallest))
     }
 
-    /// The least key above all of the referenced part.
+    /// The least key above all rows of the referenced part: the next file of the run has nothing of them.
     fn key_after(&self) -> Bytes {
         let largest = &self.sstable.properties().largest_key[..];
-        let after = || Bytes::from([largest, &[0]].concat());
+        let behind_unknown = || Bytes::from([largest, &[0]].concat());
         let after = match self.knows_keys() {
-            true => after(),
+            true => Bytes::from(key::next_row_prefix(row_of(largest))),
             // That of all such files is the same, and longer than any key.
-            false => BEHIND_UNKNOWN.get_or_init(after).clone(),
+            false => BEHIND_UNKNOWN.get_or_init(behind_unknown).clone(),
         };
         let upper = self.reference.upper.clone();
         upper.map_or(after.clone(), |upper| upper.min(after))
@@ -726,6 +725,12 @@ impl HeldFile {
         let cut = self.reference.upper.as_deref().is_some_and(|upper| upper <= key);
         cut || self.sstable.properties().largest_key[..] < *key
     }
+}
+
+/// The row that a key is of, encoded. A bound is one by itself.
+fn row_of(key: &[u8]) -> &[u8] {
+    let row = key::row_prefix_len(key).and_then(|len| key.get(..len));
+    row.unwrap_or(key)
 }
 
 /// The part of `number` that falls to `part` of `whole`.
@@ -807,7 +812,7 @@ async fn hold_one(reference: &FileRef, files: &FileRegistry, made: &[StoredFile]
 }
 
 /// Of a file that cannot be opened the keys may be unknown, but in a run its neighbours' are not: it is cut down to the gap
-/// between them, and what it says fails no further than that. Of several in a row each has what those before it leave of the
+/// between their rows, and what it says fails no further than that. Of several in a row each has what those before it leave of the
 /// gap, down to nothing; whoever writes references goes by `maintenance::gaps` because of that. Like those of other files,
 /// where they begin and where they end ascends: rows are found by that.
 fn bound_damaged(held: &mut [HeldFile]) {
@@ -820,7 +825,7 @@ fn bound_damaged(held: &mut [HeldFile]) {
             continue;
         }
         let end = match next.knows_keys() {
-            true => Some(Bytes::copy_from_slice(next.first_key())),
+            true => Some(Bytes::copy_from_slice(row_of(next.first_key()))),
             false => next.reference.upper.clone(),
         };
         let upper = file.reference.upper.take();

@@ -245,6 +245,12 @@ pub fn set_row_prefix_end(out: &mut Vec<u8>, row_prefix: &[u8]) {
     }
 }
 
+/// The encoded prefix of the next row that there can be behind the one with this encoded prefix: it has a zero byte more.
+pub fn next_row_prefix(row_prefix: &[u8]) -> Vec<u8> {
+    let row = row_prefix.strip_suffix(&[ESCAPE, TERMINATOR]).unwrap_or(row_prefix);
+    [row, &[ESCAPE, ESCAPED_ZERO, ESCAPE, TERMINATOR]].concat()
+}
+
 /// The encoded prefix of one family within a row.
 pub fn family_prefix(row: &[u8], family: FamilyId) -> Vec<u8> {
     let mut out = row_prefix(row);

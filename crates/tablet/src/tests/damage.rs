@@ -1,5 +1,7 @@
 //! Tablets with a damaged sstable: what is still read, and what compactions make of it.
 
+mod kinds;
+
 use super::*;
 use crate::TabletError;
 use crate::manifest::{FileRef, ManifestLog, StoredFile};
@@ -205,15 +207,33 @@ async fn a_damaged_file_of_a_run_fails_the_gap_between_its_neighbours() {
         }
         let tablet = open(&storage, 2).await;
         for row in 1..5u64 {
-            // The first and last rows of a file might go on in its neighbour.
-            let outcome = read_row(&tablet, &format!("{row}b")).await.map_err(|e| e.kind());
-            let expected = match damaged.contains(&row) {
-                true => Err(ErrorKind::Corruption),
-                false => Ok(1),
-            };
-            assert_eq!(outcome, expected, "row {row} with {damaged:?} damaged");
+            // Those next to the gap as well: no row goes on in the next file.
+            for part in ["a", "b", "c"] {
+                let outcome = read_row(&tablet, &format!("{row}{part}")).await.map_err(|e| e.kind());
+                let expected = match damaged.contains(&row) {
+                    true => Err(ErrorKind::Corruption),
+                    false => Ok(1),
+                };
+                assert_eq!(outcome, expected, "row {row}{part} with {damaged:?} damaged");
+            }
         }
     }
+}
+
+/// Splits come between files where they can.
+#[tokio::test]
+async fn a_split_and_a_drop_may_begin_with_the_file_behind_a_damaged_one() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fill_run(&storage).await;
+    let id = |file: u32| FileId::new(1, file);
+    flip(&storage, &FileRef::path(id(2)), -1).await;
+    let tablet = open(&storage, 2).await;
+    let row = Bytes::from_static(b"3a");
+    let (left, right) = tablet.divide(&row, TabletId(2), TabletId(3)).await.unwrap();
+    let files = |half: &Manifest| half.all_files().map(FileRef::id).collect::<Vec<_>>();
+    assert_eq!((files(&left), files(&right)), (vec![id(1), id(2)], vec![id(3), id(4)]));
+    drop_range(&tablet, "3a", "5").await.unwrap();
+    assert_eq!(files_of(&tablet).await, [id(1), id(2)]);
 }
 
 async fn drop_range(tablet: &Tablet, start: &'static str, end: &'static str) -> Result<(), TabletError> {
@@ -312,6 +332,25 @@ async fn what_lies_behind_a_damaged_index_is_of_the_next_damaged_file() {
     assert_eq!((files(&left), files(&right)), (vec![id(1), id(2), id(3)], vec![id(4)]));
 }
 
+/// It goes to one of the halves as it is: nobody has to know how large a part of it would be.
+#[tokio::test]
+async fn a_split_beside_a_damaged_index_needs_nothing_of_it() {
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    fill_run(&storage).await;
+    let id = |file: u32| FileId::new(1, file);
+    damage_index(&storage, id(3)).await;
+    let tablet = open(&storage, 2).await;
+    for (row, of_left) in [("2a", 1), ("3a", 2), ("4a", 3)] {
+        let row = Bytes::from(row);
+        let (left, right) = tablet.divide(&row, TabletId(2), TabletId(3)).await.unwrap();
+        let files = left.all_files().chain(right.all_files()).map(FileRef::id);
+        assert_eq!(files.collect::<Vec<_>>(), [id(1), id(2), id(3), id(4)]);
+        assert_eq!(left.all_files().count(), of_left, "before {row:?}");
+    }
+    let within = tablet.divide(&Bytes::from("3b"), TabletId(2), TabletId(3)).await;
+    assert_eq!(within.unwrap_err().kind(), ErrorKind::Corruption);
+}
+
 /// One whose keys are known, between others that stand for all there might be.
 #[tokio::test]
 async fn what_lies_around_a_damaged_index_is_of_the_damaged_files_there() {
@@ -383,6 +422,34 @@ async fn a_drop_within_a_file_that_cannot_be_opened_is_refused_whatever_is_befor
     assert_eq!(files_of(&tablet).await, [id(1), id(2), id(3), id(4)]);
     drop_range(&tablet, "3b", "5").await.unwrap();
     assert_eq!(files_of(&tablet).await, [id(1), id(2)]);
+}
+
+/// What stands in memory for the end of a run of them is longer than any key, and in no manifest: nothing is rewritten for it.
+#[tokio::test]
+async fn files_that_cannot_be_opened_take_no_more_of_the_manifest() {
+    const FILES: u32 = 140;
+    let storage: Arc<dyn Storage> = MemoryStorage::new();
+    let manifest = Manifest {
+        tablet: 1,
+        table: 1,
+        epoch: 1,
+        ..Manifest::default()
+    };
+    let schema = schema(DeleteRule::BySequence, None);
+    let tablet = Tablet::create(context(&storage, 1), schema, manifest).await.unwrap();
+    for row in 0..FILES {
+        write_row(&tablet, Bytes::from(format!("{row:03}")), vec![put(1, "v")]);
+        tablet.flush().await.unwrap();
+    }
+    let (mut log, mut manifest) = ManifestLog::open(storage.clone(), TabletId(1)).await.unwrap();
+    manifest.groups[0].files.iter_mut().for_each(|file| file.run = 9);
+    log.commit(&manifest).await.unwrap();
+    for file in 1..=FILES {
+        flip(&storage, &FileRef::path(FileId::new(1, file)), -1).await;
+    }
+    let tablet = open(&storage, 2).await;
+    assert_eq!(tablet.state().groups[0].files.len(), FILES as usize);
+    assert!(!tablet.state().is_cut_up());
 }
 
 /// Which files a damaged manifest refers to is unknown: none of a former process may go.

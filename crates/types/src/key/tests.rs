@@ -140,4 +140,11 @@ proptest! {
         let within = key >= prefix && key < row_prefix_end(&prefix);
         prop_assert_eq!(within, *a.row == *other);
     }
+
+    #[test]
+    fn no_row_lies_before_the_next(a in cell(), row in small_bytes()) {
+        let next = next_row_prefix(&row_prefix(&row));
+        prop_assert_eq!(&next, &row_prefix(&[&row[..], &[0]].concat()));
+        prop_assert_eq!(a.encode() < next, a.row[..] <= row[..]);
+    }
 }
