@@ -161,7 +161,17 @@ pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<(
 
 pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
     begin(shared, path).await?;
-    owner::verify(shared, path).await?;
+    if let Err(error) = owner::verify(shared, path).await {
+        if !matches!(error, StorageError::Fenced { .. }) {
+            // Nobody knows of it, and there may be one for each group of writes while the store lists nothing.
+            let (shared, first) = (Arc::clone(shared), part_key(path, 0));
+            let env = shared.env.clone();
+            env.spawn("log file given up", async move {
+                let _ = shared.store.delete(&first).await;
+            });
+        }
+        return Err(error);
+    }
     Ok(GrowingAppend {
         shared: Arc::clone(shared),
         path: path.to_owned(),

@@ -34,7 +34,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// Time of one attempt: a store answers in tens of milliseconds, and 15 s is an eternity to a writer.
 const LIMIT: Duration = Duration::from_secs(15);
-/// And for its bytes at the least throughput we put up with, 1 MiB/s.
+/// And for its bytes at the least throughput we put up with, 1 MiB/s. An answer that comes in parts, as a listing does page
+/// by page, may take that long as a whole only while it goes on: each part has [`LIMIT`] ([`Store::part`]).
 const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 /// Name of the metadata by which a put is recognised. Letters only: Azure takes no name with a hyphen, and proxies drop headers
 /// with an underscore.
@@ -200,6 +201,18 @@ impl Store {
         }
     }
 
+    /// A part of an answer that comes in several. A long listing has a quarter of an hour, and a store that has fallen
+    /// silent is not to be waited for so long: the log makes no file without one.
+    async fn part<T>(&self, part: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
+        match self.env.timeout(LIMIT, part).await {
+            Ok(part) => part,
+            Err(_) => Err(Error::Generic {
+                store: "silent",
+                source: format!("nothing more within {LIMIT:?}").into(),
+            }),
+        }
+    }
+
     /// Waits before attempt number `failed + 1`; says whether there is one.
     async fn pause(&self, failed: u32) -> bool {
         if failed >= ATTEMPTS {
@@ -358,8 +371,11 @@ impl Store {
                 range: range.clone(),
                 ..GetOptions::default()
             };
-            let found = self.client.get_opts(&location, options).await?;
-            let mut chunks: Vec<Bytes> = found.into_stream().try_collect().await?;
+            let found = self.part(self.client.get_opts(&location, options)).await?;
+            let (mut rest, mut chunks) = (found.into_stream(), Vec::new());
+            while let Some(chunk) = self.part(rest.try_next()).await? {
+                chunks.push(chunk);
+            }
             Ok(match chunks.len() {
                 1 => chunks.pop().unwrap_or_default(),
                 _ => chunks
@@ -394,8 +410,7 @@ impl Store {
         let request = || async {
             let mut found = Vec::new();
             let mut pages = self.client.list(location.as_ref());
-            while let Some(meta) = pages.next().await {
-                let meta = meta?;
+            while let Some(meta) = self.part(pages.try_next()).await? {
                 if let Some(key) = self.key(&meta.location).filter(|key| key.starts_with(prefix)) {
                     found.push(Listed {
                         key: key.to_owned(),

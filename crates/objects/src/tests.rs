@@ -67,7 +67,7 @@ pub(crate) fn env(seed: u64) -> Env {
 }
 
 /// What a listing of a slow place takes: less than its limit of time.
-const LISTING: Duration = Duration::from_secs(60);
+const LISTING: Duration = Duration::from_secs(10);
 
 /// A store that answers late, answers with an error, or does what it was asked and answers with an error.
 #[derive(Debug)]
@@ -410,6 +410,84 @@ async fn who_slept_within_its_listings_ends_nobody() {
     assert!(matches!(error, StorageError::Fenced { .. }), "{error}");
     write(&mut log, "b").await.expect("append");
     assert_eq!(newer.read_all("log/0000/1.log").await.expect("read"), "ab");
+}
+
+/// A listing has time for millions of keys, and whoever makes a file of the log waits for one.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_falls_silent_within_a_listing_keeps_nobody_for_long() {
+    /// So many listings more have no end.
+    #[derive(Debug)]
+    struct Silent(InMemory, AtomicU64);
+    impl std::fmt::Display for Silent {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Silent")
+        }
+    }
+    #[async_trait]
+    impl ObjectStore for Silent {
+        async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+            self.0.put_opts(location, payload, options).await
+        }
+        async fn put_multipart_opts(
+            &self,
+            location: &Path,
+            opts: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.0.put_multipart_opts(location, opts).await
+        }
+        async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+            self.0.get_opts(location, options).await
+        }
+        fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+            self.0.delete_stream(locations)
+        }
+        fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+            let found = self.0.list(prefix);
+            // As on a connection that is gone without a word.
+            let one_less = |left: u64| left.checked_sub(1);
+            match self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) {
+                Err(_) => found,
+                Ok(_) => found.take(1).chain(futures::stream::pending()).boxed(),
+            }
+        }
+        async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+            self.0.list_with_delimiter(prefix).await
+        }
+        async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+            self.0.copy_opts(from, to, options).await
+        }
+    }
+    #[async_trait]
+    impl MultipartStore for Silent {
+        async fn create_multipart(&self, path: &Path) -> Result<MultipartId> {
+            self.0.create_multipart(path).await
+        }
+        async fn put_part(&self, path: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
+            self.0.put_part(path, id, index, data).await
+        }
+        async fn complete_multipart(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<PutResult> {
+            self.0.complete_multipart(path, id, parts).await
+        }
+        async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
+            self.0.abort_multipart(path, id).await
+        }
+    }
+    let env = env(18);
+    let client = Arc::new(Silent(InMemory::new(), AtomicU64::new(0)));
+    let storage = open(client.clone(), "p", &env).await;
+    client.1.store(1, Ordering::Relaxed);
+    let begin = env.now();
+    let mut log = storage.create("log/0000/1.log").await.expect("create");
+    write(&mut log, "a").await.expect("append");
+    let took = env.now() - begin;
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    // All attempts: then the file is not there.
+    client.1.store(8, Ordering::Relaxed);
+    let error = storage.create("log/0000/2.log").await.err().expect("no listing");
+    assert!(matches!(error, StorageError::Io { .. }), "{error}");
+    env.sleep(Duration::from_secs(1)).await;
+    let left = storage.list("log/").await.expect("list");
+    assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[tokio::test(start_paused = true)]
