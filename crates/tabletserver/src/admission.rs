@@ -6,7 +6,8 @@
 //! * Tablets that cannot be flushed: writes to them are refused when log or memory keep too much for them, and those of others
 //!   are not slowed for their sake ([`stuck`]).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
-//!   merges that make garbage go; writes come back by themselves when there is space again.
+//!   merges that make garbage go; writes come back by themselves when there is space again. A large write that would take
+//!   of the reserve by itself is refused before that.
 
 mod metrics;
 mod pacing;
@@ -164,7 +165,7 @@ impl Admission {
     /// Waits until a write of about so many bytes may proceed, to a tablet of this crowding (`picker::crowding`). A few loads
     /// where there is no pressure.
     pub async fn pace(&self, bytes: usize, crowding: u64) -> ServiceResult<()> {
-        self.spend(bytes);
+        self.spend(bytes)?;
         let load = self.load(crowding);
         if !load.is_easy() {
             self.wait_for_turn(bytes, load).await?;
@@ -178,17 +179,28 @@ impl Admission {
         free == u64::MAX || free > self.reserve().saturating_add(AMPLE_SPACE)
     }
 
-    /// Counts what is about to be logged, lest writes use up the reserve between two looks at the medium.
-    fn spend(&self, bytes: usize) {
+    /// Counts what is about to be logged, lest writes use up the reserve between two looks at the medium. A large one is
+    /// refused that would use it up by itself: nothing could be flushed any more then, and only that brings space back.
+    fn spend(&self, bytes: usize) -> ServiceResult<()> {
         if self.has_ample_space() {
-            return;
+            return Ok(());
         }
-        let reserve = self.reserve();
-        let less = |free: u64| Some(free.saturating_sub(bytes as u64));
-        let before = self.free_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        if before.is_ok_and(|free| free.saturating_sub(bytes as u64) < reserve) {
-            self.set_disk_full(true, reserve);
+        let (bytes, reserve) = (bytes as u64, self.reserve());
+        let less = |free: u64| {
+            // Once in the log, and once in the files that it is flushed to.
+            let fits = bytes <= LARGE_BYTES_MIN || free >= reserve.saturating_add(bytes.saturating_mul(2));
+            fits.then(|| free.saturating_sub(bytes))
+        };
+        match self.free_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {
+            Ok(free) if free.saturating_sub(bytes) < reserve => self.set_disk_full(true, reserve),
+            Ok(_) => {}
+            Err(_) => {
+                self.metrics.admission.refused_disk.inc();
+                let message = format!("the disk is too full for a write of {bytes} bytes, which takes space twice");
+                return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
+            }
         }
+        Ok(())
     }
 
     /// Free bytes below which writes are refused: what was accepted must still fit when it is flushed.

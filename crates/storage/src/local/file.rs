@@ -57,7 +57,7 @@ impl LocalAppend {
             [only] => write_all(&self.file, self.len, only),
             _ => write_all_of(&self.file, self.len, slices.iter().copied()),
         };
-        self.len += written.map_err(|e| fail(&self.path, "append", &e))?;
+        self.len += or_cut(&self.file, self.len, written).map_err(|e| fail(&self.path, "append", &e))?;
         self.life.succeeded();
         Ok(())
     }
@@ -70,16 +70,16 @@ impl AppendFile for LocalAppend {
         self.dirty = true;
         let total: usize = slices.iter().map(Bytes::len).sum();
         if total <= INLINE_APPEND_BYTES_MAX {
-            write_all_of(&self.file, self.len, slices.iter().map(|slice| &slice[..]))
-                .map_err(|e| fail(&self.path, "append", &e))?;
+            let written = write_all_of(&self.file, self.len, slices.iter().map(|slice| &slice[..]));
+            or_cut(&self.file, self.len, written).map_err(|e| fail(&self.path, "append", &e))?;
         } else {
             let (file, slices) = (Arc::clone(&self.file), slices.to_vec());
             let (path, root) = (self.path.clone(), Arc::clone(&self.root));
             let (offset, is_log) = (self.len, grows(&self.path));
             blocking(&self.env, &self.path, "append", move || {
                 let _locked = root;
-                write_all_of(&file, offset, slices.iter().map(|slice| &slice[..]))
-                    .map_err(|e| fail(&path, "append", &e))?;
+                let written = write_all_of(&file, offset, slices.iter().map(|slice| &slice[..]));
+                or_cut(&file, offset, written).map_err(|e| fail(&path, "append", &e))?;
                 // Whoever writes a log says when it must be durable, and much of one is deleted before.
                 if !is_log {
                     begin_writeback(&file, offset, total);
@@ -160,6 +160,15 @@ fn write_all_of<'a>(file: &File, offset: u64, slices: impl Iterator<Item = &'a [
         }
     }
     Ok(at - offset)
+}
+
+/// Cuts off what an append that failed has written: nobody counts it, and of a disk that is full it is all that was left. A
+/// file of the log may stay for as long as nothing can be flushed, for which there is no space then. It is done as far as
+/// that goes.
+fn or_cut(file: &File, offset: u64, written: io::Result<u64>) -> io::Result<u64> {
+    written.inspect_err(|_| {
+        let _ = file.set_len(offset);
+    })
 }
 
 /// Has the kernel begin to write what was just appended, so that the sync at the end of a large file does not find all of
@@ -271,7 +280,33 @@ fn read_exact_at(file: &File, path: &str, offset: u64, len: usize) -> Result<Byt
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use stele_env::tokio_env::TokioRuntime;
     use stele_types::ErrorKind;
+
+    /// Files that do not grow beyond their first page stand for a disk that becomes full within an append.
+    #[tokio::test]
+    async fn what_a_failed_append_has_written_is_given_back() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let root = Arc::new(Root::open(directory.path()).unwrap());
+        for len in [8 << 10, INLINE_APPEND_BYTES_MAX + 1] {
+            for tried in [false, true] {
+                let file = File::from(memfd_create("f", MemfdFlags::ALLOW_SEALING).unwrap());
+                let mut append = LocalAppend::new(file, "log/f", root.clone(), TokioRuntime::current());
+                append.append(&[Bytes::from_static(b"kept")]).await.unwrap();
+                append.file.set_len(4 << 10).unwrap();
+                fcntl_add_seals(&*append.file, SealFlags::GROW).unwrap();
+                let bytes = vec![1; len];
+                let outcome = match tried {
+                    true => append.try_append(&[&bytes]).unwrap(),
+                    false => append.append(&[Bytes::from(bytes)]).await,
+                };
+                outcome.unwrap_err();
+                assert_eq!(append.file.metadata().unwrap().len(), 4, "{len} bytes");
+                assert_eq!(append.len(), 4);
+            }
+        }
+    }
 
     /// The kernel answers EIO for memory that is not there: no device with a bad sector is needed.
     #[test]

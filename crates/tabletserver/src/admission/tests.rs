@@ -85,6 +85,30 @@ async fn one_that_is_larger_than_the_share_waits_for_all_others() {
     admission.let_in(large, || {}).await.unwrap();
 }
 
+/// What is logged of a write that does not fit stays on the disk, and nothing could be flushed any more.
+#[tokio::test]
+async fn a_large_write_takes_nothing_of_what_is_kept_free() {
+    let (admission, memory) = admission();
+    let _there = memtable(&memory, MIB);
+    let reserve = admission.reserve();
+    admission.free_bytes.store(reserve + 20 * MIB, Ordering::Relaxed);
+    let refused = admission.pace(11 * MIB as usize, 0).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::ResourceExhausted, "{refused}");
+    // Others are not.
+    admission.check_accepting().unwrap();
+    admission.pace(10 * MIB as usize, 0).await.unwrap();
+    assert_eq!(admission.free_bytes.load(Ordering::Relaxed), reserve + 10 * MIB);
+    for _ in 0..11 {
+        admission.check_accepting().unwrap();
+        admission.pace(MIB as usize, 0).await.unwrap();
+    }
+    assert!(admission.is_disk_full());
+    // As when there is space again.
+    admission.set_disk_full(false, reserve);
+    admission.free_bytes.store(u64::MAX, Ordering::Relaxed);
+    admission.pace(100 * MIB as usize, 0).await.unwrap();
+}
+
 /// A server with a share of 25.6 MiB for memtables, hence 32 at most, and one tablet.
 async fn server() -> Arc<TabletServer> {
     let coord = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
