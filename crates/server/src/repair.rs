@@ -18,7 +18,8 @@
 //!
 //! Order, so that an interruption does no harm: copies and new files first, then the manifests that refer to them, then
 //! the originals are deleted. After an interruption a repair begins anew. It may find nothing damaged then, and the next
-//! start sweeps what nothing names: so whatever is to be named no more has its copy before the manifests change.
+//! start sweeps what nothing names: so whatever is to be named no more has its copy before the manifests change. What a
+//! repair could not write to its end, for want of space above all, it deletes again.
 
 mod loss;
 
@@ -36,7 +37,7 @@ use stele_coord::EmbeddedCoord;
 use stele_env::Env;
 use stele_sstable::{Cache, Sstable, SstableError, SstableMeta, SstableWriter, WriteOptions};
 use stele_storage::past_unreadable::{self, FILLER};
-use stele_storage::{ReadFile as _, Storage, StorageError};
+use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
 use stele_tablet::manifest::ManifestLog;
 use stele_tablet::{FileRef, StoredFile};
 use stele_types::schema::Compression;
@@ -324,6 +325,17 @@ impl Work {
         let table = Sstable::open_or_damaged(opened, &path, file, Arc::new(Cache::new(0))).await?;
         self.made += 1;
         let output = FileId::new(self.epoch.0, self.made);
+        let saved = self.save_as(output, &table, missing).await;
+        if saved.is_err() {
+            // Or a full disk would be fuller each time that the repair is tried.
+            let _ = self.storage.delete(&FileRef::path(output)).await;
+        }
+        saved
+    }
+
+    /// The same into a file of this name. `missing`: there is no original to keep.
+    async fn save_as(&mut self, output: FileId, table: &Arc<Sstable>, missing: bool) -> anyhow::Result<Option<Saved>> {
+        let path = FileRef::path(table.file_id());
         let mut options = WriteOptions::new(output);
         options.created_micros = self.env.wall_micros();
         let compression = u8::try_from(table.properties().compression).ok();
@@ -414,19 +426,28 @@ async fn keep(storage: &dyn Storage, path: &str) -> anyhow::Result<String> {
             Err(StorageError::AlreadyExists { .. }) => continue,
             Err(error) => return Err(error.into()),
         };
-        let mut at = 0;
-        while at < original.len() {
-            let want = COPIED_BYTES.min(usize::try_from(original.len() - at).unwrap_or(usize::MAX));
-            copy.append(&[original.read_at(at, want).await?]).await?;
-            at += want as u64;
+        if let Err(error) = copy_all(&*original, &mut *copy).await {
+            drop(copy);
+            // As above; and nobody is to take it for the whole.
+            let _ = storage.delete(&target).await;
+            return Err(error.into());
         }
-        copy.sync().await?;
         return Ok(match original.unreadable_bytes() {
             0 => target,
             bytes => format!("{target} (but for {bytes} bytes that cannot be read, which are {FILLER:#x} there)"),
         });
     }
     bail!("{path} has been kept {KEPT_OF_ONE_NAME_MAX} times already: clear {KEPT}")
+}
+
+async fn copy_all(original: &dyn ReadFile, copy: &mut dyn AppendFile) -> Result<(), StorageError> {
+    let mut at = 0;
+    while at < original.len() {
+        let want = COPIED_BYTES.min(usize::try_from(original.len() - at).unwrap_or(usize::MAX));
+        copy.append(&[original.read_at(at, want).await?]).await?;
+        at += want as u64;
+    }
+    copy.sync().await
 }
 
 /// Bytes copied at once.

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stele_env::tokio_env::TokioRuntime;
+use stele_storage::FileInfo;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
-use stele_storage::{AppendFile, FileInfo, ReadFile};
 use stele_tablet::Manifest;
 use stele_tablet::manifest;
 use stele_types::TableName;
@@ -95,6 +96,44 @@ async fn the_intact_blocks_of_an_sstable_are_saved() {
         assert!(expected.contains(&of("a")), "{} rows left\n{text}", of("a"));
         assert_eq!(node.server.damaged_tablets().len(), 0);
     }
+}
+
+/// Tried again and again it must not take what is left, or no server starts on the disk any more.
+#[tokio::test]
+async fn a_repair_for_which_there_is_no_space_leaves_nothing() {
+    let folder = folder().await;
+    let path = folder.list("sst/").await.unwrap()[0].path.clone();
+    flip(&folder, &path, 50_000).await;
+    let env = TokioRuntime::current();
+    let disk = FaultyStorage::new(env.clone());
+    let (mut used, mut len) = (0, 0);
+    for (path_of, content) in content(&folder).await {
+        used += content.len() as u64;
+        len = len.max(if path_of == path { content.len() as u64 } else { 0 });
+        disk.put_if_absent(&path_of, content).await.unwrap();
+    }
+    let names = async || {
+        let all = disk.list("").await.unwrap().into_iter().map(|file| file.path);
+        all.filter(|path| !path.starts_with("coord/")).collect::<Vec<_>>()
+    };
+    let before = names().await;
+    // Not for the file with what is intact; and for it, but not for the copy of the original.
+    for room in [len / 2, len + len / 2] {
+        disk.set_plan(FaultPlan {
+            space_limit: Some(used + room),
+            ..FaultPlan::default()
+        });
+        for _ in 0..3 {
+            let repaired = repair(disk.clone(), env.clone(), Progress::hidden(), Mode::default()).await;
+            let error = format!("{:#}", repaired.unwrap_err());
+            assert!(error.contains("no space left"), "{error}");
+            assert_eq!(names().await, before);
+        }
+    }
+    disk.set_plan(FaultPlan::default());
+    let repaired = repair(disk.clone(), env, Progress::hidden(), Mode::default()).await;
+    let (text, in_order) = repaired.unwrap();
+    assert!(in_order, "{text}");
 }
 
 #[tokio::test]
