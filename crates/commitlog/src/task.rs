@@ -9,13 +9,17 @@
 //! its own, and half as many share one. So where applying takes less than a sync does, what is due is acknowledged first,
 //! and its writers are in the next group again; unless those who wait are many more ([`Turn::acknowledges_first`]).
 //!
+//! Where no segment could be begun, what has queued up meanwhile is refused with the group that needed one: a medium that is
+//! out of reach takes minutes to say so, and each group would wait as long, behind all those before it. A full one says so at
+//! once, and may have room for the next.
+//!
 //! What asks for no sync is not kept waiting for one that begins after it was queued, unless a record of its tablet
 //! before it is ([`Group`]).
 
 use crate::error::LogError;
 use crate::group::{Append, Completion, Group, Part};
 use crate::segment::Segments;
-use crate::stream::{GROUP_RECORDS_MAX, Inner, Order};
+use crate::stream::{GROUP_RECORDS_MAX, Inner, Order, is_no_space};
 use futures::poll;
 use std::pin::pin;
 use std::sync::Arc;
@@ -148,10 +152,16 @@ impl<C: Completion> Turn<'_, C> {
 
     /// Commits a group, all but the completion of what it synced.
     async fn commit(&mut self, segments: &mut Segments, group: Group<C>) {
+        let mut out_of_reach = None;
+        let mut refuse = |segments: &mut Segments, error: &LogError| {
+            let is_begun = segments.open.is_some();
+            segments.refuse(error);
+            out_of_reach = Some(error.clone()).filter(|error| !is_begun && !is_no_space(error));
+        };
         let freed = append(segments, group.free()).await;
         match &freed {
             Ok(()) => segments.acknowledge(group.free().records()),
-            Err(error) => segments.refuse(error),
+            Err(error) => refuse(segments, error),
         }
         let (free, bound) = group.into_parts();
         if bound.is_empty() {
@@ -171,10 +181,14 @@ impl<C: Completion> Turn<'_, C> {
                     self.due = bound;
                 }
                 Err(error) => {
-                    segments.refuse(error);
+                    refuse(segments, error);
                     self.inner.complete(bound, &outcome);
                 }
             }
+        }
+        if let Some(error) = out_of_reach {
+            let waiting = std::mem::take(&mut self.inner.queue.lock().waiting);
+            self.inner.complete(waiting.into(), &Err(error));
         }
         if segments.must_close() {
             self.complete_due();

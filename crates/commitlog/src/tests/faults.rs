@@ -60,6 +60,35 @@ async fn groups_refused_one_after_the_other_do_not_come_back() {
     refuse_under(vec![syncs_fail(), puts_fail, syncs_fail()]).await;
 }
 
+/// A medium that is out of reach takes minutes to say so: nobody waits for that as often as there are groups before him.
+#[tokio::test]
+async fn what_queued_up_while_no_segment_could_be_begun_is_refused_at_once() {
+    let faulty = FaultyStorage::new(env(3));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+    faulty.set_plan(FaultPlan {
+        put_error: 1.0,
+        ..FaultPlan::default()
+    });
+    let mut outcomes = Vec::new();
+    // Three groups.
+    for n in 0..2_500 {
+        outcomes.push(log.submit(n, Durability::Sync).await);
+    }
+    for outcome in outcomes {
+        outcome.await.unwrap().unwrap_err();
+    }
+    assert_eq!(faulty.counts().faults, 1, "asked once");
+    faulty.set_plan(FaultPlan::default());
+    log.write(2_500, Durability::Sync).await.unwrap();
+    assert_eq!(replayed(&storage).await.unwrap(), [2_500]);
+    // As for one that comes alone.
+    assert!(
+        log.completed.lock().iter().map(|(n, _)| *n).eq(0..2_501),
+        "in their order"
+    );
+}
+
 /// The segment that says what was refused in the one before is not deleted as long as that one is there.
 #[tokio::test]
 async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
