@@ -37,6 +37,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use stele_env::{Env, PlantedBug};
 use stele_storage::{AppendFile, Storage};
 use tokio::sync::oneshot;
@@ -91,6 +92,8 @@ pub(crate) struct Segments {
     pub(crate) next: Next,
     /// Where groups are put together; at most [`INLINE_BYTES_MAX`].
     pub(crate) frame: Vec<u8>,
+    /// When a failure was logged last.
+    pub(crate) told_at: Option<Duration>,
 }
 
 impl Segments {

@@ -134,6 +134,7 @@ impl<C: Completion> LogStream<C> {
             since_demand: u32::MAX,
             next: Next::default(),
             frame: Vec::new(),
+            told_at: None,
         };
         let queue = Queue {
             waiting: VecDeque::new(),

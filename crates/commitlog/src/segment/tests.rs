@@ -63,6 +63,7 @@ fn segments_in(storage: &Arc<dyn Storage>) -> Segments {
         since_demand: 0,
         next: Next::default(),
         frame: Vec::new(),
+        told_at: None,
     }
 }
 
@@ -259,4 +260,14 @@ async fn no_thread_that_runs_tasks_closes_a_segment() {
         }
         assert_ne!(closed.await.unwrap(), std::thread::current().id());
     }
+}
+
+/// A disk that has become read-only refuses every write at once, and clients come back at once.
+#[test]
+fn a_medium_that_fails_for_long_is_told_of_once_a_second() {
+    let mut told_at = None;
+    let told: Vec<u64> = (0..3_500)
+        .filter(|millis| turnover::tells(&mut told_at, Duration::from_millis(*millis)))
+        .collect();
+    assert_eq!(told, [0, 1_000, 2_000, 3_000]);
 }

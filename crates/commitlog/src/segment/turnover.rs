@@ -7,7 +7,21 @@ use super::open::{Open, Previous};
 use crate::error::LogError;
 use crate::format;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use stele_storage::AppendFile;
+
+/// How often a failure is logged. As long as a medium fails, every write does, as fast as clients come back; the metric
+/// counts all.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// Whether a failure is logged at this time, when one was at `told_at`.
+pub(super) fn tells(told_at: &mut Option<Duration>, now: Duration) -> bool {
+    let tells = told_at.is_none_or(|at| now.saturating_sub(at) >= TOLD_EVERY);
+    if tells {
+        *told_at = Some(now);
+    }
+    tells
+}
 
 impl Segments {
     /// Ends a segment that must be closed, while writers wait: by waiting for what keeps the next one from relieving it,
@@ -75,7 +89,9 @@ impl Segments {
     /// stays refused.
     pub(crate) fn refuse(&mut self, error: &LogError) {
         self.shared.metrics.failures.inc();
-        tracing::error!(stream = self.stream, %error, "commit log segment given up");
+        if tells(&mut self.told_at, self.env.now()) {
+            tracing::error!(stream = self.stream, %error, "the commit log refuses writes that it could not log");
+        }
         if let Some(open) = self.open.take() {
             self.previous = Previous::of(&open, true);
             self.retire(open);
