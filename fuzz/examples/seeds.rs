@@ -499,6 +499,8 @@ fn texts(seeds: &mut Seeds) {
         "a+|b{2,3}(?i:c)[[:alpha:]]",
         r"\C\Q.\E\x{ff}[^a-f]*?",
         r"(?s).*\pL\d\bend$",
+        r"row$.*",
+        r"row\z\C*",
     ] {
         add(seeds, "regex", pattern);
     }

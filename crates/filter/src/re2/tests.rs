@@ -1,3 +1,5 @@
+mod meaning;
+
 use super::*;
 
 #[track_caller]
