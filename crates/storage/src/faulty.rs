@@ -20,6 +20,7 @@ use bytes::Bytes;
 use handle::{FaultyAppend, FaultyRead};
 use medium::{Fault, Medium};
 use parking_lot::{Mutex, MutexGuard};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::Env;
@@ -179,6 +180,16 @@ impl FaultyStorage {
             *byte ^= 1 << (offset % 8);
         }
         Ok(())
+    }
+
+    /// Has reads of these bytes of a file fail as those of a bad sector do, for those who have it open, too.
+    pub fn make_unreadable(&self, path: &str, bytes: Range<u64>) {
+        self.medium().unreadable.insert(path.to_owned(), bytes);
+    }
+
+    /// Ends that.
+    pub fn make_readable(&self, path: &str) {
+        self.medium().unreadable.remove(path);
     }
 
     /// How often what was done so far.

@@ -59,6 +59,8 @@ pub enum Step {
     /// Several compactions at once, after reads that have paid for some: so many opened a run too many.
     CompactBeside(usize),
     CompactAll,
+    /// Rows about so many bytes apart, while everything is compacted.
+    SampleBeside(u64),
     DropRows(RowRange),
     Divide(Bytes),
     Reopen,
@@ -77,6 +79,26 @@ pub enum Step {
     /// To the group of this number, counted round; a group of these options is made if there are few.
     MoveFamily(FamilyId, usize, GroupOptions),
     AlterGroup(usize, GroupOptions),
+    /// So many files from one on cannot be read any more, whole or at one place, and perhaps the process ends.
+    Outage {
+        first: usize,
+        count: usize,
+        from_end: Option<u64>,
+        reopens: bool,
+    },
+    /// All but so many of them can be read again.
+    OutageEnds(usize),
+}
+
+impl Step {
+    /// The rows that it reads, if it does nothing else, and whether backward.
+    pub fn reads(&self) -> Option<(&RowRange, bool)> {
+        match self {
+            Step::Scan { range, reversed } | Step::Filtered { range, reversed, .. } => Some((range, *reversed)),
+            Step::Raw(range) => Some((range, false)),
+            _ => None,
+        }
+    }
 }
 
 /// A mutation without its value, which is made up when it is applied: each is unlike any other.
@@ -199,6 +221,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::CompactIfDue),
         2 => prop_oneof![0usize..4, Just(1000)].prop_map(Step::CompactBeside),
         1 => Just(Step::CompactAll),
+        2 => (1u64..300).prop_map(Step::SampleBeside),
         1 => range().prop_map(Step::DropRows),
         1 => row().prop_map(Step::Divide),
         2 => Just(Step::Reopen),
@@ -212,6 +235,66 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..4, options()).prop_map(|(group, options)| Step::AlterGroup(group, options)),
     ]
 }
+
+/// Histories for outages: a run of several files of several rows, which are cut, cannot be read, and are changed all the same.
+pub fn steps_with_outages(most: usize) -> impl Strategy<Value = Steps> {
+    let place = option::weighted(0.5, 0u64..200);
+    let outage = (0usize..12, 1usize..5, place, prop::bool::weighted(0.8));
+    let step = prop_oneof![
+        8 => step(),
+        4 => vec((numbered(), vec(change(), 1..3)), 1..5).prop_map(Step::Write),
+        2 => Just(Step::Flush),
+        4 => numbered_range().prop_map(Step::DropRows),
+        1 => numbered().prop_map(Step::Divide),
+        3 => (numbered_range(), any::<bool>()).prop_map(|(range, reversed)| Step::Scan { range, reversed }),
+        3 => outage
+            .prop_map(|(first, count, from_end, reopens)| Step::Outage { first, count, from_end, reopens }),
+        2 => (0usize..3).prop_map(Step::OutageEnds),
+    ];
+    let put = |number| {
+        let change = Change::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::from_static(b"q"),
+            timestamp: Timestamp(WALL_ORIGIN_MICROS + TICK / 2),
+            long: false,
+        };
+        (numbered_row(number), vec![change])
+    };
+    vec(step, 1..most).prop_map(move |steps| {
+        let filled = [Step::Write((0..NUMBERED).map(put).collect()), Step::CompactAll];
+        Steps(filled.into_iter().chain(steps).collect())
+    })
+}
+
+/// Rows for a run of several files.
+const NUMBERED: u8 = 24;
+
+fn numbered_row(number: u8) -> Bytes {
+    Bytes::from(format!("n{number:02}"))
+}
+
+fn numbered() -> impl Strategy<Value = Bytes> {
+    (0..NUMBERED).prop_map(numbered_row)
+}
+
+fn numbered_range() -> impl Strategy<Value = RowRange> {
+    (0..NUMBERED, 1..6u8).prop_map(|(start, rows)| RowRange {
+        start: numbered_row(start),
+        end: Some(numbered_row(start + rows)),
+    })
+}
+
+/// The same table with files of a few rows.
+pub fn setup_of_small_files() -> impl Strategy<Value = Setup> {
+    setup(DeleteRule::BySequence).prop_map(|mut setup| {
+        let groups = setup.schema.groups.iter_mut();
+        groups.for_each(|group| group.options.file_bytes = Some(SMALL_FILE_BYTES));
+        setup
+    })
+}
+
+/// A few rows of one small cell.
+const SMALL_FILE_BYTES: u64 = 150;
 
 /// Options of a locality group. Blocks and files may be smaller than a user can have them, so that there are many.
 pub fn options() -> impl Strategy<Value = GroupOptions> {

@@ -1,7 +1,11 @@
 //! A table of tablets without a server, and the model beside it.
 
+#[path = "outage.rs"]
+mod outage;
+
 use crate::history::{Change, Setup, Step};
 use bytes::Bytes;
+use outage::unless_unread;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +28,8 @@ use stele_types::{
 
 /// Looks at the medium until only what is referred to must be there.
 const LOOKS_MAX: u32 = 100;
+/// Short beside the distance of timestamps, however often it is waited for.
+const LATENCY_MAX: Duration = Duration::from_micros(20);
 /// Small, so that a bottom has several files.
 const FILE_BYTES: u64 = 600;
 
@@ -37,6 +43,8 @@ pub struct Table {
     /// In row order, without holes.
     tablets: Vec<Served>,
     model: Model,
+    /// Files that the device cannot read for now.
+    unread: BTreeSet<String>,
     epoch: u32,
     next_tablet: u64,
     next_value: u64,
@@ -102,6 +110,7 @@ impl Table {
             context,
             tablets,
             model,
+            unread: BTreeSet::new(),
             epoch: 1,
             next_tablet: 2,
             next_value: 0,
@@ -109,12 +118,16 @@ impl Table {
     }
 
     pub async fn step(&mut self, step: &Step) -> Outcome<()> {
+        if let Some((range, reversed)) = step.reads().filter(|_| self.is_outage()) {
+            return self.check_during_outage(range, reversed).await;
+        }
         match step {
             Step::Write(rows) => self.write(rows),
             Step::Flush => self.flush().await,
             Step::CompactIfDue => self.compact_if_due().await,
             Step::CompactBeside(reads) => self.compact_beside(*reads).await,
             Step::CompactAll => self.compact_all().await,
+            Step::SampleBeside(every) => self.sample_beside(*every).await,
             Step::DropRows(range) => self.drop_rows(range).await,
             Step::Divide(row) => self.divide(row).await,
             Step::Reopen => self.reopen().await,
@@ -132,10 +145,26 @@ impl Table {
             Step::DropFamily(family) => self.drop_family(*family),
             Step::MoveFamily(family, group, options) => self.move_family(*family, *group, options),
             Step::AlterGroup(group, options) => self.alter_group(*group, options),
+            Step::Outage {
+                first,
+                count,
+                from_end,
+                reopens,
+            } => {
+                self.begin_outage(*first, *count, *from_end).await?;
+                if *reopens {
+                    self.reopen().await?;
+                }
+                self.check_during_outage(&RowRange::all(), false).await
+            }
+            Step::OutageEnds(but) => self.end_outage(*but).await,
         }
     }
 
     pub async fn check_everything(&mut self) -> Outcome<()> {
+        if self.is_outage() {
+            self.end_outage(0).await?;
+        }
         for reversed in [false, true] {
             self.check_scan(&RowRange::all(), reversed).await?;
         }
@@ -260,7 +289,10 @@ impl Table {
     async fn compact_if_due(&mut self) -> Outcome<()> {
         for served in &self.tablets {
             let due = served.tablet.compaction_due();
-            let done = served.tablet.compact_next().await.map_err(text)?;
+            let done = served.tablet.compact_next().await;
+            let Some(done) = unless_unread(self.is_outage(), done)? else {
+                continue;
+            };
             if done.is_some() != due {
                 return Err("what is due and what is done do not agree".to_owned());
             }
@@ -287,7 +319,8 @@ impl Table {
                 })
             };
             for done in futures::future::join_all((0..3).map(spawn)).await {
-                let done = done.map_err(|_| "a compaction is gone".to_owned())?.map_err(text)?;
+                let done = done.map_err(|_| "a compaction is gone".to_owned())?;
+                let done = unless_unread(self.is_outage(), done)?.flatten();
                 if let Some(done) = done.filter(|done| done.major) {
                     self.model.compact_major(&done.rows, done.group, served.flushed);
                 }
@@ -298,8 +331,11 @@ impl Table {
     }
 
     async fn compact_all(&mut self) -> Outcome<()> {
+        let is_outage = self.is_outage();
         for served in &mut self.tablets {
-            served.tablet.compact_all().await.map_err(text)?;
+            if unless_unread(is_outage, served.tablet.compact_all().await)?.is_none() {
+                continue;
+            }
             served.flushed = self.model.newest();
             let groups: Vec<GroupId> = self.model.schema().groups.iter().map(|g| g.id).collect();
             for group in groups {
@@ -309,19 +345,54 @@ impl Table {
         Ok(())
     }
 
+    /// A sample is of one moment, however much goes while it is taken.
+    async fn sample_beside(&mut self, every: u64) -> Outcome<()> {
+        let tablets: Vec<Arc<Tablet>> = self.tablets.iter().map(|served| served.tablet.clone()).collect();
+        let sampling = async {
+            let mut samples = Vec::new();
+            for tablet in &tablets {
+                samples.push(tablet.sample(every, usize::MAX).await);
+            }
+            samples
+        };
+        let (storage, plan) = (self.storage.clone(), self.storage.plan());
+        // Without latency one would come to its end before the other begins.
+        storage.set_plan(FaultPlan {
+            read_miss: 1.0,
+            latency_max: LATENCY_MAX,
+            ..plan.clone()
+        });
+        let (samples, compacted) = futures::future::join(sampling, self.compact_all()).await;
+        storage.set_plan(plan);
+        compacted?;
+        for sample in samples {
+            let Some((bytes, rows)) = unless_unread(self.is_outage(), sample)? else {
+                continue;
+            };
+            let ascends = rows.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1);
+            if !ascends || rows.last().is_some_and(|(_, before)| *before > bytes) {
+                return Err(format!("a sample of {bytes} bytes is {rows:?}"));
+            }
+        }
+        Ok(())
+    }
+
     async fn drop_rows(&mut self, range: &RowRange) -> Outcome<()> {
         if range.is_empty() {
             return Ok(());
         }
+        let is_outage = self.is_outage();
         for served in &mut self.tablets {
             if served.tablet.range().overlaps(range) {
                 let stopped = served.tablet.stop_compactions().await;
-                served.tablet.drop_rows(range, &stopped).await.map_err(text)?;
+                let dropped = unless_unread(is_outage, served.tablet.drop_rows(range, &stopped).await)?;
                 drop(stopped);
                 served.flushed = self.model.newest();
+                if dropped.is_some() {
+                    self.model.drop_rows(&served.tablet.range().intersect(range));
+                }
             }
         }
-        self.model.drop_rows(range);
         Ok(())
     }
 
@@ -333,11 +404,15 @@ impl Table {
         let Some(at) = at.filter(|_| self.tablets.len() < 6) else {
             return Ok(());
         };
-        let parent = self.tablets.remove(at);
-        parent.tablet.flush().await.map_err(text)?;
+        let tablet = self.tablets[at].tablet.clone();
+        tablet.flush().await.map_err(text)?;
         let ids = [TabletId(self.next_tablet), TabletId(self.next_tablet + 1)];
         self.next_tablet += 2;
-        let (left, right) = parent.tablet.divide(row, ids[0], ids[1]).await.map_err(text)?;
+        let halves = tablet.divide(row, ids[0], ids[1]).await;
+        let Some((left, right)) = unless_unread(self.is_outage(), halves)? else {
+            return Ok(());
+        };
+        let parent = self.tablets.remove(at);
         for manifest in [right, left] {
             let child = Tablet::create(self.context.clone(), parent.tablet.schema(), manifest)
                 .await

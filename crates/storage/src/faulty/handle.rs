@@ -104,6 +104,7 @@ impl ReadFile for FaultyRead {
             if medium.draw_fault(self.mount.env(), medium.plan.read_error) {
                 return Err(injected(&self.path, "read"));
             }
+            medium.check_readable(&self.path, offset, len)?;
             self.slice(offset, len)
         };
         self.mount.run(&self.path, "read", read).await
@@ -117,7 +118,8 @@ impl ReadFile for FaultyRead {
         let FaultPlan {
             read_miss, read_error, ..
         } = medium.plan;
-        if chance(self.mount.env(), read_miss) {
+        // What the device cannot read is in no page cache.
+        if chance(self.mount.env(), read_miss) || medium.check_readable(&self.path, offset, len).is_err() {
             return None;
         }
         medium.counts.reads += 1;

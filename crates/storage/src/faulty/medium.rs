@@ -6,6 +6,7 @@ use crate::{FileInfo, Result, StorageError};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use stele_env::Env;
 
@@ -44,6 +45,8 @@ pub(super) struct Medium {
     deleted: BTreeMap<String, SharedFile>,
     /// What was discarded lately, oldest first. The journal makes it durable without being asked, some time later.
     discarded: VecDeque<String>,
+    /// Bytes of files that the device cannot read for now.
+    pub(super) unreadable: BTreeMap<String, Range<u64>>,
     pub(super) generation: u64,
     pub(super) plan: FaultPlan,
     pub(super) counts: OpCounts,
@@ -68,6 +71,20 @@ impl Medium {
     pub(super) fn file(&self, path: &str) -> Result<SharedFile> {
         let not_found = || StorageError::NotFound { path: path.to_owned() };
         self.files.get(path).cloned().ok_or_else(not_found)
+    }
+
+    /// Fails when the device cannot read all of these bytes.
+    pub(super) fn check_readable(&self, path: &str, offset: u64, len: usize) -> Result<()> {
+        let end = offset.saturating_add(len as u64);
+        let bad = self.unreadable.get(path);
+        match bad.filter(|bad| bad.start < end && offset < bad.end) {
+            Some(bad) => Err(StorageError::Unreadable {
+                path: path.to_owned(),
+                offset: bad.start.max(offset),
+                message: "made unreadable".to_owned(),
+            }),
+            None => Ok(()),
+        }
     }
 
     fn insert(&mut self, path: &str, state: FileState) -> Result<SharedFile> {

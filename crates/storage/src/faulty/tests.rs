@@ -353,3 +353,23 @@ async fn one_seed_one_history() {
     assert_eq!(history(8).await, history(8).await);
     assert_ne!(history(8).await, history(9).await);
 }
+
+#[tokio::test]
+async fn bad_sectors_come_and_go() {
+    let storage = FaultyStorage::new(env(3));
+    let content = Bytes::from_static(b"abcdef");
+    storage.put_if_absent("a", content).await.unwrap();
+    let before = storage.open("a").await.unwrap();
+    storage.make_unreadable("a", 2..3);
+    let since = storage.reopen().open("a").await.unwrap();
+    for file in [&before, &since] {
+        let failed = file.read_at(1, 3).await;
+        assert!(matches!(failed, Err(StorageError::Unreadable { offset: 2, .. })));
+        assert!(file.try_read_at(2, 1).is_none());
+        assert_eq!(file.read_at(3, 2).await.unwrap(), &b"de"[..]);
+    }
+    storage.make_readable("a");
+    for file in [&before, &since] {
+        assert_eq!(file.read_at(1, 3).await.unwrap(), &b"bcd"[..]);
+    }
+}
