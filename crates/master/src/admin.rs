@@ -119,9 +119,22 @@ impl Master {
 
     /// Makes a changed schema durable, then the law.
     async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
+        debug_assert!(
+            !self.is_undecided_for(&next.name) || !self.moves_families(&next),
+            "a family moves while nobody knows which tablets there are"
+        );
         let schema = self.catalog.update_schema(next).await.map_err(from_catalog)?;
         self.tablets.set_schema(schema.clone()).await;
         Ok(schema)
+    }
+
+    fn moves_families(&self, next: &TableSchema) -> bool {
+        let now = self.entry(&next.name).map(|entry| entry.schema.clone());
+        let has_moved = |now: &TableSchema| {
+            let mut kept = now.families.keys().filter(|id| next.families.contains_key(*id));
+            kept.any(|id| now.group_of(*id) != next.group_of(*id))
+        };
+        now.is_ok_and(|now| has_moved(&now))
     }
 
     /// The families of which some tablet may have cells in a group that is not theirs. Of a tablet that is not served nobody

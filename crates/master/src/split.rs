@@ -89,6 +89,12 @@ impl Master {
         self.undecided.lock().is_some()
     }
 
+    /// The same of a split of one table.
+    pub(crate) fn is_undecided_for(&self, table: &TableName) -> bool {
+        let undecided = self.undecided.lock();
+        undecided.as_ref().is_some_and(|split| split.table == *table)
+    }
+
     /// Replaces the record of an undecided split's tablet, if there is one, and has the server go by the outcome; whether the
     /// tablet is split. Asks once: while the outcome is unknown it stays undecided. Within a change, and to its end: asked again
     /// after it has happened, the catalog would refuse it, and the halves would be dropped.
@@ -124,9 +130,7 @@ impl Master {
     /// For a change of a table that cannot be made beside a split of unknown outcome: one that would wait for the writers that it
     /// keeps out, or that goes by what is in files. Fails while there is such a split of the table.
     pub(crate) async fn decide_for(&self, table: &TableName) -> ServiceResult<()> {
-        let concerns = |split: &Split| split.table == *table;
-        let is_concerned = self.undecided.lock().as_ref().is_some_and(concerns);
-        if !is_concerned {
+        if !self.is_undecided_for(table) {
             return Ok(());
         }
         match self.decide().await {
