@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The engine's benchmark.
 #[derive(clap::Args)]
@@ -105,9 +106,8 @@ pub fn counts(record: bool) -> Result<Tally> {
     let mut tally = Tally::default();
     let mut text =
         String::from("# Instructions per operation (row) of the hot paths: cargo xtask bench-engine --counts\n");
-    for (name, few, many) in PATHS {
-        let difference = instructions(&program, name, many)?.saturating_sub(instructions(&program, name, few)?);
-        let count = difference / (many - few);
+    for ((name, ..), count) in PATHS.iter().zip(counted(&program)) {
+        let (name, count) = (*name, count?);
         let on_record = known.get(name).copied();
         let passed = record || on_record.is_some_and(|known| count as f64 <= known as f64 * TOLERANCE);
         let shown = on_record.map_or("nothing".to_owned(), |known| known.to_string());
@@ -124,9 +124,35 @@ pub fn counts(record: bool) -> Result<Tally> {
     Ok(tally)
 }
 
+/// What an operation of each of [`PATHS`] costs. As many are counted at a time as there are processors: a count does not depend on
+/// what else the machine does.
+fn counted(program: &Path) -> Vec<Result<u64>> {
+    let left = Mutex::new(PATHS.into_iter().enumerate());
+    let results = PATHS.map(|_| OnceLock::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((place, path)) = next else { break };
+                    let _ = results[place].set(of_one(program, path));
+                }
+            });
+        }
+    });
+    let results = results.into_iter().map(OnceLock::into_inner);
+    results.map(|result| result.context("it was not counted")?).collect()
+}
+
+/// Instructions of one operation: the difference of many and few, by how many more they are.
+fn of_one(program: &Path, (name, few, many): (&str, u64, u64)) -> Result<u64> {
+    let difference = instructions(program, name, many)?.saturating_sub(instructions(program, name, few)?);
+    Ok(difference / (many - few))
+}
+
 /// Instructions of one run, by callgrind.
 fn instructions(program: &Path, path: &str, operations: u64) -> Result<u64> {
-    let out = target_dir().join("tmp/callgrind.out");
+    let out = target_dir().join(format!("tmp/callgrind-{path}.out"));
     fs::create_dir_all(target_dir().join("tmp"))?;
     Run::new("valgrind")
         .args(["--tool=callgrind", "--quiet"])
