@@ -16,17 +16,20 @@ pub enum PlantedBug {
     DropVersion,
     /// Flushes and compactions that keep a deleted range of timestamps forget where it begins.
     WidenDelete,
+    /// Who takes a bucket over seals only some of the files that grow.
+    SkipSeal,
 }
 
 impl PlantedBug {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, PlantedBug); 6] = [
+    pub const ALL: [(&'static str, PlantedBug); 7] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
         ("reuse-sequence", PlantedBug::ReuseSequence),
         ("stale-row", PlantedBug::StaleRow),
         ("drop-version", PlantedBug::DropVersion),
         ("widen-delete", PlantedBug::WidenDelete),
+        ("skip-seal", PlantedBug::SkipSeal),
     ];
 }
 

@@ -85,6 +85,12 @@ impl ObjectStorage {
         Self::over(address.store(env.clone(), metrics), env, cache).await
     }
 
+    /// The same with a client of one's own, for simulations: no address, and no cache.
+    pub async fn open_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
+        let store = Store::new(client, root, env.clone(), ObjectMetrics::default());
+        Self::over(store, env, None).await
+    }
+
     async fn over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
         let epoch = ownership::claim(&store, &env).await?;
         owner::seal_all(&store, epoch).await?;
@@ -96,6 +102,11 @@ impl ObjectStorage {
     /// it goes on.
     pub async fn look(address: &Address, env: Env) -> Result<Arc<ObjectStorage>> {
         Self::look_over(address.store(env.clone(), ObjectMetrics::default()), env).await
+    }
+
+    /// The same with a client of one's own.
+    pub async fn look_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
+        Self::look_over(Store::new(client, root, env.clone(), ObjectMetrics::default()), env).await
     }
 
     async fn look_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {

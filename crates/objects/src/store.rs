@@ -17,8 +17,8 @@ use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_env::Env;
 use stele_env::metrics::IntCounter;
+use stele_env::{Env, PlantedBug};
 use stele_storage::remote::cache::Source;
 use stele_storage::{Result, StorageError};
 
@@ -152,6 +152,11 @@ impl Store {
             env,
             counters: metrics,
         }
+    }
+
+    /// A bug planted on purpose.
+    pub(crate) fn skips_seal(&self) -> bool {
+        self.env.planted(PlantedBug::SkipSeal) && self.env.random_below(2) == 0
     }
 
     pub(crate) fn metrics(&self) -> &ObjectMetrics {

@@ -1,8 +1,11 @@
-//! A whole server on a medium that fails: started, killed, cut from its power, started again.
+//! A whole server on a medium that fails: started, killed, cut from its power, replaced, started again.
 //!
 //! A *node* is one life of the server: a process of the simulated machine with coordinator, catalog, tablet server, master
 //! and router, wired as the binary wires them. The medium outlives it. Whatever a client asks runs as a task of the node's
 //! process, so that it dies with the node, and the client learns that the outcome is unknown.
+//!
+//! Where several servers reach the medium, a node may be *replaced*: the next one starts while it runs on, or stands still for a
+//! while. Half of them end when they learn of that, as the binary does; until then clients that did not learn of it either go on asking.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,10 +18,10 @@ use stele_env::{Env, PlantedBug, Priority};
 use stele_master::Master;
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_tabletserver::{MemoryBudget, MemtableLimits, ServerOptions, TabletServer, last_epoch};
 use stele_types::{Durability, Epoch};
 
+use crate::medium::{Happened, Medium};
 use crate::runtime::{Process, Sim};
 
 /// One life of the server.
@@ -42,8 +45,10 @@ pub struct Cluster {
     steady_power: bool,
     /// A life of the server may have more than one log stream.
     several_streams: bool,
-    storage: Mutex<Arc<FaultyStorage>>,
+    medium: Arc<Medium>,
     node: Mutex<Option<Arc<Node>>>,
+    /// Nodes that were replaced and were not killed, oldest first.
+    replaced: Mutex<Vec<Arc<Node>>>,
 }
 
 /// How a node ends.
@@ -55,13 +60,21 @@ pub enum End {
     Kill,
     /// The server is asked to stop, and does.
     Shutdown,
+    /// Another one takes over while it runs. Only where several reach the medium.
+    Replaced,
 }
 
 /// Longest virtual time a start may take without faults.
 const START_MAX: Duration = Duration::from_secs(600);
 
-/// Longest virtual time an orderly end may take without faults.
+/// Longest virtual time an orderly end may take without faults, on a disk.
 const STOP_MAX: Duration = Duration::from_secs(60);
+
+/// Nodes at most that run beside the one that replaced them.
+const REPLACED_MAX: usize = 2;
+
+/// Longest virtual time that a node stands still which is replaced.
+const STILL_MAX: Duration = Duration::from_secs(30);
 
 /// Block cache of a simulated server: a few blocks, so that most of them leave it again.
 pub const CACHE_BYTES: usize = 32 << 10;
@@ -97,20 +110,38 @@ pub fn options() -> ServerOptions {
     }
 }
 
+/// The same where everything takes longer.
+fn options_at(pace: u32) -> ServerOptions {
+    let options = options();
+    let slower = |memory: MemoryBudget| MemoryBudget {
+        interval: pace * memory.interval,
+        ..memory
+    };
+    ServerOptions {
+        memory: options.memory.map(slower),
+        ..options
+    }
+}
+
 impl Cluster {
     /// A machine with an empty medium.
     pub fn new(sim: Sim, planted: Option<PlantedBug>) -> Arc<Cluster> {
         let env = sim.process().env();
-        let storage = Mutex::new(FaultyStorage::new(env.clone()));
+        // One in eight: each takes as long as ten on a disk.
+        let medium = match env.random_below(8) {
+            0 => Medium::bucket(sim.process().env()),
+            _ => Medium::disk(env.clone()),
+        };
         Arc::new(Cluster {
             // One in four: enough to find what goes wrong only there, and the others have more to go wrong.
-            steady_power: env.random_below(4) == 0,
+            steady_power: env.random_below(4) == 0 && !medium.is_shared(),
             several_streams: env.random_below(3) == 0,
             sim,
             env,
             planted,
-            storage,
+            medium: Arc::new(medium),
             node: Mutex::new(None),
+            replaced: Mutex::default(),
         })
     }
 
@@ -134,25 +165,29 @@ impl Cluster {
         &self.sim
     }
 
-    /// The medium, as the node that runs now sees it.
-    pub fn storage(&self) -> Arc<FaultyStorage> {
-        self.storage.lock().clone()
+    /// Whether several servers reach the medium, so that one may replace another that runs.
+    pub fn is_shared(&self) -> bool {
+        self.medium.is_shared()
     }
 
-    /// Changes what goes wrong from now on.
-    pub fn set_faults(&self, mut plan: FaultPlan) {
-        if self.steady_power {
-            // A failed sync may lose what was written before, as power loss does.
-            plan.sync_error = 0.0;
-        }
-        self.storage().set_plan(plan);
+    /// How much longer everything takes than on a disk.
+    pub fn pace(&self) -> u32 {
+        self.medium.pace()
     }
 
-    /// Bytes on the medium.
-    pub async fn stored_bytes(&self) -> u64 {
-        // Should the listing fail, the medium is full at once, which happens too.
-        let files = self.storage().list("").await.unwrap_or_default();
-        files.iter().map(|file| file.len).sum()
+    /// Chooses what goes wrong from now on.
+    pub async fn trouble(&self) {
+        self.medium.trouble(&self.env, self.steady_power).await;
+    }
+
+    /// Nothing goes wrong from now on.
+    pub fn calm(&self) {
+        self.medium.calm();
+    }
+
+    /// What has gone wrong so far.
+    pub fn happened(&self) -> Happened {
+        self.medium.happened()
     }
 
     /// The node that runs now.
@@ -160,11 +195,23 @@ impl Cluster {
         self.node.lock().clone()
     }
 
-    /// Ends the node. Where the medium does not fail, a server that is asked to stop must.
+    /// One that was replaced and still runs, if there is any: what a client asks that has not learned of it.
+    pub fn replaced_node(&self) -> Option<Arc<Node>> {
+        let mut replaced = self.replaced.lock();
+        replaced.retain(|node| !node.process.has_ended());
+        let count = replaced.len() as u64;
+        (count > 0).then(|| replaced[self.env.random_below(count) as usize].clone())
+    }
+
+    /// Ends the node, or lets it run on for another to replace it. Where the medium does not fail, a server that is asked to stop must.
     pub async fn end(&self, end: End) -> Result<(), String> {
         let node = self.node.lock().take();
         self.sim.note(&format!("end {end:?}"));
         if let Some(node) = node {
+            if end == End::Replaced {
+                self.leave(node);
+                return Ok(());
+            }
             if end == End::Shutdown {
                 let server = node.server.clone();
                 let stop = node.env.spawn_join(
@@ -173,42 +220,48 @@ impl Cluster {
                     async move { server.shut_down().await },
                 );
                 // A medium in trouble may keep it from ending; then somebody kills it.
-                let stopped = self.env.timeout(STOP_MAX, stop).await;
-                if stopped.is_err() && self.storage().plan().is_harmless() {
-                    return Err(format!("no end within {STOP_MAX:?} on a healthy medium"));
+                let stopped = self.env.timeout(self.pace() * STOP_MAX, stop).await;
+                if stopped.is_err() && self.medium.is_calm() {
+                    let limit = self.pace() * STOP_MAX;
+                    return Err(format!("no end within {limit:?} on a healthy medium"));
                 }
             }
             node.process.kill();
+        }
+        // Now and then whatever went before ends with it, so that nobody runs any more.
+        if self.is_shared() && self.env.random_below(2) == 0 {
+            self.replaced.lock().drain(..).for_each(|node| node.process.kill());
         }
         self.lose_process(end);
         Ok(())
     }
 
-    fn lose_process(&self, end: End) {
-        let mut storage = self.storage.lock();
-        match end {
-            End::PowerLoss if !self.steady_power => storage.crash(),
-            End::PowerLoss => storage.kill(),
-            End::Kill | End::Shutdown => storage.kill(),
+    /// Lets a node run on that is to be replaced.
+    fn leave(&self, node: Arc<Node>) {
+        if self.env.random_below(2) == 0 {
+            let still = self.env.random_below(STILL_MAX.as_micros() as u64);
+            node.process.stand_still(Duration::from_micros(still));
         }
-        *storage = storage.reopen();
+        let mut replaced = self.replaced.lock();
+        replaced.push(node);
+        let surplus = replaced.len().saturating_sub(REPLACED_MAX);
+        let ended: Vec<Arc<Node>> = replaced.drain(..surplus).collect();
+        drop(replaced);
+        ended.iter().for_each(|node| node.process.kill());
+    }
+
+    fn lose_process(&self, end: End) {
+        self.medium.lose_process(end == End::PowerLoss && !self.steady_power);
     }
 
     /// What of the medium looks damaged. No end of a node damages anything: a check that finds something, and a repair that
     /// gives something up, would be wrong.
     pub async fn damage(&self) -> Result<Vec<String>, String> {
-        let storage = self.storage();
-        let plan = storage.plan();
-        storage.set_plan(FaultPlan::default());
-        let medium: Arc<dyn Storage> = storage.clone();
-        let segments = stele_commitlog::salvage::damaged_segments(&*medium).await;
-        let segments = segments.map_err(|e| format!("looking at the log: {e}"))?;
-        let mut found: Vec<String> = segments.into_iter().map(|segment| segment.path).collect();
-        let coord = stele_coord::embedded::salvage::salvage(&medium).await;
-        let coord = coord.map_err(|e| format!("looking at the coordinator: {e}"))?;
-        found.extend(coord.map(|salvaged| salvaged.damaged.join(", ")));
-        storage.set_plan(plan);
-        Ok(found)
+        match self.replaced_node() {
+            // Who looks while a server works sees files come and go.
+            Some(_) => Ok(Vec::new()),
+            None => self.medium.damage(self.env.clone()).await,
+        }
     }
 
     /// Starts a node. While the medium fails, a start may fail too, and is tried again on a healthy one, which must do.
@@ -219,9 +272,7 @@ impl Cluster {
             if let Some(bug) = self.planted {
                 env = env.with_planted_bug(bug);
             }
-            let storage: Arc<dyn Storage> = self.storage();
-            // One that is slow, or has nothing in memory, is healthy: else no start with latency would ever have to succeed.
-            let healthy = self.storage().plan().is_harmless();
+            let healthy = self.medium.is_calm();
             let settings = ServerOptions {
                 // Of each kind of value; what an earlier process did differently stays.
                 value_separate_bytes: [1, 9, 64, 4 << 10][self.env.random_below(4) as usize],
@@ -230,12 +281,12 @@ impl Cluster {
                     true => 1 + self.env.random_below(3) as u32,
                     false => 1,
                 },
-                ..options()
+                ..options_at(self.pace())
             };
             let starting = env.spawn_join(
                 Priority::Foreground,
                 "start",
-                open_node(process.clone(), env.clone(), storage, settings, CACHE_BYTES),
+                open_on(self.medium.clone(), process.clone(), env.clone(), settings),
             );
             let why = match self.env.timeout(START_MAX, starting).await {
                 Ok(Ok(Ok(node))) => {
@@ -253,10 +304,26 @@ impl Cluster {
             if healthy {
                 return Err(format!("the server does not start on a healthy medium: {why}"));
             }
-            self.set_faults(FaultPlan::default());
+            self.calm();
         }
         Ok(())
     }
+}
+
+/// Starts a server on a medium, of which it may have to become the owner. When another one does it ends, or goes on as if it did
+/// not learn of it: what keeps it from acknowledging anything must not depend on that.
+async fn open_on(medium: Arc<Medium>, process: Process, env: Env, options: ServerOptions) -> Result<Node, String> {
+    let opened = medium.open(env.clone()).await?;
+    if let Some(shared) = opened.shared
+        && env.random_below(2) == 0
+    {
+        let process = process.clone();
+        env.spawn("until replaced", async move {
+            shared.replaced().await;
+            process.kill();
+        });
+    }
+    open_node(process, env, opened.storage, options, CACHE_BYTES).await
 }
 
 /// Starts a server on what a medium holds, wired as the binary wires it.

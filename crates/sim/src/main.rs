@@ -28,7 +28,7 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version or widen-delete.
+        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete or skip-seal.
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
     },
@@ -73,11 +73,12 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
         }
     }
     println!(
-        "{} seeds: {} writes acknowledged, {} lives of the server, {} faults, {} steps, up to {} tablets, {} compactions beside \
+        "{} seeds: {} writes acknowledged, {} lives of the server, {} replaced while they ran, {} faults, {} steps, up to {} tablets, {} compactions beside \
          others of their tablet",
         seeds.end - seeds.start,
         totals.acknowledged,
         totals.lives,
+        totals.replaced,
         totals.faults,
         totals.steps,
         totals.tablets,
@@ -93,6 +94,7 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
 struct Totals {
     acknowledged: u64,
     lives: u64,
+    replaced: u64,
     faults: u64,
     steps: u64,
     tablets: usize,
@@ -103,6 +105,7 @@ impl Totals {
     fn add(&mut self, verdict: &Verdict) {
         self.acknowledged += verdict.acknowledged;
         self.lives += verdict.lives;
+        self.replaced += verdict.replaced;
         self.faults += verdict.faults;
         self.steps += verdict.steps;
         self.compactions_beside += verdict.compactions_beside;

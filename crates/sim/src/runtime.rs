@@ -80,6 +80,7 @@ impl Sim {
             next_task: 0,
             next_process: 0,
             dead: Vec::new(),
+            asleep: BTreeMap::new(),
             ended: false,
             ready: Vec::new(),
             timers: BTreeMap::new(),
@@ -179,6 +180,30 @@ impl Process {
         drop(dropped);
     }
 
+    /// Whether it was ended.
+    pub fn has_ended(&self) -> bool {
+        self.scheduler.inner.lock().dead.contains(&self.id)
+    }
+
+    /// Lets the process stand still for so long: no task of it runs, while the others go on and time passes. As a machine
+    /// does that is suspended, or starved of its processors.
+    pub fn stand_still(&self, time: Duration) {
+        let mut inner = self.scheduler.inner.lock();
+        inner.trace.add(&[b's', self.id as u8]);
+        let until = inner.now.saturating_add(time);
+        let of_it = |inner: &Inner, id: &u64| inner.tasks.get(id).is_some_and(|task| task.process == self.id);
+        let (stopped, ready) = std::mem::take(&mut inner.ready)
+            .into_iter()
+            .partition(|id| of_it(&inner, id));
+        inner.ready = ready;
+        let asleep = inner.asleep.entry(self.id).or_insert(Asleep {
+            until,
+            ready: Vec::new(),
+        });
+        asleep.until = until;
+        asleep.ready.extend::<Vec<u64>>(stopped);
+    }
+
     fn spawn(&self, name: &'static str, future: BoxFuture<'static, ()>) {
         let mut inner = self.scheduler.inner.lock();
         if inner.ended || inner.dead.contains(&self.id) {
@@ -202,7 +227,7 @@ impl Process {
                 queued: true,
             },
         );
-        inner.ready.push(id);
+        inner.make_ready(self.id, id);
     }
 }
 
@@ -254,6 +279,8 @@ struct Inner {
     next_process: u64,
     /// Processes that have ended.
     dead: Vec<u64>,
+    /// Processes that stand still.
+    asleep: BTreeMap<u64, Asleep>,
     /// All of them have.
     ended: bool,
     /// Runnable tasks, without order.
@@ -264,6 +291,13 @@ struct Inner {
     steps: u64,
     steps_max: u64,
     trace: Trace,
+}
+
+/// A process that stands still.
+struct Asleep {
+    until: Duration,
+    /// What could run otherwise.
+    ready: Vec<u64>,
 }
 
 struct Task {
@@ -338,8 +372,8 @@ impl Scheduler {
         let due: Vec<Waker> = {
             let mut inner = self.inner.lock();
             if inner.ready.is_empty() {
-                match inner.timers.keys().next() {
-                    Some(&(deadline, _)) => inner.now = inner.now.max(deadline),
+                match inner.next_event() {
+                    Some(at) => inner.now = inner.now.max(at),
                     None => {
                         return Err(Stalled::Deadlock {
                             at: inner.now,
@@ -348,6 +382,7 @@ impl Scheduler {
                     }
                 }
             }
+            inner.wake_processes();
             let from = (inner.now + Duration::from_nanos(1), 0);
             let later = inner.timers.split_off(&from);
             std::mem::replace(&mut inner.timers, later).into_values().collect()
@@ -361,7 +396,8 @@ impl Scheduler {
         if let Some(task) = inner.tasks.get_mut(&id)
             && !std::mem::replace(&mut task.queued, true)
         {
-            inner.ready.push(id);
+            let process = task.process;
+            inner.make_ready(process, id);
         }
     }
 
@@ -373,6 +409,28 @@ impl Scheduler {
 }
 
 impl Inner {
+    /// A task can run, once its process does.
+    fn make_ready(&mut self, process: u64, task: u64) {
+        match self.asleep.get_mut(&process) {
+            Some(asleep) => asleep.ready.push(task),
+            None => self.ready.push(task),
+        }
+    }
+
+    /// When a timer fires or a process goes on, whichever is first.
+    fn next_event(&self) -> Option<Duration> {
+        let timer = self.timers.keys().next().map(|(deadline, _)| *deadline);
+        let process = self.asleep.values().map(|asleep| asleep.until).min();
+        timer.into_iter().chain(process).min()
+    }
+
+    /// Lets processes go on that stood still until now.
+    fn wake_processes(&mut self) {
+        let now = self.now;
+        let woken = self.asleep.extract_if(.., |_, asleep| asleep.until <= now);
+        self.ready.extend(woken.flat_map(|(_, asleep)| asleep.ready));
+    }
+
     /// The tasks left, each name once.
     fn names(&self) -> String {
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();

@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_env::{PlantedBug, Priority};
-use stele_storage::faulty::FaultPlan;
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +33,8 @@ pub struct Verdict {
     pub acknowledged: u64,
     /// Lives of the server.
     pub lives: u64,
+    /// Those that ran on when the next one began.
+    pub replaced: u64,
     /// Faults injected.
     pub faults: u64,
     /// Most tablets at the end of a life.
@@ -67,16 +68,17 @@ pub fn run(plan: Plan) -> Verdict {
         Ok(Err(why)) => violations.push(why),
         Err(stalled) => violations.push(stalled.to_string()),
     }
-    let counts = cluster.storage().counts();
-    sim.note(&format!("{counts:?}"));
+    let happened = cluster.happened();
+    sim.note(&format!("{happened:?}"));
     Verdict {
         violations,
         trace: sim.trace_hash(),
         steps: sim.steps(),
         acknowledged: workload.acknowledged(),
         lives: seen.lives,
-        faults: counts.faults,
-        puts_cut: (counts.puts_cut_before, counts.puts_cut_after),
+        replaced: seen.replaced,
+        faults: happened.faults,
+        puts_cut: happened.puts_cut,
         tablets: seen.tablets,
         compactions_beside: seen.compactions_beside,
     }
@@ -86,6 +88,7 @@ pub fn run(plan: Plan) -> Verdict {
 #[derive(Default)]
 struct Seen {
     lives: u64,
+    replaced: u64,
     /// Most at the end of a life.
     tablets: usize,
     compactions_beside: u64,
@@ -93,8 +96,9 @@ struct Seen {
 
 impl Seen {
     /// A life is about to end.
-    fn look(&mut self, cluster: &Cluster) {
+    fn look(&mut self, cluster: &Cluster, end: End) {
         self.lives += 1;
+        self.replaced += u64::from(end == End::Replaced);
         if let Some(node) = cluster.node() {
             self.tablets = self.tablets.max(node.tablets());
             self.compactions_beside += node.server().compactions_beside();
@@ -107,7 +111,7 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<Seen, St
     let env = cluster.env().clone();
     cluster.start().await?;
     workload.prepare().await?;
-    let operations = 96 + env.random_below(192);
+    let operations = (96 + env.random_below(192)) / if cluster.is_shared() { 2 } else { 1 };
     let spawn = |task: BoxFuture<'static, ()>| env.spawn_join(Priority::Foreground, "client", task);
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|_| spawn(Box::pin(workload.clone().client(operations))))
@@ -116,24 +120,25 @@ async fn live(cluster: Arc<Cluster>, workload: Arc<Workload>) -> Result<Seen, St
     let mut clients = Box::pin(join_all(clients));
     let mut seen = Seen::default();
     loop {
-        cluster.set_faults(faults(&cluster).await);
+        cluster.trouble().await;
         jump_wall_clock(&cluster);
         let end = one_life(&cluster, &workload);
         if let Either::Left(_) = select(&mut clients, pin!(end)).await {
             break;
         }
-        seen.look(&cluster);
-        restart(&cluster, &workload, some_end(&cluster)).await?;
+        let end = some_end(&cluster);
+        seen.look(&cluster, end);
+        restart(&cluster, &workload, end).await?;
     }
-    cluster.set_faults(FaultPlan::default());
+    cluster.calm();
     // What the faults of this life have broken may stay so until its end; it may not answer.
     workload.check_everything().await;
     for end in [some_end(&cluster), End::PowerLoss] {
-        seen.look(&cluster);
+        seen.look(&cluster, end);
         restart(&cluster, &workload, end).await?;
         workload.check_everything_is_answered().await;
     }
-    seen.look(&cluster);
+    seen.look(&cluster, End::PowerLoss);
     Ok(seen)
 }
 
@@ -154,7 +159,7 @@ async fn restart(cluster: &Cluster, workload: &Workload, end: End) -> Result<(),
 /// be followed by one that succeeds.
 async fn one_life(cluster: &Cluster, workload: &Workload) {
     let env = cluster.env();
-    let work = || Duration::from_micros(1_000 + env.random_below(200_000));
+    let work = || cluster.pace() * Duration::from_micros(1_000 + env.random_below(200_000));
     let rests = env.random_below(RESTING_LIVES) == 0;
     if env.timeout(work(), workload.end_wanted()).await.is_ok() || !rests {
         return;
@@ -170,39 +175,9 @@ fn some_end(cluster: &Cluster) -> End {
     match cluster.env().random_below(8) {
         0 => End::Shutdown,
         1..4 => End::Kill,
+        _ if cluster.is_shared() => End::Replaced,
         _ => End::PowerLoss,
     }
-}
-
-/// What goes wrong until the next restart: nothing for half of the time, then errors, a full disk, or slowness.
-async fn faults(cluster: &Cluster) -> FaultPlan {
-    let env = cluster.env();
-    let micros = |n| Duration::from_micros(n);
-    let mut plan = FaultPlan {
-        latency_min: micros(20),
-        latency_max: micros(400),
-        ..FaultPlan::default()
-    };
-    plan.read_miss = [0.0, 0.2, 1.0][env.random_below(3) as usize];
-    plan.append_wait = [0.0, 0.1, 1.0][env.random_below(3) as usize];
-    match env.random_below(8) {
-        0 => plan.append_error = 0.02,
-        1 => plan.sync_error = 0.02,
-        2 => plan.put_error = 0.05,
-        3 => {
-            plan = FaultPlan {
-                append_error: 0.01,
-                sync_error: 0.01,
-                put_error: 0.02,
-                read_error: 0.005,
-                ..plan
-            };
-        }
-        4 => plan.space_limit = Some(cluster.stored_bytes().await + 4_000 + env.random_below(40_000)),
-        5 => (plan.latency_min, plan.latency_max) = (micros(500), micros(8_000)),
-        _ => {}
-    }
-    plan
 }
 
 /// Clocks are set by people and by time servers; nothing but timestamps may depend on them.

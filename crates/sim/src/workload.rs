@@ -124,7 +124,7 @@ impl Workload {
     /// A workload of nothing yet.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Workload> {
         Arc::new(Workload {
-            histories: Mutex::new(Histories::new(cluster.has_several_streams())),
+            histories: Mutex::new(Histories::new(cluster.has_several_streams() || cluster.is_shared())),
             cluster,
             rest_until: Mutex::default(),
             violations: Mutex::default(),
@@ -189,8 +189,12 @@ impl Workload {
     pub async fn client(self: Arc<Self>, operations: u64) {
         for _ in 0..operations {
             self.rested().await;
-            let node = self.running_node().await;
-            match self.below(25) {
+            let operation = self.below(25);
+            let node = match operation {
+                0..=12 => self.some_owner().await,
+                _ => self.running_node().await,
+            };
+            match operation {
                 0..8 => self.write_rows(&node).await,
                 8..10 => self.increment(&node).await,
                 10..12 => self.add(&node).await,
@@ -200,9 +204,22 @@ impl Workload {
                 20..23 => self.change_versions(&node).await,
                 _ => self.read_versions(&node).await,
             }
-            let pause = Duration::from_micros(self.below(3_000));
+            let pause = self.cluster.pace() * Duration::from_micros(self.below(3_000));
             self.cluster.env().sleep(pause).await;
         }
+    }
+
+    /// Whom a client takes for the owner of the data: one that was replaced and runs on, in one case of four and whenever its
+    /// successor is not there yet. It may refuse a write, and what it acknowledges has happened like any other. What it reads may be
+    /// old, and is not asked.
+    async fn some_owner(&self) -> Arc<Node> {
+        if self.cluster.is_shared()
+            && (self.cluster.node().is_none() || self.below(4) == 0)
+            && let Some(replaced) = self.cluster.replaced_node()
+        {
+            return replaced;
+        }
+        self.running_node().await
     }
 
     /// Reads everything; for the end, when nobody writes. What is not read is not checked.
@@ -266,7 +283,12 @@ impl Workload {
         loop {
             match self.cluster.node() {
                 Some(node) => return node,
-                None => self.cluster.env().sleep(Duration::from_millis(1)).await,
+                None => {
+                    self.cluster
+                        .env()
+                        .sleep(self.cluster.pace() * Duration::from_millis(1))
+                        .await
+                }
             }
         }
     }

@@ -23,13 +23,14 @@ fn a_seed_gives_one_trace() {
 
 #[test]
 fn some_seeds_pass() {
-    let (mut acknowledged, mut lives) = (0, 0);
+    let (mut acknowledged, mut lives, mut replaced) = (0, 0, 0);
     let (mut before, mut after, mut beside) = (0, 0, 0);
     for seed in 0..20 {
         let verdict = run(plan(seed));
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
         beside += verdict.compactions_beside;
+        replaced += verdict.replaced;
         (before, after) = (before + verdict.puts_cut.0, after + verdict.puts_cut.1);
     }
     // Else nobody has tried what becomes of a manifest that was being made.
@@ -41,6 +42,7 @@ fn some_seeds_pass() {
         beside > 10,
         "{beside} compactions were begun beside others of their tablet"
     );
+    assert!(replaced > 10, "{replaced} servers were replaced while they ran");
     // One seed may do little: a full disk refuses a lot.
     assert!(
         acknowledged > 2_000 && lives > 100,

@@ -215,3 +215,61 @@ fn with_a_run_all_its_processes_end() {
         assert_eq!(Arc::strong_count(&held), 1);
     }
 }
+
+#[test]
+fn a_process_that_stands_still_lets_others_run() {
+    let sim = Sim::new(1, 100_000);
+    let (still, other) = (sim.process(), sim.process());
+    let ticks = |process: &Process| {
+        let ticks = Arc::new(Mutex::new(0u64));
+        let (counted, env) = (ticks.clone(), process.env());
+        process.env().spawn("ticks", async move {
+            loop {
+                env.sleep(Duration::from_millis(1)).await;
+                *counted.lock() += 1;
+            }
+        });
+        ticks
+    };
+    let (of_still, of_other) = (ticks(&still), ticks(&other));
+    let env = sim.process().env();
+    let process = still.clone();
+    let counts = sim.run(async move {
+        env.sleep(Duration::from_millis(10)).await;
+        process.stand_still(Duration::from_millis(100));
+        let before = *of_still.lock();
+        env.sleep(Duration::from_millis(50)).await;
+        let (during, meanwhile) = (*of_still.lock() - before, *of_other.lock());
+        // What is asked of it meanwhile waits, too.
+        let asked = process.env();
+        let answer = asked.spawn_join(Priority::Foreground, "request", async { 7 }).await;
+        let answered = (answer, env.now());
+        env.sleep(Duration::from_millis(50)).await;
+        (during, meanwhile, answered, *of_still.lock() - before)
+    });
+    let (during, meanwhile, (answer, at), after) = counts.unwrap();
+    assert_eq!((during, answer), (0, Ok(7)));
+    assert!(meanwhile > 50, "{meanwhile}");
+    assert!(at >= Duration::from_millis(110), "{at:?}");
+    assert!((40..60).contains(&after), "{after}");
+}
+
+#[test]
+fn a_process_that_stands_still_is_no_deadlock_and_can_be_ended() {
+    let sim = Sim::new(1, 1_000);
+    let (still, tester) = (sim.process(), sim.process());
+    let (asked, env) = (still.env(), tester.env());
+    let outcome = sim.run(async move {
+        still.stand_still(Duration::from_secs(60));
+        let answer = asked.spawn_join(Priority::Foreground, "request", async { 7 }).await;
+        still.stand_still(Duration::from_secs(60));
+        let never = asked.spawn_join(Priority::Foreground, "request", async { 8 });
+        let killed = async {
+            env.sleep(Duration::from_secs(1)).await;
+            still.kill();
+        };
+        let (never, ()) = futures::future::join(never, killed).await;
+        (answer, never, still.has_ended())
+    });
+    assert_eq!(outcome, Ok((Ok(7), Err(stele_env::Gone), true)));
+}

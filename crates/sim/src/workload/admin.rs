@@ -257,7 +257,7 @@ impl Workload {
     }
 
     async fn node_after_a_pause(&self) -> Arc<Node> {
-        let pause = Duration::from_micros(500 + self.below(8_000));
+        let pause = self.cluster.pace() * Duration::from_micros(500 + self.below(8_000));
         self.cluster.env().sleep(pause).await;
         self.rested().await;
         self.running_node().await

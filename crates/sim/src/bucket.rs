@@ -1,0 +1,284 @@
+//! A bucket that several processes reach over a network that fails.
+//!
+//! Under it is the client library's own store in memory, which refuses taken keys as S3 does. A request travels to the bucket,
+//! takes effect there in one moment, and its answer travels back. The effect is the bucket's: it comes also when whoever asked has
+//! given up, or was killed, meanwhile. A listing is a request for each page, and each page shows the moment at which it was made.
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use object_store::memory::InMemory;
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta, ObjectStore,
+    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_env::{Env, Priority};
+
+/// Longest time that a late request is on its way: longer than anybody waits for its answer.
+const LATE_MAX: Duration = Duration::from_secs(40);
+
+/// Objects on a page of a listing, in different runs.
+const PAGES: [usize; 3] = [2, 7, 1_000];
+
+/// What goes wrong on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Shortest and longest way in either direction.
+    pub way: (Duration, Duration),
+    /// Of 1,000 requests so many get lost.
+    pub lost: u64,
+    /// And the answers of so many.
+    pub unanswered: u64,
+    /// And so many arrive late.
+    pub late: u64,
+}
+
+impl Default for Network {
+    fn default() -> Network {
+        Network {
+            way: (Duration::from_millis(1), Duration::from_millis(20)),
+            lost: 0,
+            unanswered: 0,
+            late: 0,
+        }
+    }
+}
+
+impl Network {
+    /// Whether all is answered, however long it takes.
+    pub fn is_harmless(&self) -> bool {
+        self.lost + self.unanswered + self.late == 0
+    }
+}
+
+/// What has happened so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Requests that took effect.
+    pub requests: u64,
+    /// That got lost, were not answered, or came late.
+    pub faults: u64,
+}
+
+/// The bucket, and the way to it.
+#[derive(Clone)]
+pub struct Bucket {
+    objects: Arc<InMemory>,
+    /// Of the bucket's own process, which nobody kills.
+    env: Env,
+    page: usize,
+    network: Arc<Mutex<Network>>,
+    counts: Arc<Mutex<Counts>>,
+}
+
+/// What becomes of a request.
+struct Fate {
+    there: Duration,
+    back: Duration,
+    lost: bool,
+    unanswered: bool,
+}
+
+impl Bucket {
+    /// An empty one, of a process of its own.
+    pub fn new(env: Env) -> Bucket {
+        Bucket {
+            objects: Arc::new(InMemory::new()),
+            page: PAGES[env.random_below(PAGES.len() as u64) as usize],
+            env,
+            network: Arc::default(),
+            counts: Arc::default(),
+        }
+    }
+
+    /// What goes wrong from now on.
+    pub fn set_network(&self, network: Network) {
+        *self.network.lock() = network;
+    }
+
+    /// What goes wrong now.
+    pub fn network(&self) -> Network {
+        *self.network.lock()
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> Counts {
+        *self.counts.lock()
+    }
+
+    fn fate(&self) -> Fate {
+        let network = self.network();
+        let (shortest, longest) = network.way;
+        let way = |longest: Duration| {
+            let spread = longest.saturating_sub(shortest).as_micros() as u64;
+            shortest + Duration::from_micros(self.env.random_below(spread + 1))
+        };
+        let happens = |of_1000: u64| of_1000 > 0 && self.env.random_below(1_000) < of_1000;
+        let (lost, unanswered, late) = (
+            happens(network.lost),
+            happens(network.unanswered),
+            happens(network.late),
+        );
+        self.counts.lock().faults += u64::from(lost || unanswered || late);
+        Fate {
+            there: way(if late { LATE_MAX } else { longest }),
+            back: way(longest),
+            lost,
+            unanswered,
+        }
+    }
+
+    /// A request whose effect is this.
+    async fn request<T: Send + 'static>(&self, effect: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        let fate = self.fate();
+        if fate.lost {
+            self.env.sleep(fate.there).await;
+            return Err(lost());
+        }
+        let (env, counts) = (self.env.clone(), Arc::clone(&self.counts));
+        let there = async move {
+            env.sleep(fate.there).await;
+            counts.lock().requests += 1;
+            effect.await
+        };
+        let answer = self.env.spawn_join(Priority::Foreground, "bucket", there).await;
+        self.env.sleep(fate.back).await;
+        match fate.unanswered {
+            true => Err(lost()),
+            false => answer.unwrap_or_else(|_| Err(lost())),
+        }
+    }
+
+    /// The page of a listing that follows an object.
+    fn page(&self, prefix: Option<Path>, after: Option<Path>) -> BoxFuture<'static, Result<Vec<ObjectMeta>>> {
+        let (bucket, page) = (self.clone(), self.page);
+        let objects = Arc::clone(&self.objects);
+        let effect = async move {
+            let mut all: Vec<ObjectMeta> = objects.list(prefix.as_ref()).try_collect().await?;
+            all.sort_unstable_by(|a, b| a.location.cmp(&b.location));
+            let rest = all
+                .into_iter()
+                .filter(|object| after.as_ref().is_none_or(|after| object.location > *after));
+            Ok(rest.take(page).collect())
+        };
+        async move { bucket.request(effect).await }.boxed()
+    }
+}
+
+fn lost() -> Error {
+    Error::Generic {
+        store: "bucket",
+        source: "the connection was lost".into(),
+    }
+}
+
+impl std::fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bucket")
+    }
+}
+
+impl std::fmt::Display for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a simulated bucket")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Bucket {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let (objects, location) = (Arc::clone(&self.objects), location.clone());
+        self.request(async move { objects.put_opts(&location, payload, options).await })
+            .await
+    }
+
+    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        Err(Error::NotImplemented {
+            operation: "put_multipart_opts".to_owned(),
+            implementer: self.to_string(),
+        })
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let (objects, location) = (Arc::clone(&self.objects), location.clone());
+        self.request(async move { objects.get_opts(&location, options).await })
+            .await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let bucket = self.clone();
+        let deleted = locations.then(move |location| {
+            let bucket = bucket.clone();
+            async move {
+                let (objects, location) = (Arc::clone(&bucket.objects), location?);
+                let effect = async move { objects.delete(&location).await.map(|()| location) };
+                bucket.request(effect).await
+            }
+        });
+        deleted.boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (bucket, prefix) = (self.clone(), prefix.cloned());
+        let pages = futures::stream::try_unfold(Some(None), move |after: Option<Option<Path>>| {
+            let (bucket, prefix) = (bucket.clone(), prefix.clone());
+            async move {
+                let Some(after) = after else { return Ok(None) };
+                let page = bucket.page(prefix, after).await?;
+                let is_last = page.len() < bucket.page;
+                let next = page
+                    .last()
+                    .filter(|_| !is_last)
+                    .map(|object| Some(object.location.clone()));
+                Ok::<_, Error>(Some((futures::stream::iter(page.into_iter().map(Ok)), next)))
+            }
+        });
+        pages.try_flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
+        Err(Error::NotImplemented {
+            operation: "list_with_delimiter".to_owned(),
+            implementer: self.to_string(),
+        })
+    }
+
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(Error::NotImplemented {
+            operation: "copy_opts".to_owned(),
+            implementer: self.to_string(),
+        })
+    }
+}
+
+#[async_trait]
+impl MultipartStore for Bucket {
+    async fn create_multipart(&self, path: &Path) -> Result<MultipartId> {
+        let (objects, path) = (Arc::clone(&self.objects), path.clone());
+        self.request(async move { objects.create_multipart(&path).await }).await
+    }
+
+    async fn put_part(&self, path: &Path, id: &MultipartId, index: usize, data: PutPayload) -> Result<PartId> {
+        let (objects, path, id) = (Arc::clone(&self.objects), path.clone(), id.clone());
+        self.request(async move { objects.put_part(&path, &id, index, data).await })
+            .await
+    }
+
+    async fn complete_multipart(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<PutResult> {
+        let (objects, path, id) = (Arc::clone(&self.objects), path.clone(), id.clone());
+        self.request(async move { objects.complete_multipart(&path, &id, parts).await })
+            .await
+    }
+
+    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
+        let (objects, path, id) = (Arc::clone(&self.objects), path.clone(), id.clone());
+        self.request(async move { objects.abort_multipart(&path, &id).await })
+            .await
+    }
+}
