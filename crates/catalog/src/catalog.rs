@@ -1,7 +1,7 @@
 //! Changes to the catalog.
 //!
 //! One [`Catalog`] per process; only the master changes it, one change at a time. A change is made in the coordinator first
-//! and in memory when it is durable.
+//! and in memory when it is durable; one of a schema when tablets know of it as well.
 
 use crate::error::CatalogError;
 use crate::record::{self, NamespaceRecord, TabletRecord};
@@ -197,8 +197,13 @@ impl Catalog {
         Ok(entry)
     }
 
-    /// Replaces a table's schema.
-    pub async fn update_schema(&self, schema: TableSchema) -> Result<Arc<TableSchema>> {
+    /// Replaces a table's schema. `tell` is called when it is durable, and only when that is done the view has it: who finds a new
+    /// family in the view writes to it, and a tablet that does not know a family leaves out what it has of it when it flushes.
+    pub async fn update_schema<F: Future<Output = ()>>(
+        &self,
+        schema: TableSchema,
+        tell: impl FnOnce(Arc<TableSchema>) -> F,
+    ) -> Result<Arc<TableSchema>> {
         let name = schema.name.clone();
         let entry = self.table(&name)?;
         let key = record::table_key(&name);
@@ -209,6 +214,7 @@ impl Catalog {
         }];
         let version = self.commit(conditions, writes).await?;
         let schema = Arc::new(schema);
+        tell(schema.clone()).await;
         let changed = entry.with_schema(schema.clone(), version);
         self.change(|view| {
             view.tables.insert(name, Arc::new(changed));

@@ -117,15 +117,17 @@ impl Master {
         self.catalog.table(table).map_err(from_catalog)
     }
 
-    /// Makes a changed schema durable, then the law.
+    /// Makes a changed schema durable, then the law: for the tablets first, and then for those who write to them.
     async fn publish(&self, next: TableSchema) -> ServiceResult<Arc<TableSchema>> {
         debug_assert!(
             !self.is_undecided_for(&next.name) || !self.moves_families(&next),
             "a family moves while nobody knows which tablets there are"
         );
-        let schema = self.catalog.update_schema(next).await.map_err(from_catalog)?;
-        self.tablets.set_schema(schema.clone()).await;
-        Ok(schema)
+        let tablets = self.tablets.clone();
+        let tell = |schema: Arc<TableSchema>| async move {
+            tablets.set_schema(schema).await;
+        };
+        self.catalog.update_schema(next, tell).await.map_err(from_catalog)
     }
 
     fn moves_families(&self, next: &TableSchema) -> bool {

@@ -135,8 +135,8 @@ async fn a_tablet_is_replaced_once() {
 async fn a_schema_does_not_undo_one_that_it_has_not_seen() {
     let (coord, first, second) = two().await;
     let name = TableName::new("n", "t");
-    first.update_schema(schema(1, 2)).await.unwrap();
-    assert!(is_conflict(second.update_schema(schema(1, 3)).await));
+    first.update_schema(schema(1, 2), |_| async {}).await.unwrap();
+    assert!(is_conflict(second.update_schema(schema(1, 3), |_| async {}).await));
     assert!(is_conflict(second.delete_table(&name).await));
     assert_eq!(
         second.table(&name).unwrap().schema.version,
@@ -145,6 +145,20 @@ async fn a_schema_does_not_undo_one_that_it_has_not_seen() {
     );
     let now = Catalog::load(coord).await.unwrap();
     assert_eq!(now.table(&name).unwrap().schema.version, 2);
+}
+
+#[tokio::test]
+async fn a_schema_is_told_when_it_is_durable_and_before_it_is_shown() {
+    let (coord, catalog, _) = two().await;
+    let name = TableName::new("n", "t");
+    let version_of = |catalog: &Catalog| catalog.table(&name).unwrap().schema.version;
+    let seen = std::cell::Cell::new((0, 0));
+    let tell = |_: Arc<TableSchema>| async {
+        let durable = Catalog::load(coord.clone()).await.unwrap();
+        seen.set((version_of(&durable), version_of(&catalog)));
+    };
+    catalog.update_schema(schema(1, 2), tell).await.unwrap();
+    assert_eq!((seen.get(), version_of(&catalog)), ((2, 1), 2));
 }
 
 #[tokio::test]

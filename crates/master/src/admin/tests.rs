@@ -22,6 +22,10 @@ struct Noting {
     large: parking_lot::Mutex<Option<TabletId>>,
     /// Splits that ended, and whether the halves are served.
     ended: parking_lot::Mutex<Vec<(TabletId, bool)>>,
+    /// Looked at whenever a schema is told.
+    catalog: parking_lot::Mutex<Option<Arc<Catalog>>>,
+    /// Families that were told of, and those that the catalog showed by then.
+    told: parking_lot::Mutex<Vec<(usize, usize)>>,
 }
 
 #[async_trait]
@@ -35,7 +39,13 @@ impl TabletControl for Noting {
         self.dropped.lock().extend(tablets);
     }
 
-    async fn set_schema(&self, _: Arc<TableSchema>) {}
+    async fn set_schema(&self, schema: Arc<TableSchema>) {
+        let catalog = self.catalog.lock().clone();
+        if let Some(shown) = catalog.and_then(|catalog| catalog.table(&schema.name).ok()) {
+            let families = (schema.families.len(), shown.schema.families.len());
+            self.told.lock().push(families);
+        }
+    }
 
     /// In halves, as if compactions had moved the family in the tablet since it was divided.
     fn unsettled(&self, tablet: TabletId) -> ServiceResult<BTreeSet<FamilyId>> {
@@ -71,6 +81,15 @@ fn new_table(name: &TableName) -> NewTable {
         families: Vec::new(),
         compression: Compression::None,
         initial_splits: Vec::new(),
+        front_end_data: Vec::new(),
+    }
+}
+
+fn new_family() -> NewFamily {
+    NewFamily {
+        name: "f".to_owned(),
+        gc_rule: None,
+        value_type: ValueType::Bytes,
         front_end_data: Vec::new(),
     }
 }
@@ -216,14 +235,8 @@ async fn a_split_of_unknown_outcome_keeps_no_change_waiting() {
 async fn a_family_does_not_move_back_beside_a_split_of_unknown_outcome() {
     let (coord, _, tablets, master) = unsure(false).await;
     let name = TableName::new("n", "t");
-    let family = NewFamily {
-        name: "f".to_owned(),
-        gc_rule: None,
-        value_type: ValueType::Bytes,
-        front_end_data: Vec::new(),
-    };
     let new = NewTable {
-        families: vec![family],
+        families: vec![new_family()],
         ..new_table(&name)
     };
     master.create_table(new).await.unwrap();
@@ -249,6 +262,20 @@ async fn a_family_does_not_move_back_beside_a_split_of_unknown_outcome() {
     let refused = moved.map(drop).expect_err("the halves are asked, and not the tablet");
     assert_eq!(refused.kind, ErrorKind::FailedPrecondition, "{refused:?}");
     assert_eq!(*tablets.ended.lock(), [(large, true)]);
+}
+
+/// What is written to a family that a tablet does not know, its next flush leaves out.
+#[tokio::test]
+async fn tablets_know_a_family_before_anybody_can_write_to_it() {
+    let (_, catalog, tablets, master) = unsure(false).await;
+    let name = TableName::new("n", "t");
+    master.create_table(new_table(&name)).await.unwrap();
+    *tablets.catalog.lock() = Some(catalog.clone());
+    let create = FamilyChange::Create(new_family());
+    let made = master.modify_families(&name, vec![create]).await.unwrap();
+    assert_eq!(*tablets.told.lock(), [(1, 0)], "told, and shown by then");
+    let shown = catalog.table(&name).unwrap();
+    assert_eq!((made.families.len(), shown.schema.families.len()), (1, 1));
 }
 
 /// The owner has used up its numbers, say: from then on nothing is written, and at the next start the catalog may name the halves.
