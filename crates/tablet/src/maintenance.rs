@@ -36,7 +36,7 @@ use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_storage::StorageError;
 use stele_types::key;
-use stele_types::{FileId, GroupId, RowRange, TabletId, Timestamp};
+use stele_types::{FileId, GroupId, RowRange, TableSchema, TabletId, Timestamp};
 
 /// Writes the tablet's manifests.
 pub struct Committer {
@@ -113,13 +113,13 @@ impl Tablet {
             return Ok(false);
         };
         self.settle().await?;
-        let start = self.env().now();
+        let (start, schema) = (self.env().now(), self.schema());
         let memtables = state.frozen.iter().flat_map(|f| &f.memtables);
         let progress = Progress::of_flush(&self.context.memory, memtables.map(|(_, table)| table));
         let (mut made, mut added, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut samples = Vec::new();
         for group in &state.groups {
-            match self.flush_group(&state, group.id, haste, &progress).await {
+            match self.flush_group(&state, &schema, group.id, haste, &progress).await {
                 Ok(report) => {
                     made.extend(report.made());
                     bytes += report.bytes();
@@ -148,8 +148,8 @@ impl Tablet {
                 manifest.set_files(group, files);
             }
         };
-        self.commit(&made, change, |state| drop(state.frozen.drain(..flushed)))
-            .await?;
+        let publish = |state: &mut State| drop(state.frozen.drain(..flushed));
+        self.commit((&made, Some(&schema)), change, publish).await?;
         self.set_flushed(newest);
         self.learn_of_flush(&samples);
         self.note_debt();
@@ -209,6 +209,7 @@ impl Tablet {
     async fn flush_group(
         &self,
         state: &State,
+        schema: &Arc<TableSchema>,
         group: GroupId,
         haste: Haste,
         progress: &Arc<Progress>,
@@ -242,7 +243,7 @@ impl Tablet {
             loose: haste == Haste::Some && self.may_be_loose(of_group),
         };
         let with = (Carried::default(), Some(progress.clone()));
-        self.run_job(group, self.schema(), sources, None, shape, with).await
+        self.run_job(group, schema.clone(), sources, None, shape, with).await
     }
 
     /// Whether a file of the group may be written without compressing it: where bytes cost no requests, and while those
@@ -255,11 +256,11 @@ impl Tablet {
     }
 
     /// Commits a changed manifest and publishes the state it describes. `change` edits the manifest, `publish` whatever
-    /// of the state the manifest does not describe. `made` are the new files: those that no manifest can come to refer to
-    /// are discarded.
+    /// of the state the manifest does not describe. `made` are the new files, with the schema that they were made under: those
+    /// that no manifest can come to refer to are discarded.
     async fn commit(
         &self,
-        made: &[StoredFile],
+        (made, made_under): (&[StoredFile], Option<&Arc<TableSchema>>),
         change: impl FnOnce(&mut Manifest),
         publish: impl FnOnce(&mut State),
     ) -> Result<()> {
@@ -296,7 +297,7 @@ impl Tablet {
             }
             return Err(self.not_committed(error));
         }
-        self.update_state(|state| {
+        self.update_state(made_under, |state| {
             set_held(state, held);
             publish(state);
         });
@@ -440,7 +441,7 @@ impl Tablet {
             left.into_iter()
                 .for_each(|(group, files)| manifest.set_files(group, files));
         };
-        self.commit(&[], change, |_| {}).await
+        self.commit((&[], None), change, |_| {}).await
     }
 
     /// Gives up all files; for a tablet that is no more, after the catalog has forgotten it.

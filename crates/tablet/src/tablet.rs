@@ -72,7 +72,8 @@ pub struct Tablet {
     schema: RwLock<Arc<TableSchema>>,
     /// Where the schema is in memory, to recognize it by without the lock. Changed under it.
     schema_address: AtomicUsize,
-    /// Its mark, changed after the address: who sees a mark reads under that schema or a newer one.
+    /// Its mark, changed after the address: who sees a mark reads under that schema or a newer one. Changed under the lock of the
+    /// state.
     schema_mark: AtomicU64,
     /// Writers of batches share it, and changes have it alone ([`Tablet::publish`]).
     state: RwLock<Arc<State>>,
@@ -219,7 +220,8 @@ impl Tablet {
         look(&self.schema.read())
     }
 
-    /// The mark of the current schema. A read that begins afterwards is under that schema or a newer one.
+    /// The mark of the current schema. A read that begins afterwards is under that schema or a newer one. It becomes another one as
+    /// well where a job drops what a read under this schema may have found.
     pub fn schema_mark(&self) -> SchemaMark {
         SchemaMark::from_word(self.schema_mark.load(Ordering::Acquire))
     }
@@ -412,15 +414,26 @@ impl Tablet {
         std::mem::replace(&mut **state, next)
     }
 
-    /// Publishes a changed state.
-    pub(crate) fn update_state(&self, change: impl FnOnce(&mut State)) {
+    /// Publishes a changed state. `made_under` is the schema that its new files were made under, if it has any: a rule that has
+    /// been loosened since would have kept more. Then the mark is another one afterwards, and nothing that was read before is
+    /// given for what is there now.
+    pub(crate) fn update_state(&self, made_under: Option<&Arc<TableSchema>>, change: impl FnOnce(&mut State)) {
         let mut state = self.state.write();
         let mut next = State::clone(&state);
         change(&mut next);
         next.refresh();
         next.generation += 1;
+        let mark = self.schema_mark();
+        let is_late = made_under.is_some_and(|schema| !Arc::ptr_eq(schema, &next.schema));
+        if is_late {
+            self.schema_mark
+                .store(mark.without_row_cache().word(), Ordering::Release);
+        }
         // Freed when nobody waits for the lock: it may be the last to hold a hundred megabytes of memtables.
         let former = self.publish(&mut state, next);
+        if is_late {
+            self.schema_mark.store(mark.renewed().word(), Ordering::Release);
+        }
         drop(state);
         drop(former);
         self.unpark();

@@ -17,7 +17,8 @@
 //!   writer raises the count before it asks. Both change the one word, in one order or the other: either the check finds it
 //!   raised, or the raise takes over from the check, and the writer sees what was said before.
 //!
-//! What changes without a write: the schema (a variant belongs to one version of it), age rules (a variant says how long
+//! What changes without a write: the schema (a variant belongs to one version of it), what a compaction drops that began under a
+//! former one (from then on the tablet has another [`SchemaMark`]), age rules (a variant says how long
 //! none of them applies, and is of no use at other times, also when the clock is set back), and rows dropped by range
 //! ([`RowCache::clearing`]). Ids of tablets are not used again, so what is left of a closed tablet is merely garbage that
 //! newer rows push out. What compactions forget makes no difference to nearly all rows; a result to which it may is not kept
@@ -429,7 +430,7 @@ fn validity(
         return None;
     }
     let schema = schema();
-    if SchemaMark::of(&schema) != reading.schema {
+    if !reading.schema.is_of(&schema) {
         return None;
     }
     let rule_of = |cell: &Cell| schema.families.get(&cell.family).and_then(|f| f.gc_rule.as_ref());

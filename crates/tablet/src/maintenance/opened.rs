@@ -26,7 +26,7 @@ impl Tablet {
             return Ok(false);
         }
         let held = hold_all(&committer.manifest, files, &[]).await?;
-        self.update_state(|state| set_held(state, held));
+        self.update_state(None, |state| set_held(state, held));
         committer.manifest.stored().for_each(|file| files.release(file));
         drop(committer);
         self.note_debt();

@@ -159,7 +159,7 @@ impl Tablet {
         }
         let read = group.files.iter().map(HeldFile::bytes).sum();
         let change = replacement(group, std::mem::take(&mut made.parts));
-        self.put_into_place(start, read, &made, change).await?;
+        self.put_into_place((start, &state.schema), read, &made, change).await?;
         Ok(Some(Compacted {
             group: group.id,
             rows: self.range().clone(),
@@ -184,10 +184,10 @@ impl Tablet {
         }
     }
 
-    /// Commits what all parts have made, each from `read` bytes.
+    /// Commits what all parts have made, each from `read` bytes, since `start` and under the schema of that time.
     async fn put_into_place(
         &self,
-        start: Duration,
+        (start, schema): (Duration, &Arc<TableSchema>),
         read: u64,
         made: &Made,
         change: impl FnOnce(&mut Manifest),
@@ -196,7 +196,7 @@ impl Tablet {
         metrics.compaction_read_bytes.inc_by(read * made.jobs);
         metrics.compaction_written_bytes.inc_by(made.written);
         metrics.moved.merged(read * made.jobs);
-        self.commit(&made.files, change, |_| {}).await?;
+        self.commit((&made.files, Some(schema)), change, |_| {}).await?;
         self.note_debt();
         metrics.compactions.inc();
         let took = self.env().now() - start;
@@ -233,7 +233,7 @@ impl Tablet {
         let all = state.groups.iter().flat_map(|group| &group.files);
         let read = all.map(HeldFile::bytes).sum();
         let change = replacement_of_all(state, std::mem::take(&mut made.parts));
-        self.put_into_place(start, read, &made, change).await?;
+        self.put_into_place((start, &state.schema), read, &made, change).await?;
         Ok(Some(Compacted {
             group: largest.id,
             rows: self.range().clone(),

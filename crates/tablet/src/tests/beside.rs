@@ -214,6 +214,37 @@ async fn a_compaction_of_everything_can_be_stopped_between_parts() {
     assert_eq!((runs(&tablet), count(&read(&tablet).await)), (1, [1000, 1000, 1000]));
 }
 
+/// A job goes by the rule that it began with. What it drops may have been read meanwhile under a looser one, and who keeps what was
+/// read goes by the mark.
+#[tokio::test]
+async fn what_a_job_drops_by_a_former_rule_changes_the_mark() {
+    let (_, tablet) = slow_tablet(1, 64 << 20).await;
+    let ruled = |version, gc_rule| {
+        let mut next = TableSchema::clone(&schema(DeleteRule::BySequence, gc_rule));
+        next.version = version;
+        Arc::new(next)
+    };
+    tablet.set_schema(ruled(2, Some(GcRule::MaxVersions(1))));
+    for (timestamp, value) in [(1, "old"), (2, "new")] {
+        write(&tablet, vec![put(timestamp, value)]);
+        tablet.flush().await.unwrap();
+    }
+    let mut job = tablet.compact_all().boxed();
+    assert!(poll!(&mut job).is_pending(), "it waits for its first file");
+    tablet.set_schema(ruled(3, None));
+    let mark = tablet.schema_mark();
+    assert_eq!(read(&tablet).await, "2=new 1=old");
+    job.await.unwrap();
+    assert_eq!(read(&tablet).await, "2=new");
+    let renewed = tablet.schema_mark();
+    assert!(mark != renewed && renewed.is_of(&tablet.schema()) && renewed.row_cache());
+    // Whoever begins now drops nothing that was read since.
+    write(&tablet, vec![put(3, "newest")]);
+    tablet.compact_all().await.unwrap();
+    assert_eq!(read(&tablet).await, "3=newest 2=new");
+    assert_eq!(tablet.schema_mark(), renewed);
+}
+
 /// One of many things that go on at once.
 enum Going {
     Flush(BoxFuture<'static, Result<bool>>),

@@ -54,7 +54,7 @@ impl Tablet {
             ..
         } = weighed;
         self.settle().await?;
-        let start = self.env().now();
+        let (start, schema) = (self.env().now(), self.schema());
         let files = &group.files;
         let carried = carried(group, std::mem::take(&mut plan.collected));
         let sources = std::mem::take(&mut plan.sources);
@@ -67,7 +67,7 @@ impl Tablet {
         let report = self
             .run_job(
                 group.id,
-                self.schema(),
+                schema.clone(),
                 sources,
                 plan.upper.clone(),
                 Shape {
@@ -89,7 +89,7 @@ impl Tablet {
         let mut output = report.files;
         output.extend(kept);
         let change = replacement(group.id, files, (plan.inputs, plan.cut), output, left, plan.bottom);
-        self.commit(&made, change, |_| {}).await?;
+        self.commit((&made, Some(&schema)), change, |_| {}).await?;
         let state = self.state();
         if let Some((percent, now)) = tier.zip(state.group(group.id)) {
             group.learnt.note_overlap(now, tier_files.into_iter(), percent);

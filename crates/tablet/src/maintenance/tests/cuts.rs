@@ -34,7 +34,7 @@ async fn bounds_that_fill_the_manifest_are_a_reason_to_compact() {
         }));
     }
     let change = |manifest: &mut Manifest| manifest.set_files(GroupId(0), parts);
-    tablet.commit(&[], change, |_| {}).await.unwrap();
+    tablet.commit((&[], None), change, |_| {}).await.unwrap();
     assert_eq!(tablet.state().groups[0].runs().count(), 1);
 
     let mut jobs = 0;
