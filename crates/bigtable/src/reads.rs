@@ -181,12 +181,14 @@ impl Responses {
     }
 
     /// Reads until there is something to send, or the read has ended. To be called when the transport wants more: it then
-    /// has sent most of what it took before.
+    /// has sent most of what it took before. Others run before each batch: where all that is read is in memory nothing else
+    /// lets them, and neither the end of the call nor its deadline would be noticed before the filter lets something through.
     pub async fn fill(&mut self) -> Result<(), Status> {
         while self.ready.is_empty() && !self.ended {
             if let Some(status) = self.failure.take() {
                 return Err(status);
             }
+            self.env.yield_now().await;
             self.advance().await?;
         }
         self.room = None;
@@ -348,6 +350,16 @@ mod tests {
         }
     }
 
+    /// A scan whose filter lets nothing through.
+    struct Endless;
+
+    #[tonic::async_trait]
+    impl RowStream for Endless {
+        async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
+            Ok(Some(RowBatch::default()))
+        }
+    }
+
     fn responses(script: Vec<ServiceResult<Option<RowBatch>>>) -> Responses {
         let options = ReadOptions {
             last_scanned: true,
@@ -441,6 +453,26 @@ mod tests {
         second.ready.clear();
         second.fill().await.unwrap();
         assert!(second.ready.is_empty() && second.ended);
+    }
+
+    /// A scan of what is in memory has no other place to stop at.
+    #[tokio::test]
+    async fn others_run_while_a_filter_lets_nothing_through() {
+        let nothing = || Ok(Some(RowBatch::default()));
+        let mut answer = responses(vec![nothing(), nothing(), nothing(), rows(1)]);
+        {
+            let mut fill = Box::pin(answer.fill());
+            for batch in 0..4 {
+                assert!(futures::poll!(&mut fill).is_pending(), "{batch}");
+            }
+            assert!(futures::poll!(&mut fill).is_ready());
+        }
+        assert!(!answer.ready.is_empty());
+        // Nor would the deadline of its call pass.
+        let mut endless = responses(Vec::new());
+        endless.rows = Rows::Stream(Box::new(Endless));
+        let filled = TokioRuntime::current().timeout(Duration::ZERO, endless.fill()).await;
+        assert!(filled.is_err());
     }
 
     #[tokio::test]

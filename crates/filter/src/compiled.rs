@@ -82,6 +82,11 @@ impl CompiledFilter {
         self.root.copies().made
     }
 
+    /// Patterns that the value of a cell may be tried on, about: how much of the work of an evaluation values are.
+    pub fn patterns_per_value(&self) -> usize {
+        self.root.value_patterns()
+    }
+
     /// Whether the row can give any cell, as far as its key and the sampling of rows tell. Draws from `rng` (uniform in
     /// [0, 1)) for the samplings it decides; [`evaluate`](Self::evaluate) does not repeat them.
     pub fn admits_row(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {
@@ -155,6 +160,21 @@ impl Node {
                 }
             }
             _ => Copies { out: 1, made: 0 },
+        }
+    }
+
+    /// Patterns that a value is tried on, each as often as it stands there. Recursion is as deep as the tree, which compilation
+    /// has bounded.
+    fn value_patterns(&self) -> usize {
+        match self {
+            Node::Cells(tests) => tests.iter().filter(|test| matches!(test, CellTest::Value(_))).count(),
+            Node::Chain(members) | Node::Interleave(members) => members.iter().map(Node::value_patterns).sum(),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => predicate.value_patterns() + on_true.value_patterns().max(on_false.value_patterns()),
+            _ => 0,
         }
     }
 

@@ -419,3 +419,13 @@ fn what_a_filter_multiplies_is_known_before_it_is_evaluated() {
     assert_eq!(copies(Interleave(vec![labels(4), labels(4)])), 24 + 16);
     assert_eq!(copies(condition(FamilyRegex(bytes("a")), Some(labels(4)), None)), 13);
 }
+
+#[test]
+fn values_are_tried_on_so_many_patterns() {
+    let patterns = |filter: Filter| filter.compile(&schema()).unwrap().patterns_per_value();
+    let value = || ValueRegex(bytes("[ab]"));
+    assert_eq!((patterns(PassAll), patterns(QualifierRegex(bytes("[ab]")))), (0, 0));
+    assert_eq!(patterns(Chain(vec![value(), StripValue, value()])), 2);
+    let several = Interleave(vec![value(), value(), Chain(vec![FamilyRegex(bytes("a")), value()])]);
+    assert_eq!(patterns(condition(value(), Some(several), Some(value()))), 4);
+}

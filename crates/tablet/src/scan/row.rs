@@ -21,6 +21,11 @@ use stele_types::{Cell, RowBatch, SeqNo, TableSchema, limits};
 /// allocation of a qualifier that no other cell shares.
 const CELL_COST: usize = size_of::<Cell>() + 40;
 
+/// Bytes of rows that a filter looks through for one batch, each as often as it is tried on a pattern of values: some tens of
+/// milliseconds of work, after which others have their turn, and a reader that has gone away is noticed. It takes rows of
+/// sixteen kilobytes, or many patterns, to come to that sooner than to [`super::BATCH_ROWS`]; a single row may be more.
+const LOOKED_THROUGH_BYTES_MAX: usize = 64 << 20;
+
 /// What the end of a row came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
@@ -43,6 +48,8 @@ pub(super) struct RowReader<O = RowBatch> {
     reads_values: bool,
     /// Bytes that each cell of a row takes beside its own while the row is put together and filtered.
     pub(super) cell_cost: usize,
+    /// How often the filter looks through the bytes of a row, about.
+    looks_per_byte: usize,
     /// Bytes that the row being read may take.
     pub(super) room: usize,
     /// Bytes at which the row is looked at: the same, or those of a piece if that is less, or [`BYTES_PER_LOOK`] behind the last
@@ -58,8 +65,10 @@ pub(super) struct RowReader<O = RowBatch> {
     alike: bool,
     /// Rows begun since the batch was taken.
     pub(super) rows_begun: usize,
-    /// Bytes of rows in the batch.
+    /// Bytes of rows in the batch. When that is as many as a batch may have the batch ends.
     pub(super) batch_bytes: usize,
+    /// Bytes that the filter has looked through since the batch was taken.
+    looked_through: usize,
 }
 
 impl<O: Output> RowReader<O> {
@@ -69,6 +78,7 @@ impl<O: Output> RowReader<O> {
         RowReader {
             raw,
             cell_cost: CELL_COST.saturating_add(copies.saturating_mul(size_of::<Cell>())),
+            looks_per_byte: 1 + filter.as_ref().map_or(0, |f| f.patterns_per_value()),
             room: usize::MAX,
             limit: BYTES_PER_LOOK,
             looks: Looks::default(),
@@ -82,6 +92,7 @@ impl<O: Output> RowReader<O> {
             alike: false,
             rows_begun: 0,
             batch_bytes: 0,
+            looked_through: 0,
         }
     }
 
@@ -130,6 +141,7 @@ impl<O: Output> RowReader<O> {
     pub(super) fn take_batch(&mut self) -> O::Batch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
+        self.looked_through = 0;
         self.begin_looks(0);
         self.set_limit();
         (self.pieces.continues, self.pieces.unfinished) = (false, false);
@@ -335,11 +347,24 @@ impl<O: Output> RowReader<O> {
             .map(|filter| (filter, &mut chance as &mut dyn FnMut() -> f64));
         let left = self.sink.end_row(filtered)?;
         self.batch_bytes += left;
+        if self.filter.is_some() {
+            self.count_looked_through();
+        }
         // A filter may have made many cells of one whose value is still to come.
         if self.sink.row_refers() && left > limits::ROW_BYTES_MAX + self.row().len() {
             return Err(self.too_large());
         }
         Ok(())
+    }
+
+    /// Counts the row that the filter has looked through. Where that was enough work for one batch the batch ends with it,
+    /// however little has passed.
+    fn count_looked_through(&mut self) {
+        let bytes = self.cost().saturating_mul(self.looks_per_byte);
+        self.looked_through = self.looked_through.saturating_add(bytes);
+        if self.looked_through >= LOOKED_THROUGH_BYTES_MAX {
+            self.batch_bytes = self.batch_bytes.max(BATCH_BYTES);
+        }
     }
 }
 

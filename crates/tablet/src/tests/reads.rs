@@ -755,6 +755,51 @@ async fn what_a_filter_multiplies_counts() {
     );
 }
 
+/// A batch ends where its filter has had much to do, whatever it has let through, or nobody else would have a turn for as long as
+/// four thousand rows take.
+#[tokio::test]
+async fn a_batch_ends_where_a_filter_has_looked_through_much() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let name = |n: u32| Bytes::from(format!("{n:05}"));
+    let value = Bytes::from(vec![b'v'; 30_000]);
+    for n in 0..40 {
+        let cell = |t| Mutation::Put {
+            family: FamilyId(1),
+            qualifier: Bytes::new(),
+            timestamp: Timestamp(t),
+            value: value.clone(),
+        };
+        write_row(&tablet, name(n), (0..10).map(cell).collect());
+    }
+    // Some three hundred kilobytes a row, which it takes one look to refuse.
+    let refuses = || Filter::ValueRegex(Bytes::from_static(b"w[v]*x"));
+    for (patterns, batches) in [(1, 1..=1), (100, 15..=40)] {
+        let filter = match patterns {
+            1 => refuses(),
+            _ => Filter::Interleave((0..patterns).map(|_| refuses()).collect()),
+        };
+        for reversed in [false, true] {
+            let spec = ScanSpec {
+                rows: RowSet::all(),
+                filter: Some(Arc::new(filter.compile(&tablet.schema()).unwrap())),
+                reversed,
+                raw: false,
+                rows_limit: None,
+            };
+            let mut scanner = TabletScanner::new(tablet.clone(), spec);
+            let (mut found, mut seen, mut last) = (0, 0, None);
+            while let Some(batch) = scanner.next_batch().await.unwrap() {
+                assert!(batch.is_empty());
+                found += 1;
+                seen += batch.seen.rows;
+                last = batch.scanned_through.or(last);
+            }
+            assert!(batches.contains(&found), "{patterns} patterns, {reversed}: {found}");
+            assert_eq!((seen, last), (40, Some(name(if reversed { 0 } else { 39 }))));
+        }
+    }
+}
+
 /// What a batch keeps in memory is not much more than it is: neither blocks of which a filter, or a rule, lets little
 /// through, nor those of rows far from each other. Within a row of many cells as well.
 #[tokio::test]
