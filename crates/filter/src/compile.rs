@@ -19,7 +19,7 @@ const FILTER_BYTES_MAX: usize = 20_480;
 /// Chains, interleaves and conditions within each other.
 const NESTING_MAX: usize = 20;
 
-/// Weight of all patterns of one filter: about 4 MiB of automata.
+/// Weight of all patterns of one filter: about 4 MiB of automata, what each takes beside its states counted.
 const WEIGHT_MAX: usize = 4 * PATTERN_WEIGHT_MAX;
 
 /// Bytes of a label.
@@ -40,6 +40,7 @@ impl Filter {
             schema,
             bytes: 0,
             weight: 0,
+            automata: automata(self),
         };
         let root = compiler.node(
             self,
@@ -73,6 +74,40 @@ struct Compiler<'a> {
     bytes: usize,
     /// Of the patterns seen so far.
     weight: usize,
+    /// How many patterns of the filter may take an automaton.
+    automata: usize,
+}
+
+/// How many patterns of a filter may take an automaton; what is deeper than a filter may be is not looked at.
+fn automata(filter: &Filter) -> usize {
+    fn within(filter: &Filter, depth_left: usize) -> usize {
+        let Some(deeper) = depth_left.checked_sub(1) else {
+            return 0;
+        };
+        match filter {
+            Filter::Chain(members) | Filter::Interleave(members) => {
+                members.iter().map(|member| within(member, deeper)).sum()
+            }
+            Filter::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => {
+                let branches = [Some(predicate), on_true.as_ref(), on_false.as_ref()];
+                branches
+                    .into_iter()
+                    .flatten()
+                    .map(|member| within(member, deeper))
+                    .sum()
+            }
+            Filter::RowKeyRegex(pattern)
+            | Filter::FamilyRegex(pattern)
+            | Filter::QualifierRegex(pattern)
+            | Filter::ValueRegex(pattern) => usize::from(Pattern::may_take_automaton(pattern)),
+            _ => 0,
+        }
+    }
+    within(filter, NESTING_MAX + 1)
 }
 
 /// Where in the tree a filter stands.
@@ -202,7 +237,8 @@ impl Compiler<'_> {
     }
 
     fn pattern(&mut self, field: &'static str, pattern: &Bytes) -> Result<Pattern, FilterError> {
-        let compiled = Pattern::compile(pattern).map_err(|reason| bad_pattern(field, pattern, reason))?;
+        let compiled = Pattern::compile_among(pattern, self.automata);
+        let compiled = compiled.map_err(|reason| bad_pattern(field, pattern, reason))?;
         self.weight = self.weight.saturating_add(compiled.weight());
         if self.weight > WEIGHT_MAX {
             let reason = "the patterns of the filter are too large together".to_owned();

@@ -20,8 +20,8 @@ use stele_types::TableSchema;
 const KNOWN_MAX: usize = 8;
 /// Serialized bytes of a filter up to which it is remembered: comparing more would cost more than it is worth.
 const REMEMBERED_BYTES_MAX: usize = 512;
-/// Weight of a filter's patterns up to which it is remembered: some ten kilobytes of compiled patterns.
-const REMEMBERED_WEIGHT_MAX: usize = 512;
+/// Weight of a filter's patterns up to which it is remembered: a dozen small automata, some hundred kilobytes.
+const REMEMBERED_WEIGHT_MAX: usize = 4_096;
 
 struct Known {
     schema: Arc<TableSchema>,

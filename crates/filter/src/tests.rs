@@ -305,6 +305,14 @@ fn size_and_depth() {
     assert!(matches!(long.compile(&schema()), Err(FilterError::Structure(_))));
     let heavy = Interleave(vec![ValueRegex(bytes("[a-c]{1000}[a-c]{1000}[a-c]{1000}")); 100]);
     assert!(matches!(heavy.compile(&schema()), Err(FilterError::Structure(_))));
+    // Small automata take more than their states; lists of strings take none.
+    let small = |pattern, count| Interleave(vec![ValueRegex(bytes(pattern)); count]);
+    assert!(small("[ab]", 500).compile(&schema()).is_ok());
+    assert!(matches!(
+        small("[ab]", 2_000).compile(&schema()),
+        Err(FilterError::Structure(_))
+    ));
+    assert!(small("a|b", 2_000).compile(&schema()).is_ok());
     let shown = ValueRegex(Bytes::from(vec![b'('; 5_000]))
         .compile(&schema())
         .unwrap_err();

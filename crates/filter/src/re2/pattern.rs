@@ -11,6 +11,18 @@ const REGEX_BYTES_MAX: usize = 4 << 20;
 /// hundreds of patterns; a pattern that outgrows it is matched more slowly, in time still linear.
 const STATES_BYTES_MAX: usize = 256 << 10;
 
+/// The same of all patterns of a filter together, as far as that leaves each of them enough: it is in nobody's account, and a
+/// filter of twenty kilobytes has room for more than a thousand patterns that fill theirs on a value of ten.
+const STATES_BYTES_TOGETHER: usize = 4 << 20;
+
+/// With less than this, and so much for each state of the pattern, no states are built at all.
+const STATES_BYTES_MIN: usize = 16 << 10;
+const STATES_BYTES_PER_WEIGHT: usize = 64;
+
+/// What an automaton weighs beside its states: two of them (one for each direction), tables of all bytes and places for caches
+/// take some 8 KiB before there is anything in them.
+const AUTOMATON_WEIGHT: usize = 256;
+
 /// Deepest syntax tree; a group takes up to four levels (repetition, group, alternation, concatenation) and there are at
 /// most 32 within each other.
 const SYNTAX_DEEP_MAX: u32 = 140;
@@ -41,6 +53,16 @@ enum Rest {
 impl Pattern {
     /// Compiles an RE2 pattern; the error says what is wrong with it.
     pub fn compile(pattern: &[u8]) -> Result<Pattern, String> {
+        Self::compile_among(pattern, 1)
+    }
+
+    /// Whether a pattern, if it is one, may take an automaton. Of the few that look as if and do not a filter has few.
+    pub(crate) fn may_take_automaton(pattern: &[u8]) -> bool {
+        literals(pattern).is_none()
+    }
+
+    /// Compiles one of so many patterns of a filter that may take an automaton.
+    pub(crate) fn compile_among(pattern: &[u8], automata: usize) -> Result<Pattern, String> {
         let Translation {
             regex,
             prefix,
@@ -59,7 +81,11 @@ impl Pattern {
                     return Ok(Pattern { prefix, rest, weight });
                 }
                 Some(several) => Rest::OneOf(several.to_vec()),
-                None => Rest::Automaton(build(&regex)?),
+                None => {
+                    let rest = Rest::Automaton(build(&regex, states_bytes(automata, weight))?);
+                    let weight = weight.saturating_add(AUTOMATON_WEIGHT);
+                    return Ok(Pattern { prefix, rest, weight });
+                }
             },
         };
         Ok(Pattern { prefix, rest, weight })
@@ -99,7 +125,7 @@ impl Pattern {
         matches!(self.rest, Rest::Empty).then_some(&self.prefix[..])
     }
 
-    /// Estimate of the automaton's states.
+    /// Estimate of the automaton's states, and of what it takes beside them.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
@@ -134,12 +160,19 @@ fn literals(pattern: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(literals)
 }
 
-fn build(regex: &str) -> Result<Regex, String> {
+/// Bytes of lazily built states for a pattern of this weight, one of so many automata of a filter.
+fn states_bytes(automata: usize, weight: usize) -> usize {
+    let share = STATES_BYTES_TOGETHER / automata.max(1);
+    let least = STATES_BYTES_MIN.saturating_add(STATES_BYTES_PER_WEIGHT.saturating_mul(weight));
+    share.max(least).min(STATES_BYTES_MAX)
+}
+
+fn build(regex: &str, states_bytes: usize) -> Result<Regex, String> {
     RegexBuilder::new(regex)
         .unicode(false)
         .nest_limit(SYNTAX_DEEP_MAX)
         .size_limit(REGEX_BYTES_MAX)
-        .dfa_size_limit(STATES_BYTES_MAX)
+        .dfa_size_limit(states_bytes)
         .build()
         .map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => "pattern too large - compile failed".to_owned(),
@@ -153,7 +186,39 @@ mod tests {
     use proptest::prelude::*;
 
     fn by_automaton(pattern: &[u8], subject: &[u8]) -> bool {
-        build(&translate(pattern).unwrap().regex).unwrap().is_match(subject)
+        let regex = translate(pattern).unwrap().regex;
+        build(&regex, STATES_BYTES_MAX).unwrap().is_match(subject)
+    }
+
+    #[test]
+    fn many_automata_share_what_one_may_have() {
+        assert_eq!(states_bytes(1, 10), STATES_BYTES_MAX);
+        assert_eq!(states_bytes(16, 10), STATES_BYTES_MAX);
+        assert_eq!(states_bytes(64, 10), STATES_BYTES_TOGETHER / 64);
+        assert_eq!(states_bytes(1_000, 10), STATES_BYTES_MIN + 640);
+        assert_eq!(states_bytes(1_000, 32_768), STATES_BYTES_MAX);
+        // They match what they matched, with few states as with many.
+        let pattern = b".*a.{12}[ab]";
+        let byte = |n: u32| match n.count_ones().is_multiple_of(2) {
+            true => b'a',
+            false => b'b',
+        };
+        let subject: Vec<u8> = (0..4_000).map(byte).collect();
+        for end in [12, 13, 14, 100, 1_000, 3_999] {
+            let subject = &subject[..end];
+            let expected = end >= 14 && subject[end - 14] == b'a';
+            for automata in [1, 1_000] {
+                let compiled = Pattern::compile_among(pattern, automata).unwrap();
+                assert_eq!(compiled.is_match(subject), expected, "{end} {automata}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_automaton_has_a_weight_of_its_own() {
+        let weight = |pattern: &str| Pattern::compile(pattern.as_bytes()).unwrap().weight();
+        assert!(weight("[ab]") > AUTOMATON_WEIGHT && weight("ab|cd") < AUTOMATON_WEIGHT);
+        assert!(Pattern::may_take_automaton(b"[ab]") && !Pattern::may_take_automaton(b"(ab|c\\.d)"));
     }
 
     #[test]
