@@ -1,6 +1,7 @@
 //! Tables: `google.bigtable.admin.v2.BigtableTableAdmin`.
 
 use crate::context::{Context, table_status};
+use crate::mutations::check_row_key;
 use crate::names::{InstanceName, TableResource};
 use crate::operations::Typed;
 use crate::pb::admin;
@@ -139,7 +140,11 @@ impl BigtableTableAdmin for TableAdminService {
             Some(Target::RowKeyPrefix(prefix)) if prefix.is_empty() => {
                 return Err(invalid("row_key_prefix must not be empty"));
             }
-            Some(Target::RowKeyPrefix(prefix)) => RowRange::prefix(&prefix),
+            Some(Target::RowKeyPrefix(prefix)) => {
+                // No row begins with a longer one, and it would be a bound of files, in every manifest from then on.
+                check_row_key(&prefix)?;
+                RowRange::prefix(&prefix)
+            }
             Some(Target::DeleteAllDataFromTable(true)) => RowRange::all(),
             Some(Target::DeleteAllDataFromTable(false)) | None => {
                 return Err(invalid(

@@ -295,6 +295,11 @@ async fn row_ranges_drop_and_tokens_are_checked() {
         (Some(Target::DeleteAllDataFromTable(false)), Code::InvalidArgument),
         (None, Code::InvalidArgument),
         (Some(Target::RowKeyPrefix(Bytes::from_static(b"\xff"))), Code::Ok),
+        (Some(Target::RowKeyPrefix(vec![b'x'; 4 << 10].into())), Code::Ok),
+        (
+            Some(Target::RowKeyPrefix(vec![b'x'; (4 << 10) + 1].into())),
+            Code::InvalidArgument,
+        ),
     ] {
         assert_eq!(code(harness.tables().drop_row_range(drop(target)).await), expected);
     }
