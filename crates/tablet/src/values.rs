@@ -5,13 +5,13 @@
 //! of kind `Reference`. A *link* is a manifest's statement that the entries of an sstable refer to a value file.
 //!
 //! * [`writer`] writes a file, [`file`] reads one, [`load`] fetches the values of cells that a read gives out, [`collect`]
-//!   decides when the live values of a file that is mostly garbage are moved. This module is the encoding: pure functions
-//!   over bytes, which never panic and never allocate more than a stated limit.
+//!   decides when the live values of files that are mostly garbage, or small and many, are moved. This module is the
+//!   encoding: pure functions over bytes, which never panic and never allocate more than a stated limit.
 //!
 //! Invariants:
 //! * A value file is complete and synced before a manifest names it, and every manifest that names an sstable names all
 //!   value files its entries refer to. So a value file is needed as long as any manifest names it, and no longer.
-//! * Merges hand references on as they are. They read values only of files that are being collected.
+//! * Merges hand references on as they are. They read values only of files that are being collected or gathered.
 //! * References never leave a tablet: a cell that is given out has its value.
 
 pub mod collect;

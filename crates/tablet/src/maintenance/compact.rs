@@ -98,7 +98,8 @@ impl Tablet {
         for id in self.group_ids() {
             let Some(mut job) = self.claim_due(id) else { continue };
             if !job.due.is_into_bottom() {
-                let weighed = self.weigh(&job.group, self.plan_tier(&job.group, &job.due)).await?;
+                let plan = self.plan_tier(&job.group, &job.due);
+                let weighed = self.weigh(&job.group, plan, room.any).await?;
                 if weighed.needs <= room.any {
                     return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
                 }
@@ -112,7 +113,7 @@ impl Tablet {
             }
         }
         if let Some((claim, (group, plan))) = self.claim_collection() {
-            let weighed = self.weigh(&group, plan).await?;
+            let weighed = self.weigh(&group, plan, room.into_bottom).await?;
             if weighed.needs <= room.into_bottom {
                 return self.carry_out_claimed(&claim, &group, weighed).await;
             }
@@ -137,7 +138,7 @@ impl Tablet {
         let Some(plan) = self.plan_bottom(&job.group, &job.due, room, None).await? else {
             return Ok(None);
         };
-        let weighed = self.weigh(&job.group, plan).await?;
+        let weighed = self.weigh(&job.group, plan, room.into_bottom).await?;
         Ok((weighed.needs <= room.into_bottom).then_some(weighed))
     }
 
@@ -216,7 +217,7 @@ impl Tablet {
             // Of a damaged file nobody may know which rows it has.
             if state.is_above_residue(group.id) || group.files.iter().any(HeldFile::is_damaged) {
                 let plan = self.plan_all(&state, &group, collected.clone());
-                let weighed = self.weigh(&group, plan).await?;
+                let weighed = self.weigh(&group, plan, Room::UNLIMITED.any).await?;
                 return self.carry_out(&group, weighed).await.map(drop);
             }
             let (_, runs) = self.summaries(&group);
@@ -234,7 +235,7 @@ impl Tablet {
             let Some(mut plan) = part else { return Ok(()) };
             plan.collected = collected.clone();
             let upper = plan.upper.clone();
-            let weighed = self.weigh(&group, plan).await?;
+            let weighed = self.weigh(&group, plan, Room::UNLIMITED.into_bottom).await?;
             self.carry_out(&group, weighed).await?;
             let Some(upper) = upper else { return Ok(()) };
             from = upper;

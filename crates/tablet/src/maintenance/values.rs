@@ -1,4 +1,4 @@
-//! Which value files a compaction deals with, and when they are collected (`values::collect`).
+//! Which value files a compaction deals with, and when they are collected or gathered (`values::collect`).
 
 use super::READ;
 use super::compact::{Held, Plan};
@@ -124,6 +124,22 @@ pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
         }
     }
     shares
+}
+
+/// Of the value files that a job's files refer to, those that it gathers, with the bytes of their records that are referred
+/// to. Not one that is damaged, as far as is known: the job would meet it.
+pub(super) fn gathered(files: &[&HeldFile], full_bytes: u64) -> BTreeMap<FileId, u64> {
+    let (mut sizes, mut referred) = (BTreeMap::new(), BTreeMap::new());
+    let links = files
+        .iter()
+        .flat_map(|held| held.reference.values.iter().zip(held.values.iter()));
+    for (link, _) in links.filter(|(_, file)| file.damage().is_none()) {
+        sizes.insert(link.id(), link.len);
+        *referred.entry(link.id()).or_insert(0) += link.bytes;
+    }
+    let gathered = collect::gathered(&sizes, full_bytes);
+    referred.retain(|file, _| gathered.contains(file));
+    referred
 }
 
 /// What a job over files of the group has to know of value files.

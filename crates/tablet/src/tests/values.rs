@@ -26,6 +26,10 @@ fn context(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> Tab
 }
 
 async fn create(storage: &Arc<dyn Storage>, separate_bytes: usize) -> Arc<Tablet> {
+    create_in(context(storage, 1, separate_bytes)).await
+}
+
+async fn create_in(context: TabletContext) -> Arc<Tablet> {
     let manifest = Manifest {
         tablet: 1,
         table: 1,
@@ -33,9 +37,7 @@ async fn create(storage: &Arc<dyn Storage>, separate_bytes: usize) -> Arc<Tablet
         ..Manifest::default()
     };
     let schema = schema(DeleteRule::BySequence, None);
-    Tablet::create(context(storage, 1, separate_bytes), schema, manifest)
-        .await
-        .unwrap()
+    Tablet::create(context, schema, manifest).await.unwrap()
 }
 
 async fn open(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> Arc<Tablet> {
@@ -303,7 +305,11 @@ async fn values_in_older_files_move_with_a_compaction() {
 #[tokio::test]
 async fn garbage_is_collected() {
     let storage = memory();
-    let tablet = create(&storage, APART).await;
+    let mut context = context(&storage, 1, APART);
+    // Of files so small that those of a flush are not, and stay as long as there is no garbage in them.
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_file_bytes(128 << 10);
+    context.files = Arc::new(files.with_values(APART, ValueRoom::new(ROOM)));
+    let tablet = create_in(context).await;
     let (rows, rounds) = (200u64, 60u64);
     write_all(&tablet, 0..rows, 0).await;
     let mut most = 0;
@@ -351,7 +357,52 @@ async fn garbage_is_collected() {
     assert_eq!(value_bytes(&storage).await, 0);
 }
 
-/// Both halves read the parent's values, neither takes the other's part for garbage, and the file goes with the last.
+/// Where many tablets are written to, a flush has a few values of each, and what is never overwritten would stay in as many
+/// files as there were flushes.
+#[tokio::test]
+async fn small_value_files_are_gathered() {
+    for (flushes, left) in [(7u64, 7usize), (20, 1)] {
+        let storage = memory();
+        let tablet = create(&storage, APART).await;
+        for n in 0..flushes {
+            write_all(&tablet, [2 * n, 2 * n + 1], 1).await;
+        }
+        assert_eq!(value_files(&storage).await.len() as u64, flushes);
+        let values = value_bytes(&storage).await;
+        let moved = || tablet.context.metrics.compaction_written_bytes.get();
+        tablet.compact_all().await.unwrap();
+        tablet.context.files.delete_obsolete().await.unwrap();
+        assert_eq!(value_files(&storage).await.len(), left);
+        check_rows(&tablet, 0..2 * flushes, 1).await;
+        let before = moved();
+        assert!(before < 2 * values, "{before} written for values of {values}");
+        tablet.compact_all().await.unwrap();
+        let more = moved() - before;
+        assert!(more < values / 2, "{more} more written for values of {values}");
+    }
+}
+
+/// A merge that moves values meets damage that nobody knew of. The next one leaves that file alone.
+#[tokio::test]
+async fn a_damaged_value_holds_up_those_beside_it_once() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    for row in 0..20 {
+        write_all(&tablet, [row], 1).await;
+    }
+    tablet.close();
+    drop(tablet);
+    let damaged = value_files(&storage).await.pop_first().unwrap();
+    super::damage::flip(&storage, &damaged, 100).await;
+    let tablet = open(&storage, 2, APART).await;
+    let error = tablet.compact_all().await.unwrap_err();
+    assert!(error.to_string().contains(&damaged), "{error}");
+    tablet.compact_all().await.unwrap();
+    tablet.context.files.delete_obsolete().await.unwrap();
+    let left = value_files(&storage).await;
+    assert!(left.len() == 2 && left.contains(&damaged), "{left:?}");
+}
+
 /// Or it would be collected, and so would the file its value moves to, for ever.
 #[tokio::test]
 async fn the_header_of_a_value_file_is_no_garbage() {
@@ -365,6 +416,7 @@ async fn the_header_of_a_value_file_is_no_garbage() {
     );
 }
 
+/// Both halves read the parent's values, neither takes the other's part for garbage, and the file goes with the last.
 #[tokio::test]
 async fn halves_of_a_tablet_share_its_value_files() {
     let storage = memory();

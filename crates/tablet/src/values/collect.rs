@@ -8,6 +8,11 @@
 //! What is written to collect files must not exceed what that frees, sstables included. So each byte is moved once for
 //! each byte of garbage at most, and values take at most about twice their space.
 //!
+//! Small files are *gathered* as well. A flush has what came to one tablet: a few values where a thousand tablets are
+//! written to, and as nothing becomes garbage there, nothing would ever make fewer of these files, each of which is open. So a
+//! job that refers to many small ones of about one size moves their values to one file, since it rewrites in any case what
+//! refers to them. Each byte is moved about once for each factor of eight between a flush and a file that is not small.
+//!
 //! Pure: no I/O, no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +41,13 @@ pub struct Shared {
 const GARBAGE_PART: u64 = 2;
 /// The same where everything is rewritten on request.
 const GARBAGE_PART_WHEN_ASKED: u64 = 8;
+/// Files of less than this part of a full one are small: of 64 MiB that is 4 MiB, of which a terabyte takes 250,000.
+const SMALL_PART: u64 = 16;
+/// Small files of about one size that are worth moving: as many as runs that are worth merging.
+const SMALL_FILES_MIN: usize = 8;
+/// Files are of about one size when their lengths have equally many octal digits, of so many bits: eight make one of the next
+/// size.
+const SIZE_BITS: u32 = 3;
 
 /// The first unit to rewrite of those that may be now, and the files whose values it moves, when collecting them is worth it.
 pub fn pick(
@@ -62,6 +74,19 @@ pub fn pick(
 /// The files worth collecting when all units are rewritten in any case.
 pub fn when_asked(units: &[Unit], files: &BTreeMap<FileId, Shared>) -> BTreeSet<FileId> {
     mostly_garbage(&live_bytes(units), files, GARBAGE_PART_WHEN_ASKED)
+}
+
+/// Of the files that a job refers to, given with their bytes, those that are gathered. A full one has `full_bytes`.
+pub fn gathered(files: &BTreeMap<FileId, u64>, full_bytes: u64) -> BTreeSet<FileId> {
+    let mut sizes: BTreeMap<u32, Vec<FileId>> = BTreeMap::new();
+    for (file, bytes) in files {
+        if *bytes < full_bytes / SMALL_PART {
+            let size = (*bytes).max(1).ilog2() / SIZE_BITS;
+            sizes.entry(size).or_default().push(*file);
+        }
+    }
+    let many = sizes.into_values().filter(|alike| alike.len() >= SMALL_FILES_MIN);
+    many.flatten().collect()
 }
 
 fn live_bytes(units: &[Unit]) -> BTreeMap<FileId, u64> {
@@ -150,6 +175,21 @@ mod tests {
             },
         );
         check(&[unit(1, &[(1, 1)])], &one, None);
+    }
+
+    #[test]
+    fn many_small_files_of_about_one_size_are_gathered() {
+        let count = |lens: &[u64]| {
+            let files = lens.iter().zip(1..).map(|(bytes, file)| (FileId(file), *bytes));
+            gathered(&files.collect(), 16 << 20).len()
+        };
+        assert_eq!(count(&[1_000; 7]), 0);
+        assert_eq!(count(&[1_000; 8]), 8);
+        // Not with what is larger than all of them together: it would be moved again and again.
+        assert_eq!(count(&[&[1_000; 8][..], &[100_000; 7][..]].concat()), 8);
+        assert_eq!(count(&[&[1_000; 8][..], &[100_000; 8][..]].concat()), 16);
+        // Large enough as they are.
+        assert_eq!(count(&[1 << 20; 20]), 0);
     }
 
     /// Rewriting the unit that is picked makes the rest no less worth it, down to the last.

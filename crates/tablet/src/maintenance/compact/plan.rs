@@ -5,6 +5,7 @@ use super::cut::cut_to;
 use super::summary::{Expiry, bounds_to_spare, has_bottom, mark_busy, summarize};
 use crate::error::Result;
 use crate::maintenance::READ;
+use crate::maintenance::values::gathered;
 use crate::manifest::FileRef;
 use crate::merge::{Merge, Source, Step};
 use crate::picker::{self, Pick, RunSummary};
@@ -266,8 +267,8 @@ impl Tablet {
         best.map(|(_, start, end)| start..end)
     }
 
-    /// Looks how much a job has to read.
-    pub(super) async fn weigh(&self, group: &GroupState, plan: Plan) -> Result<Weighed> {
+    /// Looks how much a job has to read. Where there is `room` for that, too, it gathers small value files on its way.
+    pub(super) async fn weigh(&self, group: &GroupState, mut plan: Plan, room: u64) -> Result<Weighed> {
         let files = &group.files;
         let mut left = Vec::new();
         if let Some(upper) = &plan.upper {
@@ -282,11 +283,18 @@ impl Tablet {
         }
         let read = [plan.inputs.clone(), plan.cut.clone()];
         let read = read.into_iter().filter_map(|range| files.get(range)).flatten();
-        let before: u64 = read.map(HeldFile::bytes).sum();
+        let read: Vec<&HeldFile> = read.collect();
+        let before: u64 = read.iter().map(|file| file.bytes()).sum();
         let bytes_in = before.saturating_sub(left.iter().chain(&kept).map(|file| file.referenced).sum());
         let links = inputs.iter().flat_map(|file| &file.reference.values);
         let moved = links.filter(|link| plan.collected.contains(&link.id()));
-        let needs = bytes_in.saturating_add(moved.map(|link| link.bytes).sum());
+        let mut needs = bytes_in.saturating_add(moved.map(|link| link.bytes).sum());
+        let gathered = gathered(&read, self.file_bytes(group.id));
+        let with_those = needs.saturating_add(gathered.values().sum());
+        if with_those <= room {
+            needs = with_those;
+            plan.collected.extend(gathered.into_keys());
+        }
         Ok(Weighed {
             plan,
             left,
