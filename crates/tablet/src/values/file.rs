@@ -2,7 +2,8 @@
 //!
 //! What is found damaged is remembered: the file is then not collected, because moving its values would meet the damage
 //! again and again, and somebody gets to know. What the device cannot read is damage until it can. A file that cannot be opened, though a manifest names it, is held all the
-//! same, and fails every read of a value.
+//! same, and fails every read of a value. Of one of which only the header is damaged the values are read: each has a checksum
+//! over its place and its file of its own.
 
 use super::{HEADER_BYTES, HeaderError, LENGTH_BYTES, ValueRef, decode_header, decode_record, record_len};
 use crate::error::Result;
@@ -22,9 +23,9 @@ use stele_types::{Compression, FileId};
 pub struct ValueFile {
     id: FileId,
     path: String,
-    /// Absent when it cannot be read.
+    /// Absent when it is missing, or the device does not open it.
     file: Option<Arc<dyn ReadFile>>,
-    /// The first damage met.
+    /// The first damage met. Of what the device cannot read, only when it was opened.
     damage: OnceLock<SstableError>,
     /// What the device could not read of the open file when it was last asked.
     unread: Mutex<Option<SstableError>>,
@@ -47,44 +48,42 @@ impl ValueFile {
     pub async fn open(file: Arc<dyn ReadFile>, id: FileId) -> Result<ValueFile> {
         let path = file.path().to_owned();
         check_header(&*file, id).await?;
-        Ok(ValueFile {
-            id,
-            path,
-            file: Some(file),
-            damage: OnceLock::new(),
-            unread: Mutex::default(),
-            times_met: AtomicU64::new(0),
-        })
+        Ok(Self::held(id, path, Some(file), None))
     }
 
-    /// Like [`ValueFile::open`], but a file that is missing or damaged is one of which every read fails. Other errors are
-    /// errors, for they may pass. `opened` is what the medium said to opening `path`.
+    fn held(id: FileId, path: String, file: Option<Arc<dyn ReadFile>>, damage: Option<SstableError>) -> ValueFile {
+        ValueFile {
+            id,
+            path,
+            file,
+            times_met: AtomicU64::new(u64::from(damage.is_some())),
+            damage: damage.map_or_else(OnceLock::new, OnceLock::from),
+            unread: Mutex::default(),
+        }
+    }
+
+    /// Like [`ValueFile::open`], but a file that is missing is one of which every read fails, and damage to the header is
+    /// remembered. Other errors are errors, for they may pass. `opened` is what the medium said to opening `path`.
     pub async fn open_or_damaged(
         opened: stele_storage::Result<Arc<dyn ReadFile>>,
         path: &str,
         id: FileId,
     ) -> Result<ValueFile> {
-        let error = match opened {
-            Ok(file) => match check_header(&*file, id).await {
-                Ok(()) => return Self::open(file, id).await,
-                Err(error) => error,
-            },
-            Err(StorageError::NotFound { .. }) => {
-                SstableError::corruption(path, 0, "a manifest names this file, which is missing")
+        let (file, error) = match opened {
+            Ok(file) => {
+                let header = check_header(&*file, id).await;
+                (Some(file), header.err())
             }
-            Err(error) => error.into(),
+            Err(StorageError::NotFound { .. }) => {
+                let missing = SstableError::corruption(path, 0, "a manifest names this file, which is missing");
+                (None, Some(missing))
+            }
+            Err(error) => (None, Some(error.into())),
         };
-        if !is_damage(&error) {
-            return Err(error.into());
+        match error {
+            Some(error) if !is_damage(&error) => Err(error.into()),
+            error => Ok(Self::held(id, path.to_owned(), file, error)),
         }
-        Ok(ValueFile {
-            id,
-            path: path.to_owned(),
-            file: None,
-            damage: OnceLock::from(error),
-            unread: Mutex::default(),
-            times_met: AtomicU64::new(1),
-        })
     }
 
     /// The file's id.
@@ -125,12 +124,13 @@ impl ValueFile {
 
     /// Whether it could be opened.
     pub fn is_open(&self) -> bool {
-        self.file.is_some()
+        self.file.is_some() && !self.is_unopened()
     }
 
-    /// Whether it could not be, because the device could not read what is needed for that. It may by now.
+    /// Whether it could not be, because the device could not read what is needed for that. It may by now; so may whoever opens it
+    /// anew.
     pub fn is_unopened(&self) -> bool {
-        !self.is_open() && self.damage.get().and_then(unreadable_offset).is_some()
+        self.damage.get().and_then(unreadable_offset).is_some()
     }
 
     /// A value, read from the medium and checked.
@@ -196,7 +196,7 @@ impl ValueFile {
     #[cold]
     fn note(&self, error: SstableError) -> SstableError {
         self.times_met.fetch_add(1, Ordering::Relaxed);
-        if self.is_open() && unreadable_offset(&error).is_some() {
+        if self.file.is_some() && unreadable_offset(&error).is_some() {
             self.unread.lock().get_or_insert_with(|| error.clone());
         } else {
             let _ = self.damage.get_or_init(|| error.clone());
@@ -254,7 +254,11 @@ pub async fn check(
     mut show: impl FnMut(u64, usize, u8),
 ) -> std::result::Result<CheckedValues, SstableError> {
     let mut checked = CheckedValues::default();
-    check_header(file, id).await?;
+    match check_header(file, id).await {
+        // What follows needs nothing of it.
+        Err(error) if is_damage(&error) => checked.findings.push(error),
+        header => header?,
+    }
     each(HEADER_BYTES as u64);
     let mut at = HEADER_BYTES as u64;
     while at < file.len() && checked.findings.len() < FINDINGS_MAX {

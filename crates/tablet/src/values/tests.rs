@@ -88,6 +88,41 @@ async fn a_flipped_bit_is_found() {
     }
 }
 
+/// Bytes at the front of a file cost no value: the magic, the checksum, the number, and what the device cannot read.
+#[tokio::test]
+async fn a_damaged_header_costs_no_value() {
+    let (content, references) = written().await;
+    let storage = MemoryStorage::new();
+    for at in [0, 12, 16] {
+        let mut rotten = content.to_vec();
+        rotten[at] ^= 1;
+        let path = format!("rotten{at}");
+        storage.put_if_absent(&path, rotten.into()).await.unwrap();
+    }
+    storage.put_if_absent("unread", content).await.unwrap();
+    storage.make_unreadable("unread", 0..1);
+    for (path, is_unopened) in [
+        ("rotten0", false),
+        ("rotten12", false),
+        ("rotten16", false),
+        ("unread", true),
+    ] {
+        let file = storage.open(path).await.unwrap();
+        let checked = check(&*file, ID, |_| {}, |_, _, _| {}).await.unwrap();
+        assert_eq!((checked.findings.len(), checked.records), (1, 3), "{path}");
+        let opened = ValueFile::open_or_damaged(Ok(file), path, ID).await.unwrap();
+        for (reference, value) in references.iter().zip(values()) {
+            assert_eq!(opened.read(*reference).await.unwrap(), value, "{path}");
+        }
+        assert!(opened.damage().is_some(), "{path} is not to be collected");
+        assert_eq!(
+            (opened.is_unopened(), opened.is_open()),
+            (is_unopened, !is_unopened),
+            "{path}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn references_to_elsewhere_are_refused() {
     let (content, references) = written().await;
