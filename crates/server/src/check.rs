@@ -118,8 +118,8 @@ pub struct Examined {
     pub report: Report,
     /// The tablets and what they refer to.
     pub tablets: Tablets,
-    /// Sstables that are damaged or missing.
-    pub sstables: Vec<FileId>,
+    /// Sstables that are damaged or missing, with the cells that are intact.
+    pub sstables: BTreeMap<FileId, u64>,
     /// Value files that are damaged or missing.
     pub values: Vec<FileId>,
     /// What the log has of each tablet.

@@ -23,7 +23,7 @@
 
 mod loss;
 
-use crate::check::report::{Progress, Report};
+use crate::check::report::{Progress, Report, Severity};
 use crate::check::{self, Examined};
 use crate::data_dir;
 use crate::node::next_server_epoch;
@@ -38,7 +38,7 @@ use stele_env::Env;
 use stele_sstable::{Cache, Sstable, SstableError, SstableMeta, SstableWriter, WriteOptions};
 use stele_storage::past_unreadable::{self, FILLER};
 use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
-use stele_tablet::manifest::ManifestLog;
+use stele_tablet::manifest::{self, ManifestLog};
 use stele_tablet::{FileRef, StoredFile};
 use stele_types::schema::Compression;
 use stele_types::{Epoch, FileId, TabletId};
@@ -119,16 +119,20 @@ pub async fn repair(
     let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
     text.push_str(&lost(&examined.report));
     let older = loss::older_manifests(&storage, &examined).await?;
-    let beyond = beyond_repair(&examined);
+    let beyond = beyond_repair(&examined, &segments);
+    let ends_doubt = examined.tablets.unreadable.is_empty() && examined.is_catalog_torn;
     if mode.dry_run {
         text.push_str("a repair would:\n");
+        if ends_doubt {
+            loss::describe_aside(&storage, &examined, &mut text).await?;
+        }
         describe(&examined, &segments, &mut text);
         let in_order = loss::describe(&older, mode, &mut text);
         text.push_str(&beyond);
         return Ok((text, in_order && beyond.is_empty()));
     }
     text.push_str("repaired:\n");
-    if examined.tablets.unreadable.is_empty() && examined.is_catalog_torn {
+    if ends_doubt {
         // To take an epoch is to begin a log anew, and then no start is in doubt any more about what the catalog does not
         // name.
         text.push_str("  the catalog ends with a torn record: what it does not name is kept\n");
@@ -167,8 +171,21 @@ fn lost(report: &Report) -> String {
 }
 
 /// What a repair leaves as it is.
-fn beyond_repair(examined: &Examined) -> String {
+fn beyond_repair(examined: &Examined, segments: &[DamagedSegment]) -> String {
     let mut out = String::new();
+    let is_of_manifest = |path: &str| {
+        let mut unreadable = examined.tablets.unreadable.iter();
+        unreadable.any(|tablet| path.starts_with(&manifest::directory(*tablet)))
+    };
+    let is_told = |path: &str| match StoredFile::parse_path(path) {
+        Some(StoredFile::Sstable(file)) => examined.sstables.contains_key(&file),
+        Some(StoredFile::Values(file)) => examined.values.contains(&file),
+        None => is_of_manifest(path) || segments.iter().any(|segment| segment.path == path),
+    };
+    let damages = examined.report.findings.iter();
+    for finding in damages.filter(|finding| finding.severity == Severity::Damage && !is_told(&finding.file)) {
+        let _ = writeln!(out, "cannot be repaired: {}: {}", finding.file, finding.what);
+    }
     for file in &examined.values {
         let _ = writeln!(
             out,
@@ -182,12 +199,19 @@ fn beyond_repair(examined: &Examined) -> String {
 
 /// What a repair would do.
 fn describe(examined: &Examined, segments: &[DamagedSegment], out: &mut String) {
-    for file in &examined.sstables {
-        let _ = writeln!(
-            out,
-            "  replace {} by a file with the cells of its intact blocks",
-            FileRef::path(*file)
-        );
+    for (file, intact) in &examined.sstables {
+        let path = FileRef::path(*file);
+        let _ = match intact {
+            0 => writeln!(
+                out,
+                "  give up {path}, which is missing or of which nothing can be read; value files that nothing else refers to \
+                 move to {KEPT}"
+            ),
+            _ => writeln!(
+                out,
+                "  replace {path} by a file with the {intact} cells of its intact blocks"
+            ),
+        };
     }
     segments.iter().for_each(|segment| describe_segment(segment, out));
 }
@@ -260,14 +284,14 @@ struct Work {
 impl Work {
     async fn replace_sstables(&mut self, examined: &Examined) -> anyhow::Result<()> {
         let mut replacements: BTreeMap<FileId, Option<Saved>> = BTreeMap::new();
-        for file in &examined.sstables {
+        for file in examined.sstables.keys() {
             let saved = self.save(*file).await.with_context(|| FileRef::path(*file))?;
             replacements.insert(*file, saved);
         }
         let values = self.keep_values(examined, &replacements).await?;
         let referrers = examined
             .sstables
-            .iter()
+            .keys()
             .filter_map(|file| examined.tablets.files.get(file));
         let tablets: BTreeSet<TabletId> = referrers.flatten().map(|referrer| referrer.tablet.id).collect();
         for tablet in tablets {
@@ -279,7 +303,7 @@ impl Work {
             // Such a tablet may have its part in any of them, as after a split.
             return Ok(());
         }
-        let sstables = examined.sstables.iter().map(|file| FileRef::path(*file));
+        let sstables = examined.sstables.keys().map(|file| FileRef::path(*file));
         for path in values.into_iter().chain(sstables) {
             self.storage.delete(&path).await?;
         }

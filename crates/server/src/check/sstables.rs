@@ -28,15 +28,15 @@ struct Outcome {
     result: Result<Checked, SstableError>,
 }
 
-/// Checks all of them; those that are damaged or missing.
+/// Checks all of them; those that are damaged or missing, with the cells that are intact.
 pub async fn check(
     storage: &Arc<dyn Storage>,
     env: &Env,
     tablets: &Tablets,
     progress: &Progress,
     report: &mut Report,
-) -> anyhow::Result<Vec<FileId>> {
-    let mut damaged = Vec::new();
+) -> anyhow::Result<BTreeMap<FileId, u64>> {
+    let mut damaged = BTreeMap::new();
     let mut there: BTreeMap<FileId, u64> = BTreeMap::new();
     for info in storage.list("sst/").await? {
         if let Some(file) = FileRef::parse_path(&info.path) {
@@ -53,7 +53,7 @@ pub async fn check(
     for (file, referrers) in tablets.files.iter().filter(|(file, _)| !there.contains_key(file)) {
         let what = "a manifest refers to this file, which is missing";
         report.damage(&FileRef::path(*file), None, what, places(referrers, None));
-        damaged.push(*file);
+        damaged.insert(*file, 0);
     }
     let queue: VecDeque<FileId> = tablets
         .files
@@ -67,7 +67,8 @@ pub async fn check(
         let before = report.damages;
         judge(&outcome, referrers, report);
         if report.damages > before {
-            damaged.push(outcome.file);
+            let intact = outcome.result.as_ref().map_or(0, |checked| checked.cells);
+            damaged.insert(outcome.file, intact);
         }
     }
     Ok(damaged)

@@ -10,7 +10,7 @@
 //!
 //! What the newest state may have referred to, and the older one does not, is set aside: the next start would sweep it.
 
-use super::{Mode, Work, keep};
+use super::{KEPT, Mode, Work, keep};
 use crate::check::overlay::Overlay;
 use crate::check::report::Progress;
 use crate::check::tablets::TabletInfo;
@@ -61,6 +61,10 @@ pub async fn catalog(
         let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
         salvaged.put(&as_if).await.context("catalog")?;
         if salvaged.lost.is_none() || mode.accept_loss {
+            if salvaged.lost.is_some() {
+                let examined = check::examine(as_if.clone(), env.clone(), progress.clone()).await?;
+                describe_aside(&as_if, &examined, text).await?;
+            }
             return Ok(Some(as_if));
         }
         let then = check::check(as_if, env.clone(), progress.clone()).await?;
@@ -318,22 +322,41 @@ pub(super) async fn set_aside(
     copies: &BTreeMap<String, String>,
     text: &mut String,
 ) -> anyhow::Result<()> {
+    for path in of_nobody(storage, examined).await? {
+        let kept = match copies.get(&path) {
+            Some(kept) => kept.clone(),
+            None => keep(&**storage, &path).await?,
+        };
+        storage.delete(&path).await?;
+        let _ = writeln!(text, "  {path}: nothing refers to it any more; kept as {kept}");
+    }
+    Ok(())
+}
+
+/// Says what [`set_aside`] would do where the catalog may not name what it should.
+pub(super) async fn describe_aside(
+    storage: &Arc<dyn Storage>,
+    examined: &Examined,
+    text: &mut String,
+) -> anyhow::Result<()> {
+    for path in of_nobody(storage, examined).await? {
+        let _ = writeln!(
+            text,
+            "  move {path} to {KEPT}: the catalog as it is then does not need it"
+        );
+    }
+    Ok(())
+}
+
+/// What nothing refers to, as far as that can be known.
+async fn of_nobody(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<String>> {
     let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet);
     let is_told = examined.tablets.unreadable.is_empty();
     let unused = |file: StoredFile| is_told && !examined.tablets.names(file);
-    for file in storage.list("").await? {
-        let of_nobody = match manifest::parse_path(&file.path) {
-            Some((tablet, _)) => unknown(tablet),
-            None => StoredFile::parse_path(&file.path).is_some_and(unused),
-        };
-        if of_nobody {
-            let kept = match copies.get(&file.path) {
-                Some(kept) => kept.clone(),
-                None => keep(&**storage, &file.path).await?,
-            };
-            storage.delete(&file.path).await?;
-            let _ = writeln!(text, "  {}: nothing refers to it any more; kept as {kept}", file.path);
-        }
-    }
-    Ok(())
+    let is_of_nobody = |path: &str| match manifest::parse_path(path) {
+        Some((tablet, _)) => unknown(tablet),
+        None => StoredFile::parse_path(path).is_some_and(unused),
+    };
+    let files = storage.list("").await?.into_iter().map(|file| file.path);
+    Ok(files.filter(|path| is_of_nobody(path)).collect())
 }

@@ -75,6 +75,36 @@ async fn a_dry_run_says_what_would_be_lost_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_dry_run_says_of_which_files_nothing_is_left() {
+    for is_there in [true, false] {
+        let folder = folder().await;
+        let path = folder.list("sst/").await.unwrap()[0].path.clone();
+        let len = folder.read_all(&path).await.unwrap().len();
+        match is_there {
+            true => flip(&folder, &path, len - 1).await,
+            false => folder.delete(&path).await.unwrap(),
+        }
+        let (text, in_order) = run(&folder, true).await;
+        assert!(in_order && text.contains(&format!("give up {path}")), "{text}");
+    }
+}
+
+/// As of manifests that were restored from before the catalog.
+#[tokio::test]
+async fn a_dry_run_says_what_a_repair_does_nothing_about() {
+    let folder = folder().await;
+    let path = paths(&folder, "tablets/", "").await.remove(0);
+    let mut manifest = Manifest::decode_file(&path, &folder.read_all(&path).await.unwrap()).unwrap();
+    manifest.table += 1;
+    folder.delete(&path).await.unwrap();
+    folder.put_if_absent(&path, manifest.encode_file()).await.unwrap();
+    for dry_run in [true, false] {
+        let (text, in_order) = run(&folder, dry_run).await;
+        assert!(!in_order && text.contains("cannot be repaired: tablets/"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn the_intact_blocks_of_an_sstable_are_saved() {
     for at in [50_000, 1 << 30] {
         let folder = folder().await;
@@ -589,6 +619,8 @@ async fn what_a_torn_catalog_does_not_name_is_kept() {
     let all = paths(&folder, "tablets/", "").await;
     let damaged = folder.list("sst/").await.unwrap()[0].path.clone();
     flip(&folder, &damaged, 50_000).await;
+    let (text, in_order) = run(&folder, true).await;
+    assert!(in_order && text.matches("  move tablets/").count() == 2, "{text}");
     let (text, in_order) = run(&folder, false).await;
     assert!(in_order && text.contains("ends with a torn record"), "{text}");
     let kept = paths(&folder, "damaged/tablets/", "").await;
