@@ -42,8 +42,9 @@ pub struct Tablets {
     pub known: BTreeMap<TabletId, TabletInfo>,
     /// Who refers to each file.
     pub files: BTreeMap<FileId, Vec<Referrer>>,
-    /// Which sstables of which tablets refer to each value file.
-    pub values: BTreeMap<FileId, Vec<Referrer>>,
+    /// Which sstables of which tablets refer to each value file. An sstable may refer to a thousand, and is noted once for all
+    /// of them: what it refers to is in the note.
+    pub values: BTreeMap<FileId, Vec<Arc<Referrer>>>,
     /// Those whose manifest cannot be read: they may refer to more files.
     pub unreadable: Vec<TabletId>,
 }
@@ -145,8 +146,9 @@ async fn check_tablet(
                 group: GroupId(group.group),
                 reference: reference.clone(),
             };
+            let shared = Arc::new(referrer.clone());
             for link in &reference.values {
-                tablets.values.entry(link.id()).or_default().push(referrer.clone());
+                tablets.values.entry(link.id()).or_default().push(shared.clone());
             }
             tablets.files.entry(reference.id()).or_default().push(referrer);
         }

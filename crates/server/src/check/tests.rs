@@ -13,6 +13,7 @@ use stele_storage::Storage;
 use stele_storage::faulty::FaultyStorage;
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::Manifest;
+use stele_tablet::manifest::ValueLink;
 use stele_types::{
     Compression, DeleteRule, FamilyId, Mutation, RowMutation, RowSet, TableName, TimeUnit, Timestamp, ValueType,
 };
@@ -200,6 +201,26 @@ async fn damaged_blocks_are_told_with_their_rows() {
     let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(json["damages"], 2);
     assert_eq!(json["findings"][0]["file"], files[0].path);
+}
+
+/// Or what is held of one with a thousand value files would be a million names.
+#[tokio::test]
+async fn an_sstable_is_noted_once_for_all_of_its_value_files() {
+    let folder = folder_with_values().await;
+    let path = folder.list("tablets/").await.unwrap()[0].path.clone();
+    let mut manifest = Manifest::decode_file(&path, &folder.read_all(&path).await.unwrap()).unwrap();
+    let tablet = manifest.tablet();
+    let first = manifest.groups[0].files[0].values[0].clone();
+    let link = |file| ValueLink { file, ..first.clone() };
+    manifest.groups[0].files[0].values = (1_000..1_100).map(link).collect();
+    folder.delete(&path).await.unwrap();
+    folder.put_if_absent(&path, manifest.encode_file()).await.unwrap();
+    let examined = super::examine(folder, TokioRuntime::current(), Progress::hidden()).await;
+    let examined = examined.unwrap();
+    let noted = examined.tablets.values.values().flatten();
+    let noted: Vec<_> = noted.filter(|noted| noted.tablet.id == tablet).collect();
+    assert_eq!(noted.len(), 100);
+    assert!(noted.windows(2).all(|two| Arc::ptr_eq(two[0], two[1])));
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ pub async fn check(
 async fn check_one(
     storage: &Arc<dyn Storage>,
     file: FileId,
-    referrers: &[Referrer],
+    referrers: &[Arc<Referrer>],
     progress: &Progress,
     report: &mut Report,
 ) {
@@ -77,8 +77,9 @@ async fn check_one(
 }
 
 /// Compares what manifests say of a file with the file.
-fn agree(file: FileId, len: u64, referrers: &[Referrer], report: &mut Report) {
-    for Referrer { tablet, reference, .. } in referrers {
+fn agree(file: FileId, len: u64, referrers: &[Arc<Referrer>], report: &mut Report) {
+    for referrer in referrers {
+        let Referrer { tablet, reference, .. } = &**referrer;
         for link in reference
             .values
             .iter()
@@ -91,8 +92,8 @@ fn agree(file: FileId, len: u64, referrers: &[Referrer], report: &mut Report) {
 }
 
 /// Whose rows the values of a file belong to, as far as references to sstables tell.
-fn places(referrers: &[Referrer]) -> Vec<Place> {
-    let place = |referrer: &Referrer| {
+fn places(referrers: &[Arc<Referrer>]) -> Vec<Place> {
+    let place = |referrer: &Arc<Referrer>| {
         let (lower, upper) = (referrer.reference.lower.as_deref(), referrer.reference.upper.as_deref());
         rows::place(&referrer.tablet, lower, upper, None)
     };
