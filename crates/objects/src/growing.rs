@@ -4,6 +4,9 @@
 //! * Parts 1, 2, … hold what was appended between two syncs, each made with put-if-absent, one after the other.
 //! * An empty part is a seal: a new owner ended the file, and nothing comes after it. It outlives the file: who was asleep
 //!   when the file was sealed may wake up after it was deleted, and must find its next number taken.
+//! * A put that was lost on its way, and done again, may arrive at any time later. While the part is there, it finds the number
+//!   taken. When the file was deleted meanwhile it does not: a part 0 that comes so is a file again, which the next owner knows by
+//!   what it lacks ([`Parts::is_void`]).
 //!
 //! An append is kept in memory until the `sync`, which is one put. A put that failed may have happened or may yet happen;
 //! nothing follows it in this file, as the trait demands.
@@ -65,6 +68,12 @@ impl Parts {
         self.parts.first().is_some_and(|(number, _)| *number == 0)
     }
 
+    /// Whether there is the beginning of a file and its end, and nothing in between: nothing was ever synced to it, or it was
+    /// deleted, and its first part has come back.
+    fn is_void(&self) -> bool {
+        matches!(self.parts.as_slice(), [(0, _), (_, 0)])
+    }
+
     /// The number of the seal, if there is one.
     fn seal(&self) -> Option<u32> {
         let last = self.parts.last().filter(|(number, len)| *number > 0 && *len == 0);
@@ -104,23 +113,23 @@ impl Parts {
     }
 }
 
-/// Ends a file: `next` is the number its next part would have, as far as was seen.
-pub(crate) async fn seal(store: &Store, path: &str, mut next: Option<u32>) -> Result<()> {
-    while let Some(number) = next {
+/// Ends a file of which these parts were seen. Of a void one only the seal stays: read back, the file would seem to have lost what was
+/// synced to it before it was deleted.
+pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<()> {
+    while parts.is_file()
+        && let Some(number) = parts.next()
+    {
         match store.put_new(&part_key(path, number), &[]).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => parts.parts.push((number, 0)),
             // The old owner was faster, and its part counts. Or another new owner: a seal is a seal.
-            Err(StorageError::AlreadyExists { .. }) => {
-                let parts = Parts::list(store, path).await?;
-                if !parts.is_file() {
-                    return Ok(());
-                }
-                next = parts.next();
-            }
+            Err(StorageError::AlreadyExists { .. }) => parts = Parts::list(store, path).await?,
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    match parts.is_void() {
+        true => store.delete(&part_key(path, 0)).await,
+        false => Ok(()),
+    }
 }
 
 pub(crate) async fn delete(store: &Store, path: &str) -> Result<()> {

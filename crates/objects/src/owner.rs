@@ -82,7 +82,7 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
     let seals = files.into_iter().map(|(path, parts)| async move {
         match parts.is_file() {
             true if store.skips_seal() => Ok(()),
-            true => growing::seal(store, &path, parts.next()).await,
+            true => growing::seal(store, &path, parts).await,
             false => store.delete_many(&parts.keys_but_seal(&path)).await,
         }
     });

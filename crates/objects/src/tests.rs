@@ -522,6 +522,41 @@ async fn of_a_deleted_file_nothing_is_left() {
     assert_eq!(store.list("log/").await.expect("list"), vec![]);
 }
 
+/// It was put twice, because the first attempt seemed to be lost; that one arrives when the file has been deleted. To a reader of the
+/// log it would be a segment that lost all that the next one says was acknowledged, or that has no end.
+#[tokio::test(start_paused = true)]
+async fn a_first_part_that_comes_back_after_the_deletion_makes_no_file() {
+    let (env, client) = (env(19), Arc::new(InMemory::new()));
+    for (root, owners) in [("a", 1), ("b", 2)] {
+        let mut owner = open(client.clone(), root, &env).await;
+        let mut log = owner.create("log/0000/1.log").await.expect("create");
+        for _ in 0..3 {
+            write(&mut log, "x").await.expect("append");
+        }
+        for _ in 1..owners {
+            owner = open(client.clone(), root, &env).await;
+        }
+        owner.delete("log/0000/1.log").await.expect("delete");
+        let mut next = owner.create("log/0000/2.log").await.expect("create");
+        write(&mut next, "y").await.expect("append");
+        let store = Store::new(client.clone(), root, env.clone(), ObjectMetrics::default());
+        let content = [Bytes::from_static(b"late")];
+        let late = store.put_new("log/0000/1.log/@00000000", &content);
+        late.await.expect("the key is free");
+        let later = open(client.clone(), root, &env).await;
+        let left: Vec<String> = later
+            .list("")
+            .await
+            .expect("list")
+            .into_iter()
+            .map(|file| file.path)
+            .collect();
+        assert_eq!(left, ["log/0000/2.log"], "{root}");
+        later.open("log/0000/1.log").await.err().expect("open");
+        assert_eq!(later.read_all("log/0000/2.log").await.expect("read"), "y", "{root}");
+    }
+}
+
 /// A listing that is made while parts are being deleted may show the first, which went first, and none of the others.
 #[tokio::test(start_paused = true)]
 async fn a_first_part_that_is_deleted_since_is_no_empty_file() {
