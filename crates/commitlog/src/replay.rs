@@ -118,9 +118,8 @@ pub async fn replay_through<E: From<LogError>>(
             }
         } else {
             report.torn_bytes += file.len();
-            if lengths.is_some_and(|known| known.acknowledged > 0) {
-                let path = Arc::from(info.path.as_str());
-                holes.insert((stream, number), Hole { path, offset: 0 });
+            if let Some(hole) = hole_without_header(&info.path, lengths)? {
+                holes.insert((stream, number), hole);
             }
         }
         report.segments.push((stream, number, info));
@@ -176,6 +175,24 @@ async fn read_beginning(segment: Opened, lengths: Option<KnownLengths>) -> (Open
 pub(crate) struct Hole {
     pub(crate) path: Arc<str>,
     pub(crate) offset: u64,
+}
+
+/// What is missing of a segment without a valid header. An error when the next one says that something of it was synced: the header
+/// comes before anything else, so it was too, also where a single group behind it says nothing of that.
+pub(crate) fn hole_without_header(path: &str, lengths: Option<KnownLengths>) -> Result<Option<Hole>, LogError> {
+    let (path, offset): (Arc<str>, u64) = (Arc::from(path), 0);
+    match lengths {
+        Some(known) if known.synced > 0 => Err(LogError::Corruption {
+            path,
+            offset,
+            detail: format!(
+                "no valid header, yet the next segment says that {} bytes were synced",
+                known.synced
+            ),
+        }),
+        Some(known) if known.acknowledged > 0 => Ok(Some(Hole { path, offset })),
+        _ => Ok(None),
+    }
 }
 
 /// Whether a segment counts although one before it has a hole. It does when its beginning was synced before its first group

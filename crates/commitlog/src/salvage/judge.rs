@@ -8,7 +8,7 @@
 use super::header_of;
 use crate::error::LogError;
 use crate::format::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::replay::{Hole, KnownLengths, SegmentReader, counts_behind, find_group, read_header};
+use crate::replay::{Hole, KnownLengths, SegmentReader, counts_behind, find_group, hole_without_header, read_header};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use stele_storage::ReadFile;
@@ -79,9 +79,7 @@ impl Headers {
             while reader.next_group().await?.is_some() {}
             return Ok(reader.hole());
         }
-        let path = Arc::from(file.path());
-        let is_missed = known.is_some_and(|known| known.acknowledged > 0);
-        Ok(is_missed.then_some(Hole { path, offset: 0 }))
+        hole_without_header(file.path(), known)
     }
 
     /// Looks at those that would be dropped for a hole: one of them may say that it is damage.

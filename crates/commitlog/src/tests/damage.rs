@@ -1,6 +1,7 @@
 //! Media that rot: torn tails end in silence, damage to what was promised does not.
 
 use super::*;
+use crate::salvage::damaged_segments;
 use stele_storage::memory::MemoryStorage;
 
 /// A segment of three groups of two records, each synced, and where each group begins.
@@ -99,34 +100,44 @@ async fn a_flipped_bit_in_what_was_synced_is_an_error() {
     }
 }
 
-/// The segment after says how far this one was synced, so that its last group is protected as well.
+/// The segment after says how far this one was synced, so that its last group is protected as well; and its header, where that
+/// group is the only one, and so large that the segment is full.
 #[tokio::test]
 async fn a_flipped_bit_in_a_closed_segment_is_an_error() {
-    let storage: Arc<dyn Storage> = MemoryStorage::new();
-    let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
-    for n in 0..4 {
-        log.write(n, Durability::Sync).await.unwrap();
-        if n == 2 {
-            log.stream.rotate().await;
-        }
-    }
-    let paths = segments(&storage).await;
-    let (old, new) = (&paths[0], &paths[1]);
-    let (content, next) = (
-        storage.read_all(old).await.unwrap(),
-        storage.read_all(new).await.unwrap(),
-    );
-    for at in 0..content.len() {
-        let mut rotten = content.to_vec();
-        rotten[at] ^= 1 << (at % 8);
+    for groups in [1, 3] {
         let storage: Arc<dyn Storage> = MemoryStorage::new();
-        storage.put_if_absent(old, rotten.into()).await.unwrap();
-        storage.put_if_absent(new, next.clone()).await.unwrap();
-        let found = replayed(&storage).await;
-        assert!(
-            matches!(found, Err(LogError::Corruption { .. })),
-            "bit flip at {at} gave {found:?}"
+        let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+        for n in 0..=groups {
+            log.write(n, Durability::Sync).await.unwrap();
+            if n + 1 == groups {
+                log.stream.rotate().await;
+            }
+        }
+        let paths = segments(&storage).await;
+        let (old, new) = (&paths[0], &paths[1]);
+        let (content, next) = (
+            storage.read_all(old).await.unwrap(),
+            storage.read_all(new).await.unwrap(),
         );
+        for at in 0..content.len() {
+            let mut rotten = content.to_vec();
+            rotten[at] ^= 1 << (at % 8);
+            let storage: Arc<dyn Storage> = MemoryStorage::new();
+            storage.put_if_absent(old, rotten.into()).await.unwrap();
+            storage.put_if_absent(new, next.clone()).await.unwrap();
+            let found = replayed(&storage).await;
+            assert!(
+                matches!(found, Err(LogError::Corruption { .. })),
+                "bit flip at {at} of {groups} groups gave {found:?}"
+            );
+            let damaged = damaged_segments(&*storage).await.unwrap();
+            let [damaged] = &damaged[..] else {
+                unreachable!("bit flip at {at} of {groups} groups: {damaged:?}");
+            };
+            let is_header = at < crate::format::SEGMENT_HEADER_BYTES;
+            let saved = if is_header { groups } else { groups - 1 };
+            assert_eq!((&damaged.path, damaged.kept_records), (old, saved), "bit flip at {at}");
+        }
     }
 }
 
