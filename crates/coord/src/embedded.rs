@@ -44,8 +44,14 @@ use tokio::sync::Notify;
 /// snapshots at most doubles what is written, and opening reads at most twice the state and 1 MiB.
 pub const COMPACT_LOG_BYTES: u64 = 1 << 20;
 
-/// Generations of one owner, where owners are numbered. A generation is made by a start, a failure, or a MiB of log: a
-/// process that gets so far has written a terabyte of catalog.
+/// A log is replaced also when reading it back takes as long as so many bytes do, or as the last snapshot if that is longer. On an
+/// object store each transaction is an object, which takes as long as 64 KiB: by its bytes alone a log would grow to some 7,000 of
+/// them, and a takeover wait five seconds for it. So it is 128, four waves of requests; and a snapshot, which is some seven
+/// requests, comes with every 128th transaction.
+pub const COMPACT_COST_BYTES: u64 = 8 << 20;
+
+/// Generations of one owner, where owners are numbered. A generation is made by a start, a failure, or a log that is long enough, at
+/// least 128 transactions: a process that gets so far has changed the catalog a hundred million times.
 pub const OWNER_GENERATIONS: u64 = 1 << 20;
 
 /// The embedded coordinator.
@@ -81,6 +87,13 @@ struct Log {
     generation: u64,
     /// Length at which the next generation begins.
     compact_at: u64,
+}
+
+impl Log {
+    /// Whether it takes another transaction.
+    fn has_room(&self) -> bool {
+        self.file.len() < self.compact_at && self.file.reading_cost() < self.compact_at.max(COMPACT_COST_BYTES)
+    }
 }
 
 impl EmbeddedCoord {
@@ -161,7 +174,7 @@ impl Inner {
     /// A log to append to. Whoever gets it gives it back only after success.
     async fn log_with_room(&self, writer: &mut Writer) -> Result<Log> {
         match writer.log.take() {
-            Some(log) if log.file.len() < log.compact_at => Ok(log),
+            Some(log) if log.has_room() => Ok(log),
             None => self.begin_clean_generation(writer).await,
             Some(mut log) => match self.begin_clean_generation(writer).await {
                 // The snapshot is certainly not there, so this log still counts. Deletions, which make room, need it.

@@ -123,6 +123,79 @@ async fn long_logs_become_snapshots() {
     assert_eq!(open(&storage).await.unwrap().list("").await.unwrap(), expected);
 }
 
+/// A medium where what was appended until a sync is an object of its own.
+struct InObjects(Arc<MemoryStorage>);
+
+/// What an object costs who reads it back.
+const OBJECT_COST_BYTES: u64 = 64 << 10;
+
+struct Objects {
+    file: Box<dyn AppendFile>,
+    syncs: u64,
+}
+
+#[async_trait]
+impl AppendFile for Objects {
+    async fn append(&mut self, slices: &[Bytes]) -> stele_storage::Result<()> {
+        self.file.append(slices).await
+    }
+    async fn sync(&mut self) -> stele_storage::Result<()> {
+        self.syncs += 1;
+        self.file.sync().await
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn reading_cost(&self) -> u64 {
+        self.len().max(self.syncs * OBJECT_COST_BYTES)
+    }
+}
+
+#[async_trait]
+impl Storage for InObjects {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        let file = self.0.create(path).await?;
+        Ok(Box::new(Objects { file, syncs: 0 }))
+    }
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn stele_storage::ReadFile>> {
+        self.0.open(path).await
+    }
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.0.put_if_absent(path, content).await
+    }
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
+        self.0.list(prefix).await
+    }
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.0.delete(path).await
+    }
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.0.sync_file(path).await
+    }
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.0.free_bytes().await
+    }
+}
+
+#[tokio::test]
+async fn logs_of_many_objects_become_snapshots() {
+    let storage = MemoryStorage::new();
+    let medium = Arc::new(InObjects(storage.clone()));
+    let coord = EmbeddedCoord::open(medium, TokioRuntime::current()).await.unwrap();
+    let most = (COMPACT_COST_BYTES / OBJECT_COST_BYTES) as usize;
+    let mut longest = 0;
+    for i in 0..1_000 {
+        commit(&*coord, put(&format!("k/{}", i % 3), &i.to_string())).await;
+        let generation = coord.inner.writer.lock().await.generation;
+        let log = storage.read_all(&recovery::log_path(generation)).await.unwrap();
+        longest = longest.max(crate::format::decode_log(&log, generation).unwrap().records.len());
+    }
+    assert_eq!(longest, most, "objects of one log");
+    let expected = coord.list("").await.unwrap();
+    drop(coord);
+    assert_eq!(open(&storage).await.unwrap().list("").await.unwrap(), expected);
+}
+
 #[tokio::test]
 async fn a_torn_end_is_dropped_and_other_damage_is_named() {
     let storage = MemoryStorage::new();
