@@ -5,9 +5,9 @@
 //!
 //! Objects are read in *chunks* of [`CHUNK_BYTES`], aligned: neighbouring blocks come with one request, and readers that
 //! want the same chunk at the same time share it. A few chunks stay in memory, which is all there is without a folder;
-//! with one, every chunk becomes a file of it, up to a number of bytes. Beyond that the oldest goes, unless it was read
-//! since it last came up (second chance). A read of several chunks at once (a compaction reading ahead) goes by the cache.
-//! Who reads on and on finds the next chunks there ([`memory`]).
+//! with one, every chunk becomes a file of it, up to a number of bytes. Beyond that, or when the disk is full, the oldest goes,
+//! unless it was read since it last came up (second chance). A read of several chunks at once (a compaction reading ahead) goes
+//! by the cache. Who reads on and on finds the next chunks there ([`memory`]).
 //!
 //! A chunk's file carries a checksum over its content and over which bytes of which object it is, and a file that does not
 //! check is thrown away. So the folder may lose anything at any time, and nothing in it is ever synced. A former process's

@@ -6,10 +6,14 @@ use crate::{Result, StorageError};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Places in the order of chunks that are no more, besides as many as there are chunks.
 const FORGOTTEN_MAX: usize = 64;
+
+/// On a full disk so many go for one that comes: others are being written, and it is not to be full again at once.
+const GONE_FOR_ONE: u64 = 2;
 
 pub(super) struct Disk {
     dir: PathBuf,
@@ -145,7 +149,15 @@ impl Disk {
         let file = wanted.encode(content);
         let path = self.path(wanted.id);
         // Not atomic and not synced: the checksum finds what became of it.
-        match std::fs::write(&path, &file) {
+        let mut written = std::fs::write(&path, &file);
+        if written.as_ref().is_err_and(is_full) {
+            // There is less room than the cache may take. Were what is there kept, nothing would ever come again, and that would be of
+            // less and less use as the files it is from are merged.
+            discard(&path);
+            self.give_back(GONE_FOR_ONE * file.len() as u64);
+            written = std::fs::write(&path, &file);
+        }
+        match written {
             Ok(()) => {
                 self.index.lock().insert(wanted.id, file.len() as u64);
                 self.make_room();
@@ -162,6 +174,19 @@ impl Disk {
         let gone = self.index.lock().evict(self.bytes_max);
         gone.iter().for_each(|id| discard(&self.path(*id)));
     }
+
+    /// Deletes what comes up first, so many bytes of it.
+    fn give_back(&self, bytes: u64) {
+        let mut index = self.index.lock();
+        let left = index.bytes.saturating_sub(bytes);
+        let gone = index.evict(left);
+        drop(index);
+        gone.iter().for_each(|id| discard(&self.path(*id)));
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Removes a chunk's file, if it is there. One that stays is found by the next process.
@@ -172,6 +197,30 @@ fn discard(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `/dev/full` takes no byte, as a disk that others have filled.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn on_a_full_disk_the_oldest_goes_for_what_comes() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let options = CacheOptions {
+            dir: folder.path().to_owned(),
+            bytes: 64 << 20,
+        };
+        let disk = Disk::open(options).unwrap();
+        let content = Bytes::from(vec![7; 1_000]);
+        let chunks = ["a", "b", "c", "d"].map(|path| Chunk::of(path, "tag", 0, 1_000));
+        let [first, second, third, last] = &chunks;
+        for chunk in [first, second, third] {
+            disk.write(chunk, &content);
+        }
+        std::os::unix::fs::symlink("/dev/full", disk.path(last.id)).unwrap();
+        disk.write(last, &content);
+        let is_kept = chunks.each_ref().map(|chunk| disk.touch(chunk.id));
+        assert_eq!(is_kept, [false, false, true, true]);
+        let read = chunks.each_ref().map(|chunk| disk.read(chunk));
+        assert_eq!(read, [None, None, Some(content.clone()), Some(content)]);
+    }
 
     #[test]
     fn files_that_vanish_again_and_again_are_forgotten() {
