@@ -84,7 +84,7 @@ impl Source {
         };
         let mut source = before.swap_remove(at);
         // The same, unless the tablet has changed meanwhile.
-        (source.lower, source.upper) = (file.reference.lower.clone(), file.reference.upper.clone());
+        (source.lower, source.upper) = (file.lower().cloned(), file.upper().cloned());
         source.step = Step::End;
         source
     }

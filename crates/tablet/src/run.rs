@@ -144,12 +144,12 @@ impl RunCursor {
         }
     }
 
-    /// The cursor of the current file, if that has no bound in the direction of the moves: until it comes to an end, what
-    /// it does is what the run does. Then [`RunCursor::moved`] must be told.
+    /// The cursor of the current file, if no bound cuts anything off it in the direction of the moves: until it comes to an
+    /// end, what it does is what the run does. Then [`RunCursor::moved`] must be told.
     #[inline]
     pub fn unbounded(&mut self, backward: bool) -> Option<&mut Cursor> {
-        let reference = &self.files.get(self.at)?.reference;
-        let bound = if backward { &reference.lower } else { &reference.upper };
+        let file = self.files.get(self.at)?;
+        let bound = if backward { file.lower() } else { file.upper() };
         match bound {
             None => self.cursor.as_mut(),
             Some(_) => None,
@@ -228,7 +228,7 @@ impl RunCursor {
     }
 
     fn upper(&self) -> Option<&Bytes> {
-        self.files.get(self.at).and_then(|file| file.reference.upper.as_ref())
+        self.files.get(self.at).and_then(HeldFile::upper)
     }
 
     /// Makes `at` the current file; its cursor is kept when it is that already.

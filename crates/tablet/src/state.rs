@@ -626,7 +626,21 @@ impl HeldFile {
     /// A source over the referenced part.
     pub fn source(&self, options: ReadOptions) -> Source {
         let cursor = self.cursor(options);
-        Source::sstable(cursor, self.reference.lower.clone(), self.reference.upper.clone())
+        Source::sstable(cursor, self.lower().cloned(), self.upper().cloned())
+    }
+
+    /// The lower bound of the referenced part, where the file has keys below it, or may have. Most files of a tablet that was split
+    /// have bounds that cut nothing off, and who moves over such a file need not compare each key with them.
+    pub(crate) fn lower(&self) -> Option<&Bytes> {
+        // No key is empty, so those of a file that does not say which it has are kept.
+        let cuts = |lower: &&Bytes| lower[..] > self.sstable.properties().smallest_key[..];
+        self.reference.lower.as_ref().filter(cuts)
+    }
+
+    /// The same of the upper bound: the file has that key, or one behind it.
+    pub(crate) fn upper(&self) -> Option<&Bytes> {
+        let cuts = |upper: &&Bytes| !self.knows_keys() || upper[..] <= self.sstable.properties().largest_key[..];
+        self.reference.upper.as_ref().filter(cuts)
     }
 
     /// About how many bytes are referenced.

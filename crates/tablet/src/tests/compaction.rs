@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::Room;
-use crate::state::HeldFile;
-use stele_types::{RowRange, TabletId};
+use crate::merge::{Merge, Step};
+use crate::run;
+use crate::state::{HeldFile, ReadOptions, Times};
+use stele_types::{RowRange, TabletId, key};
 
 /// Small enough that some hundred rows are several files.
 const FILE_BYTES: u64 = 4 << 10;
@@ -395,6 +397,39 @@ async fn a_drop_within_a_tier_begins_no_merge() {
     check_runs(&tablet, 1);
     let found = read(&tablet).await;
     assert_eq!((found.matches('=').count(), found.matches("=new").count()), (999, 19));
+}
+
+/// Who reads on and on compares no key with bounds that cut nothing off.
+#[tokio::test]
+async fn files_that_a_split_leaves_whole_are_read_as_before() {
+    let tablet = with_bottom().await;
+    let begins = files(&tablet)[3].first_key().to_vec();
+    let len = key::row_prefix_len(&begins).unwrap();
+    let at = Bytes::from(key::decode_row(&begins[..len]).unwrap().into_owned());
+    let (left, right) = tablet.divide(&at, TabletId(2), TabletId(3)).await.unwrap();
+    let options = ReadOptions {
+        fill_cache: false,
+        readahead_bytes: 0,
+        single_row: false,
+        times: Times::ALL,
+    };
+    for (manifest, backward) in [(left, false), (right, true)] {
+        let half = Tablet::create(tablet.context.clone(), tablet.schema(), manifest).await;
+        let held = files(&half.unwrap());
+        let has_bound = |file: &HeldFile| file.reference.lower.is_some() || file.reference.upper.is_some();
+        assert!(held.len() > 1 && held.iter().all(has_bound));
+        // A run, and a file by itself.
+        for some in [&held[..], &held[..1]] {
+            let source = run::source(some, &[], None, None, options).unwrap();
+            let mut merge = Merge::new(vec![source]);
+            let step = match backward {
+                true => merge.seek_before(&[0xff]),
+                false => merge.seek(&[]),
+            };
+            assert_eq!(step.unwrap(), Step::Ready);
+            assert!(merge.lone_cursor().is_some(), "each key is compared with a bound");
+        }
+    }
 }
 
 /// Rows that no older run had replace nothing, which the halves cannot find out by themselves.
