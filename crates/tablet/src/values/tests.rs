@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{ReadFile, Storage, StorageError};
 use stele_types::{Compression, ErrorKind};
@@ -217,6 +217,46 @@ impl ReadFile for Unsteady {
     fn path(&self) -> &str {
         self.file.path()
     }
+}
+
+/// Counts reads.
+struct Counted {
+    file: Arc<dyn ReadFile>,
+    reads: AtomicU64,
+}
+
+#[async_trait]
+impl ReadFile for Counted {
+    async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.file.read_at(offset, len).await
+    }
+
+    fn try_read_at(&self, _: u64, _: usize) -> Option<stele_storage::Result<Bytes>> {
+        None
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn path(&self) -> &str {
+        self.file.path()
+    }
+}
+
+/// What is read first comes with opening the file, where that is a request. What is read again is a request of half a MiB, for
+/// each file of a start.
+#[tokio::test]
+async fn to_open_a_file_reads_its_header_once() {
+    let (content, references) = written().await;
+    let counted = Arc::new(Counted {
+        file: open(&content).await,
+        reads: AtomicU64::new(0),
+    });
+    let file = ValueFile::open_or_damaged(Ok(counted.clone()), "file", ID).await;
+    assert_eq!(counted.reads.load(Ordering::Relaxed), 1);
+    assert_eq!(file.unwrap().read(references[0]).await.unwrap(), values()[0]);
 }
 
 /// Or its garbage would stay until the next start.
