@@ -36,7 +36,7 @@ use std::sync::Arc;
 use stele_env::PlantedBug;
 use stele_storage::StorageError;
 use stele_types::key;
-use stele_types::{FileId, GroupId, RowRange, TableSchema, TabletId, Timestamp};
+use stele_types::{FileId, GroupId, RowRange, SeqNo, TableSchema, TabletId, Timestamp};
 
 /// Writes the tablet's manifests.
 pub struct Committer {
@@ -406,6 +406,10 @@ impl Tablet {
 
     /// Drops all rows of a range by cutting the references to files around it. The caller has stopped compactions first
     /// ([`Tablet::stop_compactions`] of this tablet), and writes then: one that runs takes seconds.
+    ///
+    /// A write that was refused before may be in the log nevertheless, behind all that files hold, and no marker would hide what
+    /// a recovery makes of it. So everything that has a sequence number by now counts as flushed, as it does for the halves of a
+    /// split.
     pub async fn drop_rows(&self, range: &RowRange, _stopped: &Stopped<'_>) -> Result<()> {
         self.flush().await?;
         let _flushing = self.flushing.lock().await;
@@ -437,11 +441,15 @@ impl Tablet {
             left.push((group.id, files));
         }
         manifest::check_cut(self.id(), before, after)?;
+        let through = SeqNo(self.next_sequence().0.saturating_sub(1));
         let change = |manifest: &mut Manifest| {
+            manifest.flushed_through = manifest.flushed_through.max(through.0);
             left.into_iter()
                 .for_each(|(group, files)| manifest.set_files(group, files));
         };
-        self.commit((&[], None), change, |_| {}).await
+        self.commit((&[], None), change, |_| {}).await?;
+        self.set_flushed(through);
+        Ok(())
     }
 
     /// Gives up all files; for a tablet that is no more, after the catalog has forgotten it.

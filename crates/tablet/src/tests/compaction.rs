@@ -339,6 +339,38 @@ async fn rows_that_are_dropped_do_not_concern_files_without_them() {
     assert_eq!(read(&tablet).await.matches('=').count(), 990);
 }
 
+/// It may be in the log all the same: what of that counts is written when the next segment begins, and the process may end before.
+#[tokio::test]
+async fn what_was_refused_does_not_come_back_behind_a_drop() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let batch = |n, value| {
+        let mut builder = BatchBuilder::default();
+        builder.push_row(&RowMutation {
+            row: row(n),
+            mutations: vec![put(1, value)],
+        });
+        builder.finish()
+    };
+    let refused = batch(1, "refused");
+    let first = tablet.sequence(refused.len(), |first| first).unwrap();
+    drop_single_rows(&tablet, [1]).await;
+    let later = batch(2, "later");
+    let behind = tablet.sequence(later.len(), |first| first).unwrap();
+    assert!(first <= tablet.flushed_through() && tablet.flushed_through() < behind);
+    tablet.apply(&later, behind);
+    let next = Tablet::open(
+        tablet.context.clone(),
+        tablet.schema(),
+        tablet.id(),
+        stele_types::Epoch(2),
+    );
+    let next = next.await.unwrap();
+    for (batch, first) in [(&refused, first), (&later, behind)] {
+        next.replay(batch, first, first.plus(batch.len() - 1));
+    }
+    assert_eq!(read(&next).await, "1=later");
+}
+
 async fn drop_single_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>) {
     let stopped = tablet.stop_compactions().await;
     for n in rows {
