@@ -55,6 +55,11 @@ impl FilterBuilder {
         self.hashes.push(hash);
     }
 
+    /// Memory of the hashes, all of which are kept until the end.
+    pub fn bytes(&self) -> usize {
+        self.hashes.len() * size_of::<u64>()
+    }
+
     /// The filter block's content; `None` when there is to be no filter.
     pub fn finish(self) -> Option<Vec<u8>> {
         if self.hashes.is_empty() {

@@ -16,7 +16,8 @@ pub const RESTART_INTERVAL: usize = 16;
 /// each, which costs more than the two dozen instructions of passing it.
 pub const RESTART_BYTES: usize = 1 << 10;
 
-/// Rows in a filter. The writer holds 8 bytes per row, so 256 MiB; a file of more rows has no filter.
+/// Rows in a filter. The writer holds 8 bytes per row, so 256 MiB; a file of more rows has no filter. Whoever cuts files at a size
+/// has as many bytes of rows at most ([`crate::SstableWriter::estimated_bytes`]).
 pub const FILTER_ROWS_MAX: usize = 32 << 20;
 
 /// The filter of that many rows at the most generous setting (16 bits a row), 64 MiB.

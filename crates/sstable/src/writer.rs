@@ -283,12 +283,14 @@ impl SstableWriter {
         self.properties.cells
     }
 
-    /// Bytes the file would have by now, without index and filter, or those of the index if they are more: for cutting files
-    /// at a size.
+    /// Bytes the file would have by now, without index and filter, or what is kept in memory for one of these if that is more:
+    /// for cutting files at a size.
     pub fn estimated_bytes(&self) -> u64 {
         let data = self.offset + (self.sample_bytes + self.block.len()) as u64;
-        // In memory until the end. Usually it is a hundredth of the data, but long keys may compress to nothing.
-        data.max(self.index_bytes as u64)
+        // Both until the end. Usually they are a small part of the data, but long keys may compress to nothing, and so may rows of
+        // hardly more than a number, of which a file of 64 MiB would have ten million and more.
+        let until_the_end = self.index_bytes.max(self.filter.bytes());
+        data.max(until_the_end as u64)
     }
 
     /// Completes the file and makes it durable.

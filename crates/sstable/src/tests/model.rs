@@ -474,6 +474,31 @@ fn a_file_opened_under_another_id_is_refused() {
     assert!(matches!(other, Err(SstableError::Corruption { .. })));
 }
 
+/// Rows that are hardly more than a number: the file is to end before the hashes that its filter is made of take more memory than it
+/// has bytes.
+#[test]
+fn rows_of_next_to_nothing_count_with_their_hashes() {
+    const ROWS: u64 = 50_000;
+    let options = WriteOptions {
+        compression: Compression::Zstd,
+        ..options()
+    };
+    let estimated = |filter_bits_per_row| {
+        let (mut writer, _storage) = new_writer(WriteOptions {
+            filter_bits_per_row,
+            ..options.clone()
+        });
+        for row in 0..ROWS {
+            let key = key(&row.to_be_bytes(), b"q", 1_000, 1, CellKind::Put);
+            writer.add(&key, b"").unwrap();
+        }
+        writer.estimated_bytes()
+    };
+    let (without, with) = (estimated(0), estimated(10));
+    assert!(without < 8 * ROWS, "{without} bytes: too large to prove anything");
+    assert_eq!(with, 8 * ROWS);
+}
+
 /// Keys that begin alike for kilobytes, as clients may choose them: what has all separators of a file in one block must not grow
 /// with them beyond what can be read, nor a file whose data compresses to nothing.
 #[test]
