@@ -11,7 +11,7 @@
 //! A call lasts from its first header to the end, or the abandonment, of its response stream.
 
 use crate::answers::SMALL_BYTES;
-use crate::limits::CallLimits;
+use crate::limits::{CARRIED_OUT_BYTES_MIN, CallLimits};
 use crate::messages::PREFIX_BYTES;
 use crate::status::unimplemented;
 use bytes::Bytes;
@@ -26,8 +26,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use stele_client::{ALONE_BYTES, Alone, GoesBeyond, InFlightKind};
-use stele_env::Env;
 use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
+use stele_env::{Env, Priority};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
@@ -53,6 +53,33 @@ pub(crate) fn account_current(bytes: usize) {
     if bytes > SMALL_BYTES {
         let _ = charge_current(bytes);
     }
+}
+
+/// Carries out a write of the current call; where its request is large, to the end, in a task that has the call.
+///
+/// A write that is on its way into the log goes on though its caller goes away, and keeps its request until memtables have it. How
+/// much that is, where it is more than the log's queue, only the call knows; and that it is coming, memtables know as long as it
+/// is waited for. Were both gone with the caller, the next requests would be let in as if there were nothing.
+pub(crate) async fn carry_out<T: Send + 'static>(
+    env: &Env,
+    write: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let current = CURRENT.try_with(Arc::clone).ok();
+    let Some(call) = current.filter(|call| call.is_large()) else {
+        return write.await;
+    };
+    let task = async move {
+        let outcome = write.await;
+        drop(call);
+        outcome
+    };
+    let outcome = env.spawn_join(Priority::Foreground, "large write", task).await;
+    outcome.unwrap_or_else(|_| Err(stopped()))
+}
+
+/// The answer to a write whose outcome nobody learns.
+pub(crate) fn stopped() -> Status {
+    Status::aborted("The server stopped before the write was acknowledged")
 }
 
 /// The accounts of all calls of a front end.
@@ -282,6 +309,11 @@ impl Call {
             ));
         }
         Ok(())
+    }
+
+    /// Whether its request takes so much that it is carried out to its end if it is a write.
+    fn is_large(&self) -> bool {
+        self.request_bytes.load(Ordering::Relaxed) >= CARRIED_OUT_BYTES_MIN
     }
 
     /// Refuses a message by the size that it announces; how long to wait before more of it is taken.

@@ -1,6 +1,6 @@
 //! The data API: `google.bigtable.v2.Bigtable`, but for the calls that [`crate::hot`] serves.
 
-use crate::calls::account_current;
+use crate::calls::{account_current, carry_out};
 use crate::context::{Context, responses};
 use crate::filters;
 use crate::mutations::{Resolver, check_mutation_count, check_row_key, no_mutations};
@@ -83,7 +83,9 @@ impl Bigtable for DataService {
             table: table.name,
             durability: None,
         };
-        let predicate_matched = self.0.service.check_and_mutate(check).await.map_err(status)?;
+        let service = Arc::clone(&self.0.service);
+        let write = async move { service.check_and_mutate(check).await.map_err(status) };
+        let predicate_matched = carry_out(&self.0.env, write).await?;
         Ok(Response::new(v2::CheckAndMutateRowResponse { predicate_matched }))
     }
 
@@ -109,7 +111,9 @@ impl Bigtable for DataService {
             table: table.name,
             durability: None,
         };
-        let cells = self.0.service.read_modify_write(operation).await.map_err(status)?;
+        let service = Arc::clone(&self.0.service);
+        let write = async move { service.read_modify_write(operation).await.map_err(status) };
+        let cells = carry_out(&self.0.env, write).await?;
         let row = rmw::row(&schema, request.row_key, cells)?;
         // A byte that is appended may bring back a hundred megabytes, whose room ended with the write.
         account_current(row.encoded_len());

@@ -3,14 +3,15 @@
 //! codec and the general router.
 //!
 //! What a call is from outside does not differ: the same checks in the same order, the same words, the same accounts.
+//! Large writes are carried out to their end though their caller goes away ([`crate::calls::carry_out`] says why).
 
 use crate::answers::Registered;
-use crate::calls::Call;
+use crate::calls::{Call, stopped};
 use crate::census::{Census, Counted};
 use crate::context::Context;
 use crate::features::Client;
 use crate::flat;
-use crate::limits::{FLAT_MUTATION_COST, FLAT_MUTATIONS_FREE};
+use crate::limits::{CARRIED_OUT_BYTES_MIN, FLAT_MUTATION_COST, FLAT_MUTATIONS_FREE};
 use crate::messages::{check_encoding, message, time_limit};
 use crate::mutations::{Resolver, check_mutation_count, no_mutations};
 use crate::names::addressed_table;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::task::{self, Poll, ready};
 use std::time::Duration;
 use stele_client::MutateRows;
-use stele_env::Env;
+use stele_env::{Env, Priority};
 use stele_types::{RowMutation, RowWrites, TableName, TableSchema};
 use tonic::Status;
 use tonic::body::Body;
@@ -58,7 +59,24 @@ impl Hot {
 
     /// Serves a call.
     pub async fn serve(self, context: Arc<Context>, call: Call, request: http::Request<Body>) -> http::Response<Body> {
-        match self.answer(&context, &call, request).await {
+        let (head, body) = request.into_parts();
+        let headers = head.headers;
+        let (call, answer) = match arrived(&call, &headers, body).await {
+            Ok(bytes) if self.is_carried_out(&bytes) => {
+                // Boxed, or all other calls would carry its size.
+                match Box::pin(self.carry_out(context, call, headers, bytes)).await {
+                    Some(done) => done,
+                    // The call with it.
+                    None => return stopped().into_http(),
+                }
+            }
+            Ok(bytes) => {
+                let answer = self.answer(&context, &call, &headers, bytes).await;
+                (call, answer)
+            }
+            Err(status) => (call, Err(status)),
+        };
+        match answer {
             Ok(answer) => {
                 let mut response = http::Response::new(Body::new(AnswerBody { answer, call }));
                 response.headers_mut().insert(http::header::CONTENT_TYPE, GRPC);
@@ -71,14 +89,38 @@ impl Hot {
         }
     }
 
-    async fn answer(self, context: &Arc<Context>, call: &Call, request: http::Request<Body>) -> Result<Answer, Status> {
-        let (head, body) = request.into_parts();
-        check_encoding(&head.headers)?;
-        let bytes = message(&mut call.counted(body)).await?;
+    /// Whether the caller may go away and the call goes on.
+    fn is_carried_out(self, bytes: &Bytes) -> bool {
+        self != Hot::ReadRows && bytes.len() >= CARRIED_OUT_BYTES_MIN
+    }
+
+    /// Answers a call in a task that has it, accounts and all; `None` when the runtime ends.
+    async fn carry_out(
+        self,
+        context: Arc<Context>,
+        call: Call,
+        headers: http::HeaderMap,
+        bytes: Bytes,
+    ) -> Option<(Call, Result<Answer, Status>)> {
+        let env = context.env.clone();
+        let task = async move {
+            let answer = self.answer(&context, &call, &headers, bytes).await;
+            (call, answer)
+        };
+        env.spawn_join(Priority::Foreground, "large write", task).await.ok()
+    }
+
+    async fn answer(
+        self,
+        context: &Arc<Context>,
+        call: &Call,
+        headers: &http::HeaderMap,
+        bytes: Bytes,
+    ) -> Result<Answer, Status> {
         match self {
             Hot::ReadRows => {
-                let deadline = time_limit(&head.headers).map(|limit| call.started().saturating_add(limit));
-                read_rows(context, call, bytes, Client::of(&head.headers), deadline).await
+                let deadline = time_limit(headers).map(|limit| call.started().saturating_add(limit));
+                read_rows(context, call, bytes, Client::of(headers), deadline).await
             }
             Hot::MutateRow => {
                 let (table, rows) = one_row(context, call, bytes)?;
@@ -89,6 +131,12 @@ impl Hot {
             Hot::MutateRows => mutate_rows(context, call, bytes).await,
         }
     }
+}
+
+/// The message of a call's request.
+async fn arrived(call: &Call, headers: &http::HeaderMap, body: Body) -> Result<Bytes, Status> {
+    check_encoding(headers)?;
+    message(&mut call.counted(body)).await
 }
 
 const GRPC: http::HeaderValue = http::HeaderValue::from_static("application/grpc");

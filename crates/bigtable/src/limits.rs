@@ -156,6 +156,10 @@ pub(crate) const FLAT_MUTATION_COST: usize = 2 * size_of::<Mutation<Span>>() + 4
 /// Mutations laid flat that are not worth an entry in the accounts; what they take is part of what any call may take.
 pub(crate) const FLAT_MUTATIONS_FREE: usize = 64;
 
+/// Size of a request from which on a write goes on though its caller goes away. What is smaller is in the account of the log's
+/// queue, with all its bytes, while it is on its way to memtables.
+pub(crate) const CARRIED_OUT_BYTES_MIN: usize = 1 << 20;
+
 /// How much the front end takes on at once.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLimits {

@@ -46,6 +46,8 @@ pub(crate) struct Fake {
     state: Mutex<State>,
     /// Who holds this keeps changes of namespaces waiting.
     pub updates: tokio::sync::Mutex<()>,
+    /// Who holds this keeps writes of rows waiting.
+    pub writes: tokio::sync::Mutex<()>,
 }
 
 impl Fake {
@@ -199,12 +201,14 @@ impl TableService for Fake {
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
+        let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
             Ok(request.rows.iter().map(|row| table.apply(&row.to_owned())).collect())
         })
     }
 
     async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
+        let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
             let matched = !table.filtered(&request.row, request.predicate.as_deref())?.is_empty();
             let branch = if matched { &request.on_match } else { &request.otherwise };

@@ -300,3 +300,77 @@ async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() 
     drop(answer);
     assert_eq!(code(harness.data().mutate_row(write).await), Code::Ok);
 }
+
+/// A request of one message, all of which has arrived.
+fn posted(method: &str, message: &[u8]) -> http::Request<Sent> {
+    let length = (message.len() as u32).to_be_bytes();
+    http::Request::builder()
+        .method("POST")
+        .uri(format!("/google.bigtable.v2.Bigtable/{method}"))
+        .header("content-type", "application/grpc")
+        .body(Sent {
+            bytes: Some([&[0][..], &length, message].concat().into()),
+            ends: true,
+        })
+        .unwrap()
+}
+
+/// What it has taken is there until memtables have it, whoever waits for it.
+#[tokio::test]
+async fn a_large_write_is_in_the_accounts_until_its_end_though_its_caller_goes_away() {
+    use tonic::codegen::Service as _;
+    let harness = Harness::with_limits(CallLimits {
+        request_bytes_max: 3 << 20,
+        alone_request_bytes: 0,
+        ..CallLimits::default()
+    });
+    harness.tables().create_table(table_request("t")).await.unwrap();
+    let (env, fake, mut service) = (
+        TokioRuntime::current(),
+        Arc::clone(&harness.fake),
+        harness.service.clone(),
+    );
+    let plain = v2::MutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        mutations: vec![set("f", "q", 1_000, vec![7; 2 << 20])],
+        ..Default::default()
+    };
+    let conditional = v2::CheckAndMutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "r".into(),
+        false_mutations: plain.mutations.clone(),
+        ..Default::default()
+    };
+    let requests = [
+        ("MutateRow", plain.encode_to_vec()),
+        ("CheckAndMutateRow", conditional.encode_to_vec()),
+    ];
+    for (method, message) in requests {
+        let waits = fake.writes.lock().await;
+        {
+            let mut abandoned = service.call(posted(method, &message));
+            for _ in 0..10 {
+                assert!(futures::poll!(&mut abandoned).is_pending(), "{method}");
+                env.yield_now().await;
+            }
+        }
+        let second = service.call(posted(method, &message));
+        let Ok(refused) = env.timeout(std::time::Duration::from_secs(10), second).await else {
+            unreachable!("{method}: nobody knows what the first one has taken");
+        };
+        let status = Status::from_header_map(refused.unwrap().headers()).unwrap();
+        assert_eq!(status.code(), Code::Unavailable, "{method}: {status}");
+        drop(waits);
+        // The first goes on by itself, and then there is room.
+        loop {
+            let response = service.call(posted(method, &message)).await.unwrap();
+            match Status::from_header_map(response.headers()) {
+                Some(status) => assert_eq!(status.code(), Code::Unavailable, "{method}: {status}"),
+                None => break,
+            }
+            env.yield_now().await;
+        }
+    }
+    assert!(harness.metrics.render().contains("stele_bigtable_requests_in_flight 0"));
+}
