@@ -16,7 +16,7 @@
 //! takes still more is refused.
 //!
 //! A client that stops reading keeps what it has as long as nobody needs it. As soon as others wait for room, for the
-//! allowance, or for the memory of large values, which answers hold as well, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
+//! allowance, or for the memory of large values or of memtables, which answers hold as well, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
 //! with the transport is dropped, and their room goes to those who wait.
 
 mod paused;
@@ -254,8 +254,8 @@ impl Answers {
         registered
     }
 
-    /// Has answers of which nothing is taken given up while others wait for the memory of large values: who waits for that
-    /// knows nothing of answers. For as long as there are answers.
+    /// Has answers of which nothing is taken given up while others wait for the memory of large values, or of memtables that
+    /// values are part of: who waits for that knows nothing of answers. For as long as there are answers.
     fn watch_values(&self) {
         let answers = self.clone();
         self.env.spawn("large values of answers", async move {

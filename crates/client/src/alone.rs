@@ -8,8 +8,9 @@
 //! Nobody who holds the allowance waits for it, and who waits for it holds no room. Who has it and does nothing with it, as an
 //! answer whose client has stopped reading, asks now and then whether it is [wanted](Alone::is_wanted).
 //!
-//! Large values of stored rows have a room of their own, below the front ends, and go to clients in answers. So it is known here
-//! whether somebody waits for it, and whoever holds such values and does nothing with them can let go of them.
+//! Large values of stored rows have a room of their own, below the front ends, and go to clients in answers; those of a memtable
+//! keep memory of it. So it is known here whether somebody waits for either, and whoever holds such values and does nothing with them
+//! can let go of them.
 //!
 //! What is in flight is known here too, each kind as far as its part tells, so that who divides the budget can have caches give
 //! way the moment that more is taken than was set aside: [`Alone::on_change`].
@@ -38,7 +39,7 @@ struct Shared {
     /// Somebody who does not wait was refused since it was taken; a client comes again after a while.
     refused: AtomicBool,
     in_flight: [AtomicUsize; KINDS],
-    /// Bytes of large values that readers wait for.
+    /// Bytes of large values that readers wait for, and of memtables that writers do.
     values_wanted: Arc<AtomicUsize>,
     /// Who is told of changes.
     listener: Mutex<Option<Arc<Listener>>>,
@@ -205,7 +206,8 @@ impl Alone {
         self.0.permit.available_permits() == 0
     }
 
-    /// For whoever has the room for large values on their way to readers, to say how many bytes are waited for.
+    /// For whoever has the room for large values on their way to readers, or memtables, to say how many bytes are waited for that
+    /// answers may hold.
     pub fn values_wanted(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.0.values_wanted)
     }

@@ -22,7 +22,7 @@ use crate::waits;
 use pacing::{Cause, Load, Pacer};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_client::{Alone, InFlightKind, ServiceError, ServiceResult};
 use stele_env::Env;
@@ -75,6 +75,8 @@ pub struct Admission {
     coming: AtomicU64,
     /// Knows what is in flight, of which memtables beyond their share are a part.
     alone: Alone,
+    /// Bytes that answers have been asked for.
+    asked: AtomicUsize,
 }
 
 /// A large write that has been let in; dropped when it is applied.
@@ -130,6 +132,7 @@ impl Admission {
             wanted: AtomicU64::new(0),
             coming: AtomicU64::new(0),
             alone: options.alone.clone(),
+            asked: AtomicUsize::new(0),
             env,
             memory,
             moved,
@@ -333,6 +336,23 @@ impl Admission {
         let beyond = taken.saturating_sub(self.memtables.bytes_max());
         self.alone
             .set(InFlightKind::Memtables, usize::try_from(beyond).unwrap_or(usize::MAX));
+    }
+
+    /// Whether a large write waits for memory.
+    pub fn awaits_large(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0
+    }
+
+    /// Asks for so many bytes of memtables that answers share, in place of what was asked for before: those of which nothing is
+    /// taken are given up for it, as for large values. Called by the flush loop alone.
+    pub fn ask_of_answers(&self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let before = self.asked.swap(bytes, Ordering::Relaxed);
+        let wanted = self.alone.values_wanted();
+        match bytes.checked_sub(before) {
+            Some(more) => wanted.fetch_add(more, Ordering::Relaxed),
+            None => wanted.fetch_sub(before - bytes, Ordering::Relaxed),
+        };
     }
 
     /// Bytes of large writes that are not in memtables yet: flushes make room for them.

@@ -144,9 +144,7 @@ impl TabletServer {
             let some = ripe.union(&holders);
             some.filter_map(|tablet| self.served(*tablet).ok()).collect()
         };
-        if pressure.is_memory_short() {
-            self.release_pinned(&served);
-        }
+        self.ask_readers(&served, pressure.is_memory_short());
         let is_free = |id: &TabletId| !board.busy.contains_key(id) && !board.failed.contains(id);
         let free = served.iter().filter(|served| is_free(&served.tablet.id()));
         let candidates: Vec<FlushCandidate> = free.map(|served| candidate(served, &holders)).collect();

@@ -5,6 +5,9 @@
 //! memory of memtables, so some readers that pause, each in another state, would have all writes slowed and refused. While
 //! memory is short they may keep a part of it. What is beyond is released, that of those first who have not come for longest; they
 //! begin their rows again, which they must expect.
+//!
+//! So do answers with large values that were read of a memtable, until they are sent, and a client may take as long as it likes.
+//! What is beyond the same part is asked of those, and all there is while a large write waits, which is let in beside very little.
 
 use crate::server::{Served, TabletServer};
 use std::collections::BTreeSet;
@@ -16,8 +19,18 @@ use std::time::Duration;
 const PINNED_PART: u64 = 3;
 
 impl TabletServer {
-    /// Has readers let go of what is more than their part of the memtables' share. To be called when memory is short.
-    pub(super) fn release_pinned(&self, served: &[Arc<Served>]) {
+    /// While memory is short, has readers let go of what is more than their part of the memtables' share. All tablets are given then.
+    pub(super) fn ask_readers(&self, served: &[Arc<Served>], is_memory_short: bool) {
+        let mut asked = 0;
+        if is_memory_short {
+            self.release_pinned(served);
+            asked = self.kept_beyond(served);
+        }
+        self.admission.ask_of_answers(asked);
+    }
+
+    /// Has readers within large rows let go.
+    fn release_pinned(&self, served: &[Arc<Served>]) {
         let pinned: Vec<_> = served.iter().flat_map(|served| served.tablet.pinned()).collect();
         let seen: Vec<_> = pinned.iter().map(|pin| (pin.since, &pin.memtables[..])).collect();
         for at in beyond(&seen, self.options.memtables.bytes_max() / PINNED_PART) {
@@ -26,6 +39,18 @@ impl TabletServer {
                 self.metrics.pins_released.inc();
             }
         }
+    }
+
+    /// Bytes of memtables that no tablet has any more, as far as readers may not keep them.
+    fn kept_beyond(&self, served: &[Arc<Served>]) -> u64 {
+        // First: what grows while this looks is nobody's yet.
+        let all = self.context.memory.bytes();
+        let of_tablets: u64 = served.iter().map(|served| served.memtable_bytes()).sum();
+        let may_keep = match self.admission.awaits_large() {
+            true => 0,
+            false => self.options.memtables.bytes_max() / PINNED_PART,
+        };
+        all.saturating_sub(of_tablets).saturating_sub(may_keep)
     }
 }
 

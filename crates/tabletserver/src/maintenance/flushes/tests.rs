@@ -133,6 +133,32 @@ async fn what_readers_hold_is_not_flushed_for() {
     server.shut_down().await;
 }
 
+/// Nobody else would ask for it, and writers would wait as long as clients like.
+#[tokio::test]
+async fn what_answers_keep_of_memtables_is_asked_for_while_memory_is_short() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first_with(&medium, None, options()).await;
+    let wanted = server.options.alone.values_wanted();
+    let enough = server.options.memtables.bytes_max() / 4 * 3;
+    let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
+    let mut held = Vec::new();
+    for number in 0..200 {
+        if server.context.memory.bytes() >= enough {
+            break;
+        }
+        // So large that its chunk is shared, and not too large to be read at once.
+        write(&server, TABLETS[0], number, 600 << 10).await.unwrap();
+        let row = format!("a{number}");
+        held.extend(server.get_row(TABLETS[0], row.as_bytes(), None).unwrap());
+    }
+    assert!(server.context.memory.bytes() >= enough, "{} are held", held.len());
+    tablet.flush().await.unwrap();
+    until("asked for", || wanted.load(Ordering::Relaxed) > 0).await;
+    drop(held);
+    until("forgotten", || wanted.load(Ordering::Relaxed) == 0).await;
+    server.shut_down().await;
+}
+
 /// A flush loop that has looked at all there is would decide the same again.
 #[tokio::test]
 async fn what_has_been_looked_at_wakes_nobody() {
