@@ -380,6 +380,12 @@ impl Tablet {
         }
     }
 
+    /// At recovery: forgets what was replayed, for who replays it again, all of it. Nobody has seen it.
+    pub fn forget_replayed(&self) {
+        self.freeze();
+        self.update_state(None, |state| state.frozen.clear());
+    }
+
     /// Waits for running compactions and keeps others out while the guard lives.
     pub async fn stop_compactions(&self) -> Stopped<'_> {
         Stopped {

@@ -4,7 +4,8 @@
 //! 2. Open every tablet the catalog names, claiming its manifest under the new epoch. Many tablets on a medium of one owner
 //!    are inherited instead: what the last process left is made durable as a whole, and nothing is written.
 //! 3. Replay the commit log into the memtables of the tablets that still miss it.
-//!    What power loss left behind a hole in the log is deleted first.
+//!    What power loss left behind a hole in the log is deleted first. What does not fit into memory is replayed and flushed in
+//!    parts (`parts`).
 //! 4. Make durable what was replayed: after a kill -9 the page cache gave back bytes that the medium may not have, and from
 //!    now on clients see them.
 //! 5. Begin to serve. What nothing refers to (sstables, value files, manifests of tablets that are no more) is deleted beside
@@ -20,6 +21,8 @@
 //! and after a torn end, strays keep their manifests, the files those name, and their log records. And it may have been the
 //! epoch, which would be given twice, with every sequence number: so a new one is above that of any log segment, too
 //! ([`last_epoch`]).
+
+mod parts;
 
 use crate::admission::Admission;
 use crate::error::ServerError;
@@ -46,7 +49,7 @@ use stele_tablet::{
     Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics,
     manifest::{self, ManifestLog},
 };
-use stele_types::{Epoch, ErrorKind, TableSchema, TabletId};
+use stele_types::{Epoch, ErrorKind, SeqNo, TableSchema, TabletId};
 use tokio::sync::Notify;
 
 /// What a start found and did.
@@ -69,6 +72,9 @@ pub struct RecoveryReport {
 /// Tablets opened at once. Each costs a few reads and a durable write, and waits most of the time: media do many syncs in the
 /// time of one.
 const OPEN_AT_ONCE: usize = 128;
+
+/// Eighths of a budget that memtables may take of what is replayed: as much as they may have had of the same one; caches are empty.
+const REPLAYED_EIGHTHS: u64 = 7;
 
 /// Manifests swept at once: as many as object stores delete in one request.
 const SWEPT_AT_ONCE: usize = 1_000;
@@ -104,13 +110,18 @@ impl TabletServer {
         let opened = open_tablets(&context, catalog, epoch, options.inherit_from).await?;
         let (strays, leftovers) = find_leftovers(&context, &opened, options.catalog_in_doubt).await;
         let Opened { tablets, damaged, .. } = opened;
-        let replayed = replay_log(&*storage, &tablets, u64::MAX).await?;
+        let budget = options.memory.as_ref().map_or(u64::MAX, |memory| memory.bytes);
+        let bytes_max = budget / 8 * REPLAYED_EIGHTHS;
+        let (replayed, too_much) = parts::replay_within(&*storage, &tablets, &context.memory, bytes_max).await?;
         delete_dropped(&*storage, &replayed.dropped).await?;
         for (_, _, segment) in &replayed.segments {
             storage.sync_file(&segment.path).await?;
         }
         // Not by who has been replaced meanwhile, and need not begin to serve.
         storage.confirm_owner().await?;
+        if let Some(sizes) = too_much {
+            parts::replay_in_parts(&*storage, &tablets, &sizes, bytes_max).await?;
+        }
         let mut report = RecoveryReport {
             tablets: tablets.len(),
             damaged_tablets: damaged.len(),
@@ -251,6 +262,16 @@ pub(crate) async fn replay_log(
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
     last: u64,
 ) -> Result<ReplayReport, LogError> {
+    replay_batches(storage, tablets, last, Tablet::replay).await
+}
+
+/// Shows what log segments up to the number `last` have of these tablets: each batch with its first and last sequence number.
+async fn replay_batches(
+    storage: &dyn Storage,
+    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    last: u64,
+    mut visit: impl FnMut(&Tablet, &Batch, SeqNo, SeqNo),
+) -> Result<ReplayReport, LogError> {
     stele_commitlog::replay_through(storage, last, |record| {
         // Records of tablets that were dropped or split are in their successors' files.
         let Some(tablet) = tablets.get(&record.tablet) else {
@@ -265,7 +286,7 @@ pub(crate) async fn replay_log(
                 record.tablet
             ),
         })?;
-        tablet.replay(&batch, record.first, record.last);
+        visit(tablet, &batch, record.first, record.last);
         Ok(())
     })
     .await

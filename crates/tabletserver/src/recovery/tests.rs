@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
 mod outage;
+mod parts;
 mod takeover;
 
 use super::*;

@@ -1,0 +1,133 @@
+//! Replay of a log that comes to more than memtables may take: some tablets at a time.
+//!
+//! What the log has of a tablet was in memtables once, several times as large as in the log, but a server that had more memory may
+//! have written it. So it is replayed as far as it fits. Where it does not, all of it is forgotten, and the log is read again for as
+//! many tablets at a time as do fit, which are flushed before the next ones have their turn. One that does not fit by itself has one alone.
+//!
+//! Invariant: of a tablet that is flushed here everything has been replayed. A manifest says up to which number its files hold
+//! everything, and records of a tablet need not come in the order of their numbers.
+
+use super::{replay_batches, replay_log};
+use futures::StreamExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use stele_commitlog::{LogError, ReplayReport};
+use stele_storage::Storage;
+use stele_tablet::{Batch, MemoryAccount, Tablet};
+use stele_types::{SeqNo, TabletId};
+
+/// What an entry takes in a memtable beside key and value, about: their lengths, and its place in the tree.
+const ENTRY_BYTES: usize = 24;
+
+/// Tablets flushed at once: each takes a few megabytes.
+const FLUSHES_AT_ONCE: usize = 4;
+
+/// By tablet, about how many bytes of memtables its part of the log comes to.
+pub(super) type Sizes = BTreeMap<TabletId, u64>;
+
+/// Replays the log into all tablets, whose memtables have this account. If that comes to more than `bytes_max`, nothing of it is in
+/// memtables afterwards, and it is said how much it would be.
+pub(super) async fn replay_within(
+    storage: &dyn Storage,
+    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    memory: &MemoryAccount,
+    bytes_max: u64,
+) -> Result<(ReplayReport, Option<Sizes>), LogError> {
+    let mut left_out = Sizes::new();
+    let mut is_full = false;
+    let visit = |tablet: &Tablet, batch: &Batch, first: SeqNo, last: SeqNo| {
+        if !is_full {
+            tablet.replay(batch, first, last);
+            is_full = memory.bytes() > bytes_max;
+        } else if last > tablet.flushed_through() {
+            *left_out.entry(tablet.id()).or_default() += size_of_batch(batch, first);
+        }
+    };
+    let report = replay_batches(storage, tablets, u64::MAX, visit).await?;
+    if !is_full {
+        return Ok((report, None));
+    }
+    let mut sizes = left_out;
+    for (id, tablet) in tablets {
+        *sizes.entry(*id).or_default() += tablet.state().memtable_bytes();
+        tablet.forget_replayed();
+    }
+    Ok((report, Some(sizes)))
+}
+
+/// Replays the log into some tablets after the others, and flushes these. What cannot be flushed stays in memory, as it does while a
+/// server serves.
+pub(super) async fn replay_in_parts(
+    storage: &dyn Storage,
+    tablets: &BTreeMap<TabletId, Arc<Tablet>>,
+    sizes: &Sizes,
+    bytes_max: u64,
+) -> Result<(), LogError> {
+    let parts = parts(sizes, bytes_max);
+    tracing::warn!(
+        parts = parts.len(),
+        bytes = sizes.values().sum::<u64>(),
+        bytes_max,
+        "the log comes to more than memtables may take; it is replayed and flushed in parts"
+    );
+    for part in parts {
+        let some: BTreeMap<TabletId, Arc<Tablet>> = part
+            .iter()
+            .filter_map(|id| Some((*id, tablets.get(id)?.clone())))
+            .collect();
+        replay_log(storage, &some, u64::MAX).await?;
+        let flushed = futures::stream::iter(some.into_values());
+        let flush = |tablet: Arc<Tablet>| async move {
+            if let Err(error) = tablet.flush().await {
+                tracing::warn!(tablet = %tablet.id(), %error, "not flushed at the start; the log has it");
+            }
+        };
+        flushed.for_each_concurrent(FLUSHES_AT_ONCE, flush).await;
+    }
+    Ok(())
+}
+
+fn size_of_batch(batch: &Batch, first: SeqNo) -> u64 {
+    let mut bytes = 0;
+    batch.entries(first, |key, value| bytes += key.len() + value.len() + ENTRY_BYTES);
+    bytes as u64
+}
+
+/// Tablets that have their turn together: as many as fit, one at least.
+fn parts(sizes: &Sizes, bytes_max: u64) -> Vec<BTreeSet<TabletId>> {
+    let mut parts: Vec<BTreeSet<TabletId>> = Vec::new();
+    let mut left = 0;
+    for (tablet, bytes) in sizes.iter().filter(|(_, bytes)| **bytes > 0) {
+        match parts.last_mut().filter(|_| *bytes <= left) {
+            Some(part) => {
+                part.insert(*tablet);
+                left -= bytes;
+            }
+            None => {
+                parts.push(BTreeSet::from([*tablet]));
+                left = bytes_max.saturating_sub(*bytes);
+            }
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_tablets_have_their_turn_as_fit() {
+        let of = |sizes: &[u64]| -> Vec<Vec<u64>> {
+            let sizes = (0..).map(TabletId).zip(sizes.iter().copied()).collect();
+            let parts = parts(&sizes, 10);
+            parts
+                .iter()
+                .map(|part| part.iter().map(|tablet| tablet.0).collect())
+                .collect()
+        };
+        assert_eq!(of(&[]), Vec::<Vec<u64>>::new());
+        assert_eq!(of(&[4, 0, 6, 1]), [vec![0, 2], vec![3]]);
+        assert_eq!(of(&[11, 11, 3, 7]), [vec![0], vec![1], vec![2, 3]]);
+    }
+}
