@@ -13,6 +13,9 @@
 //! the system and goes back there when it is freed. Faulting its pages in again costs about a fifth of what copying a
 //! value through the server costs.
 //!
+//! The same holds for blocks of the cache, which are small things: when caches give way to something large, what they had may stay
+//! for as long as nobody gives up a page. Who waits for it asks the allocator ([`give_back`]).
+//!
 //! The allocator reads its settings from the environment when a process begins, before anything of ours runs, and offers no
 //! other way that is safe. So a server that needs others than the defaults starts itself once more, as the same process.
 
@@ -42,6 +45,22 @@ const KEPT_BYTES: u64 = 2 << 20;
 
 /// Things of the system's own that a budget may consist of: far fewer than the mappings that a process may have by default.
 const MAPPINGS: u64 = 4096;
+
+#[allow(
+    unsafe_code,
+    reason = "the allocator's own function, which its crate does not offer by a safe name"
+)]
+mod sys {
+    unsafe extern "C" {
+        /// Collects what was freed, and with `force` gives it back whether or not it is due. Any thread may call it at any time.
+        pub safe fn mi_collect(force: bool);
+    }
+}
+
+/// Gives back what was freed, whether or not it is due. Takes some tens of milliseconds for a hundred megabytes.
+pub fn give_back() {
+    sys::mi_collect(true);
+}
 
 /// Starts this process anew with what suits a budget, unless it suits already. Where that fails it goes on: all that is lost
 /// is some memory.

@@ -1,7 +1,7 @@
 //! Everything between the storage and the front ends, put together: coordinator, catalog, tablet server, master, router.
 
 use crate::config::Config;
-use crate::sizes;
+use crate::{allocator, sizes};
 use anyhow::Context;
 use std::sync::Arc;
 use stele_catalog::Catalog;
@@ -68,6 +68,7 @@ impl Node {
             free_bytes_min: config.free_space_min,
             memory: Some(MemoryBudget {
                 resident: Some(Arc::new(sizes::resident_bytes)),
+                give_back: Some(Arc::new(allocator::give_back)),
                 ..MemoryBudget::new(config.memory)
             }),
             ..ServerOptions::for_machine(config.memory, cores)

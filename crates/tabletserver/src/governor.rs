@@ -11,9 +11,9 @@
 mod claims;
 pub mod policy;
 
-use crate::options::MemoryBudget;
+use crate::options::{GiveBack, MemoryBudget};
 use crate::server::TabletServer;
-use claims::Claims;
+use claims::{Claims, Freed};
 use policy::{Decision, Division, Governor, GovernorPlan, Observation};
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +103,8 @@ impl TabletServer {
             rows: self.options.row_cache_bytes as u64,
         };
         let (server, governor) = (self.clone(), Governor::new(plan, begin));
-        let claims = Claims::new(budget.bytes, begin, self.cache.clone(), self.row_cache.clone());
+        let freed = budget.give_back.clone().map(|give_back| self.giving_back(give_back));
+        let claims = Claims::new(budget.bytes, begin, self.cache.clone(), self.row_cache.clone(), freed);
         let claims = Arc::new(claims);
         let made = Arc::clone(&claims);
         self.options
@@ -112,6 +113,18 @@ impl TabletServer {
         self.env.spawn_background("govern memory", async move {
             server.govern(governor, budget, &claims).await;
         });
+    }
+
+    /// Gives memory back beside whoever asks for it.
+    fn giving_back(&self, give_back: GiveBack) -> Freed {
+        let env = self.env.clone();
+        Box::new(move || {
+            let (blocking, give_back) = (env.clone(), Arc::clone(&give_back));
+            env.spawn("give memory back", async move {
+                // It ends, and only with the process before that.
+                let _ = blocking.blocking(move || give_back()).await;
+            });
+        })
     }
 
     async fn govern(self: Arc<Self>, mut governor: Governor, budget: MemoryBudget, claims: &Claims) {

@@ -67,10 +67,15 @@ pub struct MemoryBudget {
     pub interval: Duration,
     /// Resident bytes of the process, where somebody can tell.
     pub resident: Option<ResidentBytes>,
+    /// Gives back to the system what was freed, where somebody can; it may block for some tens of milliseconds.
+    pub give_back: Option<GiveBack>,
 }
 
 /// Tells how much memory the process takes.
 pub type ResidentBytes = Arc<dyn Fn() -> Option<u64> + Send + Sync>;
+
+/// Has the allocator give back what it keeps.
+pub type GiveBack = Arc<dyn Fn() + Send + Sync>;
 
 impl MemoryBudget {
     /// A budget that is divided every second.
@@ -79,6 +84,7 @@ impl MemoryBudget {
             bytes,
             interval: Duration::from_secs(1),
             resident: None,
+            give_back: None,
         }
     }
 }

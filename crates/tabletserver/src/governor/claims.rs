@@ -28,10 +28,15 @@ const FREED_BYTES_MIN: u64 = 8 << 20;
 const SETTLE_MAX: Duration = Duration::from_millis(400);
 const SETTLE_BYTES_PER_MILLI: u64 = 1_342_177;
 
+/// Told when so much was freed at once that whoever made the claim waits for it: else the allocator gives it back when it next has
+/// an occasion, which may be after that.
+pub(super) type Freed = Box<dyn Fn() + Send + Sync>;
+
 /// What caches were granted, and what is claimed of it.
 pub(super) struct Claims {
     free: u64,
     settle: Duration,
+    freed: Option<Freed>,
     cache: Arc<Cache>,
     rows: Arc<RowCache>,
     state: Mutex<State>,
@@ -49,11 +54,18 @@ struct State {
 
 impl Claims {
     /// With nothing claimed.
-    pub(super) fn new(budget: u64, begin: Division, cache: Arc<Cache>, rows: Arc<RowCache>) -> Self {
+    pub(super) fn new(
+        budget: u64,
+        begin: Division,
+        cache: Arc<Cache>,
+        rows: Arc<RowCache>,
+        freed: Option<Freed>,
+    ) -> Self {
         let settle = Duration::from_millis(budget / SETTLE_BYTES_PER_MILLI).min(SETTLE_MAX);
         Claims {
             free: budget / 16 + FREE_BYTES,
             settle,
+            freed,
             cache,
             rows,
             state: Mutex::new(State {
@@ -77,10 +89,17 @@ impl Claims {
         let mut state = self.state.lock();
         state.in_flight = in_flight();
         let evicted = self.apply(&mut state);
-        match evicted >= FREED_BYTES_MIN {
-            true => self.settle,
-            false => Duration::ZERO,
+        drop(state);
+        self.gone_after(evicted)
+    }
+
+    /// How long what was evicted takes to be gone. Of much it is told, so that it does go.
+    fn gone_after(&self, evicted: u64) -> Duration {
+        if evicted < FREED_BYTES_MIN {
+            return Duration::ZERO;
         }
+        self.freed.iter().for_each(|freed| freed());
+        self.settle
     }
 
     /// Gives the caches what is theirs now; how much they have lost by it.
@@ -112,6 +131,7 @@ fn left(granted: Division, claimed: u64) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use stele_env::tokio_env::TokioRuntime;
 
     const MIB: u64 = 1 << 20;
@@ -140,7 +160,7 @@ mod tests {
     async fn caches_give_way_at_once_and_come_back() {
         let cache = Arc::new(Cache::new(64 << 20));
         let rows = RowCache::new(TokioRuntime::current(), 16 << 20);
-        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone());
+        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone(), None);
         let capacities = || (cache.stats().capacity / MIB, rows.stats().capacity / MIB);
         let calls = |mib: u64| {
             let calls = (mib * MIB) as usize;
@@ -162,5 +182,22 @@ mod tests {
         assert_eq!(capacities(), (8, 2));
         claims.claim(&InFlight::default);
         assert_eq!(capacities(), (24, 6));
+    }
+
+    /// Or whoever waits may find it in memory still.
+    #[tokio::test]
+    async fn what_much_was_freed_for_is_told() {
+        let cache = Arc::new(Cache::new(64 << 20));
+        let rows = RowCache::new(TokioRuntime::current(), 16 << 20);
+        let told = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&told);
+        let freed: Freed = Box::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let claims = Claims::new(128 * MIB, division(64, 16), cache, rows, Some(freed));
+        for (evicted, settles, times) in [(0, 0, 0), (8 * MIB - 1, 0, 0), (8 * MIB, 100, 1), (90 * MIB, 100, 2)] {
+            assert_eq!(claims.gone_after(evicted), Duration::from_millis(settles), "{evicted}");
+            assert_eq!(told.load(Ordering::Relaxed), times, "{evicted}");
+        }
     }
 }
