@@ -123,64 +123,10 @@ async fn long_logs_become_snapshots() {
     assert_eq!(open(&storage).await.unwrap().list("").await.unwrap(), expected);
 }
 
-/// A medium where what was appended until a sync is an object of its own.
-struct InObjects(Arc<MemoryStorage>);
-
-/// What an object costs who reads it back.
-const OBJECT_COST_BYTES: u64 = 64 << 10;
-
-struct Objects {
-    file: Box<dyn AppendFile>,
-    syncs: u64,
-}
-
-#[async_trait]
-impl AppendFile for Objects {
-    async fn append(&mut self, slices: &[Bytes]) -> stele_storage::Result<()> {
-        self.file.append(slices).await
-    }
-    async fn sync(&mut self) -> stele_storage::Result<()> {
-        self.syncs += 1;
-        self.file.sync().await
-    }
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-    fn reading_cost(&self) -> u64 {
-        self.len().max(self.syncs * OBJECT_COST_BYTES)
-    }
-}
-
-#[async_trait]
-impl Storage for InObjects {
-    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        let file = self.0.create(path).await?;
-        Ok(Box::new(Objects { file, syncs: 0 }))
-    }
-    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn stele_storage::ReadFile>> {
-        self.0.open(path).await
-    }
-    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.0.put_if_absent(path, content).await
-    }
-    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<stele_storage::FileInfo>> {
-        self.0.list(prefix).await
-    }
-    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.delete(path).await
-    }
-    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.0.sync_file(path).await
-    }
-    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.0.free_bytes().await
-    }
-}
-
 #[tokio::test]
 async fn logs_of_many_objects_become_snapshots() {
     let storage = MemoryStorage::new();
-    let medium = Arc::new(InObjects(storage.clone()));
+    let medium = Arc::new(Remote(storage.clone(), 1));
     let coord = EmbeddedCoord::open(medium, TokioRuntime::current()).await.unwrap();
     let most = (COMPACT_COST_BYTES / OBJECT_COST_BYTES) as usize;
     let mut longest = 0;
@@ -330,13 +276,40 @@ async fn a_second_owner_fences_the_first() {
     commit(&*second, put("k", "v")).await;
 }
 
-/// A medium that numbers its owners.
-struct Numbered(Arc<MemoryStorage>, u64);
+/// What an object costs who reads it back.
+const OBJECT_COST_BYTES: u64 = 64 << 10;
+
+/// A file of which what was appended until a sync is an object of its own.
+struct Objects {
+    file: Box<dyn AppendFile>,
+    syncs: u64,
+}
 
 #[async_trait]
-impl Storage for Numbered {
+impl AppendFile for Objects {
+    async fn append(&mut self, slices: &[Bytes]) -> stele_storage::Result<()> {
+        self.file.append(slices).await
+    }
+    async fn sync(&mut self) -> stele_storage::Result<()> {
+        self.syncs += 1;
+        self.file.sync().await
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn reading_cost(&self) -> u64 {
+        self.len().max(self.syncs * OBJECT_COST_BYTES)
+    }
+}
+
+/// A medium of objects that numbers its owners; this one's number.
+struct Remote(Arc<MemoryStorage>, u64);
+
+#[async_trait]
+impl Storage for Remote {
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        self.0.create(path).await
+        let file = self.0.create(path).await?;
+        Ok(Box::new(Objects { file, syncs: 0 }))
     }
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn stele_storage::ReadFile>> {
         self.0.open(path).await
@@ -364,7 +337,7 @@ impl Storage for Numbered {
 #[tokio::test]
 async fn what_a_former_owner_puts_late_does_not_count() {
     let storage = MemoryStorage::new();
-    let own = |owner| EmbeddedCoord::open(Arc::new(Numbered(storage.clone(), owner)), TokioRuntime::current());
+    let own = |owner| EmbeddedCoord::open(Arc::new(Remote(storage.clone(), owner)), TokioRuntime::current());
     let former = own(1).await.unwrap();
     commit(&*former, put("k", "old")).await;
     let owner = own(2).await.unwrap();
@@ -380,7 +353,7 @@ async fn what_a_former_owner_puts_late_does_not_count() {
 
 #[tokio::test]
 async fn an_owner_does_not_run_into_the_numbers_of_the_next() {
-    let storage = Arc::new(Numbered(MemoryStorage::new(), 5));
+    let storage = Arc::new(Remote(MemoryStorage::new(), 5));
     let coord = EmbeddedCoord::open(storage, TokioRuntime::current()).await.unwrap();
     let mut writer = coord.inner.writer.lock().await;
     writer.generation = 6 * OWNER_GENERATIONS - 2;

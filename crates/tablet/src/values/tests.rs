@@ -187,15 +187,17 @@ proptest! {
     }
 }
 
-/// A file that the device cannot read during an outage.
+/// A file that the device cannot read during an outage, and that counts its reads.
 struct Unsteady {
     file: Arc<dyn ReadFile>,
     is_outage: AtomicBool,
+    reads: AtomicU64,
 }
 
 #[async_trait]
 impl ReadFile for Unsteady {
     async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         if self.is_outage.load(Ordering::Relaxed) {
             return Err(StorageError::Unreadable {
                 path: self.path().to_owned(),
@@ -219,39 +221,14 @@ impl ReadFile for Unsteady {
     }
 }
 
-/// Counts reads.
-struct Counted {
-    file: Arc<dyn ReadFile>,
-    reads: AtomicU64,
-}
-
-#[async_trait]
-impl ReadFile for Counted {
-    async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.file.read_at(offset, len).await
-    }
-
-    fn try_read_at(&self, _: u64, _: usize) -> Option<stele_storage::Result<Bytes>> {
-        None
-    }
-
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-
-    fn path(&self) -> &str {
-        self.file.path()
-    }
-}
-
 /// What is read first comes with opening the file, where that is a request. What is read again is a request of half a MiB, for
 /// each file of a start.
 #[tokio::test]
 async fn to_open_a_file_reads_its_header_once() {
     let (content, references) = written().await;
-    let counted = Arc::new(Counted {
+    let counted = Arc::new(Unsteady {
         file: open(&content).await,
+        is_outage: AtomicBool::new(false),
         reads: AtomicU64::new(0),
     });
     let file = ValueFile::open_or_damaged(Ok(counted.clone()), "file", ID).await;
@@ -266,6 +243,7 @@ async fn what_an_outage_did_not_read_is_damaged_no_longer_than_that() {
     let device = Arc::new(Unsteady {
         file: open(&content).await,
         is_outage: AtomicBool::new(false),
+        reads: AtomicU64::new(0),
     });
     let file = ValueFile::open(device.clone(), ID).await.unwrap();
     device.is_outage.store(true, Ordering::Relaxed);
