@@ -113,7 +113,7 @@ impl Tablet {
             }
         }
         if let Some((claim, (group, plan))) = self.claim_collection() {
-            let weighed = self.weigh(&group, plan, room.into_bottom).await?;
+            let weighed = self.weigh(&group, plan, room.any).await?;
             if weighed.needs <= room.into_bottom {
                 return self.carry_out_claimed(&claim, &group, weighed).await;
             }
@@ -138,7 +138,7 @@ impl Tablet {
         let Some(plan) = self.plan_bottom(&job.group, &job.due, room, None).await? else {
             return Ok(None);
         };
-        let weighed = self.weigh(&job.group, plan, room.into_bottom).await?;
+        let weighed = self.weigh(&job.group, plan, room.any).await?;
         Ok((weighed.needs <= room.into_bottom).then_some(weighed))
     }
 
@@ -235,7 +235,7 @@ impl Tablet {
             let Some(mut plan) = part else { return Ok(()) };
             plan.collected = collected.clone();
             let upper = plan.upper.clone();
-            let weighed = self.weigh(&group, plan, Room::UNLIMITED.into_bottom).await?;
+            let weighed = self.weigh(&group, plan, Room::UNLIMITED.any).await?;
             self.carry_out(&group, weighed).await?;
             let Some(upper) = upper else { return Ok(()) };
             from = upper;

@@ -267,7 +267,9 @@ impl Tablet {
         best.map(|(_, start, end)| start..end)
     }
 
-    /// Looks how much a job has to read. Where there is `room` for that, too, it gathers small value files on its way.
+    /// Looks how much a job has to read. Where there is `room` of any kind for that, too, it gathers small value files on its way.
+    /// Not in the reserve, whatever the job may have of it: what is gathered is freed only when other parts of the merge, and
+    /// the other half of a tablet that was split, have moved theirs, and for these there would be nothing left.
     pub(super) async fn weigh(&self, group: &GroupState, mut plan: Plan, room: u64) -> Result<Weighed> {
         let files = &group.files;
         let mut left = Vec::new();
