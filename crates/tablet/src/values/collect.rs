@@ -41,8 +41,11 @@ pub struct Shared {
 const GARBAGE_PART: u64 = 2;
 /// The same where everything is rewritten on request.
 const GARBAGE_PART_WHEN_ASKED: u64 = 8;
-/// Files of less than this part of a full one are small: of 64 MiB that is 4 MiB, of which a terabyte takes 250,000.
+/// Files of less than this part of a full one are small.
 const SMALL_PART: u64 = 16;
+/// Files of so much are not, however large a full one is: a terabyte takes 250,000 of them. And flushes and merges of tiers end
+/// theirs at 16 MiB: were those small, every merge of tiers would move all values, into as many files as before.
+const SMALL_BYTES_MAX: u64 = 4 << 20;
 /// Small files of about one size that are worth moving: as many as runs that are worth merging.
 const SMALL_FILES_MIN: usize = 8;
 /// Files are of about one size when their lengths have equally many octal digits, of so many bits: eight make one of the next
@@ -78,9 +81,10 @@ pub fn when_asked(units: &[Unit], files: &BTreeMap<FileId, Shared>) -> BTreeSet<
 
 /// Of the files that a job refers to, given with their bytes, those that are gathered. A full one has `full_bytes`.
 pub fn gathered(files: &BTreeMap<FileId, u64>, full_bytes: u64) -> BTreeSet<FileId> {
+    let small_bytes = (full_bytes / SMALL_PART).min(SMALL_BYTES_MAX);
     let mut sizes: BTreeMap<u32, Vec<FileId>> = BTreeMap::new();
     for (file, bytes) in files {
-        if *bytes < full_bytes / SMALL_PART {
+        if *bytes < small_bytes {
             let size = (*bytes).max(1).ilog2() / SIZE_BITS;
             sizes.entry(size).or_default().push(*file);
         }
@@ -179,10 +183,11 @@ mod tests {
 
     #[test]
     fn many_small_files_of_about_one_size_are_gathered() {
-        let count = |lens: &[u64]| {
+        let count_of = |lens: &[u64], full_bytes| {
             let files = lens.iter().zip(1..).map(|(bytes, file)| (FileId(file), *bytes));
-            gathered(&files.collect(), 16 << 20).len()
+            gathered(&files.collect(), full_bytes).len()
         };
+        let count = |lens: &[u64]| count_of(lens, 16 << 20);
         assert_eq!(count(&[1_000; 7]), 0);
         assert_eq!(count(&[1_000; 8]), 8);
         // Not with what is larger than all of them together: it would be moved again and again.
@@ -190,6 +195,10 @@ mod tests {
         assert_eq!(count(&[&[1_000; 8][..], &[100_000; 8][..]].concat()), 16);
         // Large enough as they are.
         assert_eq!(count(&[1 << 20; 20]), 0);
+        // In a group of large files those of a flush are, too, and what merges of tiers make of them is no larger.
+        assert_eq!(count_of(&[16 << 20; 20], 4 << 30), 0);
+        assert_eq!(count_of(&[4 << 20; 20], 4 << 30), 0);
+        assert_eq!(count_of(&[(4 << 20) - 1; 20], 4 << 30), 20);
     }
 
     /// Rewriting the unit that is picked makes the rest no less worth it, down to the last.
