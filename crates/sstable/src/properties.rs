@@ -121,6 +121,12 @@ impl Properties {
         families::within(&self.families, first, last)
     }
 
+    /// How many families the file says it has entries of, and how many of these are from the first to the last of one of
+    /// `ranges`, which do not overlap. None when it does not say which it has.
+    pub fn families_among(&self, ranges: &[(FamilyId, FamilyId)]) -> (u64, u64) {
+        families::among(&self.families, ranges)
+    }
+
     /// Cells of one kind.
     pub fn count(&self, kind: CellKind) -> u64 {
         self.kind_counts.get(kind as usize - 1).copied().unwrap_or(0)

@@ -7,10 +7,10 @@
 //!   (Bigtable §5.4 bounds the number of files this way).
 //! * All tiers are merged into the bottom when what that would free is worth it. Of the tiers' bytes those of rows that
 //!   older runs have are expected to be garbage, as far as merges have found that to be true; past a quarter of the whole
-//!   the merge is due. Markers and expired cells are garbage that is known of: of these a fifth is enough, Hypertable's
-//!   threshold. A table that is overwritten thus merges at a third of its size; one that only grows waits until the bottom
-//!   is a tier among others. Where nobody writes any more, a tenth is enough, once, and what compressing would save of
-//!   flushes that were not counts as well.
+//!   the merge is due. Markers, expired cells and those of dropped families are garbage that is known of: of these a fifth
+//!   is enough, Hypertable's threshold. A table that is overwritten thus merges at a third of its size; one that only grows
+//!   waits until the bottom is a tier among others. Where nobody writes any more, a tenth is enough, once, and what
+//!   compressing would save of flushes that were not counts as well.
 //! * Such a merge is carried out in bounded jobs, from the first row to the last. A tier of which the front has gone
 //!   into the bottom already is *advanced*; the merge goes on with the tiers it began with.
 //! * Reads that had to look into more than one run have paid for it. When they have paid as much as merging the runs
@@ -35,7 +35,7 @@ pub struct RunSummary {
     pub bytes: u64,
     /// About how many entries that are.
     pub cells: u64,
-    /// About how many of these are markers or expired.
+    /// About how many of these are markers, expired, or of families that were dropped.
     pub garbage: u64,
     /// About how many bytes are of rows that older runs have, too; all of those of which it is not known.
     pub overlapping: u64,

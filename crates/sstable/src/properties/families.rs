@@ -100,6 +100,22 @@ pub(super) fn within(ranges: &[u32], first: FamilyId, last: FamilyId) -> Option<
     (first <= last).then_some((FamilyId(first), FamilyId(last)))
 }
 
+/// How many families are in the ranges, and how many of these are from the first to the last of one of `others`, which do not
+/// overlap either. Markers of rows are of no family.
+pub(super) fn among(ranges: &[u32], others: &[(FamilyId, FamilyId)]) -> (u64, u64) {
+    let (pairs, _) = ranges.as_chunks::<2>();
+    let len = |first: u32, last: u32| (u64::from(last) + 1).saturating_sub(u64::from(first.max(1)));
+    let all: u64 = pairs.iter().map(|[first, last]| len(*first, *last)).sum();
+    let common = |(first, last): &(FamilyId, FamilyId)| {
+        let from = pairs.partition_point(|[_, end]| *end < first.0);
+        let within = pairs.iter().skip(from).take_while(|[begin, _]| *begin <= last.0);
+        within
+            .map(|[begin, end]| len(first.0.max(*begin), last.0.min(*end)))
+            .sum::<u64>()
+    };
+    (all, others.iter().map(common).sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +132,25 @@ mod tests {
                 assert_eq!(within(first, last), expected, "{first}..={last}");
             }
         }
+    }
+
+    #[test]
+    fn families_among_others_are_counted() {
+        let ranges = [0, 0, 3, 5, 9, 9];
+        let among = |others: &[(u32, u32)]| {
+            let others: Vec<_> = others.iter().map(|(a, b)| (FamilyId(*a), FamilyId(*b))).collect();
+            among(&ranges, &others)
+        };
+        assert_eq!(among(&[]), (4, 0));
+        for first in 0..12 {
+            for last in first..12 {
+                let held = (first.max(1)..=last)
+                    .filter(|id| contain(&ranges, FamilyId(*id)))
+                    .count() as u64;
+                assert_eq!(among(&[(first, last)]), (4, held), "{first}..={last}");
+            }
+        }
+        assert_eq!(among(&[(1, 3), (5, 5), (7, 20)]), (4, 3));
     }
 
     #[test]

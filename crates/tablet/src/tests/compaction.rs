@@ -287,6 +287,42 @@ async fn a_cold_tablet_of_expired_cells_becomes_empty() {
     assert_eq!(ids(&tablet), []);
 }
 
+fn with_families(ids: &[u32]) -> Arc<TableSchema> {
+    let mut with = TableSchema::clone(&schema(DeleteRule::BySequence, None));
+    let family = with.families.remove(&FamilyId(1)).unwrap();
+    with.families = ids.iter().map(|id| (FamilyId(*id), family.clone())).collect();
+    with.next_family = FamilyId(4);
+    Arc::new(with)
+}
+
+#[tokio::test]
+async fn what_dropped_families_take_is_given_back() {
+    let tablet = small_files(with_families(&[1, 2])).await;
+    let of = |family| Mutation::Put {
+        family: FamilyId(family),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(1),
+        value: Bytes::from_static(b"a value that is somewhat longer"),
+    };
+    for n in 0..1000 {
+        write_row(&tablet, row(n), vec![of(1), of(2)]);
+    }
+    tablet.flush().await.unwrap();
+    tablet.compact_all().await.unwrap();
+    let before = tablet.state().file_bytes();
+    assert!(!tablet.compaction_due());
+    tablet.set_schema(with_families(&[1]));
+    assert!(tablet.compaction_due(), "half of it is garbage");
+    merge_all(&tablet).await;
+    let after = tablet.state().file_bytes();
+    assert!(after * 4 < before * 3, "{before} {after}");
+    assert_eq!(read(&tablet).await.matches('=').count(), 1000);
+    // Another of the same name.
+    tablet.set_schema(with_families(&[3]));
+    merge_all(&tablet).await;
+    assert_eq!(ids(&tablet), []);
+}
+
 #[tokio::test]
 async fn a_tablet_of_many_files_is_divided_in_the_middle() {
     let tablet = with_bottom().await;

@@ -7,8 +7,9 @@ use crate::state::{GroupState, HeldFile, State};
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use stele_sstable::Properties;
 use stele_types::key::row_prefix;
-use stele_types::{FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
+use stele_types::{FamilyId, FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
 
 impl Tablet {
     /// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
@@ -81,7 +82,8 @@ pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], 
         };
         all.bytes += reference.referenced;
         all.cells += cells;
-        all.garbage += (scaled(reference.deletes, reference) + cells * expired / 100).min(cells);
+        let gone = expiry.gone_percent(properties);
+        all.garbage += (scaled(reference.deletes, reference) + cells * (expired + gone) / 100).min(cells);
         let overlapping = |percent: u64| reference.referenced * percent / 100;
         let known = learnt.known_overlap(reference.id());
         all.overlapping += overlapping(known.unwrap_or(100));
@@ -113,10 +115,12 @@ pub(super) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
     }
 }
 
-/// What a group's rules say of age.
+/// What a group's rules say of age, and what no rule is needed for.
 pub(super) struct Expiry {
     /// Of all families; empty when one has none, or there are too many to look at.
     rules: Vec<GcRule>,
+    /// The families that the table has no more: of neighbours the first and the last.
+    gone: Vec<(FamilyId, FamilyId)>,
     unit: TimeUnit,
     now_micros: i64,
 }
@@ -139,9 +143,17 @@ impl Expiry {
         }
         Expiry {
             rules,
+            gone: gone(schema),
             unit: schema.time_unit,
             now_micros,
         }
+    }
+
+    /// How many in a hundred of a file's cells are of families that were dropped, if it has as many of each family: nobody
+    /// counts them.
+    fn gone_percent(&self, properties: &Properties) -> u64 {
+        let (all, gone) = properties.families_among(&self.gone);
+        (gone * 100).checked_div(all).unwrap_or(0)
     }
 
     /// How many in a hundred of cells spread evenly between two timestamps are certainly expired. By the mildest rule: it
@@ -173,4 +185,22 @@ impl Expiry {
         };
         self.rules.iter().map(percent).min().unwrap_or(0)
     }
+}
+
+/// The families that a table had and has no more. Numbers that it has not given yet are not among them: after a catalog was
+/// restored to an older state, there may be cells of such.
+fn gone(schema: &TableSchema) -> Vec<(FamilyId, FamilyId)> {
+    let mut gone = Vec::new();
+    let next = schema.next_family.0;
+    if schema.families.len() as u64 + 1 == u64::from(next) {
+        return gone;
+    }
+    let mut from = 1;
+    for id in schema.families.keys().map(|id| id.0).chain([next]) {
+        if from < id {
+            gone.push((FamilyId(from), FamilyId(id - 1)));
+        }
+        from = from.max(id.saturating_add(1));
+    }
+    gone
 }
