@@ -350,17 +350,25 @@ impl Tablet {
         // Of a file that reaches across the middle the nearest of its ends and of its own middle divides best.
         let off = |place: u64| place.abs_diff(half);
         let middle = off(before + file.size() / 2);
-        let ends = [(at, before), (at + 1, before + file.size())];
-        let (end, place) = ends.into_iter().min_by_key(|(_, place)| off(*place)).unwrap_or((0, 0));
-        let prefix = match run.get(end).filter(|_| end > 0 && off(place) <= middle) {
-            Some(next) => Some(next.first_key().to_vec()),
+        let mut ends = [(at, before), (at + 1, before + file.size())];
+        ends.sort_by_key(|(_, place)| off(*place));
+        let row_at = |end: usize| {
+            let next = run.get(end).filter(|_| end > 0);
+            next.and_then(|next| decoded_row(next.first_key()))
+        };
+        let [(nearest, place), _] = ends;
+        let row = match row_at(nearest).filter(|_| off(place) <= middle) {
+            Some(row) => Some(row),
             None => {
                 let (lower, upper) = (file.reference.lower.as_deref(), file.reference.upper.as_deref());
-                file.sstable.split_row(lower, upper).await?
+                let prefix = file.sstable.split_row(lower, upper).await?;
+                prefix.and_then(|prefix| decoded_row(&prefix))
             }
         };
-        let row = prefix.and_then(|prefix| decoded_row(&prefix));
-        Ok(row.filter(|row| self.range().contains(row) && *row != self.range().start))
+        // A file of a single row has no middle: then beside it, however small the other half will be.
+        let beside = ends.into_iter().filter_map(|(end, _)| row_at(end));
+        let divides = |row: &Bytes| self.range().contains(row) && *row != self.range().start;
+        Ok(row.into_iter().chain(beside).find(divides))
     }
 
     /// Manifests for two tablets that together are this one, divided before `row`. The caller has stopped writes and

@@ -346,6 +346,28 @@ async fn a_tablet_of_many_files_is_divided_in_the_middle() {
     drop(state);
 }
 
+/// The row takes most of the tablet, is its first, and has a file to itself.
+#[tokio::test]
+async fn a_tablet_that_begins_with_a_huge_row_is_divided_behind_it() {
+    let tablet = small_files(schema(DeleteRule::BySequence, None)).await;
+    let version = |timestamp| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        timestamp: Timestamp(timestamp),
+        value: Bytes::from(vec![b'v'; 1_000]),
+    };
+    write_row(&tablet, row(0), (0..100).map(version).collect());
+    write_rows(&tablet, 1..400, "a value that is somewhat longer");
+    tablet.flush().await.unwrap();
+    tablet.compact_all().await.unwrap();
+    let sizes: Vec<u64> = files(&tablet).iter().map(HeldFile::size).collect();
+    assert!(
+        sizes.len() > 2 && sizes[0] > sizes[1..].iter().sum::<u64>() * 2,
+        "{sizes:?}"
+    );
+    assert_eq!(tablet.split_row().await.unwrap(), Some(row(1)));
+}
+
 /// Files that have none of the rows stay as they are, and nothing is merged because of them.
 #[tokio::test]
 async fn rows_that_are_dropped_do_not_concern_files_without_them() {
