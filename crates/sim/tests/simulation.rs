@@ -25,7 +25,11 @@ fn a_seed_gives_one_trace() {
 fn some_seeds_pass() {
     let (mut acknowledged, mut lives, mut replaced) = (0, 0, 0);
     let (mut before, mut after, mut beside) = (0, 0, 0);
-    for seed in 0..20 {
+    for seed in 0..60 {
+        // What is rare may need some more.
+        if seed >= 20 && before > 0 && after > 0 {
+            break;
+        }
         let verdict = run(plan(seed));
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
