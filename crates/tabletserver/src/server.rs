@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use stele_catalog::block_of;
 use stele_client::{Alone, ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
 use stele_env::Env;
@@ -122,9 +123,14 @@ impl Routes {
     }
 
     fn shard(&self, tablet: TabletId) -> &ArcSwap<ById> {
-        // Ids are given one after the other.
-        &self.0[tablet.0 as usize % ROUTE_SHARDS]
+        &self.0[place_of(tablet, ROUTE_SHARDS)]
     }
+}
+
+/// In which of so many places a tablet is. A table and each split take a block of identifiers of their own, so by its identifier alone
+/// the tablet of a table that was not divided when it was made would be in the second place, and every half in the first two.
+fn place_of(tablet: TabletId, places: usize) -> usize {
+    (block_of(tablet.0).wrapping_add(tablet.0) % places as u64) as usize
 }
 
 /// A tablet server. All its parts are shared; see the modules for what happens to them.
@@ -203,7 +209,7 @@ impl TabletServer {
 
     /// Begins to serve a tablet.
     pub(crate) fn serve(&self, tablet: Arc<Tablet>) {
-        let stream = self.streams[tablet.id().0 as usize % self.streams.len()].clone();
+        let stream = self.streams[place_of(tablet.id(), self.streams.len())].clone();
         let served = Served {
             tablet: tablet.clone(),
             stream,
@@ -342,5 +348,27 @@ impl TabletServer {
     /// Whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Identifiers as `Catalog::allocate_ids` gives them, the first of a block to the table.
+    #[test]
+    fn tablets_are_in_all_places_however_they_were_made() {
+        let first = |block: u64| block << 20;
+        let of_tables: Vec<u64> = (1..=240).map(|block| first(block) + 1).collect();
+        let halves: Vec<u64> = (1..=120).flat_map(|block| [first(block), first(block) + 1]).collect();
+        let of_one_table: Vec<u64> = (1..=240).map(|number| first(7) + number).collect();
+        for ids in [of_tables, halves, of_one_table] {
+            for places in [1, 2, 3, 4, ROUTE_SHARDS] {
+                let mut taken = vec![0; places];
+                ids.iter().for_each(|id| taken[place_of(TabletId(*id), places)] += 1);
+                let (least, most) = (taken.iter().min().unwrap(), taken.iter().max().unwrap());
+                assert!(*most <= 2 * *least, "{places} places, from {}: {taken:?}", ids[0]);
+            }
+        }
     }
 }
