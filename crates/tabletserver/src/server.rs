@@ -314,15 +314,18 @@ impl TabletServer {
         failed
     }
 
-    /// Deletes the log segments that nobody needs.
+    /// Deletes the log segments that nobody needs. No header speaks of another stream's segment, so where one cannot be deleted the
+    /// other streams go on.
     pub(crate) async fn delete_unneeded_log(&self) -> Result<usize, stele_commitlog::LogError> {
-        let mut deleted = 0;
+        let is_flushed = |tablet, seq| self.is_flushed(tablet, seq);
+        let (mut deleted, mut failure) = (0, None);
         for stream in &self.streams {
-            deleted += stream
-                .delete_unneeded(|tablet, seq| self.is_flushed(tablet, seq))
-                .await?;
+            match stream.delete_unneeded(is_flushed).await {
+                Ok(some) => deleted += some,
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
-        Ok(deleted)
+        failure.map_or(Ok(deleted), Err)
     }
 
     /// Whether writes are refused for want of disk space.

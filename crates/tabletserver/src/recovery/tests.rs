@@ -32,6 +32,8 @@ pub(crate) struct Watched {
     keeps_appends: bool,
     /// Takes no manifest of the first tablet.
     pub(crate) refuses_manifests: AtomicBool,
+    /// Deletes no segment of the first stream.
+    keeps_first_stream: AtomicBool,
 }
 
 impl Watched {
@@ -43,6 +45,7 @@ impl Watched {
             inherits: AtomicBool::new(false),
             keeps_appends: true,
             refuses_manifests: AtomicBool::new(false),
+            keeps_first_stream: AtomicBool::new(false),
         })
     }
 
@@ -86,6 +89,14 @@ impl Storage for Watched {
     }
 
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        let is_of_first = parse_segment_path(path).is_some_and(|(stream, _)| stream == 0);
+        if is_of_first && self.keeps_first_stream.load(Ordering::Relaxed) {
+            return Err(StorageError::Io {
+                path: path.to_owned(),
+                operation: "delete",
+                message: "refused".to_owned(),
+            });
+        }
         self.medium.delete(path).await
     }
 
@@ -385,6 +396,33 @@ async fn swept(medium: &Watched, prefix: &str) {
     }
 }
 
+/// Each stream has a directory of its own, and what fails may be that one.
+#[tokio::test]
+async fn a_stream_that_cannot_be_cut_keeps_no_other() {
+    let medium = Watched::over(MemoryStorage::new());
+    let server = first(&medium, None).await;
+    medium.keeps_first_stream.store(true, Ordering::Relaxed);
+    put(&server, "a", None).await;
+    put(&server, "z", None).await;
+    let streams = || async {
+        let paths = medium.paths("log/").await;
+        let numbers = paths.iter().filter_map(|path| parse_segment_path(path));
+        numbers.map(|(stream, _)| stream).collect::<Vec<u32>>()
+    };
+    assert_eq!(streams().await, [0, 1]);
+    for stream in &server.streams {
+        stream.rotate().await;
+    }
+    for served in server.all_served() {
+        served.tablet.flush().await.unwrap();
+    }
+    server.delete_unneeded_log().await.unwrap_err();
+    assert_eq!(streams().await, [0]);
+    medium.keeps_first_stream.store(false, Ordering::Relaxed);
+    server.delete_unneeded_log().await.unwrap();
+    assert!(streams().await.is_empty());
+}
+
 /// Nobody knows which files it refers to, so all stay, its versions too; also when the other tablet has done with them.
 #[tokio::test]
 async fn a_damaged_manifest_keeps_every_file_of_the_time_before() {
@@ -435,6 +473,7 @@ async fn what_must_survive_is_synced_whoever_asks_for_it() {
                     inherits: AtomicBool::new(false),
                     keeps_appends,
                     refuses_manifests: AtomicBool::new(false),
+                    keeps_first_stream: AtomicBool::new(false),
                 })
             };
             let medium = watched(faulty.clone());
