@@ -82,6 +82,12 @@ impl CompiledFilter {
         self.root.copies().made
     }
 
+    /// Whether chance has a say in what is let through: who asks twice about a row may get two answers.
+    pub fn draws_lots(&self) -> bool {
+        let is_sample = |guard: &RowTest| matches!(guard, RowTest::Sample(_));
+        self.guards.iter().any(is_sample) || self.root.draws_lots()
+    }
+
     /// Patterns that the value of a cell may be tried on, about: how much of the work of an evaluation values are.
     pub fn patterns_per_value(&self) -> usize {
         self.root.value_patterns()
@@ -175,6 +181,20 @@ impl Node {
                 on_false,
             } => predicate.value_patterns() + on_true.value_patterns().max(on_false.value_patterns()),
             _ => 0,
+        }
+    }
+
+    /// Whether a row is sampled within it. Recursion is as deep as the tree, which compilation has bounded.
+    fn draws_lots(&self) -> bool {
+        match self {
+            Node::Row(RowTest::Sample(_)) => true,
+            Node::Chain(members) | Node::Interleave(members) => members.iter().any(Node::draws_lots),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => [predicate, on_true, on_false].into_iter().any(|node| node.draws_lots()),
+            _ => false,
         }
     }
 

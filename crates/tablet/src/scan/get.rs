@@ -89,13 +89,14 @@ pub enum Got {
     Batch(RowBatch),
     /// Nothing of the row is stored: key ranges and row filters say so, and it took no block.
     Nowhere,
-    /// It would have to wait for the medium, or for memory.
+    /// It would have to wait for the medium, or for memory; or the filter samples rows, and is not to be asked twice should
+    /// that be so.
     Waits,
 }
 
 impl Tablet {
     /// The row as it is now, read on the calling thread: a batch of the row, or of nothing when it does not exist or the
-    /// filter lets nothing through. `None` when that would have to wait for the medium: a
+    /// filter lets nothing through. `None` when that would have to wait for the medium, or the filter samples rows: a
     /// [`TabletScanner`](super::TabletScanner) over the one row gives the same answer then. A row of another tablet has no
     /// cells.
     pub fn get_row(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<Option<RowBatch>> {
@@ -114,6 +115,10 @@ impl Tablet {
         let is_outside = pushdown.is_some_and(|p| p.no_cells || begins_else(&p.row_prefix));
         if is_outside || !self.range().contains(row) {
             return Ok(Got::Nowhere);
+        }
+        if filter.is_some_and(|f| f.draws_lots()) {
+            // What waits is read by a scan, which would draw again for a row that was drawn already.
+            return Ok(Got::Waits);
         }
         let place = if filter.is_none() { &PLAIN } else { &FILTERED };
         let mut scratch = match place.take().filter(|scratch| scratch.fits(self, filter)) {

@@ -63,6 +63,10 @@ pub(super) struct RowReader<O = RowBatch> {
     /// The row read last was settled by its last entry's column, and a row that begins with a put in the same one may be taken by
     /// [`RowReader::begin_alike`]. Never with a filter.
     alike: bool,
+    /// The filter lets the row in that is being read or was read last.
+    is_admitted: bool,
+    /// The row, encoded, that was let in when it was given up: when it is begun again, nothing is drawn about it.
+    admitted: Vec<u8>,
     /// Rows begun since the batch was taken.
     pub(super) rows_begun: usize,
     /// Bytes of rows in the batch. When that is as many as a batch may have the batch ends.
@@ -90,6 +94,8 @@ impl<O: Output> RowReader<O> {
             filter,
             splitter: KeySplitter::default(),
             alike: false,
+            is_admitted: false,
+            admitted: Vec::new(),
             rows_begun: 0,
             batch_bytes: 0,
             looked_through: 0,
@@ -149,8 +155,13 @@ impl<O: Output> RowReader<O> {
         self.sink.output.take_batch()
     }
 
-    /// Forgets the row being read.
+    /// Forgets the row being read, but not that the filter lets it in: it may be begun again, in more room, and a row that was
+    /// drawn each time would be the rarer the larger it is.
     pub(super) fn abandon(&mut self) {
+        if self.filter.is_some() && std::mem::take(&mut self.is_admitted) {
+            self.admitted.clear();
+            self.admitted.extend_from_slice(self.sink.row.encoded());
+        }
         self.alike = false;
         self.resolver.abandon_row();
         if self.pieces.is_within() {
@@ -187,6 +198,7 @@ impl<O: Output> RowReader<O> {
     /// Counts the row with this encoded prefix as looked at: there is nothing of it.
     pub(super) fn pass_row(&mut self, prefix: &[u8]) {
         self.alike = false;
+        self.is_admitted = false;
         self.sink.row.set(prefix, false);
         self.rows_begun += 1;
     }
@@ -199,7 +211,9 @@ impl<O: Output> RowReader<O> {
         let Some(filter) = &self.filter else {
             return true;
         };
-        filter.admits_row(&self.sink.row.decoded(), &mut chance(env))
+        let row = &self.sink.row;
+        self.is_admitted = self.admitted == row.encoded() || filter.admits_row(&row.decoded(), &mut chance(env));
+        self.is_admitted
     }
 
     /// Whether [`RowReader::begin_alike`] may say yes.

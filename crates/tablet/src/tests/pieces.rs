@@ -309,3 +309,44 @@ async fn limits_and_lists_count_whole_rows() {
         assert_eq!(found.iter().map(|(_, cells)| cells.len()).sum::<usize>(), 10_006);
     }
 }
+
+/// A row sample draws once for a row, however often that is begun again in more room.
+#[tokio::test]
+async fn a_row_that_needs_room_is_drawn_once() {
+    let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
+    let name = |n: u32| Bytes::from(format!("{n:02}"));
+    for n in 0..64 {
+        write_row(&tablet, name(n), (0..30).map(|n| cell(n, 1, "v")).collect());
+    }
+    // Makes so many copies that thirty cells need more than the least room.
+    let copies = Filter::Interleave(vec![Filter::PassAll; 20]);
+    let sample = Filter::Chain(vec![Filter::RowSample(0.5), copies.clone(), copies]);
+    let filter = Arc::new(sample.compile(&tablet.schema()).unwrap());
+    for reversed in [false, true] {
+        let mut drawn = 0;
+        for n in 0..64 {
+            // On the calling thread it would be drawn before it is known whether it has to be read otherwise.
+            assert_eq!(tablet.get_row(&name(n), Some(&filter)).unwrap(), None);
+            let spec = ScanSpec {
+                rows: RowSet::new(vec![RowRange::single(&name(n))]),
+                filter: Some(filter.clone()),
+                reversed,
+                ..all()
+            };
+            let mut scanner = TabletScanner::new(tablet.clone(), spec);
+            scanner.set_room(2 << 20);
+            match scanner.next_batch().await {
+                Ok(batch) => assert!(batch.is_none_or(|batch| batch.is_empty())),
+                Err(TabletError::NeedsRoom { .. }) => {
+                    drawn += 1;
+                    scanner.drop_batch();
+                    scanner.set_room(64 << 20);
+                    let batch = scanner.next_batch().await.unwrap().unwrap();
+                    assert_eq!(batch.len(), 1, "row {n} is drawn already");
+                }
+                Err(error) => unreachable!("{error}"),
+            }
+        }
+        assert!((8..=56).contains(&drawn), "{drawn} of 64");
+    }
+}
