@@ -164,10 +164,9 @@ impl<O: Output> RowReader<O> {
         }
         self.alike = false;
         self.resolver.abandon_row();
-        if self.pieces.is_within() {
-            self.pieces.abandon();
-            self.sink.end_pieces();
-        }
+        // Also where no piece of it has ended: a cell may be set aside while the first one waits for values.
+        self.pieces.abandon();
+        self.sink.end_pieces();
     }
 
     /// Makes room in an empty batch.

@@ -649,3 +649,50 @@ async fn values_do_not_wait_for_those_before_them_in_an_answer() {
         assert_eq!(found, 40_000 + 6 * ROOM, "pieces of {pieces:?} bytes");
     }
 }
+
+/// A call that is dropped while the first piece of a row waits for values leaves nothing behind of what it had set aside.
+#[tokio::test]
+async fn a_dropped_call_has_set_nothing_aside() {
+    let storage = memory();
+    let tablet = create(&storage, APART).await;
+    write_value(&tablet, 1, "all the room", Bytes::from(vec![1; 2 * ROOM]));
+    let written = [("a", ROOM + 1), ("b", ROOM + 1), ("c", 5 * ROOM)];
+    for (qualifier, len) in written {
+        write_value(&tablet, 2, qualifier, Bytes::from(vec![2; len]));
+    }
+    tablet.flush().await.unwrap();
+    let scan = |row: u64, filter: Option<Filter>| {
+        let spec = ScanSpec {
+            rows: RowSet::new(vec![RowRange::single(&name(row))]),
+            filter: filter.map(|filter| Arc::new(filter.compile(&tablet.schema()).unwrap())),
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        TabletScanner::new(tablet.clone(), spec)
+    };
+    let holder = scan(1, None).next_batch().await.unwrap();
+    let mut scanner = scan(2, Some(Filter::ValueRegex(Bytes::from_static(b"(?s).*"))));
+    scanner.set_pieces(Some(4 * ROOM));
+    // For the first two values, not for the third beside them.
+    scanner.set_room(4 * ROOM);
+    let waits = tokio::time::timeout(std::time::Duration::from_millis(50), scanner.next_batch()).await;
+    assert!(waits.is_err(), "for the room of the values");
+    drop(holder);
+    let mut found = Vec::new();
+    loop {
+        match scanner.next_batch().await {
+            Ok(Some(batch)) => {
+                let cells = batch.into_cells().into_iter();
+                found.extend(cells.map(|cell| (cell.qualifier, cell.value.len())));
+            }
+            Ok(None) => break,
+            Err(crate::TabletError::NeedsRoom { bytes }) => {
+                scanner.drop_batch();
+                scanner.set_room(bytes + 2 * ROOM);
+            }
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+    assert_eq!(found, written.map(|(qualifier, len)| (Bytes::from(qualifier), len)));
+}
