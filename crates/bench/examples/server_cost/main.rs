@@ -82,12 +82,15 @@ fn main() -> anyhow::Result<()> {
 struct Measured {
     /// Operations, rows or bytes for each CPU second of the server.
     per_cpu_second: f64,
-    /// The same when also the time counts that the server takes until it is quiet again.
+    /// The same when also the time counts that the server takes until nothing is left to be flushed and merged.
     settled: f64,
     /// For each second of the clock.
     per_second: f64,
 }
 
+/// How long after writes a tablet is left in peace before it makes the merges that are not worth it while writes go on; it
+/// is also twice as long as its writes took.
+const REST: Duration = Duration::from_secs(14);
 /// A server is quiet when it uses less than a twentieth of a core for so long.
 const QUIET: Duration = Duration::from_millis(400);
 /// Longest wait for that.
@@ -165,6 +168,7 @@ async fn one(caller: &Arc<Caller>, server: &Server, plan: &Plan, time: Duration)
     let done = run(caller, &workload, plan.callers, time).await? as f64;
     let (wall, end) = (started.elapsed().as_secs_f64(), server.cpu_seconds()?);
     if plan.writes() {
+        tokio::time::sleep(REST.max(2 * (time + time / 5) + Duration::from_secs(2))).await;
         quiet(server).await?;
     }
     Ok(Measured {
