@@ -28,6 +28,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stele_types::Compression;
 
@@ -42,6 +43,8 @@ const PIECE_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 8 << 10;
 /// So much of a file's blocks is read in a turn, one in this many: the rest would have been read before.
 const COLD_SHARE: u64 = 8;
+/// Numbers of rows that are not read begin here.
+const BESIDE: u64 = 1 << 40;
 /// What `O_DIRECT` wants buffers and places to be multiples of.
 const ALIGNMENT: usize = 4096;
 
@@ -116,22 +119,27 @@ pub fn run(setup: &Setup, repeats: usize) -> anyhow::Result<Vec<Line>> {
     ];
     let mut scan = Line::new("scan", "MB/s");
     for round in 0..repeats as u64 {
+        let mut lot = round << 8;
         let folder = setup.folder.join("medium");
         std::fs::create_dir_all(&folder)?;
         let file = folder.join("file");
         let synced = append_and_sync(&folder.join("appends"))?;
         let written = write_file(&file, rows)?;
         let engine = open(&folder.join("stele"))?;
+        let beside = AtomicU64::new(0);
         for (line, writers) in syncs.iter_mut().zip([1, 64]) {
-            line.add(synced, synced_puts(&engine, writers, round)?);
+            line.add(synced, synced_puts(&engine, writers, &beside)?);
         }
         write.add(written, write_rows(&engine, rows)?);
         engine.compact()?;
         for (line, threads, direct) in &mut reads {
-            let disk = read_file(&file, *threads, *direct, round)?;
-            line.add(disk, get_rows(&engine, &folder.join("stele"), *threads, rows, round)?);
+            // Places of its own for each line: what a line has read is in caches below the system's.
+            lot += 1;
+            let disk = read_file(&file, *threads, *direct, lot)?;
+            line.add(disk, get_rows(&engine, &folder.join("stele"), *threads, rows, lot)?);
         }
-        scan.add(read_through(&file)?, scan_rows(&engine, &folder.join("stele"), rows)?);
+        let all = rows + beside.into_inner();
+        scan.add(read_through(&file)?, scan_rows(&engine, &folder.join("stele"), all)?);
         drop(engine);
         std::fs::remove_dir_all(&folder)?;
         rustix::fs::sync();
@@ -212,17 +220,16 @@ fn per_second_of<T: Send>(
     })
 }
 
-fn synced_puts(engine: &SteleEngine, writers: u64, round: u64) -> anyhow::Result<f64> {
+/// Puts rows beside those that are read, the first with the number that `beside` holds, and leaves their number in it.
+fn synced_puts(engine: &SteleEngine, writers: u64, beside: &AtomicU64) -> anyhow::Result<f64> {
     let value = [7; VALUE_BYTES];
-    // Rows beside those that are read.
-    let first = 1 << 40 | round << 32;
     per_second_of(
         Some(engine),
         (writers, u64::MAX),
-        |writer| Ok(first + (writer << 24)),
-        |number| {
-            *number += 1;
-            engine.put(&data::key(*number), &value, true)
+        |_| Ok(()),
+        |()| {
+            let number = BESIDE | beside.fetch_add(1, Ordering::Relaxed);
+            engine.put(&data::key(number), &value, true)
         },
     )
 }
@@ -317,7 +324,7 @@ fn scan_rows(engine: &SteleEngine, folder: &Path, rows: u64) -> anyhow::Result<f
         (found, bytes) = engine.scan(false)?;
         Ok(())
     })?;
-    ensure!(found >= rows, "the scan found {found} rows of {rows}");
+    ensure!(found == rows, "the scan found {found} rows of {rows}");
     Ok(megabytes(bytes + found * KEY_BYTES as u64, start))
 }
 
