@@ -45,7 +45,8 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
             loaded.push((side, engine, folder));
         }
         for round in 1..=repeats as u64 {
-            for (side, engine, folder) in &loaded {
+            for at in turns(round, loaded.len()) {
+                let (side, engine, folder) = &loaded[at];
                 comparison.add(*side, workload.run(&**engine, setup, folder, round)?);
             }
         }
@@ -55,8 +56,9 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
         }
         return Ok(comparison);
     }
-    for _ in 0..repeats {
-        for &side in sides {
+    for round in 1..=repeats as u64 {
+        for at in turns(round, sides.len()) {
+            let side = sides[at];
             let folder = fresh(setup, side)?;
             let engine = open(side, &folder, &workload, setup)?;
             let measured = workload.run(&*engine, setup, &folder, 0)?;
@@ -68,6 +70,12 @@ pub fn run(workload: Workload, setup: &Setup, repeats: usize, rival: bool) -> an
         }
     }
     Ok(comparison)
+}
+
+/// Who runs when: each round begins with another side, so that no side always meets what the other has left behind in the
+/// system and the disk.
+fn turns(round: u64, sides: usize) -> impl Iterator<Item = usize> {
+    (0..sides).map(move |at| (at + round as usize) % sides)
 }
 
 fn fresh(setup: &Setup, side: Side) -> anyhow::Result<PathBuf> {
@@ -262,6 +270,13 @@ impl fmt::Display for Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_side_begins_as_often_as_the_others() {
+        assert!(turns(1, 2).eq([1, 0]));
+        assert!(turns(2, 2).eq([0, 1]));
+        assert!(turns(7, 1).eq([0]));
+    }
 
     #[test]
     fn medians_and_spreads() {
