@@ -108,6 +108,7 @@ fn open(side: Side, folder: &Path, workload: &Workload, setup: &Setup) -> anyhow
             folder,
             memory,
             setup.rival_in_haste,
+            setup.fixed_memory,
         )?)),
         #[cfg(not(feature = "rocksdb"))]
         Side::RocksDb => anyhow::bail!("built without the rival"),

@@ -2,7 +2,7 @@
 //!
 //! The engine is a whole tablet server (commit log, memtable, sstables, caches, maintenance) over the local disk, called
 //! in process: no transport, no front end. The rival gets the same keys and values, the same log setting, as much memory
-//! for memtables and block cache (which Stele may move between the two, unless `--fixed-memory` is given), the same compression and the same filter bits. The two take turns run by run, so that a
+//! for memtables and block cache (which both may move between the two, unless `--fixed-memory` is given), the same compression and the same filter bits. The two take turns run by run, so that a
 //! noisy machine harms both alike, and what is reported is the median of the ratios of neighbouring runs.
 //!
 //! `docs/benchmarking.md` describes the workloads and what is and is not equal between the two.
@@ -67,8 +67,8 @@ struct Arguments {
     /// Has the rival leave uncompressed what it flushes, as Stele does in a load; by itself it compresses everything.
     #[arg(long)]
     rival_in_haste: bool,
-    /// Has Stele leave its memory divided as the rival's is: two fifths for memtables, two fifths for blocks. By itself it gives
-    /// nearly all to the block cache where there are only reads.
+    /// Has both leave their memory divided: two fifths for memtables, two fifths for blocks. Otherwise each gives nearly all to
+    /// blocks where there are only reads.
     #[arg(long)]
     fixed_memory: bool,
     /// Where data is put; a folder that can be deleted is made in it.

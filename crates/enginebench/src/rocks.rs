@@ -1,15 +1,16 @@
 //! The rival: RocksDB with its own defaults, but for what is made equal to the engine under test.
 //!
-//! Equal: memory for memtables (a quarter of their share in each of four) and for blocks, compression, filter bits,
-//! background threads (one per core), log on and not synced unless asked. Everything else is RocksDB's default: leveled
-//! compaction with dynamic level sizes, 4 KiB blocks, indexes and filters held by open files.
+//! Equal: one budget, of which memtables may take two fifths (a quarter of that in each of four) and blocks all that
+//! memtables do not take, compression, filter bits, background threads (one per core), log on and not synced unless asked.
+//! Everything else is RocksDB's default: leveled compaction with dynamic level sizes, 4 KiB blocks, indexes and filters
+//! held by open files, beside the budget.
 
 use crate::data::KEY_BYTES;
 use crate::engine::{Engine, Row};
 use anyhow::Context;
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions,
-    Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 use std::path::Path;
 use stele_tabletserver::ServerOptions;
@@ -18,6 +19,8 @@ use stele_tabletserver::ServerOptions;
 const FILTER_BITS: f64 = 10.0;
 /// Memtables that share the budget.
 const MEMTABLES: u64 = 4;
+/// Sixteenths of the budget that memtables and blocks share: what Stele's governor leaves its blocks at the most.
+const SHARED_PART: u64 = 15;
 
 /// The rival over one folder.
 pub struct RocksEngine {
@@ -29,10 +32,16 @@ pub struct RocksEngine {
 }
 
 impl RocksEngine {
-    /// A new database in an empty folder. In haste, it does not compress what it flushes.
-    pub fn open(folder: &Path, memory: u64, in_haste: bool) -> anyhow::Result<Self> {
+    /// A new database in an empty folder. In haste, it does not compress what it flushes; with fixed memory, blocks have no
+    /// more than two fifths of it, whatever memtables take.
+    pub fn open(folder: &Path, memory: u64, in_haste: bool, fixed_memory: bool) -> anyhow::Result<Self> {
+        let memtables = ServerOptions::for_memory(memory).memtables.bytes_max();
+        let cache = Cache::new_lru_cache(match fixed_memory {
+            true => ServerOptions::block_cache_bytes(memory),
+            false => usize::try_from(memory / 16 * SHARED_PART)?,
+        });
         let mut table = BlockBasedOptions::default();
-        table.set_block_cache(&Cache::new_lru_cache(ServerOptions::block_cache_bytes(memory)));
+        table.set_block_cache(&cache);
         table.set_bloom_filter(FILTER_BITS, false);
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let mut options = Options::default();
@@ -43,7 +52,12 @@ impl RocksEngine {
             options.set_compression_per_level(&[DBCompressionType::None, DBCompressionType::Snappy]);
         }
         options.set_block_based_table_factory(&table);
-        let memtables = ServerOptions::for_memory(memory).memtables.bytes_max();
+        if !fixed_memory {
+            // What memtables take, the cache gives up. Writers wait by the rules for memtables, as without it.
+            let manager =
+                WriteBufferManager::new_write_buffer_manager_with_cache(usize::try_from(memtables)?, false, cache);
+            options.set_write_buffer_manager(&manager);
+        }
         options.set_write_buffer_size(usize::try_from(memtables / MEMTABLES)?);
         options.set_max_write_buffer_number(i32::try_from(MEMTABLES)?);
         options.set_max_background_jobs(i32::try_from(cores)?);

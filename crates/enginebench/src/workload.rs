@@ -23,7 +23,7 @@ pub struct Setup {
     /// The rival does not compress what it flushes.
     #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "there is no rival"))]
     pub rival_in_haste: bool,
-    /// Stele's memory stays divided as the rival's is.
+    /// Memory stays divided between memtables and blocks, in both engines.
     pub fixed_memory: bool,
 }
 
