@@ -81,11 +81,12 @@ impl HdfsStorage {
     ) -> Result<Arc<HdfsStorage>> {
         let cluster = address.cluster(env.clone(), metrics)?;
         probe(&cluster).await?;
+        // Before the claim: a folder that cannot be used is no reason to end the owner that there is.
+        let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = owner::claim(&cluster, &env).await?;
         growing::seal_all(&cluster, epoch).await?;
         cluster.remove_unfinished().await?;
         cluster.remove_empty_directories().await?;
-        let cache = ChunkCache::open(cache, env.clone()).await?;
         Ok(Self::with(cluster, env, cache, Some(epoch)))
     }
 

@@ -92,9 +92,10 @@ impl ObjectStorage {
     }
 
     async fn over(store: Store, env: Env, cache: Option<CacheOptions>) -> Result<Arc<ObjectStorage>> {
+        // First: a folder that cannot be used is no reason to end the owner that there is.
+        let cache = ChunkCache::open(cache, env.clone()).await?;
         let epoch = ownership::claim(&store, &env).await?;
         owner::seal_all(&store, epoch).await?;
-        let cache = ChunkCache::open(cache, env.clone()).await?;
         Ok(Self::with(store, env, cache, Some(epoch)))
     }
 

@@ -125,6 +125,23 @@ async fn the_folder_is_bounded_and_keeps_what_is_read_again() {
     assert!(bench.files().iter().map(|(_, len)| len).sum::<u64>() <= bench.bytes);
 }
 
+/// Somebody starts a second server with a folder that cannot be made: that one ends, and the first goes on.
+#[tokio::test(start_paused = true)]
+async fn a_folder_that_cannot_be_used_ends_no_owner() {
+    let bench = Bench::new(1, 64 << 20).await;
+    let owner = bench.open().await;
+    let file = bench.folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let store = Store::new(bench.client.clone(), "", bench.env.clone(), ObjectMetrics::default());
+    let options = CacheOptions {
+        dir: file.join("folder"),
+        bytes: bench.bytes,
+    };
+    let next = ObjectStorage::over(store, bench.env.clone(), Some(options)).await;
+    assert!(next.is_err(), "a folder below a file");
+    owner.confirm_owner().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_small_read_keeps_no_chunk_in_memory() {
     let bench = Bench::new(1, 64 << 20).await;
