@@ -42,6 +42,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 pub const CHUNK_BYTES: u64 = 512 << 10;
 /// Chunks on their way for nobody yet.
 const AHEAD_AT_ONCE: usize = 8;
+/// Chunks on their way to the folder that nobody waits for: 4 MiB, and as much again while their files are put together.
+const KEEPING_AT_ONCE: usize = 8;
 /// A read of so many bytes goes to the medium as it is.
 const DIRECT_BYTES: usize = 1 << 20;
 
@@ -87,9 +89,10 @@ type Fetch = Shared<BoxFuture<'static, Result<Bytes>>>;
 pub struct ChunkCache {
     env: Env,
     memory: Arc<Mutex<Memory>>,
-    /// Being fetched.
+    /// Being fetched, or on their way to the folder.
     fetching: Arc<Mutex<HashMap<ChunkId, Fetch>>>,
     ahead: Arc<Semaphore>,
+    keeping: Arc<Semaphore>,
     disk: Option<Arc<Disk>>,
 }
 
@@ -105,6 +108,7 @@ impl ChunkCache {
             memory: Arc::default(),
             fetching: Arc::default(),
             ahead: Arc::new(Semaphore::new(AHEAD_AT_ONCE)),
+            keeping: Arc::new(Semaphore::new(KEEPING_AT_ONCE)),
             disk,
         })
     }
@@ -240,18 +244,35 @@ impl ChunkCache {
             operation: "read",
             message: "the runtime is shutting down".to_owned(),
         };
-        let work = fetch(source.clone(), self.disk.clone(), self.env.clone(), wanted);
+        let work = fetch(source.clone(), self.disk.clone(), self.env.clone(), wanted.clone());
+        let (disk, env, keeping) = (self.disk.clone(), self.env.clone(), Arc::clone(&self.keeping));
         let (list, memory) = (Arc::clone(&self.fetching), Arc::clone(&self.memory));
         // A task of its own: whoever asked first may stop waiting.
         self.env.spawn("remote chunk", async move {
-            let fetched = work.await;
+            let (fetched, is_new) = match work.await {
+                Ok((bytes, is_new)) => (Ok(bytes), is_new),
+                Err(error) => (Err(error), false),
+            };
+            let keep = fetched.as_ref().ok().cloned().zip(disk.filter(|_| is_new));
+            // Who reads waits for the folder only where it takes chunks more slowly than they come.
+            let _keeping = match keep {
+                Some(_) => keeping.acquire_owned().await.ok(),
+                None => None,
+            };
             let unread = ahead.is_some();
             let mark = ahead.and_then(|(_permit, mark)| mark);
             if let Ok(bytes) = &fetched {
                 memory.lock().insert(id, bytes.clone(), unread, mark);
             }
-            list.lock().remove(&id);
+            let Some((content, disk)) = keep else {
+                list.lock().remove(&id);
+                let _ = done.send(fetched);
+                return;
+            };
             let _ = done.send(fetched);
+            // Whether it can be kept is no business of who has read it. In the list until then: its file has one writer.
+            let _ = blocking(&env, move || disk.write(&wanted, &content)).await;
+            list.lock().remove(&id);
         });
         let fetch = async move { outcome.await.unwrap_or(Err(gone)) }.boxed().shared();
         fetching.insert(id, fetch.clone());
@@ -269,23 +290,18 @@ fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
     }
 }
 
-/// From the disk, or else from the medium and onto the disk.
-async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Chunk) -> Result<Bytes> {
-    if let Some(disk) = disk.clone().filter(|disk| disk.touch(wanted.id)) {
+/// From the disk, or else from the medium; whether it is not on the disk.
+async fn fetch(source: impl Source, disk: Option<Arc<Disk>>, env: Env, wanted: Chunk) -> Result<(Bytes, bool)> {
+    if let Some(disk) = disk.filter(|disk| disk.touch(wanted.id)) {
         let from_disk = wanted.clone();
         if let Some(content) = blocking(&env, move || disk.read(&from_disk)).await? {
             source.count(true);
-            return Ok(content);
+            return Ok((content, false));
         }
     }
     source.count(false);
     let content = source.fetch(&wanted.path, wanted.start, wanted.len).await?;
-    if let Some(disk) = disk {
-        let kept = content.clone();
-        // The reader has what it wanted; whether it can be kept is no business of its.
-        blocking(&env, move || disk.write(&wanted, &kept)).await?;
-    }
-    Ok(content)
+    Ok((content, true))
 }
 
 async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
@@ -294,4 +310,52 @@ async fn blocking<T: Send + 'static>(env: &Env, work: impl FnOnce() -> T + Send 
         operation: "cache",
         message: "the runtime is shutting down".to_owned(),
     })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::time::Duration;
+    use stele_env::tokio_env::TokioRuntime;
+
+    #[derive(Clone)]
+    struct Sevens;
+
+    #[async_trait]
+    impl Source for Sevens {
+        async fn fetch(&self, _: &str, _: u64, len: usize) -> Result<Bytes> {
+            Ok(Bytes::from(vec![7; len]))
+        }
+
+        fn count(&self, _: bool) {}
+    }
+
+    /// A pipe in the place of the chunk's file stands for a disk that takes nothing now: who opens it waits until somebody reads.
+    #[tokio::test]
+    async fn who_reads_does_not_wait_for_the_folder() {
+        let (folder, env) = (tempfile::TempDir::new().unwrap(), TokioRuntime::current());
+        let options = CacheOptions {
+            dir: folder.path().to_owned(),
+            bytes: 64 << 20,
+        };
+        let cache = ChunkCache::open(Some(options), env.clone()).await.unwrap();
+        let object = Object {
+            path: "sst/1.sst",
+            tag: "tag",
+            len: 1_000,
+        };
+        let pipe = folder.path().join(object.chunk(0).file_name());
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let read = env.timeout(Duration::from_secs(5), cache.read(&Sevens, object, 10, 5));
+        let read = read.await.map(|read| read.unwrap());
+        // Lets the writer go on, whom the end of the test would wait for.
+        let kept = env.blocking(move || std::fs::read(pipe).unwrap()).await;
+        assert_eq!(kept.map(|file| file.len()).ok(), Some(HEADER_BYTES + 1_000));
+        assert_eq!(
+            read.ok(),
+            Some(Bytes::from_static(&[7; 5])),
+            "the folder was waited for"
+        );
+    }
 }
