@@ -94,6 +94,10 @@ pub struct TabletScanner<O = RowBatch> {
     reader_holds: bool,
 }
 
+/// What a scan has drawn of the row that it was in when it was given up.
+#[derive(Debug, Default)]
+pub struct Drawn(Vec<u8>);
+
 /// States of the tablet, in which value files are looked for.
 #[derive(Default)]
 struct States(Vec<Arc<State>>);
@@ -211,6 +215,17 @@ impl<O: Output> TabletScanner<O> {
     /// the room that these have.
     pub fn set_reader_holds(&mut self, holds: bool) {
         self.reader_holds = holds;
+    }
+
+    /// Gives the scan up. Another one with the same filter may begin the row again that it was in: nothing is drawn about a row
+    /// twice.
+    pub fn into_drawn(mut self) -> Drawn {
+        Drawn(self.reader.take_admitted())
+    }
+
+    /// What a scan before, with the same filter, has drawn. Before the first batch.
+    pub fn set_drawn(&mut self, drawn: Drawn) {
+        self.reader.set_admitted(drawn.0);
     }
 
     /// The tablet being read.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{BatchRoom, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{CellRef, CellVisitor, Got, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
+use stele_tablet::{CellRef, CellVisitor, Drawn, Got, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
@@ -242,9 +242,19 @@ pub(crate) async fn read_row(
     room: &RowRoom,
 ) -> ServiceResult<RowCells> {
     let mut held = room.first().await?;
+    let mut drawn = Drawn::default();
     loop {
         let (mut cells, mut kept) = (Vec::new(), 0);
-        match read_within(tablet, row, wanted, held.bytes, &mut cells, &mut kept).await {
+        let spec = ScanSpec {
+            rows: RowSet::new(vec![RowRange::single(row)]),
+            filter: wanted.filter.clone(),
+            reversed: false,
+            raw: false,
+            rows_limit: None,
+        };
+        let mut scanner = TabletScanner::new(tablet.clone(), spec);
+        scanner.set_drawn(drawn);
+        match read_within(&mut scanner, wanted, held.bytes, &mut cells, &mut kept).await {
             Ok(()) => {
                 let _room = Some(held);
                 return Ok(RowCells { cells, _room });
@@ -252,6 +262,7 @@ pub(crate) async fn read_row(
             // It is begun again in more, and nobody holds anything while he waits for that.
             Err(TabletError::NeedsRoom { bytes }) => {
                 drop(cells);
+                drawn = scanner.into_drawn();
                 held = room.more(held, bytes.saturating_add(kept)).await?;
             }
             Err(error) => return Err(from_tablet(error)),
@@ -261,21 +272,12 @@ pub(crate) async fn read_row(
 
 /// The same in so much room.
 async fn read_within(
-    tablet: &Arc<Tablet>,
-    row: &Bytes,
+    scanner: &mut TabletScanner,
     wanted: &Wanted<'_>,
     room: usize,
     cells: &mut Vec<Cell>,
     kept: &mut usize,
 ) -> Result<(), TabletError> {
-    let spec = ScanSpec {
-        rows: RowSet::new(vec![RowRange::single(row)]),
-        filter: wanted.filter.clone(),
-        reversed: false,
-        raw: false,
-        rows_limit: None,
-    };
-    let mut scanner = TabletScanner::new(tablet.clone(), spec);
     scanner.set_pieces(Some(PIECE_BYTES));
     loop {
         scanner.set_room(room.saturating_sub(*kept));

@@ -169,6 +169,17 @@ impl<O: Output> RowReader<O> {
         self.sink.end_pieces();
     }
 
+    /// The row, encoded, that the filter lets in when it is begun again; gives up the one being read.
+    pub(super) fn take_admitted(&mut self) -> Vec<u8> {
+        self.abandon();
+        std::mem::take(&mut self.admitted)
+    }
+
+    /// Lets this row in, encoded, without asking chance.
+    pub(super) fn set_admitted(&mut self, row: Vec<u8>) {
+        self.admitted = row;
+    }
+
     /// Makes room in an empty batch.
     pub(super) fn reserve(&mut self, rows: usize) {
         self.sink.output.reserve(rows, rows * self.row().len());

@@ -316,6 +316,49 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
     }
 }
 
+/// The predicate's row sample draws once, though a row that is read as a whole is begun again in more room.
+#[tokio::test]
+async fn a_condition_draws_once_for_a_row() {
+    const ROWS: usize = 400;
+    let server = first(&Watched::over(MemoryStorage::new()), None).await;
+    let row = |n: usize| Bytes::from(format!("a{n:04}"));
+    let column = |n: usize| Mutation::Put {
+        family: FamilyId(1),
+        qualifier: Bytes::from(format!("{n:04}")),
+        timestamp: Timestamp(1),
+        value: Bytes::from_static(b"v"),
+    };
+    let written = |n| RowMutation {
+        row: row(n),
+        mutations: (0..30).map(column).collect(),
+    };
+    let rows: Vec<RowMutation> = (0..ROWS).map(written).collect();
+    server.mutate(TABLETS[0], rows.into(), None).await.unwrap();
+    // Must see the row as a whole, and makes so many copies that thirty cells need more than a megabyte.
+    let whole = Filter::Condition {
+        predicate: Box::new(Filter::PassAll),
+        on_true: Some(Box::new(Filter::PassAll)),
+        on_false: None,
+    };
+    let copies = Filter::Interleave(vec![Filter::PassAll; 20]);
+    let sample = Filter::Chain(vec![Filter::RowSample(0.5), whole, copies.clone(), copies]);
+    let predicate = Arc::new(sample);
+    let mut matched = 0;
+    for n in 0..ROWS {
+        let request = TabletCheckAndMutate {
+            row: row(n),
+            predicate: Some(predicate.clone()),
+            on_match: None,
+            otherwise: None,
+            durability: None,
+        };
+        let is_match = TabletService::check_and_mutate(&*server, TABLETS[0], request).await;
+        matched += usize::from(is_match.unwrap());
+    }
+    // Drawn twice it would be a quarter of them.
+    assert!((150..=250).contains(&matched), "{matched} of {ROWS}");
+}
+
 /// What a write keeps of its row has the room that values have on their way; what it reads besides does not wait for that.
 #[tokio::test]
 async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
