@@ -35,7 +35,10 @@ impl HostShare {
 
     /// Of all cores' time since the beginning or the last call, percent.
     pub fn percent(&mut self) -> f64 {
-        let now = Look::now();
+        self.percent_until(Look::now())
+    }
+
+    fn percent_until(&mut self, now: Look) -> f64 {
         let before = std::mem::replace(&mut self.0, now);
         let now = &self.0;
         let sum = |look: &Look| look.taken.iter().sum::<Duration>();
@@ -162,19 +165,18 @@ mod tests {
 
     #[test]
     fn its_share_is_one_of_all_cores() {
-        let long_ago = Look {
-            at: Instant::now() - Duration::from_secs(10),
-            taken: Look::now().taken,
+        let start = Instant::now();
+        let look = |seconds: u64, taken: &[u64]| Look {
+            at: start + Duration::from_secs(seconds),
+            taken: taken.iter().map(|taken| Duration::from_secs(*taken)).collect(),
         };
-        let mut share = HostShare(long_ago);
-        assert!((0.0..100.0).contains(&share.percent()));
-        let cores = share.0.taken.len() as u32;
-        share.0.at -= Duration::from_secs(10);
-        for taken in &mut share.0.taken {
-            *taken = taken.saturating_sub(Duration::from_secs(5));
-        }
-        let percent = share.percent();
-        assert!(cores == 0 || (49.0..52.0).contains(&percent), "{percent}");
+        let mut share = HostShare(look(0, &[7, 0]));
+        assert_eq!(share.percent_until(look(10, &[12, 5])), 50.0);
+        assert_eq!(share.percent_until(look(20, &[12, 5])), 0.0);
+        assert_eq!(share.percent_until(look(30, &[12, 7])), 10.0);
+        // An account that runs backwards took nothing, and where there is none, nothing is known.
+        assert_eq!(share.percent_until(look(40, &[0, 0])), 0.0);
+        assert_eq!(HostShare(look(0, &[])).percent_until(look(10, &[])), 0.0);
     }
 
     #[test]
