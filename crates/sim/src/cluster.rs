@@ -9,6 +9,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{Alone, Router};
@@ -33,6 +34,8 @@ pub struct Node {
     /// The waist's administrative half.
     pub master: Arc<Master>,
     server: Arc<TabletServer>,
+    /// Another one has begun to serve since.
+    outlived: AtomicBool,
 }
 
 /// The machine, its medium, and the node that runs now.
@@ -291,6 +294,8 @@ impl Cluster {
             let why = match self.env.timeout(START_MAX, starting).await {
                 Ok(Ok(Ok(node))) => {
                     self.sim.note("started");
+                    let outlived = |node: &Arc<Node>| node.outlived.store(true, Ordering::Relaxed);
+                    self.replaced.lock().iter().for_each(outlived);
                     *self.node.lock() = Some(Arc::new(node));
                     return Ok(());
                 }
@@ -359,6 +364,7 @@ pub async fn open_node(
         router,
         master,
         server,
+        outlived: AtomicBool::new(false),
     })
 }
 
@@ -381,6 +387,11 @@ impl Node {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => Err(NoAnswer),
         }
+    }
+
+    /// Whether another one has begun to serve since: what this one is asked for from then on never happens.
+    pub fn is_outlived(&self) -> bool {
+        self.outlived.load(Ordering::Relaxed)
     }
 
     /// The tablet server.

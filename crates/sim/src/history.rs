@@ -6,10 +6,13 @@
 //!
 //! * a read sees a write that began before the read ended, and that was not refused;
 //! * it does not see one that was overwritten before the read began: that had certainly happened before another began
-//!   which had certainly happened before the read did.
+//!   which had certainly happened before the read did;
+//! * it does not see one that could happen no more when an earlier read began, which saw another.
 //!
 //! A write has certainly happened when it was acknowledged, or when somebody has seen it. A write of unknown outcome may
-//! happen late, but not after the next recovery: what the log then holds is all there ever will be of it. A write that was
+//! happen late, but not after the next recovery: what the log then holds is all there ever will be of it. That holds for one
+//! that is still waited for as well: whom it was sent to was killed, or is outlived. So the first read after a recovery that
+//! does not see such a write ends the doubt. A write that was
 //! answered with an error can happen at that recovery only, and only if the server acknowledged nothing more before it
 //! ended: that is what the commit log promises of what it has refused.
 
@@ -41,7 +44,8 @@ struct Write<V> {
     by: Option<Moment>,
     /// If it ever happens, then before this moment.
     latest: Option<Moment>,
-    answered: bool,
+    /// A read that ended at this moment began when this could happen no more, and saw another write.
+    gone: Option<Moment>,
 }
 
 /// All writes to one register.
@@ -59,7 +63,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
             refused: false,
             by: Some(0),
             latest: Some(0),
-            answered: true,
+            gone: None,
         };
         Register { writes: vec![first] }
     }
@@ -72,7 +76,7 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
             refused: false,
             by: None,
             latest: None,
-            answered: false,
+            gone: None,
         });
         self.writes.len() - 1
     }
@@ -80,7 +84,6 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
     /// A write ends.
     pub fn end(&mut self, write: usize, outcome: Outcome, now: Moment) {
         let write = &mut self.writes[write];
-        write.answered = true;
         match outcome {
             Outcome::Acknowledged => write.note_happened(now),
             Outcome::Refused => write.refused = true,
@@ -88,14 +91,14 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         }
     }
 
-    /// A write that failed never happens.
+    /// A write never happens: it failed, or went to who may write no more.
     fn refuse(&mut self, write: usize) {
         self.writes[write].refused = true;
     }
 
-    /// The server has recovered: no answered write that has not happened by now ever will.
+    /// The server has recovered: no write that has not happened by now ever will.
     pub fn recovered(&mut self, now: Moment) {
-        for write in self.writes.iter_mut().filter(|w| w.answered && w.latest.is_none()) {
+        for write in self.writes.iter_mut().filter(|w| w.latest.is_none()) {
             write.latest = Some(now);
         }
     }
@@ -111,18 +114,20 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
             .filter(|&i| self.may_be_seen(i, began, ended))
             .collect();
         match possible.as_slice() {
-            [] => Err(self.explain(value, &candidates, began, ended)),
-            [only] => {
-                self.writes[*only].note_happened(ended);
-                Ok(())
-            }
-            _ => Ok(()),
+            [] => return Err(self.explain(value, &candidates, began, ended)),
+            [only] => self.writes[*only].note_happened(ended),
+            _ => {}
         }
+        let over = |write: &&mut Write<V>| write.latest.is_some_and(|latest| latest < began) && write.value != *value;
+        for write in self.writes.iter_mut().filter(over) {
+            write.gone = Some(write.gone.map_or(ended, |gone| gone.min(ended)));
+        }
+        Ok(())
     }
 
     fn may_be_seen(&self, index: usize, began: Moment, ended: Moment) -> bool {
         let write = &self.writes[index];
-        if write.refused || write.began > ended {
+        if write.refused || write.began > ended || write.gone.is_some_and(|gone| gone < began) {
             return false;
         }
         self.overwritten(index, began).is_none()
@@ -145,7 +150,8 @@ impl<V: Clone + PartialEq + std::fmt::Debug> Register<V> {
         };
         let by = self.overwritten(last, began);
         format!(
-            "a read in {began}..{ended} saw {:?}; overwritten by {by:?}; last certain write: {certain:?}",
+            "a read in {began}..{ended} saw {:?}, which was refused, gone, or overwritten by {by:?}; last certain write: \
+             {certain:?}",
             self.writes[last]
         )
     }
@@ -182,7 +188,6 @@ struct Addition {
     began: Moment,
     acknowledged: Option<Moment>,
     refused: bool,
-    answered: bool,
     /// If it ever happens, then before this moment.
     latest: Option<Moment>,
     /// The sum it was told.
@@ -196,7 +201,6 @@ impl Counter {
             began: now,
             acknowledged: None,
             refused: false,
-            answered: false,
             latest: None,
             told: None,
         });
@@ -206,7 +210,6 @@ impl Counter {
     /// An addition ends; `told` is the sum in its answer, if that has one.
     pub fn end(&mut self, addition: usize, outcome: Outcome, told: Option<i64>, now: Moment) -> Result<(), String> {
         let began = self.additions[addition].began;
-        self.additions[addition].answered = true;
         match outcome {
             Outcome::Acknowledged => self.additions[addition].acknowledged = Some(now),
             Outcome::Refused => self.additions[addition].refused = true,
@@ -230,9 +233,9 @@ impl Counter {
         Ok(())
     }
 
-    /// The server has recovered: no answered addition that has not happened by now ever will.
+    /// The server has recovered: no addition that has not happened by now ever will.
     pub fn recovered(&mut self, now: Moment) {
-        for addition in self.additions.iter_mut().filter(|a| a.answered && a.latest.is_none()) {
+        for addition in self.additions.iter_mut().filter(|a| a.latest.is_none()) {
             addition.latest = Some(now);
         }
     }
@@ -337,14 +340,37 @@ impl Histories {
         self.counters.entry(row.to_vec()).or_default()
     }
 
+    /// A write to a row's slot begins; the result names it. `never` of one that goes to an outlived server.
+    pub fn begin_write(&mut self, row: &[u8], slot: usize, value: Option<u64>, never: bool) -> usize {
+        let now = self.tick();
+        let register = self.register(row, slot);
+        let write = register.begin(value, now);
+        if never {
+            register.refuse(write);
+        }
+        write
+    }
+
+    /// An addition to a row's counter begins; the result names it. `never` of one that goes to an outlived server.
+    pub fn begin_addition(&mut self, row: &[u8], never: bool) -> usize {
+        let now = self.tick();
+        let counter = self.counter(row);
+        let addition = counter.begin(now);
+        counter.additions[addition].refused = never;
+        addition
+    }
+
     /// A write to a row's slot ends.
     pub fn end_write(&mut self, row: &[u8], slot: usize, write: usize, outcome: Outcome) {
         let now = self.tick();
         let register = self.register(row, slot);
+        let in_this_life = register.writes[write].latest.is_none();
         register.end(write, outcome, now);
         let began = register.writes[write].began;
         match outcome {
             Outcome::Acknowledged => self.settle(began),
+            // What was begun before a recovery may have happened at that.
+            Outcome::Failed if !in_this_life => {}
             Outcome::Failed => self.failed.push((Failed::Write(row.to_vec(), slot, write), now)),
             Outcome::Refused | Outcome::Unknown => {}
         }
@@ -360,10 +386,12 @@ impl Histories {
     ) -> Result<(), String> {
         let now = self.tick();
         let counter = self.counter(row);
+        let in_this_life = counter.additions[addition].latest.is_none();
         let checked = counter.end(addition, outcome, told, now);
         let began = counter.additions[addition].began;
         match outcome {
             Outcome::Acknowledged => self.settle(began),
+            Outcome::Failed if !in_this_life => {}
             Outcome::Failed => self.failed.push((Failed::Addition(row.to_vec(), addition), now)),
             Outcome::Refused | Outcome::Unknown => {}
         }
@@ -439,10 +467,45 @@ mod tests {
         check("w1+ w2+ r1 r2", "ny");
         check("w1- r1 r0", "ny");
         check("w1? r0 r1 r0", "yyn");
-        check("w1? w2+ r1 r2", "yy");
+        check("w1? w2+ r1 r2", "yn");
+        check("w1? w2+ r2 r1", "yy");
         check("w1? w2+ ! w3+ r1 r3", "ny");
-        check("w1? ! r0 r1 r0", "yyn");
+        check("w1? ! r0 r1 r0", "yny");
+        check("w1? r0 ! r1 r0", "yyn");
+        check("w1? w2? ! r1 r2 r0", "ynn");
+        check("w1? ! w2+ r2 r1", "yn");
+        check("w1? ! w2? r0 r2 r1", "yyn");
         check("r7", "n");
+    }
+
+    #[test]
+    fn who_waits_for_an_answer_past_a_recovery_has_no_doubt_either() {
+        let mut register = Register::new(0);
+        let write = register.begin(1, 1);
+        register.recovered(2);
+        assert!(register.check(&0, 3, 4).is_ok() && register.check(&1, 5, 6).is_err());
+        register.end(write, Outcome::Acknowledged, 7);
+        assert!(register.check(&0, 8, 9).is_err(), "it was acknowledged after all");
+        let mut counter = Counter::default();
+        let addition = counter.begin(1);
+        counter.recovered(2);
+        assert!(counter.check(0, 3, 4).is_ok() && counter.check(1, 5, 6).is_err());
+        assert!(counter.end(addition, Outcome::Acknowledged, None, 7).is_ok());
+        assert!(
+            counter.check(0, 8, 9).is_err(),
+            "a read after the recovery lacked what is acknowledged"
+        );
+    }
+
+    #[test]
+    fn what_an_outlived_server_is_asked_for_never_happens() {
+        let mut histories = Histories::new(false);
+        let write = histories.begin_write(b"r", 0, Some(7), true);
+        let addition = histories.begin_addition(b"n", true);
+        histories.end_write(b"r", 0, write, Outcome::Unknown);
+        histories.end_addition(b"n", addition, Outcome::Unknown, None).unwrap();
+        assert!(histories.register(b"r", 0).check(&Some(7), 10, 11).is_err());
+        assert!(histories.counter(b"n").check(1, 10, 11).is_err());
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! * One write at a time goes to a row; reads go on beside it. What was acknowledged is part of every state, what was
 //!   refused of none, and what is under way or went unanswered is *in doubt*: a read finds it or not.
 //! * After a write of unknown outcome nothing is written to the row before the next recovery. There the doubt ends: from
-//!   then on it has happened, or never will. Until a read tells which, both are possible.
+//!   then on it has happened, or never will. Until a read tells which, both are possible. The same holds of a write that is
+//!   still waited for then: whom it was sent to was killed, or is outlived.
 //! * A read that nothing was written beside leaves only the states that explain it: what was read once stays read.
 //!
 //! A rule counts when reading, so the versions beyond the newest of a column are never shown. Of those that were beyond them
@@ -92,8 +93,6 @@ struct InDoubt {
     change: Change,
     /// When its client learned that it had failed, in the life of the server in which it did.
     failed: Option<Moment>,
-    /// The server has recovered before its client learned anything.
-    outlived: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +101,10 @@ enum Writing {
     Idle,
     /// Somebody does.
     UnderWay,
+    /// Somebody does, who has not learned of a recovery since: it has happened, or never will.
+    Outlived,
+    /// The same, and a read after that recovery has not found it.
+    Lost,
     /// Somebody did, and nobody knows what came of it: nothing is written before the next recovery.
     Resting,
 }
@@ -144,7 +147,6 @@ impl Row {
         self.in_doubt = Some(InDoubt {
             change: change.clone(),
             failed: None,
-            outlived: false,
         });
         let since = self.states_since(None);
         for read in self.reads.values_mut() {
@@ -156,22 +158,28 @@ impl Row {
     /// The write ends; its client learned so at `now`, and perhaps whether the condition has matched.
     pub fn end_write(&mut self, outcome: Outcome, matched: Option<bool>, now: Moment) -> Result<(), String> {
         self.changes += 1;
+        let was = self.writing;
         self.writing = match outcome {
-            Outcome::Acknowledged | Outcome::Refused => Writing::Idle,
-            Outcome::Failed | Outcome::Unknown => Writing::Resting,
+            Outcome::Failed | Outcome::Unknown if was == Writing::UnderWay => Writing::Resting,
+            _ => Writing::Idle,
         };
         let Some(doubt) = &mut self.in_doubt else {
-            // A read has seen it.
-            return match outcome {
-                Outcome::Refused => Err("a write has been read, and was refused then".to_owned()),
+            // A read has seen it, or has shown that it never happens.
+            return match (was, outcome) {
+                (Writing::Lost, Outcome::Acknowledged) => {
+                    Err("a write was acknowledged that a read after the recovery had not found".to_owned())
+                }
+                (Writing::Lost, _) => Ok(()),
+                (_, Outcome::Refused) => Err("a write has been read, and was refused then".to_owned()),
                 _ => Ok(()),
             };
         };
         match outcome {
             Outcome::Acknowledged => return self.acknowledged(matched),
             Outcome::Refused => self.forget_doubt(),
-            Outcome::Failed if !doubt.outlived => doubt.failed = Some(now),
-            Outcome::Failed | Outcome::Unknown => {}
+            Outcome::Failed | Outcome::Unknown if was == Writing::Outlived => self.settle_either_way(),
+            Outcome::Failed => doubt.failed = Some(now),
+            Outcome::Unknown => {}
         }
         Ok(())
     }
@@ -221,6 +229,12 @@ impl Row {
                 self.in_doubt = None;
                 since
             }
+            // It never will.
+            (false, true) if self.writing == Writing::Outlived && self.in_doubt.is_some() => {
+                self.writing = Writing::Lost;
+                self.in_doubt = None;
+                before
+            }
             // It has not, so far.
             (false, true) => before,
             (false, false) => return Ok(()),
@@ -237,11 +251,20 @@ impl Row {
     pub fn recovered(&mut self, settled: Moment) {
         self.settle(settled);
         if self.writing == Writing::UnderWay {
-            // Whoever waits for its answer has yet to learn of it. What is not an answer then leaves it in doubt.
-            self.in_doubt.iter_mut().for_each(|doubt| doubt.outlived = true);
+            // Whoever waits for its answer has yet to learn of it, and may be told that it has happened. A read that began
+            // before is no proof that it has not.
+            self.writing = Writing::Outlived;
+            self.changes += 1;
             return;
         }
-        self.writing = Writing::Idle;
+        if self.writing == Writing::Resting {
+            self.writing = Writing::Idle;
+            self.settle_either_way();
+        }
+    }
+
+    /// What is in doubt, if anything is, has happened or never will.
+    fn settle_either_way(&mut self) {
         if self.in_doubt.is_some() {
             let unchanged = self.states.clone();
             self.states = self.happened(None);

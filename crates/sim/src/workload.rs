@@ -80,9 +80,12 @@ pub struct Workload {
 #[derive(Clone, Debug)]
 struct Claim {
     value: u64,
+    /// It has not happened and never will.
     refused: bool,
     /// It was told that the row had been empty.
     won: bool,
+    /// If it ever happens, then before this moment.
+    latest: Option<Moment>,
 }
 
 /// The table under test.
@@ -157,6 +160,10 @@ impl Workload {
         let settled = self.histories.lock().settled();
         self.versions.lock().values_mut().for_each(|row| row.recovered(settled));
         self.histories.lock().recovered();
+        let now = self.tick();
+        for claim in self.claims.lock().values_mut().flatten() {
+            claim.latest.get_or_insert(now);
+        }
     }
 
     /// Makes the table, on a healthy medium.
@@ -210,8 +217,8 @@ impl Workload {
     }
 
     /// Whom a client takes for the owner of the data: one that was replaced and runs on, in one case of four and whenever its
-    /// successor is not there yet. It may refuse a write, and what it acknowledges has happened like any other. What it reads may be
-    /// old, and is not asked.
+    /// successor is not there yet. Until then what it acknowledges has happened like any other; once the successor serves, nothing
+    /// that it is asked for ever happens. What it reads may be old, and is not asked.
     async fn some_owner(&self) -> Arc<Node> {
         if self.cluster.is_shared()
             && (self.cluster.node().is_none() || self.below(4) == 0)
@@ -330,11 +337,9 @@ impl Workload {
         let mut begun = Vec::new();
         for (row, slot, value, deletes) in &rows {
             let mut histories = self.histories.lock();
-            let now = histories.tick();
             let slots = (0..SLOTS).filter(|s| s == slot || *deletes);
-            let writes: Vec<(usize, usize)> = slots
-                .map(|s| (s, histories.register(row, s).begin((s == *slot).then_some(*value), now)))
-                .collect();
+            let mut begin = |s| histories.begin_write(row, s, (s == *slot).then_some(*value), node.is_outlived());
+            let writes: Vec<(usize, usize)> = slots.map(|s| (s, begin(s))).collect();
             begun.push(writes);
         }
         let answers = self.request_rows(node, rows.iter().map(change).collect()).await;
@@ -359,11 +364,7 @@ impl Workload {
     async fn increment(&self, node: &Node) {
         let row = self.row('n');
         let name = [&row[..], b"/c"].concat();
-        let addition = {
-            let mut histories = self.histories.lock();
-            let now = histories.tick();
-            histories.counter(&name).begin(now)
-        };
+        let addition = self.histories.lock().begin_addition(&name, node.is_outlived());
         let rule = RmwRule {
             family: COUNTS,
             qualifier: Bytes::new(),
@@ -395,11 +396,7 @@ impl Workload {
     async fn add(&self, node: &Node) {
         let row = self.row('n');
         let name = [&row[..], b"/s"].concat();
-        let addition = {
-            let mut histories = self.histories.lock();
-            let now = histories.tick();
-            histories.counter(&name).begin(now)
-        };
+        let addition = self.histories.lock().begin_addition(&name, node.is_outlived());
         let operand = Bytes::copy_from_slice(&1i64.to_be_bytes());
         let merge = Mutation::Merge {
             family: SUMS,
@@ -452,8 +449,9 @@ impl Workload {
             let of_row = claims.entry(row.to_vec()).or_default();
             of_row.push(Claim {
                 value,
-                refused: false,
+                refused: node.is_outlived(),
                 won: false,
+                latest: None,
             });
             of_row.len() - 1
         };
@@ -498,7 +496,7 @@ impl Workload {
             let of_row = claims.entry(row.to_vec()).or_default();
             of_row[index].won = won;
             // One that found a cell there has written nothing.
-            of_row[index].refused = outcome == Outcome::Refused || matches!(answer, Ok(Ok(true)));
+            of_row[index].refused |= outcome == Outcome::Refused || matches!(answer, Ok(Ok(true)));
             of_row.iter().filter(|claim| claim.won).count()
         };
         self.note_write(&format!("claim {} for {value} won {won}", row.escape_ascii()), outcome);
@@ -522,6 +520,15 @@ impl Workload {
     /// Since when and by whom the row is claimed, if somebody knew that before this moment.
     fn taken_before(&self, row: &[u8], moment: Moment) -> Option<Taken> {
         self.taken.lock().get(row).copied().filter(|(since, _)| *since < moment)
+    }
+
+    /// A read that began at this moment has found no claim: those that could happen no more then never do.
+    fn note_unclaimed(&self, row: &[u8], began: Moment) {
+        let mut claims = self.claims.lock();
+        let of_row = claims.get_mut(row).into_iter().flatten();
+        for claim in of_row.filter(|claim| claim.latest.is_some_and(|latest| latest < began)) {
+            claim.refused = true;
+        }
     }
 
     async fn read_row(&self, node: &Node) {
@@ -684,6 +691,9 @@ impl Workload {
                 return Err(format!("claimed by {value:?}, after it was by {by}"));
             }
             self.note_taken(row, value);
+        }
+        if cells.is_empty() {
+            self.note_unclaimed(row, began);
         }
         let claims = self.claims.lock().get(row).cloned().unwrap_or_default();
         let winner = claims.iter().find(|claim| claim.won);

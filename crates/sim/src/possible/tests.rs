@@ -164,6 +164,20 @@ fn an_unanswered_write_has_happened_or_never_will() {
     row.end_write(Outcome::Failed, None, 10).unwrap();
     row.recovered(11);
     assert!(reads(&mut row, ALL, &[(3, 13), (2, 22)]));
+    // And here a read between the two tells already that it never will.
+    let mut row = unanswered(Outcome::Acknowledged);
+    assert!(row.begin_write(&vec![put(ALL, 3, 13)].into()));
+    row.recovered(0);
+    assert!(reads(&mut row, ALL, &[(2, 22)]));
+    assert!(!reads(&mut row, ALL, &[(3, 13), (2, 22)]));
+    assert!(row.end_write(Outcome::Acknowledged, None, 10).is_err());
+    assert!(row.begin_write(&vec![put(ALL, 3, 13)].into()), "nobody has to wait");
+    // Or that it has.
+    let mut row = unanswered(Outcome::Acknowledged);
+    assert!(row.begin_write(&vec![put(ALL, 3, 13)].into()));
+    row.recovered(0);
+    assert!(reads(&mut row, ALL, &[(3, 13), (2, 22)]) && reads(&mut row, ALL, &[(3, 13), (2, 22)]));
+    assert!(row.end_write(Outcome::Acknowledged, None, 10).is_ok());
     let mut row = unanswered(Outcome::Refused);
     assert!(!reads(&mut row, ALL, &new) && reads(&mut row, ALL, &old));
 }
