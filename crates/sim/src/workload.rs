@@ -334,11 +334,12 @@ impl Workload {
         // Of two changes to one row in one request the later wins; one is enough here.
         rows.sort();
         rows.dedup_by(|a, b| a.0 == b.0);
+        let never = node.is_outlived();
         let mut begun = Vec::new();
         for (row, slot, value, deletes) in &rows {
             let mut histories = self.histories.lock();
             let slots = (0..SLOTS).filter(|s| s == slot || *deletes);
-            let mut begin = |s| histories.begin_write(row, s, (s == *slot).then_some(*value), node.is_outlived());
+            let mut begin = |s| histories.begin_write(row, s, (s == *slot).then_some(*value), never);
             let writes: Vec<(usize, usize)> = slots.map(|s| (s, begin(s))).collect();
             begun.push(writes);
         }
@@ -347,11 +348,19 @@ impl Workload {
             for (slot, write) in writes {
                 self.histories.lock().end_write(row, slot, write, answer);
             }
-            self.note_write(&format!("write {} slot {slot} = {value}", row.escape_ascii()), answer);
+            let what = format!("write {} slot {slot} = {value}", row.escape_ascii());
+            self.note_write(&what, answer, never);
         }
     }
 
-    fn note_write(&self, what: &str, outcome: Outcome) {
+    /// A write ends; `never` of one that an outlived server was asked for. What that was asked for before its successor began to
+    /// serve, and is acknowledged after it, is no lie: it was in the log when the successor took that over.
+    fn note_write(&self, what: &str, outcome: Outcome, never: bool) {
+        if outcome == Outcome::Acknowledged && never {
+            self.violate(format!(
+                "{what}: acknowledged by a server that was asked for it after its successor had begun to serve"
+            ));
+        }
         if outcome == Outcome::Acknowledged {
             *self.acknowledged.lock() += 1;
             if self.below(ACKNOWLEDGED_PER_END) == 0 {
@@ -363,8 +372,8 @@ impl Workload {
 
     async fn increment(&self, node: &Node) {
         let row = self.row('n');
-        let name = [&row[..], b"/c"].concat();
-        let addition = self.histories.lock().begin_addition(&name, node.is_outlived());
+        let (name, never) = ([&row[..], b"/c"].concat(), node.is_outlived());
+        let addition = self.histories.lock().begin_addition(&name, never);
         let rule = RmwRule {
             family: COUNTS,
             qualifier: Bytes::new(),
@@ -390,13 +399,13 @@ impl Workload {
             ),
             Err(_) => (Outcome::Unknown, None),
         };
-        self.end_addition(&name, addition, outcome, told);
+        self.end_addition(&name, addition, (outcome, told), never);
     }
 
     async fn add(&self, node: &Node) {
         let row = self.row('n');
-        let name = [&row[..], b"/s"].concat();
-        let addition = self.histories.lock().begin_addition(&name, node.is_outlived());
+        let (name, never) = ([&row[..], b"/s"].concat(), node.is_outlived());
+        let addition = self.histories.lock().begin_addition(&name, never);
         let operand = Bytes::copy_from_slice(&1i64.to_be_bytes());
         let merge = Mutation::Merge {
             family: SUMS,
@@ -406,7 +415,7 @@ impl Workload {
         };
         let mutations = vec![merge];
         let outcome = self.write_row(node, RowMutation { row, mutations }).await;
-        self.end_addition(&name, addition, outcome, None);
+        self.end_addition(&name, addition, (outcome, None), never);
     }
 
     /// Writes to rows in one request, and what came of each.
@@ -433,23 +442,23 @@ impl Workload {
         outcomes.into_iter().next().unwrap_or(Outcome::Unknown)
     }
 
-    fn end_addition(&self, name: &[u8], addition: usize, outcome: Outcome, told: Option<i64>) {
+    fn end_addition(&self, name: &[u8], addition: usize, (outcome, told): (Outcome, Option<i64>), never: bool) {
         let checked = self.histories.lock().end_addition(name, addition, outcome, told);
-        self.note_write(&format!("add to {} told {told:?}", name.escape_ascii()), outcome);
+        self.note_write(&format!("add to {} told {told:?}", name.escape_ascii()), outcome, never);
         if let Err(why) = checked {
             self.violate(format!("{}: {why}", name.escape_ascii()));
         }
     }
 
     async fn claim(&self, node: &Node) {
-        let (row, value) = (self.row('k'), self.next_value());
+        let (row, value, never) = (self.row('k'), self.next_value(), node.is_outlived());
         let began = self.tick();
         let index = {
             let mut claims = self.claims.lock();
             let of_row = claims.entry(row.to_vec()).or_default();
             of_row.push(Claim {
                 value,
-                refused: node.is_outlived(),
+                refused: never,
                 won: false,
                 latest: None,
             });
@@ -499,7 +508,9 @@ impl Workload {
             of_row[index].refused |= outcome == Outcome::Refused || matches!(answer, Ok(Ok(true)));
             of_row.iter().filter(|claim| claim.won).count()
         };
-        self.note_write(&format!("claim {} for {value} won {won}", row.escape_ascii()), outcome);
+        // Who finds a claim writes nothing, and asks nobody whether it is still the owner.
+        let what = format!("claim {} for {value} won {won}", row.escape_ascii());
+        self.note_write(&what, outcome, never && won);
         if winners > 1 {
             self.violate(format!(
                 "{} was claimed by {:?}",

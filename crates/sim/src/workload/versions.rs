@@ -67,7 +67,7 @@ impl Workload {
             self.histories.lock().settle(began);
         }
         let what = format!("change {} ({matched:?}): {}", row.escape_ascii(), show_change(&change));
-        self.note_write(&what, outcome);
+        self.note_write(&what, outcome, false);
         if let Err(why) = checked {
             self.violate(format!("{what}: {why}"));
         }
