@@ -9,7 +9,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
 use stele_client::{Alone, Router};
@@ -36,6 +36,30 @@ pub struct Node {
     server: Arc<TabletServer>,
     /// Another one has begun to serve since.
     outlived: AtomicBool,
+    opening: Opening,
+}
+
+/// One attempt to open the medium, of all that there were.
+#[derive(Clone, Default)]
+struct Opening {
+    number: u64,
+    newest: Arc<AtomicU64>,
+    /// What was wrong with those that say they were replaced.
+    alarms: Arc<Mutex<Vec<String>>>,
+}
+
+impl Opening {
+    fn next(&self) -> Opening {
+        Opening {
+            number: self.newest.fetch_add(1, Ordering::Relaxed) + 1,
+            ..self.clone()
+        }
+    }
+
+    /// Nobody has tried to open it since, so nobody can have taken it over.
+    fn is_newest(&self) -> bool {
+        self.newest.load(Ordering::Relaxed) == self.number
+    }
 }
 
 /// The machine, its medium, and the node that runs now.
@@ -52,6 +76,8 @@ pub struct Cluster {
     node: Mutex<Option<Arc<Node>>>,
     /// Nodes that were replaced and were not killed, oldest first.
     replaced: Mutex<Vec<Arc<Node>>>,
+    /// The first, of which all others follow.
+    openings: Opening,
 }
 
 /// How a node ends.
@@ -145,6 +171,7 @@ impl Cluster {
             medium: Arc::new(medium),
             node: Mutex::new(None),
             replaced: Mutex::default(),
+            openings: Opening::default(),
         })
     }
 
@@ -196,6 +223,11 @@ impl Cluster {
     /// The node that runs now.
     pub fn node(&self) -> Option<Arc<Node>> {
         self.node.lock().clone()
+    }
+
+    /// Servers that took themselves for replaced, and were not.
+    pub fn alarms(&self) -> Vec<String> {
+        self.openings.alarms.lock().clone()
     }
 
     /// One that was replaced and still runs, if there is any: what a client asks that has not learned of it.
@@ -286,10 +318,11 @@ impl Cluster {
                 },
                 ..options_at(self.pace())
             };
+            let opening = self.openings.next();
             let starting = env.spawn_join(
                 Priority::Foreground,
                 "start",
-                open_on(self.medium.clone(), process.clone(), env.clone(), settings),
+                open_on(self.medium.clone(), process.clone(), env.clone(), settings, opening),
             );
             let why = match self.env.timeout(START_MAX, starting).await {
                 Ok(Ok(Ok(node))) => {
@@ -306,6 +339,11 @@ impl Cluster {
             self.sim.note(&format!("start failed: {why}"));
             process.kill();
             self.lose_process(if attempt % 2 == 0 { End::Kill } else { End::PowerLoss });
+            if says_replaced(&why) {
+                return Err(format!(
+                    "a server that starts and that nobody replaces says it was: {why}"
+                ));
+            }
             if healthy {
                 return Err(format!("the server does not start on a healthy medium: {why}"));
             }
@@ -317,18 +355,39 @@ impl Cluster {
 
 /// Starts a server on a medium, of which it may have to become the owner. When another one does it ends, or goes on as if it did
 /// not learn of it: what keeps it from acknowledging anything must not depend on that.
-async fn open_on(medium: Arc<Medium>, process: Process, env: Env, options: ServerOptions) -> Result<Node, String> {
+async fn open_on(
+    medium: Arc<Medium>,
+    process: Process,
+    env: Env,
+    options: ServerOptions,
+    opening: Opening,
+) -> Result<Node, String> {
     let opened = medium.open(env.clone()).await?;
     if let Some(shared) = opened.shared
         && env.random_below(2) == 0
     {
-        let process = process.clone();
+        let (process, opening) = (process.clone(), opening.clone());
         env.spawn("until replaced", async move {
-            shared.replaced().await;
+            let by = shared.replaced().await;
+            if opening.is_newest() {
+                let mut alarms = opening.alarms.lock();
+                alarms.push(format!("a server that nobody has replaced ends, because of {by}"));
+            }
             process.kill();
         });
     }
-    open_node(process, env, opened.storage, options, CACHE_BYTES).await
+    let node = open_node(process, env, opened.storage, options, CACHE_BYTES).await?;
+    Ok(Node { opening, ..node })
+}
+
+/// Whether these are the words of somebody who was replaced: of a medium, a tablet or a coordinator.
+pub fn says_replaced(text: &str) -> bool {
+    const WORDS: [&str; 3] = [
+        "this process was replaced by",
+        "is owned by a newer epoch",
+        "was written by another owner of this data",
+    ];
+    WORDS.iter().any(|words| text.contains(words))
 }
 
 /// Starts a server on what a medium holds, wired as the binary wires it.
@@ -365,6 +424,7 @@ pub async fn open_node(
         master,
         server,
         outlived: AtomicBool::new(false),
+        opening: Opening::default(),
     })
 }
 
@@ -392,6 +452,11 @@ impl Node {
     /// Whether another one has begun to serve since: what this one is asked for from then on never happens.
     pub fn is_outlived(&self) -> bool {
         self.outlived.load(Ordering::Relaxed)
+    }
+
+    /// Whether anybody has tried to replace it.
+    pub fn is_contested(&self) -> bool {
+        !self.opening.is_newest()
     }
 
     /// The tablet server.

@@ -62,6 +62,7 @@ pub fn run(plan: Plan) -> Verdict {
     let workload = Workload::new(cluster.clone());
     let outcome = sim.run(live(cluster.clone(), workload.clone()));
     let mut violations = workload.violations();
+    violations.extend(cluster.alarms());
     let mut seen = Seen::default();
     match outcome {
         Ok(Ok(all)) => seen = all,

@@ -18,7 +18,7 @@
 mod admin;
 mod versions;
 
-use crate::cluster::{Cluster, Node};
+use crate::cluster::{Cluster, NoAnswer, Node, says_replaced};
 use crate::history::{Histories, Moment, Outcome};
 use crate::possible::Row;
 use crate::possible::view::View;
@@ -127,7 +127,7 @@ impl Workload {
     /// A workload of nothing yet.
     pub fn new(cluster: Arc<Cluster>) -> Arc<Workload> {
         Arc::new(Workload {
-            histories: Mutex::new(Histories::new(cluster.has_several_streams() || cluster.is_shared())),
+            histories: Mutex::new(Histories::new(cluster.has_several_streams())),
             cluster,
             rest_until: Mutex::default(),
             violations: Mutex::default(),
@@ -170,11 +170,8 @@ impl Workload {
     pub async fn prepare(&self) -> Result<(), String> {
         let node = self.running_node().await;
         let master = node.master.clone();
-        let made = node
-            .call(
-                self.cluster.env(),
-                async move { master.create_table(new_table()).await },
-            )
+        let made = self
+            .ask(&node, async move { master.create_table(new_table()).await })
             .await;
         made.map_err(|_| "no answer".to_owned())?.map_err(|e| e.to_string())?;
         Ok(())
@@ -386,11 +383,8 @@ impl Workload {
             durability: self.durability(),
         };
         let router = node.router.clone();
-        let answer = node
-            .call(
-                self.cluster.env(),
-                async move { router.read_modify_write(request).await },
-            )
+        let answer = self
+            .ask(node, async move { router.read_modify_write(request).await })
             .await;
         let (outcome, told) = match &answer {
             Ok(result) => (
@@ -418,6 +412,30 @@ impl Workload {
         self.end_addition(&name, addition, (outcome, None), never);
     }
 
+    /// Asks a server, and looks at what it refuses.
+    async fn ask<T: Send + 'static>(
+        &self,
+        node: &Node,
+        request: impl Future<Output = ServiceResult<T>> + Send + 'static,
+    ) -> Result<ServiceResult<T>, NoAnswer> {
+        let answer = node.call(self.cluster.env(), request).await;
+        if let Ok(Err(error)) = &answer {
+            self.check_refusal(node, error);
+        }
+        answer
+    }
+
+    /// Nobody is fenced whom nobody has tried to replace, and no log is closed under a server that goes on.
+    fn check_refusal(&self, node: &Node, error: &ServiceError) {
+        if says_replaced(&error.message) && !node.is_contested() {
+            self.violate(format!("a server that nobody has replaced says it was: {error}"));
+        }
+        let goes_on = || self.cluster.node().is_some_and(|running| std::ptr::eq(&*running, node));
+        if error.message.contains("the commit log is closed") && goes_on() {
+            self.violate(format!("a server that goes on has closed its log: {error}"));
+        }
+    }
+
     /// Writes to rows in one request, and what came of each.
     async fn request_rows(&self, node: &Node, rows: Vec<RowMutation>) -> Vec<Outcome> {
         let count = rows.len();
@@ -427,11 +445,13 @@ impl Workload {
             durability: self.durability(),
         };
         let router = node.router.clone();
-        let answer = node
-            .call(self.cluster.env(), async move { router.mutate_rows(request).await })
-            .await;
+        let answer = self.ask(node, async move { router.mutate_rows(request).await }).await;
         match answer {
-            Ok(Ok(results)) => results.iter().map(outcome).collect(),
+            Ok(Ok(results)) => {
+                let errors = results.iter().filter_map(|result| result.as_ref().err());
+                errors.for_each(|error| self.check_refusal(node, error));
+                results.iter().map(outcome).collect()
+            }
             Ok(Err(error)) => vec![outcome::<()>(&Err(error)); count],
             Err(_) => vec![Outcome::Unknown; count],
         }
@@ -483,11 +503,8 @@ impl Workload {
             durability: self.durability(),
         };
         let router = node.router.clone();
-        let answer = node
-            .call(
-                self.cluster.env(),
-                async move { router.check_and_mutate(request).await },
-            )
+        let answer = self
+            .ask(node, async move { router.check_and_mutate(request).await })
             .await;
         let outcome = answer.as_ref().map_or(Outcome::Unknown, outcome);
         let won = matches!(answer, Ok(Ok(false)));
@@ -613,7 +630,7 @@ impl Workload {
             }
             Ok::<_, ServiceError>(rows)
         };
-        match node.call(self.cluster.env(), read).await {
+        match self.ask(node, read).await {
             Ok(Ok(rows)) => Some(rows),
             Ok(Err(error)) => {
                 self.cluster.sim().note(&format!("read failed: {error}"));

@@ -50,7 +50,7 @@ impl Workload {
             let master = node.master.clone();
             let asked = change.clone();
             let change_it = async move { master.modify_groups(&super::table(), vec![asked]).await.map(drop) };
-            let answer = node.call(self.cluster.env(), change_it).await;
+            let answer = self.ask(&node, change_it).await;
             self.cluster.sim().note(&format!("{change:?}: {answer:?}"));
             if let Ok(Err(error)) = answer
                 && error.kind == ErrorKind::Corruption
@@ -72,7 +72,7 @@ impl Workload {
         let master = node.master.clone();
         let asked = update.clone();
         let change_it = async move { master.update_table(&super::table(), asked).await.map(drop) };
-        let answer = node.call(self.cluster.env(), change_it).await;
+        let answer = self.ask(&node, change_it).await;
         self.cluster.sim().note(&format!("{update:?}: {answer:?}"));
         if let Ok(Err(error)) = answer
             && error.kind == ErrorKind::Corruption
@@ -185,7 +185,7 @@ impl Workload {
         let mut last = String::new();
         for attempt in 0..ATTEMPTS_MAX {
             let node = self.node_after_a_pause().await;
-            let answer = node.call(self.cluster.env(), change(node.master.clone())).await;
+            let answer = self.ask(&node, change(node.master.clone())).await;
             self.cluster.sim().note(&format!("{what}: {answer:?}"));
             match answer {
                 Ok(Ok(())) => return Ok(()),
@@ -220,9 +220,7 @@ impl Workload {
                 durability: None,
             };
             let router = node.router.clone();
-            let answer = node
-                .call(self.cluster.env(), async move { router.mutate_rows(request).await })
-                .await;
+            let answer = self.ask(&node, async move { router.mutate_rows(request).await }).await;
             match answer {
                 Ok(Ok(results)) if results.iter().all(Result::is_ok) => return Ok(()),
                 Ok(Err(error)) if error.kind == ErrorKind::NotFound => {
@@ -275,5 +273,5 @@ async fn read_keys(workload: &Workload, node: &Node, name: &TableName) -> Option
         }
         Ok::<_, ServiceError>(keys)
     };
-    node.call(workload.cluster.env(), read).await.ok()
+    workload.ask(node, read).await.ok()
 }

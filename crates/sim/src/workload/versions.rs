@@ -91,11 +91,8 @@ impl Workload {
             durability: self.durability(),
         };
         let router = node.router.clone();
-        let answer = node
-            .call(
-                self.cluster.env(),
-                async move { router.check_and_mutate(request).await },
-            )
+        let answer = self
+            .ask(node, async move { router.check_and_mutate(request).await })
             .await;
         if let Ok(Err(error)) = &answer
             && error.kind == ErrorKind::InvalidArgument
