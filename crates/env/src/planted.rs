@@ -18,11 +18,17 @@ pub enum PlantedBug {
     WidenDelete,
     /// Who takes a bucket over seals only some of the files that grow.
     SkipSeal,
+    /// Who has made a file that grows in a bucket does not look whether it is still the owner.
+    SkipVerify,
+    /// A put to a bucket that finds its name taken takes what is there for its own.
+    TakeForOwn,
+    /// A put to a bucket whose first answer was lost does not recognise what it made.
+    ForgetOwn,
 }
 
 impl PlantedBug {
     /// All of them, with their names on the command line.
-    pub const ALL: [(&'static str, PlantedBug); 7] = [
+    pub const ALL: [(&'static str, PlantedBug); 10] = [
         ("skip-fsync", PlantedBug::SkipFsync),
         ("drop-memtable", PlantedBug::DropMemtable),
         ("reuse-sequence", PlantedBug::ReuseSequence),
@@ -30,7 +36,16 @@ impl PlantedBug {
         ("drop-version", PlantedBug::DropVersion),
         ("widen-delete", PlantedBug::WidenDelete),
         ("skip-seal", PlantedBug::SkipSeal),
+        ("skip-verify", PlantedBug::SkipVerify),
+        ("take-for-own", PlantedBug::TakeForOwn),
+        ("forget-own", PlantedBug::ForgetOwn),
     ];
+
+    /// Whether it does nothing but on a bucket.
+    pub fn needs_bucket(self) -> bool {
+        use PlantedBug::{ForgetOwn, SkipSeal, SkipVerify, TakeForOwn};
+        matches!(self, SkipSeal | SkipVerify | TakeForOwn | ForgetOwn)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]

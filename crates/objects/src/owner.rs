@@ -46,6 +46,9 @@ impl Records for Store {
 
 /// Says `Fenced` when somebody else owns the prefix now. To be asked after a growing file was made.
 pub(crate) async fn verify(shared: &Shared, path: &str) -> Result<()> {
+    if shared.store.skips_verify() {
+        return Ok(());
+    }
     owner::verify(&shared.store, &shared.fence, shared.epoch, path).await
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use stele_env::PlantedBug;
-use stele_sim::simulation::{Plan, Verdict, run};
+use stele_sim::simulation::{Plan, Verdict, run, seeds_for};
 
 /// Deterministic simulation of a Stele server.
 #[derive(Parser)]
@@ -28,13 +28,14 @@ enum Command {
         /// Print every operation.
         #[arg(long)]
         trace: bool,
-        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete or skip-seal.
+        /// Plant a bug: skip-fsync, drop-memtable, reuse-sequence, stale-row, drop-version, widen-delete, skip-seal, skip-verify,
+        /// take-for-own or forget-own.
         #[arg(long, value_parser = planted_bug)]
         planted: Option<PlantedBug>,
     },
     /// Plants each bug in turn; fails if any of them goes unnoticed.
     Planted {
-        /// Seeds each bug may take to be found.
+        /// Seeds each bug may take to be found; one of buckets only, of those that have one.
         #[arg(long, default_value_t = 1_000)]
         seeds: u64,
     },
@@ -117,7 +118,8 @@ fn find_planted(seeds: u64) -> Result<()> {
     check_planted(true)?;
     let mut missed = Vec::new();
     for (name, bug) in PlantedBug::ALL {
-        let found = (0..seeds).find_map(|seed| {
+        let mut candidates = seeds_for(bug).take(usize::try_from(seeds).unwrap_or(usize::MAX));
+        let found = candidates.find_map(|seed| {
             let verdict = run(Plan {
                 seed,
                 planted: Some(bug),

@@ -52,6 +52,12 @@ const CLIENTS: u64 = 5;
 /// One of so many lives has a rest.
 const RESTING_LIVES: u64 = 5;
 
+/// The seeds to look for a planted bug with: those of runs on a bucket, if it is only there.
+pub fn seeds_for(bug: PlantedBug) -> impl Iterator<Item = u64> {
+    let has_bucket = |seed: u64| Cluster::new(Sim::new(seed, STEPS_MAX), None).is_shared();
+    (0..).filter(move |seed| !bug.needs_bucket() || has_bucket(*seed))
+}
+
 /// Runs one seed.
 pub fn run(plan: Plan) -> Verdict {
     let sim = Sim::new(plan.seed, STEPS_MAX);
