@@ -7,6 +7,7 @@
 //!   columns of a slot telling the same number: rows are atomic.
 //! * `n*`: counters. Read-modify-write adds one in family `c`, an aggregate adds one in family `s`.
 //! * `k*`: claims. Check-and-mutate writes its number unless the row has any cell; one client at most may succeed.
+//! * `p*`: contended. Several clients put one version and delete it again, as fast as they can ([`contended`]).
 //! * `m*`: versions. Puts and deletes of all kinds, conditional or not, in a family without a rule and in one that keeps two
 //!   versions ([`versions`]).
 //!
@@ -16,9 +17,11 @@
 //! An acknowledgement now and then asks for the server's end at that very moment: that is when a promise too many shows.
 
 mod admin;
+mod contended;
 mod versions;
 
 use crate::cluster::{Cluster, NoAnswer, Node, says_replaced};
+use crate::contended::Contended;
 use crate::history::{Histories, Moment, Outcome};
 use crate::possible::Row;
 use crate::possible::view::View;
@@ -72,6 +75,8 @@ pub struct Workload {
     taken: Mutex<BTreeMap<Vec<u8>, Taken>>,
     /// What the rows of versions may hold.
     versions: Mutex<BTreeMap<Bytes, Row>>,
+    /// The same of the contended rows.
+    contended: Mutex<BTreeMap<Bytes, Contended>>,
     acknowledged: Mutex<u64>,
     /// Asks for the server's end.
     end_wanted: tokio::sync::Notify,
@@ -135,6 +140,7 @@ impl Workload {
             claims: Mutex::default(),
             taken: Mutex::default(),
             versions: Mutex::default(),
+            contended: Mutex::default(),
             acknowledged: Mutex::new(0),
             end_wanted: tokio::sync::Notify::new(),
         })
@@ -160,6 +166,7 @@ impl Workload {
         let settled = self.histories.lock().settled();
         self.versions.lock().values_mut().for_each(|row| row.recovered(settled));
         self.histories.lock().recovered();
+        self.contended.lock().values_mut().for_each(Contended::recovered);
         let now = self.tick();
         for claim in self.claims.lock().values_mut().flatten() {
             claim.latest.get_or_insert(now);
@@ -193,7 +200,7 @@ impl Workload {
     pub async fn client(self: Arc<Self>, operations: u64) {
         for _ in 0..operations {
             self.rested().await;
-            let operation = self.below(25);
+            let operation = self.below(27);
             let node = match operation {
                 0..=12 => self.some_owner().await,
                 _ => self.running_node().await,
@@ -206,6 +213,7 @@ impl Workload {
                 13..18 => self.read_row(&node).await,
                 18..20 => self.scan(&node).await,
                 20..23 => self.change_versions(&node).await,
+                25.. => self.contend(&node).await,
                 _ => self.read_versions(&node).await,
             }
             let pause = self.cluster.pace() * Duration::from_micros(self.below(3_000));
@@ -582,9 +590,12 @@ impl Workload {
             reversed,
             ..ReadRows::new(table(), RowSet::all())
         };
-        let (began, open) = (self.tick(), self.begin_reads());
+        let (began, open, contended) = (self.tick(), self.begin_reads(), self.begin_contended_reads());
         let Some(rows) = self.read(node, request).await else {
             self.end_reads(open, &View::All, None);
+            contended
+                .into_iter()
+                .for_each(|read| self.end_contended_read(read, None));
             return false;
         };
         let ended = self.tick();
@@ -603,6 +614,12 @@ impl Workload {
                 self.check_row(&row, &cells, began, ended);
             }
         }
+        for read in contended {
+            let cells = found.remove(&read.0).unwrap_or_default();
+            self.end_contended_read(read, Some(&cells));
+        }
+        // Those of which too much was under way.
+        (0..contended::CONTENDED_ROWS).for_each(|number| drop(found.remove(&contended::contended_row(number))));
         self.end_reads(open, &View::All, Some(&mut found));
         if let Some((row, _)) = found.pop_first() {
             self.violate(format!("a scan gave row {row:?}, which nobody wrote"));
