@@ -1,6 +1,6 @@
 //! The data API: `google.bigtable.v2.Bigtable`, but for the calls that [`crate::hot`] serves.
 
-use crate::calls::{account_current, carry_out};
+use crate::calls::{account_current, carry_out, charge_current};
 use crate::context::{Context, responses};
 use crate::filters;
 use crate::mutations::{Resolver, check_mutation_count, check_row_key, no_mutations};
@@ -14,7 +14,7 @@ use crate::times::TableTime;
 use crate::wire;
 use prost::Message as _;
 use std::sync::Arc;
-use stele_client::{CheckAndMutate, ReadModifyWrite};
+use stele_client::{CheckAndMutate, ReadModifyWrite, RowSample};
 use stele_types::{RowMutation, RowRange};
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
@@ -48,6 +48,8 @@ impl Bigtable for DataService {
             .sample_row_keys(&table.name, range)
             .await
             .map_err(status)?;
+        let bytes = |sample: &RowSample| size_of::<RowSample>() + sample.row.len();
+        charge_current(samples.iter().map(bytes).sum())?;
         let messages = samples.into_iter().map(move |sample| v2::SampleRowKeysResponse {
             // The last sample is the end of what was asked for.
             row_key: if sample.row.is_empty() { end.clone() } else { sample.row },

@@ -1,10 +1,12 @@
 //! Locality groups: `stele.admin.v1.LocalityGroups`, a service of our own beside Google's.
 
+use crate::calls::{account_current, charge_current};
 use crate::context::{Context, table_status};
 use crate::names::TableResource;
 use crate::pb::own as pb;
 use crate::pb::stubs::locality_groups_server::LocalityGroups;
 use crate::status::{invalid, status};
+use crate::table_protos::shown_bytes;
 use std::sync::Arc;
 use stele_client::{GroupChange, GroupUpdate, TableGroups};
 use stele_types::{Compression, GroupOptions};
@@ -30,6 +32,7 @@ impl LocalityGroups for LocalityGroupsService {
         let table = TableResource::parse(&request.get_ref().name)?;
         let groups = self.0.admin.groups(&table.name).await;
         let groups = groups.map_err(|error| table_status(&table, error))?;
+        charge_current(shown_bytes(&groups.schema))?;
         Ok(Response::new(response(&groups)))
     }
 
@@ -47,6 +50,7 @@ impl LocalityGroups for LocalityGroupsService {
             .collect::<Result<Vec<_>, _>>()?;
         // NOT_FOUND is about a group or a family here, so the service's own words are kept.
         let groups = self.0.admin.modify_groups(&table.name, changes).await.map_err(status)?;
+        account_current(shown_bytes(&groups.schema));
         Ok(Response::new(response(&groups)))
     }
 }

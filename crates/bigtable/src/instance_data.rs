@@ -4,7 +4,9 @@
 //! project is not part of an instance's identity here. The bytes are the namespace's front-end data: one
 //! `InstanceData` message, evolved by protocol-buffer rules; numbers are never reused.
 
+use crate::calls::charge_current;
 use crate::context::Context;
+use crate::limits::INSTANCE_COST_PER_BYTE;
 use crate::names::InstanceName;
 use crate::pb::admin;
 use crate::status::status;
@@ -118,16 +120,19 @@ impl Context {
         }
     }
 
-    /// What is stored of an instance that must exist.
+    /// What is stored of an instance that must exist. It is in the accounts as long as the call, as most of it is answered.
     pub async fn existing_instance(&self, name: &InstanceName) -> Result<InstanceData, Status> {
-        self.instance_data(&name.instance)
-            .await?
-            .ok_or_else(|| name.not_found())
+        let bytes = self.admin.namespace(&name.instance).await.map_err(status)?;
+        let bytes = bytes.ok_or_else(|| name.not_found())?;
+        charge_current(bytes.len() * INSTANCE_COST_PER_BYTE)?;
+        decode(&name.instance, &bytes)
     }
 
-    /// All instances by name.
+    /// All instances by name, in the accounts like one.
     pub async fn instances(&self) -> Result<Vec<(String, InstanceData)>, Status> {
         let namespaces = self.admin.list_namespaces().await.map_err(status)?;
+        let bytes: usize = namespaces.iter().map(|(_, bytes)| bytes.len()).sum();
+        charge_current(bytes * INSTANCE_COST_PER_BYTE)?;
         namespaces
             .into_iter()
             .map(|(name, bytes)| decode(&name, &bytes).map(|data| (name, data)))

@@ -63,7 +63,7 @@ const FILTER_COST_PER_BYTE: usize = size_of::<wire::RowFilter>() + 2 * size_of::
 
 /// Memory of what is decoded of a message about an instance, for each byte on the wire: an entry of a map with two
 /// one-byte names has eight bytes there and about a hundred and fifty in memory.
-const INSTANCE_COST_PER_BYTE: usize = 20;
+pub(crate) const INSTANCE_COST_PER_BYTE: usize = 20;
 
 /// What [`crate::census`] counts in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! and metadata of the documented types (clients unpack both). The last ones are kept in memory for clients that ask
 //! again; one that has been forgotten, or was made by another process, is NOT_FOUND.
 
+use crate::calls::{account_current, charge_current};
 use crate::context::Context;
 use crate::pb::longrunning::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest, ListOperationsResponse,
@@ -61,6 +62,7 @@ impl Context {
             result: Some(operation::Result::Response(response.to_any())),
         };
         self.operations.remember(operation.clone());
+        account_current(operation.encoded_len());
         operation
     }
 }
@@ -82,8 +84,12 @@ impl OperationLog {
     }
 
     fn get(&self, name: &str) -> Result<Operation, Status> {
-        self.with(|operations| operations.iter().find(|o| o.name == name).cloned())
-            .ok_or_else(|| not_found(name))
+        self.with(|operations| {
+            let found = operations.iter().find(|o| o.name == name);
+            let found = found.ok_or_else(|| not_found(name))?;
+            charge_current(found.encoded_len())?;
+            Ok(found.clone())
+        })
     }
 }
 
@@ -107,12 +113,10 @@ impl Operations for OperationsService {
     ) -> Result<Response<ListOperationsResponse>, Status> {
         let prefix = &request.get_ref().name;
         let operations = self.0.operations.with(|operations| {
-            operations
-                .iter()
-                .filter(|o| o.name.starts_with(prefix))
-                .cloned()
-                .collect()
-        });
+            let found = || operations.iter().filter(|o| o.name.starts_with(prefix));
+            charge_current(found().map(Message::encoded_len).sum())?;
+            Ok::<_, Status>(found().cloned().collect())
+        })?;
         Ok(Response::new(ListOperationsResponse {
             operations,
             ..ListOperationsResponse::default()

@@ -1,6 +1,7 @@
 //! Tables between the admin API and the waist: requests to make and change them, and how they are shown.
 
 use crate::families::{family_proto, gc_rule, new_family, value_type};
+use crate::limits::Part;
 use crate::names::{InstanceName, check_resource_id, check_table_id};
 use crate::pb::admin;
 use crate::pb::admin::modify_column_families_request::{Modification, modification::Mod};
@@ -9,7 +10,7 @@ use crate::times::TableTime;
 use std::collections::HashMap;
 use stele_client::{FamilyChange, NewFamily, NewTable, TableUpdate};
 use stele_types::limits::{FAMILIES_MAX, INITIAL_SPLITS_MAX};
-use stele_types::{Compression, DeleteRule, TableName, TableSchema, TimeUnit, ValueType};
+use stele_types::{Compression, DeleteRule, Family, GcRule, TableName, TableSchema, TimeUnit, ValueType};
 use tonic::Status;
 
 /// `Table.TimestampGranularity`. The published Rust definition lacks the last one.
@@ -164,6 +165,23 @@ fn family_update(
         gc_rule,
         value_type,
     })
+}
+
+/// Memory that a table takes as it is shown: its families, and the message that is made of them.
+pub(crate) fn shown_bytes(schema: &TableSchema) -> usize {
+    let family = |family: &Family| {
+        let rules = family.gc_rule.as_ref().map_or(0, rules_in);
+        Part::Family.cost() + 2 * family.name.len() + 4 * family.front_end_data.len() + rules * Part::GcRule.cost()
+    };
+    schema.families.values().map(family).sum()
+}
+
+/// Rules within a rule; recursion is as deep as it nests, which is bounded when it is made.
+fn rules_in(rule: &GcRule) -> usize {
+    match rule {
+        GcRule::Union(rules) | GcRule::Intersection(rules) => rules.len() + rules.iter().map(rules_in).sum::<usize>(),
+        GcRule::MaxVersions(_) | GcRule::MaxAgeMicros(_) => 0,
+    }
 }
 
 /// A table as the API shows it, with its schema.

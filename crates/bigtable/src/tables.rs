@@ -1,5 +1,6 @@
 //! Tables: `google.bigtable.admin.v2.BigtableTableAdmin`.
 
+use crate::calls::{account_current, charge_current};
 use crate::context::{Context, table_status};
 use crate::mutations::check_row_key;
 use crate::names::{InstanceName, TableResource};
@@ -11,7 +12,7 @@ use crate::pb::admin::table::{ClusterState, View};
 use crate::pb::longrunning::Operation;
 use crate::pb::stubs::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::status::{invalid, status};
-use crate::table_protos::{family_change, new_table, table_proto, table_update};
+use crate::table_protos::{family_change, new_table, shown_bytes, table_proto, table_update};
 use std::sync::Arc;
 use stele_types::{RowRange, TableSchema};
 use tonic::{Request, Response, Status};
@@ -30,6 +31,7 @@ impl BigtableTableAdmin for TableAdminService {
         let instance = InstanceName::parse(&request.parent)?;
         let new_table = new_table(&instance, request)?;
         let schema = self.0.admin.create_table(new_table).await.map_err(status)?;
+        account_current(shown_bytes(&schema));
         Ok(Response::new(table_proto(&instance, &schema)))
     }
 
@@ -84,6 +86,7 @@ impl BigtableTableAdmin for TableAdminService {
         let start_time = Some(self.0.timestamp());
         let updated = self.0.admin.update_table(&table.name, update).await;
         let schema = updated.map_err(|error| table_status(&table, error))?;
+        account_current(shown_bytes(&schema));
         let metadata = admin::UpdateTableMetadata {
             name: table.to_string(),
             start_time,
@@ -121,6 +124,7 @@ impl BigtableTableAdmin for TableAdminService {
             .map(|modification| family_change(&schema, modification))
             .collect::<Result<Vec<_>, _>>()?;
         if changes.is_empty() {
+            charge_current(shown_bytes(&schema))?;
             return Ok(Response::new(table_proto(&table.instance, &schema)));
         }
         // NOT_FOUND may be about a family here, so the service's own words are kept.
@@ -130,6 +134,7 @@ impl BigtableTableAdmin for TableAdminService {
             .modify_families(&table.name, changes)
             .await
             .map_err(status)?;
+        account_current(shown_bytes(&schema));
         Ok(Response::new(table_proto(&table.instance, &schema)))
     }
 
@@ -184,15 +189,19 @@ impl BigtableTableAdmin for TableAdminService {
 }
 
 impl TableAdminService {
-    /// A table with the fields of a view.
+    /// A table with the fields of a view. Its families are in the accounts until it is sent: there may be thousands, and a client
+    /// need not take the answer.
     async fn viewed(&self, instance: &InstanceName, schema: &TableSchema, view: View) -> Result<admin::Table, Status> {
-        let mut table = table_proto(instance, schema);
-        if !matches!(view, View::SchemaView | View::Full) {
-            table = admin::Table {
-                name: table.name,
+        let mut table = match view {
+            View::SchemaView | View::Full => {
+                charge_current(shown_bytes(schema))?;
+                table_proto(instance, schema)
+            }
+            View::Unspecified | View::NameOnly | View::ReplicationView | View::EncryptionView => admin::Table {
+                name: instance.table(&schema.name.table),
                 ..admin::Table::default()
-            };
-        }
+            },
+        };
         let state = match view {
             View::ReplicationView | View::Full => ReplicationState::Ready,
             View::EncryptionView => ReplicationState::StateNotKnown,

@@ -301,6 +301,54 @@ async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() 
     assert_eq!(code(harness.data().mutate_row(write).await), Code::Ok);
 }
 
+/// A table's families may be a megabyte, and a client need not take the answer.
+#[tokio::test]
+async fn tables_that_are_shown_are_in_the_accounts_until_they_are_sent() {
+    use tonic::codegen::Service as _;
+    let mut harness = Harness::with_limits(CallLimits {
+        request_bytes_max: 8 << 20,
+        alone_request_bytes: 0,
+        ..CallLimits::default()
+    });
+    let mut request = table_request("t");
+    let families = (0..2_000).map(|n| (format!("f{n}"), admin::ColumnFamily::default()));
+    if let Some(table) = &mut request.table {
+        table.column_families = families.collect();
+    }
+    harness.tables().create_table(request).await.unwrap();
+    let get = admin::GetTableRequest {
+        name: TABLE.into(),
+        ..Default::default()
+    };
+    let posted = || {
+        let message = get.encode_to_vec();
+        let length = (message.len() as u32).to_be_bytes();
+        http::Request::builder()
+            .method("POST")
+            .uri("/google.bigtable.admin.v2.BigtableTableAdmin/GetTable")
+            .header("content-type", "application/grpc")
+            .body(Sent {
+                bytes: Some([&[0][..], &length, &message].concat().into()),
+                ends: true,
+            })
+            .unwrap()
+    };
+    let mut untaken = Vec::new();
+    let refused = loop {
+        let response = harness.service.call(posted()).await.unwrap();
+        match Status::from_header_map(response.headers()) {
+            Some(status) => break status,
+            None => untaken.push(response),
+        }
+        assert!(untaken.len() < 100, "answers that nobody takes add up");
+    };
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    assert!(!untaken.is_empty(), "one of them fits");
+    drop(untaken);
+    let shown = harness.tables().get_table(get).await.unwrap().into_inner();
+    assert_eq!(shown.column_families.len(), 2_000);
+}
+
 /// A request of one message, all of which has arrived.
 fn posted(method: &str, message: &[u8]) -> http::Request<Sent> {
     let length = (message.len() as u32).to_be_bytes();
