@@ -286,7 +286,8 @@ fn checked_rows(
     let mut outcomes = Vec::with_capacity(request.entries.len());
     for entry in request.entries {
         let row = resolver.row(entry.row_key, entry.mutations);
-        outcomes.push(row.map(|row| rows.push(row)));
+        let outcome = row.map(|row| rows.push(row));
+        outcomes.push(outcome.map_err(|refusal| outcomes::kept(&refusal)));
     }
     Ok((table.name, rows, outcomes))
 }

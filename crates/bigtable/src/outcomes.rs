@@ -23,6 +23,12 @@ pub(crate) fn missing() -> Status {
     Status::internal("The write was not answered; it may or may not have been applied")
 }
 
+/// What is kept of an entry's refusal until it is answered: what is sent of it. There may be a hundred thousand, each quoting
+/// a name in six times the bytes that it has in the request.
+pub(crate) fn kept(refusal: &Status) -> Status {
+    Status::new(refusal.code(), cut(refusal.message(), ENTRY_MESSAGE_BYTES_MAX))
+}
+
 /// Messages behind their prefixes that answer every entry once, in order.
 pub(crate) fn messages(outcomes: &[Outcome]) -> Result<VecDeque<Bytes>, Status> {
     let mut messages = VecDeque::with_capacity(outcomes.len().div_ceil(ENTRIES_PER_MESSAGE));
@@ -81,7 +87,7 @@ fn cut(text: &str, max: usize) -> &str {
 mod tests {
     use super::*;
     use crate::pb::v2;
-    use crate::status::invalid;
+    use crate::status::{family_not_found, invalid};
     use prost::Message as _;
     use tonic::Code;
 
@@ -119,6 +125,16 @@ mod tests {
                 Err(status) => (status.code(), status.message().chars().take(150).collect()),
             };
             assert_eq!((status.code, &status.message), (code as i32, &text));
+        }
+    }
+
+    #[test]
+    fn no_more_is_kept_of_a_refusal_than_is_sent() {
+        for text in ["short".to_owned(), format!("{:?}", "\u{7f}".repeat(10_000))] {
+            let refusal = family_not_found(&text);
+            let kept = kept(&refusal);
+            assert!(kept.message().len() <= ENTRY_MESSAGE_BYTES_MAX);
+            assert_eq!(messages(&[Err(kept)]).unwrap(), messages(&[Err(refusal)]).unwrap());
         }
     }
 
