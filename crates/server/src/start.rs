@@ -56,7 +56,11 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
     let http = bind("http", config.http).await?;
     let (bigtable_at, http_at) = (bigtable.local_addr()?, http.local_addr()?);
     let metrics = Metrics::new();
-    let data = data_dir::open(config, env.clone(), &metrics).await?;
+    let data = tokio::select! {
+        data = data_dir::open(config, env.clone(), &metrics) => data?,
+        // A store that does not answer is asked for minutes.
+        () = signals.next() => return Ok(()),
+    };
 
     let pages = Pages::new(metrics.clone());
     let router = pages.clone().router();

@@ -9,11 +9,11 @@
 #[path = "support/server.rs"]
 mod server;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use server::{FREE_PORTS, STELE, Server, stele};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 fn start(data: &Path) -> Server {
@@ -220,4 +220,22 @@ fn families_move_between_locality_groups_while_they_are_used() {
     assert_eq!(server.says(&["groups", "main/t"]), expected);
     assert_eq!(server.says(&["count", "main/t"]).trim(), "2");
     assert_eq!(server.stop(Signal::TERM), Some(0));
+}
+
+#[test]
+fn a_start_that_waits_for_its_store_can_be_stopped() {
+    // It takes connections, and never says anything.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("endpoint=http://{}", silent.local_addr().unwrap());
+    let options = format!("{endpoint},region=none,access_key_id=a,secret_access_key=b,allow_http=true");
+    let mut starting = stele(&["start", "--data", "s3://bucket/prefix", "--data-option", &options])
+        .args(FREE_PORTS)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _asked = silent.accept().unwrap();
+    kill_process(Pid::from_child(&starting), Signal::TERM).unwrap();
+    // As long as the store is asked otherwise, and then with 1.
+    assert_eq!(starting.wait().unwrap().code(), Some(0));
 }
