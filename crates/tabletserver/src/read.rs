@@ -304,7 +304,7 @@ async fn read_within(
         if wanted.any && !cells.is_empty() {
             return Ok(());
         }
-        if *kept > room / 2 && *kept > PIECE_BYTES {
+        if scanner.is_within_row() && room.saturating_sub(*kept) < PIECE_BYTES {
             // A next piece beside them has no room.
             return Err(TabletError::NeedsRoom { bytes: *kept });
         }

@@ -6,7 +6,7 @@ use crate::options::{MemtableLimits, ServerOptions};
 use crate::recovery::tests::{TABLETS, Watched, first, first_with, options};
 use std::ops::Range;
 use std::time::Duration;
-use stele_client::{BatchRoom, RmwOperation, ServiceError};
+use stele_client::{Alone, BatchRoom, RmwOperation, ServiceError};
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::Room;
 use stele_types::{ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
@@ -386,6 +386,29 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     let written = server.read_modify_write(TABLETS[0], row, rules, None).await.unwrap();
     assert_eq!(written.len(), 41);
     assert_eq!(written[0].value.len(), (5 << 19) + 1);
+}
+
+/// What is kept of a row may take all its room: where nothing is left to read, no more is asked for.
+#[tokio::test]
+async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
+    let alone = Alone::default();
+    let options = ServerOptions {
+        value_room_bytes: 16 << 20,
+        memtables: MemtableLimits::for_share(64 << 20),
+        alone: alone.clone(),
+        admission_wait_max: Duration::from_millis(200),
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    let row = Bytes::from_static(b"a row");
+    // The read gets eight megabytes for it, and would wait for the allowance if it were to have more than all sixteen.
+    let put = put_column(&row, "q", 5 << 20);
+    server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
+    server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
+    let taken = alone.take().await;
+    let written = append(&server, TABLETS[0], &row).await.unwrap();
+    assert_eq!(written[0].value.len(), (5 << 20) + 1);
+    drop(taken);
 }
 
 fn put_column(row: &Bytes, qualifier: &'static str, value_bytes: usize) -> RowMutation {
