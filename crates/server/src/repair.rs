@@ -116,6 +116,7 @@ pub async fn repair(
     if !examined.has_catalog {
         bail!("{}the catalog cannot be read", examined.report.to_text());
     }
+    let (storage, examined) = loss::splits(storage, &env, &progress, mode, examined, &mut text).await?;
     let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
     text.push_str(&lost(&examined.report));
     let older = loss::older_manifests(&storage, &examined).await?;

@@ -8,6 +8,9 @@
 //! gone, or that rows were dropped, which is in no log. Taking it therefore needs consent; so does beginning with no files,
 //! where there is no older version. In both cases the log is replayed over it, as far as it reaches.
 //!
+//! *Splits.* A catalog that lost a split names a tablet that has no manifest any more, and not the ones that have all its
+//! rows. Their manifests say so: with consent the catalog names them again, and nothing that they hold is given up.
+//!
 //! What the newest state may have referred to, and the older one does not, is set aside: the next start would sweep it.
 
 use super::{KEPT, Mode, Work, keep};
@@ -19,13 +22,15 @@ use anyhow::{Context, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use stele_catalog::Catalog;
 use stele_commitlog::LogError;
+use stele_coord::EmbeddedCoord;
 use stele_coord::embedded::salvage::salvage;
 use stele_env::Env;
 use stele_storage::{Storage, StorageError};
-use stele_tablet::manifest;
+use stele_tablet::manifest::{self, ManifestLog};
 use stele_tablet::{Manifest, StoredFile, TabletError};
-use stele_types::TabletId;
+use stele_types::{ErrorKind, RowRange, TableName, TabletId};
 
 /// Makes a damaged catalog again, and returns the storage to go on with: of a dry run one where that has happened in memory
 /// only. `None` when it needs consent, which the text then says.
@@ -119,6 +124,117 @@ async fn used_numbers(storage: &Arc<dyn Storage>) -> anyhow::Result<Vec<(&'stati
     }
     used.extend(logged);
     Ok(used)
+}
+
+/// A split that the catalog does not know of.
+struct LostSplit {
+    table: TableName,
+    /// What it names, and has no manifest.
+    tablet: TabletId,
+    /// What has its rows.
+    parts: Vec<(TabletId, RowRange)>,
+}
+
+/// Has the catalog name again what tablets were split into, if that is agreed to; the storage to go on with, of a dry run
+/// one where that has happened in memory only, and what is found there.
+pub async fn splits(
+    storage: Arc<dyn Storage>,
+    env: &Env,
+    progress: &Progress,
+    mode: Mode,
+    examined: Examined,
+    text: &mut String,
+) -> anyhow::Result<(Arc<dyn Storage>, Examined)> {
+    let lost = lost_splits(&storage, &examined).await?;
+    for LostSplit { table, tablet, parts } in &lost {
+        let parts: Vec<String> = parts.iter().map(|(part, _)| part.to_string()).collect();
+        let _ = writeln!(
+            text,
+            "tablet {tablet} of {table} has no manifest, and tablets {} have its rows: --accept-loss has the catalog name \
+             these",
+            parts.join(", ")
+        );
+    }
+    if lost.is_empty() || !mode.accept_loss {
+        return Ok((storage, examined));
+    }
+    let as_if: Arc<dyn Storage> = Overlay::over(storage.clone());
+    split_again(&as_if, env, &lost).await?;
+    let then = check::examine(as_if.clone(), env.clone(), progress.clone()).await?;
+    if mode.dry_run {
+        describe_aside(&as_if, &then, text).await?;
+        return Ok((as_if, then));
+    }
+    // First: to write to the catalog ends the doubt about what it does not name, and the next start would sweep that.
+    set_aside(&storage, &then, &BTreeMap::new(), text).await?;
+    split_again(&storage, env, &lost).await?;
+    Ok((storage, then))
+}
+
+async fn split_again(storage: &Arc<dyn Storage>, env: &Env, splits: &[LostSplit]) -> anyhow::Result<()> {
+    let coord = EmbeddedCoord::open(storage.clone(), env.clone())
+        .await
+        .context("coordination")?;
+    let catalog = Catalog::load(coord).await.context("catalog")?;
+    for split in splits {
+        let replaced = catalog.replace_tablet(&split.table, split.tablet, split.parts.clone());
+        replaced.await.context("catalog")?;
+    }
+    Ok(())
+}
+
+/// The tablets without any manifest whose rows others have that the catalog does not name, all of them and each once; and
+/// no record of the log is missing there.
+async fn lost_splits(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<LostSplit>> {
+    let tablets = &examined.tablets;
+    let all = manifest::list_all(&**storage).await?;
+    let is_gone = |tablet: &&TabletId| !all.contains_key(*tablet);
+    let gone: Vec<&TabletId> = tablets.unreadable.iter().filter(is_gone).collect();
+    if gone.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut strays: Vec<Manifest> = Vec::new();
+    for tablet in all.keys().filter(|tablet| !tablets.known.contains_key(*tablet)) {
+        match ManifestLog::open(storage.clone(), *tablet).await {
+            Ok((_, found)) => strays.push(found),
+            // Nobody knows which rows it has.
+            Err(error) if error.kind() == ErrorKind::Corruption => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    strays.sort_by(|a, b| a.start.cmp(&b.start));
+    let mut lost = Vec::new();
+    for tablet in gone {
+        let Some(info) = tablets.known.get(tablet) else {
+            continue;
+        };
+        let Some(schema) = &info.schema else { continue };
+        let is_part = |stray: &&Manifest| stray.table() == schema.id && info.range.contains(&stray.start);
+        let parts: Vec<&Manifest> = strays.iter().filter(is_part).collect();
+        let logged = examined.logged.get(tablet);
+        let is_flushed = |part: &&Manifest| logged.is_none_or(|logged| logged.last <= part.flushed_through());
+        if !cover(&parts, &info.range) || !parts.iter().all(is_flushed) {
+            continue;
+        }
+        lost.push(LostSplit {
+            table: schema.name.clone(),
+            tablet: *tablet,
+            parts: parts.iter().map(|part| (part.tablet(), part.range())).collect(),
+        });
+    }
+    Ok(lost)
+}
+
+/// Whether tablets, in the order of their rows, have all rows of a range, once.
+fn cover(parts: &[&Manifest], range: &RowRange) -> bool {
+    let mut from = Some(&range.start);
+    for part in parts {
+        if from != Some(&part.start) {
+            return false;
+        }
+        from = part.end.as_ref();
+    }
+    !parts.is_empty() && from == range.end.as_ref()
 }
 
 /// A tablet whose newest manifest cannot be read, and what could take its place.
@@ -350,7 +466,13 @@ pub(super) async fn describe_aside(
 
 /// What nothing refers to, as far as that can be known.
 async fn of_nobody(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow::Result<Vec<String>> {
-    let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet);
+    let splits = lost_splits(storage, examined).await?;
+    let parts: BTreeSet<TabletId> = splits
+        .iter()
+        .flat_map(|split| &split.parts)
+        .map(|part| part.0)
+        .collect();
+    let unknown = |tablet: TabletId| !examined.tablets.known.contains_key(&tablet) && !parts.contains(&tablet);
     let is_told = examined.tablets.unreadable.is_empty();
     let unused = |file: StoredFile| is_told && !examined.tablets.names(file);
     let is_of_nobody = |path: &str| match manifest::parse_path(path) {

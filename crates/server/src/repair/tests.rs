@@ -626,3 +626,54 @@ async fn what_a_torn_catalog_does_not_name_is_kept() {
     let kept = paths(&folder, "damaged/tablets/", "").await;
     assert_eq!(kept.len(), 2, "of {all:?}\n{text}");
 }
+
+/// The catalog lost a split: it names a tablet that has no manifest any more, and not its halves, which have everything.
+#[tokio::test]
+async fn the_halves_of_a_split_that_was_lost_are_found() {
+    let whole = folder().await;
+    let node = start(whole.clone()).await;
+    for served in node.server.all_served() {
+        served.tablet.compact_all().await.unwrap();
+    }
+    let before = rows(&node).await;
+    let folder = copy(&*whole).await;
+    drop(node);
+    let (tablet, _) = manifest::parse_path(&paths(&folder, "tablets/", "").await[0]).unwrap();
+    let versions = paths(&folder, &manifest::directory(tablet), "").await;
+    let newest = versions.last().unwrap();
+    let parent = Manifest::decode_file(newest, &folder.read_all(newest).await.unwrap()).unwrap();
+    let row = Bytes::from_static(b"a10");
+    let at = Bytes::from(stele_types::key::row_prefix(&row));
+    for (number, (lower, upper)) in [(None, Some(at.clone())), (Some(at), None)].into_iter().enumerate() {
+        let mut half = parent.clone();
+        half.tablet += 1_000 + number as u64;
+        match number {
+            0 => half.end = Some(row.clone()),
+            _ => half.start = row.clone(),
+        }
+        for group in &mut half.groups {
+            let files = std::mem::take(&mut group.files).into_iter();
+            group.files = files
+                .filter_map(|file| file.narrowed(lower.clone(), upper.clone()))
+                .collect();
+        }
+        let path = manifest::path(half.tablet(), 1);
+        folder.put_if_absent(&path, half.encode_file()).await.unwrap();
+    }
+    for path in &versions {
+        folder.delete(path).await.unwrap();
+    }
+    let unchanged = content(&folder).await;
+    let (text, in_order) = run(&folder, false).await;
+    assert!(!in_order && text.contains("have its rows"), "{text}");
+    assert_eq!(folder.list("damaged/").await.unwrap().len(), 0, "{text}");
+    let folder = MemoryStorage::new();
+    for (path, content) in unchanged {
+        folder.put_if_absent(&path, content).await.unwrap();
+    }
+    let (text, in_order) = run_as(&folder, DRY_ACCEPTING).await.unwrap();
+    assert!(in_order && !text.contains("begin with no files"), "{text}");
+    let (text, in_order) = run_as(&folder, ACCEPTING).await.unwrap();
+    assert!(in_order && !text.contains("begin with no files"), "{text}");
+    assert_eq!(rows(&start(folder.clone()).await).await, before, "{text}");
+}
