@@ -83,6 +83,7 @@ impl Bigtable for DataService {
             otherwise: branch(request.false_mutations)?,
             row: request.row_key.clone(),
             table: table.name,
+            id: Some(schema.id),
             durability: None,
         };
         let service = Arc::clone(&self.0.service);
@@ -111,6 +112,7 @@ impl Bigtable for DataService {
             rules: rmw::rules(&resolver, &request.row_key, request.rules)?,
             row: request.row_key.clone(),
             table: table.name,
+            id: Some(schema.id),
             durability: None,
         };
         let service = Arc::clone(&self.0.service);

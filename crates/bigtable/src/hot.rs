@@ -29,7 +29,7 @@ use std::task::{self, Poll, ready};
 use std::time::Duration;
 use stele_client::MutateRows;
 use stele_env::{Env, Priority};
-use stele_types::{RowMutation, RowWrites, TableName, TableSchema};
+use stele_types::{RowMutation, RowWrites, TableId, TableName, TableSchema};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, http};
@@ -232,22 +232,25 @@ fn check_same(context: &Context, schema: &TableSchema) -> Result<(), Status> {
     }
 }
 
+/// A table, and the one that had the name when families were looked up.
+type Addressed = (TableName, TableId);
+
 /// The row of a MutateRowRequest.
-fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(TableName, RowWrites), Status> {
+fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, RowWrites), Status> {
     if let Some(head) = flat::mutate_row_head(&bytes)
         && let Ok(table) = addressed_table(head.table_name, "", "")
         && let Ok(schema) = context.schema(&table)
         && let Some(rows) = flat::mutate_row(&bytes, &resolver(context, &schema))
     {
         charge_flat(call, &rows)?;
-        return Ok((table.name, rows));
+        return Ok(((table.name, schema.id), rows));
     }
     let request: wire::MutateRowRequest = decoded(call, bytes)?;
     let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
     check_mutation_count(request.mutations.len())?;
     let schema = context.schema(&table)?;
     let row = resolver(context, &schema).row(request.row_key, request.mutations)?;
-    Ok((table.name, vec![row].into()))
+    Ok(((table.name, schema.id), vec![row].into()))
 }
 
 async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Answer, Status> {
@@ -257,7 +260,7 @@ async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Ans
         && let Some(rows) = flat::mutate_rows(&bytes, &resolver(context, &schema))
     {
         charge_flat(call, &rows)?;
-        let results = write(context, table.name, rows).await?;
+        let results = write(context, (table.name, schema.id), rows).await?;
         return Ok(Answer::Whole(outcomes::messages(&results)?));
     }
     let request: wire::MutateRowsRequest = decoded(call, bytes)?;
@@ -273,7 +276,7 @@ async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Ans
 fn checked_rows(
     context: &Context,
     request: wire::MutateRowsRequest,
-) -> Result<(TableName, Vec<RowMutation>, Vec<Outcome>), Status> {
+) -> Result<(Addressed, Vec<RowMutation>, Vec<Outcome>), Status> {
     let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
     let count = request.entries.iter().map(|entry| entry.mutations.len()).sum();
     check_mutation_count(count)?;
@@ -289,7 +292,7 @@ fn checked_rows(
         let outcome = row.map(|row| rows.push(row));
         outcomes.push(outcome.map_err(|refusal| outcomes::kept(&refusal)));
     }
-    Ok((table.name, rows, outcomes))
+    Ok(((table.name, schema.id), rows, outcomes))
 }
 
 fn resolver<'s>(context: &Context, schema: &'s TableSchema) -> Resolver<'s> {
@@ -297,12 +300,13 @@ fn resolver<'s>(context: &Context, schema: &'s TableSchema) -> Resolver<'s> {
 }
 
 /// Writes rows, if any; one result for each.
-async fn write(context: &Context, table: TableName, rows: RowWrites) -> Result<Vec<Outcome>, Status> {
+async fn write(context: &Context, (table, id): Addressed, rows: RowWrites) -> Result<Vec<Outcome>, Status> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
     let request = MutateRows {
         table,
+        id: Some(id),
         rows,
         durability: None,
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stele_filter::Filter;
 use stele_types::{
     Compression, DeleteRule, Durability, FamilyId, GcRule, GroupOptions, RowMutation, RowRange, RowSet, RowWrites,
-    TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
+    TableId, TableName, TableSchema, TabletId, TimeUnit, Timestamp, ValueType,
 };
 
 /// A read of any number of rows.
@@ -57,6 +57,8 @@ impl ReadRows {
 pub struct MutateRows {
     /// Which table.
     pub table: TableName,
+    /// The one that the families are of: `NotFound` when another has taken its name. `None` for whichever has it.
+    pub id: Option<TableId>,
     /// The rows, in the order in which changes to the same row apply.
     pub rows: RowWrites,
     /// `None` takes the table's.
@@ -68,6 +70,8 @@ pub struct MutateRows {
 pub struct CheckAndMutate {
     /// Which table.
     pub table: TableName,
+    /// As in [`MutateRows`].
+    pub id: Option<TableId>,
     /// Which row.
     pub row: Bytes,
     /// Matches when it yields any cell; `None` matches when the row has any cell.
@@ -85,6 +89,8 @@ pub struct CheckAndMutate {
 pub struct ReadModifyWrite {
     /// Which table.
     pub table: TableName,
+    /// As in [`MutateRows`].
+    pub id: Option<TableId>,
     /// Which row.
     pub row: Bytes,
     /// Applied in order; later ones see earlier ones.

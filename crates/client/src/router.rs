@@ -69,14 +69,22 @@ impl Shared {
         }
     }
 
+    /// The table that a request is for: it may have looked families up in one that has lost its name since.
+    fn addressed(&self, name: &TableName, id: Option<TableId>) -> ServiceResult<Arc<TableEntry>> {
+        match id {
+            Some(id) => self.same_table(name, id),
+            None => self.table(name),
+        }
+    }
+
     /// Calls the tablet of a row until it is found, pausing between attempts. Other errors are the caller's.
     async fn with_tablet<T, F: Future<Output = ServiceResult<T>>>(
         &self,
-        table: &TableName,
+        (table, id): (&TableName, Option<TableId>),
         row: &[u8],
         call: impl Fn(TabletId) -> F,
     ) -> ServiceResult<T> {
-        let id = self.table(table)?.schema.id;
+        let id = self.addressed(table, id)?.schema.id;
         let mut attempt = 0;
         loop {
             let tablet = self.same_table(table, id)?.tablet_of(row).id;
@@ -217,7 +225,7 @@ impl TableService for Router {
     }
 
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
-        let table = self.shared.table(&request.table)?;
+        let table = self.shared.addressed(&request.table, request.id)?;
         let mut results = vec![Ok(()); request.rows.len()];
         let all = 0..request.rows.len();
         let parts = match only_tablet(&table, &request.rows) {
@@ -237,6 +245,7 @@ impl TableService for Router {
     async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
         let CheckAndMutate {
             table,
+            id,
             row,
             predicate,
             on_match,
@@ -251,12 +260,13 @@ impl TableService for Router {
             durability,
         };
         let call = |tablet| self.shared.tablets.check_and_mutate(tablet, request.clone());
-        self.shared.with_tablet(&table, &row, call).await
+        self.shared.with_tablet((&table, id), &row, call).await
     }
 
     async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>> {
         let ReadModifyWrite {
             table,
+            id,
             row,
             rules,
             durability,
@@ -266,7 +276,7 @@ impl TableService for Router {
                 .tablets
                 .read_modify_write(tablet, row.clone(), rules.clone(), durability)
         };
-        self.shared.with_tablet(&table, &row, call).await
+        self.shared.with_tablet((&table, id), &row, call).await
     }
 
     async fn sample_row_keys(&self, table: &TableName, range: RowRange) -> ServiceResult<Vec<RowSample>> {
@@ -277,7 +287,8 @@ impl TableService for Router {
                 continue;
             }
             let call = |id| self.shared.tablets.sample(id, split_bytes / SAMPLES_PER_TABLET);
-            let sample = self.shared.with_tablet(table, &tablet.range.start, call).await?;
+            let start = &tablet.range.start;
+            let sample = self.shared.with_tablet((table, None), start, call).await?;
             sampling.tablet(&tablet.range, sample);
         }
         Ok(sampling.finish())

@@ -385,6 +385,7 @@ impl Workload {
             operation: RmwOperation::Increment(1),
         };
         let request = ReadModifyWrite {
+            id: None,
             table: table(),
             row,
             rules: vec![rule],
@@ -448,6 +449,7 @@ impl Workload {
     async fn request_rows(&self, node: &Node, rows: Vec<RowMutation>) -> Vec<Outcome> {
         let count = rows.len();
         let request = MutateRows {
+            id: None,
             table: table(),
             rows: rows.into(),
             durability: self.durability(),
@@ -503,6 +505,7 @@ impl Workload {
             mutations: vec![put],
         });
         let request = CheckAndMutate {
+            id: None,
             table: table(),
             row: row.clone(),
             predicate: None,

@@ -101,6 +101,7 @@ fn put(value: Bytes) -> Mutation {
 
 async fn write(node: &Node, row: &Bytes, mutation: Mutation) -> Result<(), ServiceError> {
     let request = MutateRows {
+        id: None,
         table: table("t"),
         rows: vec![RowMutation {
             row: row.clone(),

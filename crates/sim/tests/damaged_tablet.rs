@@ -70,6 +70,7 @@ async fn write(node: &Node, row: &Bytes) -> Result<(), ServiceError> {
         mutations: vec![put],
     }];
     let request = MutateRows {
+        id: None,
         table: table(),
         rows: rows.into(),
         durability: Some(Durability::Sync),

@@ -44,6 +44,7 @@ async fn write(node: &Node, name: &str, number: u32) -> Result<(), ServiceError>
         mutations: vec![put],
     };
     let request = MutateRows {
+        id: None,
         table: table(name),
         rows: vec![row].into(),
         durability: None,

@@ -36,6 +36,7 @@ async fn write(node: &Node, row: &Bytes) -> Result<(), ServiceError> {
         value: Bytes::from(vec![row.len() as u8; VALUE_BYTES]),
     };
     let request = MutateRows {
+        id: None,
         table: table(),
         rows: vec![RowMutation {
             row: row.clone(),

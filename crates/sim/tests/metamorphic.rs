@@ -412,6 +412,7 @@ impl Machine {
                 let mut left = rows;
                 while let Some(row) = left.first().cloned() {
                     let request = MutateRows {
+                        id: None,
                         table: table(),
                         rows: vec![row].into(),
                         durability: None,
@@ -450,6 +451,7 @@ impl Machine {
                 let on_match = on_match.as_ref().map(|c| self.change(row, std::slice::from_ref(c)));
                 let otherwise = otherwise.as_ref().map(|c| self.change(row, std::slice::from_ref(c)));
                 let request = CheckAndMutate {
+                    id: None,
                     table: table(),
                     row: row.clone(),
                     predicate: predicate.clone().map(Arc::new),
@@ -494,6 +496,7 @@ impl Machine {
             operation,
         };
         let request = ReadModifyWrite {
+            id: None,
             table: table(),
             row: row.clone(),
             rules: vec![rule],

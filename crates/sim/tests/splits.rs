@@ -30,6 +30,7 @@ async fn write(node: &Node, number: u32) -> Result<(), ServiceError> {
         value: Bytes::from_static(b"a value of some length"),
     };
     let request = MutateRows {
+        id: None,
         table: table(),
         rows: vec![RowMutation {
             row: Bytes::from(format!("row{number:03}")),

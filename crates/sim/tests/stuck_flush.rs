@@ -118,6 +118,7 @@ async fn write(node: &Node, row: &Bytes, durability: Durability) -> std::result:
         mutations: vec![put],
     }];
     let request = MutateRows {
+        id: None,
         table: table(),
         rows: rows.into(),
         durability: Some(durability),

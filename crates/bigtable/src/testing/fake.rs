@@ -69,6 +69,14 @@ impl Fake {
 }
 
 impl FakeTable {
+    /// Whether a request is for this one, and not for one that had its name before.
+    fn check(&self, id: Option<TableId>) -> ServiceResult<()> {
+        match id.is_none_or(|id| id == self.schema.id) {
+            true => Ok(()),
+            false => Err(ServiceError::not_found("another table has taken the name")),
+        }
+    }
+
     fn apply(&mut self, change: &RowMutation) -> ServiceResult<()> {
         let row = self.rows.entry(change.row.clone()).or_default();
         for mutation in &change.mutations {
@@ -203,6 +211,7 @@ impl TableService for Fake {
     async fn mutate_rows(&self, request: MutateRows) -> ServiceResult<Vec<ServiceResult<()>>> {
         let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
+            table.check(request.id)?;
             Ok(request.rows.iter().map(|row| table.apply(&row.to_owned())).collect())
         })
     }
@@ -210,6 +219,7 @@ impl TableService for Fake {
     async fn check_and_mutate(&self, request: CheckAndMutate) -> ServiceResult<bool> {
         let _turn = self.writes.lock().await;
         self.with_table(&request.table, |table| {
+            table.check(request.id)?;
             let matched = !table.filtered(&request.row, request.predicate.as_deref())?.is_empty();
             let branch = if matched { &request.on_match } else { &request.otherwise };
             branch.iter().try_for_each(|change| table.apply(change))?;
@@ -219,6 +229,7 @@ impl TableService for Fake {
 
     async fn read_modify_write(&self, request: ReadModifyWrite) -> ServiceResult<Vec<Cell>> {
         self.with_table(&request.table, |table| {
+            table.check(request.id)?;
             let mut written = BTreeMap::new();
             for rule in &request.rules {
                 let row = table.rows.entry(request.row.clone()).or_default();

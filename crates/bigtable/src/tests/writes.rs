@@ -1,4 +1,5 @@
 use super::*;
+use std::pin::pin;
 use stele_types::ErrorKind;
 use v2::mutate_rows_request::Entry;
 use v2::value::Kind as ValueKind;
@@ -228,4 +229,34 @@ async fn sums_add_up() {
     let mut stream = harness.data().read_rows(read).await.unwrap().into_inner();
     let response = stream.message().await.unwrap().unwrap();
     assert_eq!(response.chunks[0].value[..], 42i64.to_be_bytes());
+}
+
+/// Families have the same numbers in every table.
+#[tokio::test]
+async fn a_write_does_not_land_in_a_table_that_has_taken_the_name() {
+    let harness = Harness::with_table().await;
+    let waits = harness.fake.writes.lock().await;
+    let (mut plain, mut conditional) = (harness.data(), harness.data());
+    let mut plain = pin!(plain.mutate_row(mutate("r", vec![set("f", "q", 0, "v")])));
+    let mut conditional = pin!(conditional.check_and_mutate_row(v2::CheckAndMutateRowRequest {
+        table_name: TABLE.into(),
+        row_key: "s".into(),
+        false_mutations: vec![set("f", "q", 0, "v")],
+        ..Default::default()
+    }));
+    let env = TokioRuntime::current();
+    for _ in 0..10 {
+        assert!(futures::poll!(&mut plain).is_pending() && futures::poll!(&mut conditional).is_pending());
+        env.yield_now().await;
+    }
+    let dropped = admin::DeleteTableRequest { name: TABLE.into() };
+    harness.tables().delete_table(dropped).await.unwrap();
+    let mut other = table_request("t");
+    if let Some(table) = &mut other.table {
+        table.column_families.remove("f");
+    }
+    harness.tables().create_table(other).await.unwrap();
+    drop(waits);
+    assert_eq!(code(plain.await), Code::NotFound);
+    assert_eq!(code(conditional.await), Code::NotFound);
 }

@@ -105,6 +105,7 @@ async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
     };
     let results = router
         .mutate_rows(MutateRows {
+            id: None,
             table: schema.name,
             rows: vec![row].into(),
             durability: None,
@@ -113,4 +114,46 @@ async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
         .unwrap();
     assert_eq!(results[0].as_ref().map_err(|e| e.kind), Err(ErrorKind::NotFound));
     assert_eq!(server.calls.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_request_is_for_the_table_that_its_families_are_of() {
+    let env = TokioRuntime::current();
+    let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
+    let catalog = Arc::new(Catalog::load(coord.unwrap()).await.unwrap());
+    let schema = schema();
+    create(&catalog, &schema, 2).await;
+    let server = Arc::new(Replaces {
+        catalog: catalog.clone(),
+        schema: schema.clone(),
+        calls: AtomicU64::new(0),
+    });
+    let router = Router::new(env, catalog, server.clone());
+    let delete = Mutation::DeleteRow { up_to: Timestamp::MAX };
+    let row = RowMutation {
+        row: Bytes::from_static(b"r"),
+        mutations: vec![delete],
+    };
+    let refused = router
+        .mutate_rows(MutateRows {
+            table: schema.name.clone(),
+            id: Some(TableId(1)),
+            rows: vec![row.clone()].into(),
+            durability: None,
+        })
+        .await;
+    assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::NotFound));
+    let refused = router
+        .check_and_mutate(CheckAndMutate {
+            table: schema.name,
+            id: Some(TableId(1)),
+            row: row.row.clone(),
+            predicate: None,
+            on_match: None,
+            otherwise: Some(row),
+            durability: None,
+        })
+        .await;
+    assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::NotFound));
+    assert_eq!(server.calls.load(Ordering::Relaxed), 0);
 }

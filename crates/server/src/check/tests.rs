@@ -38,6 +38,7 @@ async fn write_large(node: &Node, row: String, repeats: usize) {
         value: Bytes::from(row.repeat(repeats)),
     };
     let request = MutateRows {
+        id: None,
         table: table(),
         rows: vec![RowMutation {
             row: row.into(),

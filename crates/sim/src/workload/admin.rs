@@ -215,6 +215,7 @@ impl Workload {
         for _ in 0..ATTEMPTS_MAX {
             let node = self.node_after_a_pause().await;
             let request = MutateRows {
+                id: None,
                 table: name.clone(),
                 rows: rows.clone().into(),
                 durability: None,

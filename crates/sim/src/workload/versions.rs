@@ -83,6 +83,7 @@ impl Workload {
     ) -> (Outcome, Option<bool>) {
         let unless_empty = |mutations: &[Mutation]| (!mutations.is_empty()).then(|| write_of(row, mutations));
         let request = CheckAndMutate {
+            id: None,
             table: table(),
             row: row.clone(),
             predicate: filter_of(condition),
