@@ -1,7 +1,8 @@
 //! What is asked of the servers.
 //!
-//! Reads are of [`ROWS`] rows of 1000 bytes, which fit in memory. Writes go to a table of their own, so that what is read
-//! stays as it is, and draw the keys of each request anew from ten million: what is sent again and again are the values alone.
+//! Reads are of [`ROWS`] rows of 1000 bytes, which fit in memory. What writes goes to a table of its own for each workload, so that
+//! what is read stays as it is and rows of ten bytes are not merged with those of a thousand. Keys of each request are drawn anew
+//! from ten million: what is sent again and again are the values alone.
 
 use crate::caller::{Caller, framed};
 use crate::echo::Payload;
@@ -32,7 +33,7 @@ const BATCH_ROWS: u64 = 100;
 
 const INSTANCE: &str = "projects/bench/instances/bench";
 const READ_TABLE: &str = "bench-read";
-const WRITE_TABLE: &str = "bench-write";
+const WRITE_TABLES: [&str; 4] = ["bench-write", "bench-write-1000", "bench-write-100", "bench-write-10"];
 
 /// One workload by name.
 pub struct Plan {
@@ -188,7 +189,7 @@ fn request(kind: Kinds, random: &mut Stream) -> anyhow::Result<Bytes> {
             ..Default::default()
         }),
         Kinds::Write => framed(&v2::MutateRowRequest {
-            table_name: table(WRITE_TABLE),
+            table_name: table(WRITE_TABLES[0]),
             row_key: key(random.below(KEYS)),
             mutations: vec![put(value(random, 1000))],
             ..Default::default()
@@ -196,7 +197,7 @@ fn request(kind: Kinds, random: &mut Stream) -> anyhow::Result<Bytes> {
         Kinds::Batch(bytes) => {
             let entries = (0..BATCH_ROWS).map(|_| entry(key(random.below(KEYS)), value(random, bytes)));
             framed(&v2::MutateRowsRequest {
-                table_name: table(WRITE_TABLE),
+                table_name: table(&format!("{}-{bytes}", WRITE_TABLES[0])),
                 entries: entries.collect(),
                 ..Default::default()
             })
@@ -268,7 +269,7 @@ async fn batch(caller: &Caller, uri: Uri, request: Bytes) -> anyhow::Result<u64>
 /// Makes the tables, and fills the one that is read.
 pub async fn prepare(caller: &Caller) -> anyhow::Result<()> {
     let create = caller.uri("/google.bigtable.admin.v2.BigtableTableAdmin/CreateTable")?;
-    for table in [READ_TABLE, WRITE_TABLE] {
+    for table in [READ_TABLE].into_iter().chain(WRITE_TABLES) {
         let request = admin::CreateTableRequest {
             parent: INSTANCE.to_owned(),
             table_id: table.to_owned(),
