@@ -54,6 +54,12 @@ impl MemoryAccount {
         self.spare.bytes() as u64
     }
 
+    /// What memtables may take, while something is written: what they give back is kept for them as far as it fits in that, and up
+    /// to a quarter of it. Of nothing, it is bounded by what they hold alone.
+    pub fn keep_spare(&self, share: u64) {
+        self.spare.set_share(share, self.bytes());
+    }
+
     /// Bytes of memtables that are being flushed and still have to be written. Memory will have grown by about as many
     /// when these memtables can be freed, if writes come as fast as they are flushed.
     pub fn flushing_bytes(&self) -> u64 {

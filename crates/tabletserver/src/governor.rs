@@ -29,6 +29,8 @@ const ROW_READS_MIN: u64 = 1_000;
 /// Steps without a write or a read after which the numbers that take a walk over all tablets are brought up to date
 /// anyway.
 const STEPS_STALE_MAX: u32 = 30;
+/// Steps without a write for which memory that memtables gave back is kept for them.
+const STEPS_SPARE_MAX: u32 = 30;
 
 /// Instruments of the governor.
 #[derive(Clone, Debug)]
@@ -138,6 +140,10 @@ impl TabletServer {
             let decision = governor.step(seen.clone(), (now - last).as_secs_f64());
             last = now;
             self.divide(&decision, &seen, claims);
+            let is_written = stale < STEPS_SPARE_MAX;
+            self.context
+                .memory
+                .keep_spare(if is_written { decision.granted.memtables } else { 0 });
             self.weigh_row_cache(&mut row_reads);
             self.env.sleep(budget.interval).await;
         }

@@ -361,7 +361,14 @@ impl Segment {
 
 impl Chunk {
     fn new(len: usize, account: MemoryAccount) -> Self {
-        let spare = (len == CHUNK_BYTES_MAX).then(|| account.spare.take()).flatten();
+        let spare = match len.cmp(&CHUNK_BYTES_MAX) {
+            std::cmp::Ordering::Less => None,
+            std::cmp::Ordering::Equal => account.spare.take(),
+            std::cmp::Ordering::Greater => {
+                account.spare.give_way(len);
+                None
+            }
+        };
         let memory = spare.unwrap_or_else(|| Memory::new(len));
         account.add(len as i64);
         Chunk {

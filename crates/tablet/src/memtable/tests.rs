@@ -331,6 +331,26 @@ fn what_a_table_gives_back_is_used_again_and_bounded_by_what_is_in_use() {
     drop((value, goes));
     assert!(before > 9 * MIB && account.spare_bytes() <= before / 4);
     assert_eq!(account.bytes(), 0);
+    // While something is written, a quarter of a share, as far as what is in use leaves that.
+    account.keep_spare(64 * MIB);
+    drop(filled(4, 400));
+    assert!((14 * MIB..=16 * MIB).contains(&account.spare_bytes()));
+    let stays = filled(5, 530);
+    drop(filled(6, 200));
+    let (in_use, spare) = (account.bytes(), account.spare_bytes());
+    assert!(
+        in_use > 50 * MIB && spare <= (64 * MIB - in_use).max(in_use / 4),
+        "{spare} beside {in_use}"
+    );
+    drop(stays);
+    // What has another size goes where it was.
+    let table = Memtable::new(account.clone());
+    let spare = account.spare_bytes();
+    table.insert_all(|insert| insert.insert(b"k", &vec![0; 8 << 20], SeqNo::ZERO));
+    assert!(account.spare_bytes() + 8 * MIB <= spare);
+    drop(table);
+    account.keep_spare(0);
+    assert_eq!(account.spare_bytes(), 0);
 }
 
 #[test]
