@@ -4,6 +4,9 @@
 //! one, as nearly all are, is read on the calling thread and needs nothing; of a larger one what the write must know takes
 //! *room* first, of which there is a part of the budget. As with answers nobody holds room while waiting for more, and a row that takes more than all of it
 //! waits until it is alone and may then be as large as one value, in the one allowance that all share.
+//!
+//! Under a latch nobody waits for room either: whoever has the allowance may be a write that waits for the latch. There it is taken
+//! only if it is there; else the latch is given back, and taken again when room has been waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,54 +56,77 @@ impl RowRoom {
         }
     }
 
-    /// Waits for room for a row that is not small.
-    pub(crate) async fn first(&self) -> ServiceResult<HeldRoom> {
-        self.take(FIRST_BYTES).await
+    /// Room for a row that is not small; where there is none, the bytes to wait for.
+    pub(crate) fn try_first(&self) -> Result<HeldRoom, usize> {
+        self.try_take(FIRST_BYTES).ok_or(FIRST_BYTES)
     }
 
-    /// Gives back what there is, which nothing may be in any more, and waits for room for a row that takes `bytes` and more.
-    pub(crate) async fn more(&self, held: HeldRoom, bytes: usize) -> ServiceResult<HeldRoom> {
+    /// Gives back what there is, which nothing may be in any more, for room for a row that takes `bytes` and more; where there
+    /// is none, the bytes to wait for.
+    pub(crate) fn try_more(&self, held: HeldRoom, bytes: usize) -> ServiceResult<Result<HeldRoom, usize>> {
         let before = held.bytes;
         drop(held);
         if before >= self.alone_bytes() {
             let message = format!("the row takes more than {before} bytes, which is all that is spared for one write");
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
-        self.take((bytes.saturating_add(FIRST_BYTES)).max(before.saturating_mul(4)))
-            .await
+        let bytes = bytes.saturating_add(FIRST_BYTES).max(before.saturating_mul(4));
+        Ok(self.try_take(bytes).ok_or(bytes))
     }
 
-    async fn take(&self, bytes: usize) -> ServiceResult<HeldRoom> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        let units = units.min(self.units_max);
-        let is_all = units == self.units_max;
+    /// Room that is there. The allowance is not taken so: after it caches may have to be waited for.
+    fn try_take(&self, bytes: usize) -> Option<HeldRoom> {
+        let units = self.units_of(bytes);
+        if self.goes_beyond(units) {
+            return None;
+        }
+        let permit = Arc::clone(&self.units).try_acquire_many_owned(units).ok()?;
+        Some(self.held(units, permit, None))
+    }
+
+    /// Waits for room, holding no latch.
+    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<HeldRoom> {
+        let units = self.units_of(bytes);
         let taken = self.env.timeout(self.wait_max, async {
-            let goes_beyond = is_all && self.alone_bytes() > self.all_bytes();
-            let beyond = match goes_beyond {
+            let beyond = match self.goes_beyond(units) {
                 true => Some(self.alone.take().await),
                 false => None,
             };
-            let units = self.units.clone().acquire_many_owned(units).await;
+            let permit = self.units.clone().acquire_many_owned(units).await;
             let settles = beyond.as_ref().map_or(Duration::ZERO, GoesBeyond::settles);
             if !settles.is_zero() {
                 self.env.sleep(settles).await;
             }
-            (beyond, units)
+            (beyond, permit)
         });
         // Never closed.
-        let Ok((_beyond, Ok(_permit))) = taken.await else {
+        let Ok((beyond, Ok(permit))) = taken.await else {
             let message = "rows that are read for writes take all the memory there is for them: retry later";
             return Err(ServiceError::new(ErrorKind::Busy, message));
         };
-        let bytes = match is_all {
+        Ok(self.held(units, permit, beyond))
+    }
+
+    fn units_of(&self, bytes: usize) -> u32 {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        units.min(self.units_max)
+    }
+
+    /// Whether who takes so much has the allowance as well.
+    fn goes_beyond(&self, units: u32) -> bool {
+        units == self.units_max && self.alone_bytes() > self.all_bytes()
+    }
+
+    fn held(&self, units: u32, permit: OwnedSemaphorePermit, beyond: Option<GoesBeyond>) -> HeldRoom {
+        let bytes = match units == self.units_max {
             true => self.alone_bytes(),
             false => units as usize * UNIT_BYTES,
         };
-        Ok(HeldRoom {
-            _permit,
-            _beyond,
+        HeldRoom {
+            _permit: permit,
+            _beyond: beyond,
             bytes,
-        })
+        }
     }
 
     /// Bytes that rows have taken of the room.
@@ -198,25 +224,32 @@ mod tests {
         let allowance = Alone::default();
         let wait = Duration::from_millis(10);
         let room = RowRoom::new(8 << 20, allowance.clone(), wait, TokioRuntime::current());
-        let first = room.first().await.unwrap();
-        let other = room.first().await.unwrap();
+        let first = room.try_first().unwrap();
+        let other = room.try_first().unwrap();
         assert_eq!(first.bytes, FIRST_BYTES);
-        let busy = room.more(first, 8 << 20).await.err().unwrap();
-        assert_eq!(busy.kind, ErrorKind::Busy);
-        // What was held is there for others.
-        let alone = room.more(other, 8 << 20).await.unwrap();
+        let bytes = room.try_more(first, 8 << 20).unwrap().err().unwrap();
+        assert_eq!((bytes, room.taken()), (10 << 20, FIRST_BYTES));
+        assert_eq!(room.take(bytes).await.err().unwrap().kind, ErrorKind::Busy);
+        // What was held is there for others, who do not take the allowance where they may not wait.
+        let bytes = room.try_more(other, 8 << 20).unwrap().err().unwrap();
+        assert!(!allowance.is_taken() && room.taken() == 0);
+        let alone = room.take(bytes).await.unwrap();
         assert_eq!(alone.bytes, ALONE_BYTES);
         assert!(allowance.is_taken());
-        assert_eq!(room.first().await.err().unwrap().kind, ErrorKind::Busy);
-        let refused = room.more(alone, 1 << 30).await.err().unwrap();
+        assert_eq!(room.try_first().err(), Some(FIRST_BYTES));
+        let refused = room.try_more(alone, 1 << 30).err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
-        let small = room.first().await.unwrap();
-        // Somebody else goes beyond what there is: this one waits without what it had.
+        // Somebody else goes beyond what there is.
         let answer = allowance.take().await;
-        let busy = room.more(small, 8 << 20).await.err().unwrap();
+        let busy = room.take(bytes).await.err().unwrap();
         assert_eq!((busy.kind, room.taken()), (ErrorKind::Busy, 0));
         drop(answer);
-        let small = room.first().await.unwrap();
-        assert_eq!(room.more(small, 8 << 20).await.unwrap().bytes, ALONE_BYTES);
+        assert_eq!(room.take(bytes).await.unwrap().bytes, ALONE_BYTES);
+        // Less than all of it is had at once, in place of what there was.
+        let room = RowRoom::new(16 << 20, allowance.clone(), wait, TokioRuntime::current());
+        let first = room.try_first().unwrap();
+        let more = room.try_more(first, 1 << 20).unwrap().unwrap();
+        assert_eq!((more.bytes, room.taken()), (8 << 20, 8 << 20));
+        assert!(!allowance.is_taken());
     }
 }

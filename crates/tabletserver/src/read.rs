@@ -210,6 +210,29 @@ pub(crate) struct RowCells {
     _room: Option<HeldRoom>,
 }
 
+/// A read that was given up for want of room.
+pub(crate) struct Lacks {
+    bytes: usize,
+    drawn: Drawn,
+}
+
+/// What such a read is begun again with; nothing for one that begins.
+#[derive(Default)]
+pub(crate) struct Begun {
+    room: Option<HeldRoom>,
+    drawn: Drawn,
+}
+
+impl Lacks {
+    /// Waits for the room. Nobody does that who holds a latch.
+    pub(crate) async fn wait(self, room: &RowRoom) -> ServiceResult<Begun> {
+        Ok(Begun {
+            room: Some(room.take(self.bytes).await?),
+            drawn: self.drawn,
+        })
+    }
+}
+
 /// What a write wants to know of a row that is not small: it is read in pieces, of which this is kept.
 pub(crate) struct Wanted<'a> {
     /// Lets nothing through that the write does not look at; the row is read as a whole where it must see it so.
@@ -234,16 +257,21 @@ pub(crate) fn read_small_row(
 }
 
 /// Reads one row for a write that holds its latch, whatever its size. What is kept of it is in room; the values are copied
-/// or the row's own, so that no block is kept because of a small one.
+/// or the row's own, so that no block is kept because of a small one. It does not wait for room.
 pub(crate) async fn read_row(
     tablet: &Arc<Tablet>,
     row: &Bytes,
     wanted: &Wanted<'_>,
     room: &RowRoom,
-) -> ServiceResult<RowCells> {
-    let mut held = room.first().await?;
-    let mut drawn = Drawn::default();
+    begun: Begun,
+) -> ServiceResult<Result<RowCells, Lacks>> {
+    let mut drawn = begun.drawn;
+    let mut got = begun.room.map_or_else(|| room.try_first(), Ok);
     loop {
+        let held = match got {
+            Ok(held) => held,
+            Err(bytes) => return Ok(Err(Lacks { bytes, drawn })),
+        };
         let (mut cells, mut kept) = (Vec::new(), 0);
         let spec = ScanSpec {
             rows: RowSet::new(vec![RowRange::single(row)]),
@@ -257,13 +285,13 @@ pub(crate) async fn read_row(
         match read_within(&mut scanner, wanted, held.bytes, &mut cells, &mut kept).await {
             Ok(()) => {
                 let _room = Some(held);
-                return Ok(RowCells { cells, _room });
+                return Ok(Ok(RowCells { cells, _room }));
             }
             // It is begun again in more, and nobody holds anything while he waits for that.
             Err(TabletError::NeedsRoom { bytes }) => {
                 drop(cells);
                 drawn = scanner.into_drawn();
-                held = room.more(held, bytes.saturating_add(kept)).await?;
+                got = room.try_more(held, bytes.saturating_add(kept))?;
             }
             Err(error) => return Err(from_tablet(error)),
         }

@@ -6,12 +6,15 @@
 //!
 //! Who holds a row's latch, or has passed a tablet's gate, waits for nothing that a plain write may have which waits for them: not
 //! for room for its batch, nor for its turn as a large write. So both are taken before, for what is known of the write by
-//! then. What a rule's cell holds already is not; that is in the room for rows until it is written.
+//! then. What a rule's cell holds already is not; that is in the room for rows until it is written. How much of that room a
+//! row takes shows when it is read. Under the latch no more is taken of it than is there, and never the allowance to go beyond it,
+//! which a large plain write has from when it arrives: where that is too little, all of these are given back while room is
+//! waited for, and the row is latched and read again with it in hand.
 
 use crate::admission::Coming;
 use crate::error::not_here;
 use crate::memory::WriteRoom;
-use crate::read::{RowCells, Wanted, compile, read_row, read_small_row};
+use crate::read::{Begun, Lacks, RowCells, Wanted, compile, read_row, read_small_row};
 use crate::server::TabletServer;
 use crate::waits::Cause;
 use crate::write::Held;
@@ -53,19 +56,16 @@ impl TabletServer {
         let writes = |mutation: RowMutation| RowWrites::from(vec![mutation]);
         let (on_match, otherwise) = (request.on_match.map(writes), request.otherwise.map(writes));
         let sizes = [&on_match, &otherwise].map(|rows| rows.as_ref().map(WriteSize::of).unwrap_or_default());
-        let (held, reserved) = self.own_row(tablet, &request.row, &sizes).await?;
-        let tablet = &held.entered.tablet;
-        let schema = tablet.schema();
-        let filter = compile(request.predicate.as_ref(), &schema)?;
-        let read = match read_small_row(tablet, &request.row, filter.as_ref())? {
-            Some(read) => read,
-            None => {
-                let wanted = Wanted {
-                    filter: without_values(request.predicate.as_deref(), &schema).or(filter),
-                    keeps: &|_, last| last.is_none(),
-                    any: true,
-                };
-                read_row(tablet, &request.row, &wanted, &self.admission.rows).await?
+        let mut begun = Begun::default();
+        let (held, reserved, read) = loop {
+            let (held, reserved) = self.own_row(tablet, &request.row, &sizes).await?;
+            let predicate = request.predicate.as_ref();
+            match self.read_matching(&held, &request.row, predicate, begun).await? {
+                Ok(read) => break (held, reserved, read),
+                Err(lacks) => {
+                    drop((held, reserved));
+                    begun = lacks.wait(&self.admission.rows).await?;
+                }
             }
         };
         let matched = !read.cells.is_empty();
@@ -85,12 +85,18 @@ impl TabletServer {
         rules: Vec<RmwRule>,
         durability: Option<Durability>,
     ) -> ServiceResult<Vec<Cell>> {
-        let (held, reserved) = self.own_row(tablet, &row, &[size_of_rules(&row, &rules)]).await?;
-        let tablet = &held.entered.tablet;
-        let schema = tablet.schema();
-        let mut read = match read_small_row(tablet, &row, None)? {
-            Some(read) => read,
-            None => self.read_columns(&held, &schema, &row, &rules).await?,
+        let size = size_of_rules(&row, &rules);
+        let mut begun = Begun::default();
+        let (held, reserved, schema, mut read) = loop {
+            let (held, reserved) = self.own_row(tablet, &row, &[size]).await?;
+            let schema = held.entered.tablet.schema();
+            match self.read_columns(&held, &schema, &row, &rules, begun).await? {
+                Ok(read) => break (held, reserved, schema, read),
+                Err(lacks) => {
+                    drop((held, reserved));
+                    begun = lacks.wait(&self.admission.rows).await?;
+                }
+            }
         };
         let newest = newest_cells(std::mem::take(&mut read.cells));
         let now = server_timestamp(schema.time_unit, schema.granularity, self.env.wall_micros());
@@ -112,14 +118,40 @@ impl TabletServer {
         Ok(written)
     }
 
-    /// The newest cells of the columns that rules change, of a row that is not small.
+    /// What of a row passes a predicate; of one that is not small, whether anything does.
+    async fn read_matching(
+        &self,
+        held: &Held,
+        row: &Bytes,
+        predicate: Option<&Arc<Filter>>,
+        begun: Begun,
+    ) -> ServiceResult<Result<RowCells, Lacks>> {
+        let tablet = &held.entered.tablet;
+        let schema = tablet.schema();
+        let filter = compile(predicate, &schema)?;
+        if let Some(read) = read_small_row(tablet, row, filter.as_ref())? {
+            return Ok(Ok(read));
+        }
+        let wanted = Wanted {
+            filter: without_values(predicate.map(|predicate| &**predicate), &schema).or(filter),
+            keeps: &|_, last| last.is_none(),
+            any: true,
+        };
+        read_row(tablet, row, &wanted, &self.admission.rows, begun).await
+    }
+
+    /// A row, or of one that is not small the newest cells of the columns that rules change.
     async fn read_columns(
         &self,
         held: &Held,
         schema: &Arc<TableSchema>,
         row: &Bytes,
         rules: &[RmwRule],
-    ) -> ServiceResult<RowCells> {
+        begun: Begun,
+    ) -> ServiceResult<Result<RowCells, Lacks>> {
+        if let Some(read) = read_small_row(&held.entered.tablet, row, None)? {
+            return Ok(Ok(read));
+        }
         let columns: BTreeSet<(FamilyId, &[u8])> = rules.iter().map(|r| (r.family, &r.qualifier[..])).collect();
         let of = |cell: &Cell| (cell.family, cell.qualifier.clone());
         let keeps = |cell: &Cell, last: Option<&Cell>| {
@@ -130,7 +162,7 @@ impl TabletServer {
             keeps: &keeps,
             any: false,
         };
-        read_row(&held.entered.tablet, row, &wanted, &self.admission.rows).await
+        read_row(&held.entered.tablet, row, &wanted, &self.admission.rows, begun).await
     }
 
     /// Logs and applies what such a write comes to.

@@ -316,6 +316,55 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
     }
 }
 
+/// The allowance may be a plain write's that waits for the latch: it has it from when it arrives.
+#[tokio::test]
+async fn who_waits_for_the_allowance_holds_no_latch() {
+    let alone = Alone::default();
+    let options = ServerOptions {
+        value_room_bytes: 4 << 20,
+        memtables: MemtableLimits::for_share(64 << 20),
+        alone: alone.clone(),
+        // Who is in a circle is refused then.
+        admission_wait_max: Duration::from_secs(30),
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    let row = Bytes::from_static(b"a row");
+    let columns = put_columns(&row, 0..200, b'a');
+    server.mutate(TABLETS[0], vec![columns].into(), None).await.unwrap();
+    let taken = alone.take().await;
+    // Must see the row as a whole, and makes so many copies that it needs more than all the room.
+    let whole = Filter::Condition {
+        predicate: Box::new(Filter::PassAll),
+        on_true: Some(Box::new(Filter::PassAll)),
+        on_false: None,
+    };
+    let copies = Filter::Interleave(vec![Filter::PassAll; 20]);
+    let request = TabletCheckAndMutate {
+        row: row.clone(),
+        predicate: Some(Arc::new(Filter::Chain(vec![whole, copies.clone(), copies]))),
+        on_match: Some(put(&row)),
+        otherwise: None,
+        durability: None,
+    };
+    let conditional = TabletService::check_and_mutate(&*server, TABLETS[0], request);
+    let plain = async {
+        while !alone.is_wanted() {
+            tokio::task::yield_now().await;
+        }
+        let plain = server.mutate(TABLETS[0], vec![put_column(&row, "plain", 10)].into(), None);
+        let plain = tokio::time::timeout(Duration::from_secs(10), plain).await;
+        drop(taken);
+        plain.expect("it waits for the conditional write").unwrap();
+    };
+    let (conditional, ()) = tokio::join!(conditional, plain);
+    assert!(conditional.unwrap());
+    assert_eq!((server.admission.rows.taken(), alone.is_taken()), (0, false));
+    // 200 columns, one that was written meanwhile, and what the condition wrote.
+    assert_eq!(cells_in_pieces(&server, TABLETS[0], &row, None).await, 202);
+    server.shut_down().await;
+}
+
 /// The predicate's row sample draws once, though a row that is read as a whole is begun again in more room.
 #[tokio::test]
 async fn a_condition_draws_once_for_a_row() {
