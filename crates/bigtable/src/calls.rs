@@ -59,7 +59,8 @@ pub(crate) fn account_current(bytes: usize) {
 ///
 /// A write that is on its way into the log goes on though its caller goes away, and keeps its request until memtables have it. How
 /// much that is, where it is more than the log's queue, only the call knows; and that it is coming, memtables know as long as it
-/// is waited for. Were both gone with the caller, the next requests would be let in as if there were nothing.
+/// is waited for. Were both gone with the caller, the next requests would be let in as if there were nothing. What a write makes
+/// of a row that it reads may be far more than its request: who reads the row accounts for that until memtables have it.
 pub(crate) async fn carry_out<T: Send + 'static>(
     env: &Env,
     write: impl Future<Output = Result<T, Status>> + Send + 'static,

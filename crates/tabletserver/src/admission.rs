@@ -80,12 +80,12 @@ pub struct Admission {
 }
 
 /// A large write that has been let in; dropped when it is applied.
-pub struct Coming<'a> {
-    admission: &'a Admission,
+pub struct Coming {
+    admission: Arc<Admission>,
     bytes: u64,
 }
 
-impl Drop for Coming<'_> {
+impl Drop for Coming {
     fn drop(&mut self) {
         self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
         self.admission.tell_beyond();
@@ -290,7 +290,7 @@ impl Admission {
 
     /// Lets a large write in when it fits beside what there is, and what else has been let in, or when hardly anything is left
     /// to be flushed. One after the other; `nudge` is called to have memtables flushed.
-    pub async fn let_in(&self, bytes: usize, nudge: impl Fn()) -> ServiceResult<Coming<'_>> {
+    pub async fn let_in(self: &Arc<Self>, bytes: usize, nudge: impl Fn()) -> ServiceResult<Coming> {
         let bytes = bytes as u64;
         let start = self.env.now();
         let waits = async {
@@ -315,11 +315,14 @@ impl Admission {
     }
 
     /// Counts a large write that goes ahead without having waited.
-    pub fn count_in(&self, bytes: usize) -> Coming<'_> {
+    pub fn count_in(self: &Arc<Self>, bytes: usize) -> Coming {
         let bytes = bytes as u64;
         self.coming.fetch_add(bytes, Ordering::Relaxed);
         self.tell_beyond();
-        Coming { admission: self, bytes }
+        Coming {
+            admission: Arc::clone(self),
+            bytes,
+        }
     }
 
     /// Whether a large write may be added.

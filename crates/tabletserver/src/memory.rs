@@ -13,7 +13,7 @@ use std::time::Duration;
 use stele_client::{ALONE_BYTES, Alone, GoesBeyond, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_types::ErrorKind;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Batches up to this need no room. There are at most as many bytes of them as of requests in flight, and they are gone
 /// before anything waits for long.
@@ -172,13 +172,14 @@ impl WriteRoom {
     }
 
     /// Waits for room for a batch.
-    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<SemaphorePermit<'_>> {
+    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         let units = units.min(self.units_max);
-        if let Ok(permit) = self.units.try_acquire_many(units) {
+        if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
             return Ok(permit);
         }
-        let taken = self.env.timeout(self.wait_max, self.units.acquire_many(units));
+        let waits = Arc::clone(&self.units).acquire_many_owned(units);
+        let taken = self.env.timeout(self.wait_max, waits);
         match taken.await {
             Ok(Ok(permit)) => Ok(permit),
             // Never closed.

@@ -339,6 +339,13 @@ async fn read_within(
     }
 }
 
+impl RowCells {
+    /// Whether the row was not small, so that what is kept of it is in room.
+    pub(crate) fn has_room(&self) -> bool {
+        self._room.is_some()
+    }
+}
+
 /// Compiles a filter against a schema.
 pub(crate) fn compile(
     filter: Option<&Arc<Filter>>,

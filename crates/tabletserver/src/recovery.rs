@@ -141,7 +141,7 @@ impl TabletServer {
         admission.check_disk(&storage).await;
         let row_cache = RowCache::new(env.clone(), options.row_cache_bytes);
         let server = Arc::new(TabletServer {
-            admission,
+            admission: Arc::new(admission),
             env: env.clone(),
             options,
             epoch,

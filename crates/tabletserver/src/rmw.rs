@@ -30,7 +30,7 @@ use stele_tablet::{BatchBuilder, WriteSize};
 use stele_types::{
     Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
 };
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// What admission takes such a write for at least: what it writes may not be known yet.
 const WRITE_BYTES: usize = 256;
@@ -38,12 +38,26 @@ const WRITE_BYTES: usize = 256;
 /// Columns of rules for which a filter spares the read all others. Beyond that many it passes over them one by one.
 const COLUMNS_FILTERED_MAX: usize = 32;
 
-/// What is taken for a write before its latch.
-struct Reserved<'a> {
-    _room: Option<SemaphorePermit<'a>>,
-    _coming: Option<Coming<'a>>,
+/// What is taken for a write, before its latch but for its row, until it is applied. That may be long after its caller has gone
+/// away, and what was asked of it says little of how much that is: a byte may be appended to sixty megabytes.
+pub(crate) struct Reserved {
+    room: Option<OwnedSemaphorePermit>,
+    coming: Option<Coming>,
     /// Bytes of memtables that it is for.
     applied: usize,
+    /// For more than these.
+    beyond: Option<Coming>,
+    /// With the room for what is written.
+    row: Option<RowCells>,
+}
+
+impl Reserved {
+    /// In an account somewhere; of a small write nothing is.
+    fn counted(self) -> Option<Box<Reserved>> {
+        let has_room = self.row.as_ref().is_some_and(RowCells::has_room);
+        let is_counted = has_room || self.room.is_some() || self.coming.is_some() || self.beyond.is_some();
+        is_counted.then(|| Box::new(self))
+    }
 }
 
 impl TabletServer {
@@ -111,10 +125,12 @@ impl TabletServer {
             row,
             mutations: mutations.collect(),
         };
+        let reserved = Reserved {
+            row: Some(read),
+            ..reserved
+        };
         self.commit_row(vec![mutation].into(), durability, held, reserved)
             .await?;
-        // Its room was for what has been written as well.
-        drop(read);
         Ok(written)
     }
 
@@ -170,32 +186,33 @@ impl TabletServer {
         &self,
         rows: RowWrites,
         durability: Option<Durability>,
-        held: Held,
-        reserved: Reserved<'_>,
+        mut held: Held,
+        mut reserved: Reserved,
     ) -> ServiceResult<()> {
         let size = WriteSize::of(&rows);
         let extent = self.extent_of(held.entered.tablet.id(), &size)?;
         let beyond = extent.applied.saturating_sub(reserved.applied);
-        let _beyond = self.admission.is_large(beyond).then(|| self.admission.count_in(beyond));
+        reserved.beyond = self.admission.is_large(beyond).then(|| self.admission.count_in(beyond));
+        held._reserved = reserved.counted();
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
         self.commit(builder.finish(), durability, held).await
     }
 
     /// Latches a row for a write, having taken what the largest of these needs.
-    async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved<'_>)> {
+    async fn own_row(&self, tablet: TabletId, row: &Bytes, sizes: &[WriteSize]) -> ServiceResult<(Held, Reserved)> {
         let (mut copied, mut applied) = (0, WRITE_BYTES);
         for size in sizes {
             let extent = self.extent_of(tablet, size)?;
             copied = copied.max(extent.copied);
             applied = applied.max(extent.applied);
         }
-        let _room = match WriteRoom::is_needed(copied) {
+        let room = match WriteRoom::is_needed(copied) {
             true => Some(self.waited(Cause::Room, self.admission.batches.take(copied)).await?),
             false => None,
         };
         let served = self.admit(tablet, applied).await?;
-        let _coming = match self.admission.is_large(applied) {
+        let coming = match self.admission.is_large(applied) {
             true => Some(self.admission.let_in(applied, || self.work.notify_one()).await?),
             false => None,
         };
@@ -206,12 +223,15 @@ impl TabletServer {
         let held = Held {
             _latched: self.latches.own(row).await,
             cached: self.row_cache.keys(tablet, [&row[..]].into_iter()),
+            _reserved: None,
             entered,
         };
         let reserved = Reserved {
-            _room,
-            _coming,
+            room,
+            coming,
             applied,
+            beyond: None,
+            row: None,
         };
         Ok((held, reserved))
     }

@@ -153,7 +153,7 @@ pub struct TabletServer {
     pub(crate) unread: Unread,
     pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
-    pub(crate) admission: Admission,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) metrics: ServerMetrics,
     pub(crate) splits: Mutex<BTreeMap<TabletId, PreparedSplit>>,
     /// Tablets that turned out to have no row to split at, with their size then: not tried again until they grow.

@@ -14,6 +14,7 @@
 use crate::error::{from_log, from_tablet, not_here};
 use crate::latch::Latched;
 use crate::memory::WriteRoom;
+use crate::rmw::Reserved;
 use crate::row_cache::RowKey;
 use crate::server::{Served, TabletServer};
 use crate::waits::{Cause, Watch};
@@ -28,6 +29,8 @@ use tokio::sync::oneshot;
 /// What a writer holds until its batch is applied.
 pub(crate) struct Held {
     pub(crate) entered: Entered,
+    /// Of a read-modify-write or conditional write that is not small.
+    pub(crate) _reserved: Option<Box<Reserved>>,
     pub(crate) _latched: Latched,
     /// The rows, as the row cache knows them.
     pub(crate) cached: Vec<RowKey>,
@@ -196,6 +199,8 @@ impl TabletServer {
         };
         let held = Held {
             entered,
+            // Who asked has what its request takes, and carries a large one out.
+            _reserved: None,
             _latched: latched,
             cached: self.row_cache.keys(tablet, rows.iter().map(|row| row.row)),
         };

@@ -21,7 +21,7 @@ use stele_types::{
 const MIB: u64 = 1 << 20;
 
 /// With a share of 16 MiB for memtables, hence 20 at most.
-fn admission() -> (Admission, MemoryAccount) {
+fn admission() -> (Arc<Admission>, MemoryAccount) {
     let memory = MemoryAccount::default();
     let mut options = ServerOptions::for_memory(64 * MIB);
     options.memtables = MemtableLimits::for_share(16 * MIB);
@@ -29,7 +29,7 @@ fn admission() -> (Admission, MemoryAccount) {
     let metrics = ServerMetrics::new(&Metrics::new());
     let env = TokioRuntime::current();
     let admission = Admission::new(env, memory.clone(), Moved::default(), &options, metrics);
-    (admission, memory)
+    (Arc::new(admission), memory)
 }
 
 /// A memtable of about so many bytes.

@@ -460,6 +460,49 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     drop(taken);
 }
 
+/// A byte may be appended to many, which are on their way into the log though who asked for it has gone away.
+#[tokio::test]
+async fn what_a_write_makes_of_its_row_is_in_its_room_until_it_is_applied() {
+    const VALUE_BYTES: usize = 10 << 20;
+    let options = ServerOptions {
+        value_room_bytes: 16 << 20,
+        memtables: MemtableLimits::for_share(64 << 20),
+        ..options()
+    };
+    let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
+    let row = Bytes::from_static(b"a row");
+    let put = put_column(&row, "q", VALUE_BYTES);
+    server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
+    let is_counted = || {
+        let admission = &server.admission;
+        (admission.rows.taken() > 0, admission.expected_bytes() > 0)
+    };
+    assert_eq!(is_counted(), (false, false));
+    let rule = RmwRule {
+        family: FamilyId(1),
+        qualifier: Bytes::from_static(b"q"),
+        operation: RmwOperation::Append(Bytes::from_static(b"v")),
+    };
+    // With a sync, it queues for the log's task.
+    let sync = Some(Durability::Sync);
+    let mut appended = Box::pin(server.read_modify_write(TABLETS[0], row.clone(), vec![rule], sync));
+    loop {
+        assert!(futures::poll!(&mut appended).is_pending());
+        if server.admission.expected_bytes() > 0 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    drop(appended);
+    assert!(server.latches.try_share(&row).is_none(), "it is on its way");
+    assert_eq!(is_counted(), (true, true));
+    drop(server.latches.own(&row).await);
+    assert_eq!(is_counted(), (false, false));
+    let written = append(&server, TABLETS[0], &row).await.unwrap();
+    assert_eq!(written[0].value.len(), VALUE_BYTES + 2);
+    server.shut_down().await;
+}
+
 fn put_column(row: &Bytes, qualifier: &'static str, value_bytes: usize) -> RowMutation {
     let mutation = Mutation::Put {
         family: FamilyId(1),
