@@ -6,7 +6,8 @@
 //! Changes nothing: what it opens in order to look, such as the coordinator, writes to memory ([`overlay`]).
 //!
 //! A *damage* is something that a server would fail on or give wrong answers for; a *note* is what is only odd, such as a
-//! file nobody refers to. A check goes on behind whatever it finds, and reads every byte once. It holds a few megabytes
+//! file nobody refers to. A check goes on behind whatever it finds, and reads every byte once. An error that says nothing of the
+//! bytes, such as a network's while tablets' files are read, is neither: it ends the check. It holds a few megabytes
 //! for each core, the manifests, and the catalog.
 
 mod catalog;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stele_env::Env;
 use stele_sstable::SstableError;
+use stele_sstable::damage::is_damage;
 use stele_storage::StorageError;
 use stele_types::TabletId;
 
@@ -82,6 +83,12 @@ pub struct Report {
 /// What is wrong with bytes that the device cannot read.
 pub fn unreadable(message: &str) -> String {
     format!("the device cannot read what is there: {message}")
+}
+
+/// Whether the medium failed in another way, as when a network is slow: that may pass, and says nothing of what is there.
+pub fn may_pass(error: &SstableError) -> bool {
+    let is_missing = matches!(error, SstableError::Storage(StorageError::NotFound { .. }));
+    matches!(error, SstableError::Storage(_)) && !is_damage(error) && !is_missing
 }
 
 impl Report {

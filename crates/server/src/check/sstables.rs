@@ -1,6 +1,6 @@
 //! Sstables: every block of every file that a manifest refers to, a few files at a time.
 
-use super::report::{Progress, Report};
+use super::report::{Progress, Report, may_pass};
 use super::rows;
 use super::tablets::{Referrer, Tablets};
 use std::collections::{BTreeMap, VecDeque};
@@ -28,7 +28,9 @@ struct Outcome {
     result: Result<Checked, SstableError>,
 }
 
-/// Checks all of them; those that are damaged or missing, with the cells that are intact.
+/// Checks all of them; those that are damaged or missing, with the cells that are intact. A file of a newer version is a damage,
+/// for a flipped bit makes one, but not among those: nobody here knows what is intact of it. An error of the medium that may pass
+/// ends the check.
 pub async fn check(
     storage: &Arc<dyn Storage>,
     env: &Env,
@@ -65,8 +67,8 @@ pub async fn check(
     for outcome in check_all(storage, env, queue, progress).await {
         let referrers = tablets.files.get(&outcome.file).map_or(&[][..], |all| all);
         let before = report.damages;
-        judge(&outcome, referrers, report);
-        if report.damages > before {
+        judge(&outcome, referrers, report)?;
+        if report.damages > before && !matches!(outcome.result, Err(SstableError::TooNew { .. })) {
             let intact = outcome.result.as_ref().map_or(0, |checked| checked.cells);
             damaged.insert(outcome.file, intact);
         }
@@ -92,9 +94,14 @@ async fn check_all(
             let (storage, cache, progress) = (storage.clone(), cache.clone(), progress.clone());
             let (queue, outcomes) = (queue.clone(), outcomes.clone());
             env.spawn_join(Priority::Foreground, "check", async move {
-                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let queue = || queue.lock().unwrap_or_else(PoisonError::into_inner);
+                let next = || queue().pop_front();
                 while let Some(file) = next() {
                     let outcome = check_one(&storage, file, &cache, &progress).await;
+                    if outcome.result.as_ref().is_err_and(may_pass) {
+                        // The others would be read for nothing.
+                        queue().clear();
+                    }
                     outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
                 }
             })
@@ -136,14 +143,15 @@ async fn check_one(storage: &Arc<dyn Storage>, file: FileId, cache: &Arc<Cache>,
     outcome
 }
 
-/// Adds what is wrong with a file.
-fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) {
+/// Adds what is wrong with a file; an error of the medium that may pass is one.
+fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) -> Result<(), SstableError> {
     let path = FileRef::path(outcome.file);
     let checked = match &outcome.result {
         Ok(checked) => checked,
+        Err(error) if may_pass(error) => return Err(error.clone()),
         Err(error) => {
             report.sstable_damage(&path, error, places(referrers, None));
-            return;
+            return Ok(());
         }
     };
     report.cells += checked.cells;
@@ -172,6 +180,7 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) {
             report.damage(&path, None, what, vec![tablet.place()]);
         }
     }
+    Ok(())
 }
 
 /// Notes families that are not of the group whose file it is, unless the catalog knows that they have left it. A server finds

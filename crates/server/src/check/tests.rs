@@ -4,14 +4,16 @@ use super::report::{Progress, Report, Severity};
 use crate::config::{self, StartArgs};
 use crate::node::Node;
 use crate::repair::Mode;
+use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use stele_client::{GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadRows};
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
-use stele_storage::Storage;
 use stele_storage::faulty::FaultyStorage;
 use stele_storage::memory::MemoryStorage;
+use stele_storage::{AppendFile, FileInfo, ReadFile, Storage, StorageError};
 use stele_tablet::Manifest;
 use stele_tablet::manifest::ValueLink;
 use stele_types::{
@@ -320,5 +322,128 @@ async fn what_a_server_leaves_that_dies_is_no_damage() {
             assert!(in_order && text.contains("nothing is damaged"), "{text}");
         }
         assert_eq!(rows(&start(medium).await).await.len(), 32);
+    }
+}
+
+/// A medium far away that does not answer to one read of a file.
+struct FarAway {
+    below: Arc<MemoryStorage>,
+    path: String,
+    /// Reads of the file that it answers to before that one.
+    answers: Arc<AtomicI64>,
+}
+
+impl FarAway {
+    fn silent_after(below: &Arc<MemoryStorage>, path: &str, answers: i64) -> Arc<FarAway> {
+        Arc::new(FarAway {
+            below: below.clone(),
+            path: path.to_owned(),
+            answers: Arc::new(AtomicI64::new(answers)),
+        })
+    }
+
+    fn was_silent(&self) -> bool {
+        self.answers.load(Ordering::Relaxed) < 0
+    }
+}
+
+#[async_trait]
+impl Storage for FarAway {
+    async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
+        self.below.create(path).await
+    }
+
+    async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
+        let file = self.below.open(path).await?;
+        match path == self.path {
+            true => Ok(Arc::new(FarFile {
+                file,
+                answers: self.answers.clone(),
+            })),
+            false => Ok(file),
+        }
+    }
+
+    async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
+        self.below.put_if_absent(path, content).await
+    }
+
+    async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
+        self.below.list(prefix).await
+    }
+
+    async fn delete(&self, path: &str) -> stele_storage::Result<()> {
+        self.below.delete(path).await
+    }
+
+    async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
+        self.below.sync_file(path).await
+    }
+
+    async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
+        self.below.free_bytes().await
+    }
+}
+
+/// The file.
+struct FarFile {
+    file: Arc<dyn ReadFile>,
+    answers: Arc<AtomicI64>,
+}
+
+#[async_trait]
+impl ReadFile for FarFile {
+    async fn read_at(&self, offset: u64, len: usize) -> stele_storage::Result<Bytes> {
+        if self.answers.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Err(StorageError::Io {
+                path: self.file.path().to_owned(),
+                operation: "read",
+                message: "timed out".to_owned(),
+            });
+        }
+        self.file.read_at(offset, len).await
+    }
+
+    fn try_read_at(&self, _offset: u64, _len: usize) -> Option<stele_storage::Result<Bytes>> {
+        None
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn path(&self) -> &str {
+        self.file.path()
+    }
+}
+
+/// Whatever is read of a file when it happens; and no repair gives the file up for it.
+#[tokio::test]
+async fn a_medium_that_does_not_answer_has_no_damage() {
+    let folder = folder_with_values().await;
+    for suffix in [".sst", ".val"] {
+        let files = folder.list("sst/").await.unwrap();
+        let path = files.into_iter().find(|file| file.path.ends_with(suffix)).unwrap().path;
+        let mut answers = 0;
+        loop {
+            let medium = FarAway::silent_after(&folder, &path, answers);
+            let checked = super::check(medium.clone(), TokioRuntime::current(), Progress::hidden()).await;
+            if !medium.was_silent() {
+                assert!(!checked.unwrap().is_damaged());
+                break;
+            }
+            let error = format!("{:#}", checked.unwrap_err());
+            assert!(error.contains(&path) && error.contains("timed out"), "{error}");
+            let medium = FarAway::silent_after(&folder, &path, answers);
+            let dry_run = Mode {
+                dry_run: true,
+                ..Mode::default()
+            };
+            let repaired = crate::repair::repair(medium, TokioRuntime::current(), Progress::hidden(), dry_run).await;
+            let error = repaired.unwrap_err().to_string();
+            assert!(error.contains("timed out"), "{error}");
+            answers += 1 + answers / 2;
+        }
+        assert!(answers > 1, "{path}");
     }
 }

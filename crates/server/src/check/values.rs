@@ -1,16 +1,17 @@
 //! Value files: every record of every file that a manifest names.
 
-use super::report::{Place, Progress, Report};
+use super::report::{Place, Progress, Report, may_pass};
 use super::rows;
 use super::tablets::{Referrer, Tablets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use stele_sstable::SstableError;
 use stele_storage::Storage;
 use stele_tablet::StoredFile;
 use stele_tablet::values::file::{self, CheckedValues};
 use stele_types::FileId;
 
-/// Checks all of them; those that are damaged or missing.
+/// Checks all of them; those that are damaged or missing. An error of the medium that may pass ends the check.
 pub async fn check(
     storage: &Arc<dyn Storage>,
     tablets: &Tablets,
@@ -43,7 +44,7 @@ pub async fn check(
             ),
             Some(len) => {
                 agree(*file, *len, referrers, report);
-                check_one(storage, *file, referrers, progress, report).await;
+                check_one(storage, *file, referrers, progress, report).await?;
             }
         }
         if report.damages > before {
@@ -61,7 +62,7 @@ async fn check_one(
     referrers: &[Arc<Referrer>],
     progress: &Progress,
     report: &mut Report,
-) {
+) -> Result<(), SstableError> {
     let path = StoredFile::Values(file).path();
     let checked = async {
         let open = storage.open(&path).await?;
@@ -69,11 +70,13 @@ async fn check_one(
     };
     let findings = match checked.await {
         Ok(CheckedValues { findings, .. }) => findings,
+        Err(error) if may_pass(&error) => return Err(error),
         Err(error) => vec![error],
     };
     for error in findings {
         report.sstable_damage(&path, &error, places(referrers));
     }
+    Ok(())
 }
 
 /// Compares what manifests say of a file with the file.
