@@ -92,15 +92,20 @@ impl RowStream {
     }
 
     fn take(&mut self, message: v2::ReadRowsResponse) -> Result<()> {
+        let before = self.assembler.last_key().clone();
         for chunk in message.chunks {
             if let Some(row) = self.assembler.push(chunk).map_err(protocol_error)? {
                 self.ready.push_back(row);
-                self.retry.progressed();
             }
         }
         self.assembler
             .scanned(message.last_scanned_row_key)
-            .map_err(protocol_error)
+            .map_err(protocol_error)?;
+        // Also where the filter lets no row through.
+        if *self.assembler.last_key() != before {
+            self.retry.progressed();
+        }
+        Ok(())
     }
 
     /// Whether a continuation would ask for nothing: the limit is reached, or the range ends at the last key.
@@ -150,7 +155,37 @@ fn protocol_error(why: String) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Features;
+    use super::super::retry::ATTEMPTS_MAX;
     use super::*;
+    use tonic::service::interceptor::InterceptedService;
+    use tonic::transport::Endpoint;
+
+    /// Where a filter lets hardly any row through, the keys scanned are all that tells.
+    #[tokio::test(start_paused = true)]
+    async fn a_read_gets_on_by_what_is_scanned() {
+        // Nobody connects to it.
+        let channel = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let client = BigtableClient::new(InterceptedService::new(channel, Features::new().unwrap()));
+        let mut stream = RowStream::new(client, "table".to_owned(), ReadQuery::default());
+        let scanned = |key: u32| v2::ReadRowsResponse {
+            last_scanned_row_key: Bytes::copy_from_slice(&key.to_be_bytes()),
+            ..v2::ReadRowsResponse::default()
+        };
+        let down = || Status::unavailable("down");
+        let last = 2 * ATTEMPTS_MAX;
+        for key in 0..=last {
+            stream.take(scanned(key)).unwrap();
+            stream.retry.after(down()).await.unwrap();
+        }
+        // The first attempt behind the last key has failed already.
+        for _ in 2..ATTEMPTS_MAX {
+            stream.take(scanned(last)).unwrap();
+            stream.retry.after(down()).await.unwrap();
+        }
+        stream.take(scanned(last)).unwrap();
+        stream.retry.after(down()).await.unwrap_err();
+    }
 
     #[test]
     fn ranges_without_keys() {
