@@ -85,28 +85,34 @@ fn schema() -> TableSchema {
     }
 }
 
-#[tokio::test]
-async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
+/// A router over one table of this number, its server, and a write to it.
+async fn over_table(id: u64) -> (Router, Arc<Replaces>, RowMutation) {
     let env = TokioRuntime::current();
     let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
     let catalog = Arc::new(Catalog::load(coord.unwrap()).await.unwrap());
     let schema = schema();
-    create(&catalog, &schema, 1).await;
+    create(&catalog, &schema, id).await;
     let server = Arc::new(Replaces {
         catalog: catalog.clone(),
-        schema: schema.clone(),
+        schema,
         calls: AtomicU64::new(0),
     });
     let router = Router::new(env, catalog, server.clone());
-    let delete = Mutation::DeleteRow { up_to: Timestamp::MAX };
     let row = RowMutation {
         row: Bytes::from_static(b"r"),
-        mutations: vec![delete],
+        mutations: vec![Mutation::DeleteRow { up_to: Timestamp::MAX }],
     };
+    (router, server, row)
+}
+
+#[tokio::test]
+async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
+    let (router, server, row) = over_table(1).await;
+    let table = server.schema.name.clone();
     let results = router
         .mutate_rows(MutateRows {
             id: None,
-            table: schema.name,
+            table,
             rows: vec![row].into(),
             durability: None,
         })
@@ -118,25 +124,11 @@ async fn a_request_does_not_go_on_in_a_table_that_took_the_name() {
 
 #[tokio::test]
 async fn a_request_is_for_the_table_that_its_families_are_of() {
-    let env = TokioRuntime::current();
-    let coord = EmbeddedCoord::open(MemoryStorage::new(), env.clone()).await;
-    let catalog = Arc::new(Catalog::load(coord.unwrap()).await.unwrap());
-    let schema = schema();
-    create(&catalog, &schema, 2).await;
-    let server = Arc::new(Replaces {
-        catalog: catalog.clone(),
-        schema: schema.clone(),
-        calls: AtomicU64::new(0),
-    });
-    let router = Router::new(env, catalog, server.clone());
-    let delete = Mutation::DeleteRow { up_to: Timestamp::MAX };
-    let row = RowMutation {
-        row: Bytes::from_static(b"r"),
-        mutations: vec![delete],
-    };
+    let (router, server, row) = over_table(2).await;
+    let table = server.schema.name.clone();
     let refused = router
         .mutate_rows(MutateRows {
-            table: schema.name.clone(),
+            table: table.clone(),
             id: Some(TableId(1)),
             rows: vec![row.clone()].into(),
             durability: None,
@@ -145,7 +137,7 @@ async fn a_request_is_for_the_table_that_its_families_are_of() {
     assert_eq!(refused.map_err(|e| e.kind), Err(ErrorKind::NotFound));
     let refused = router
         .check_and_mutate(CheckAndMutate {
-            table: schema.name,
+            table,
             id: Some(TableId(1)),
             row: row.row.clone(),
             predicate: None,
