@@ -278,7 +278,7 @@ pub fn choose(names: &[String]) -> anyhow::Result<Vec<Workload>> {
         .collect())
 }
 
-/// How long skewed reads go on before they are measured: memory is divided once a second, by what was seen in the last few.
+/// How long reads go on before they are measured: memory is divided once a second, by what was seen in the last few.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 /// Number of the first uncounted run, which draws other rows than any counted one.
 const WARM_UP_ROUND: u64 = 1 << 32;
@@ -348,13 +348,13 @@ impl Workload {
         engine.compact()
     }
 
-    /// Runs uncounted: caches fill. With skewed reads for as long as it takes a division of memory to settle, since what
-    /// is asked is what a row cache is worth, not how soon.
+    /// Runs uncounted: caches fill, for as long as it takes a division of memory to settle, since what is asked is what caches are
+    /// worth, not how soon.
     pub fn warm_up(&self, engine: &dyn Engine, setup: &Setup, folder: &Path) -> anyhow::Result<()> {
         let start = Instant::now();
         for round in 0.. {
             self.run(engine, setup, folder, WARM_UP_ROUND + round)?;
-            if !matches!(self.kind, Kind::ZipfGet) || start.elapsed() >= SETTLING_TIME {
+            if matches!(self.kind, Kind::DiskBytes) || start.elapsed() >= SETTLING_TIME {
                 break;
             }
         }
