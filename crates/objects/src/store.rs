@@ -159,7 +159,7 @@ impl Store {
         self.env.planted(PlantedBug::SkipSeal) && self.env.random_below(2) == 0
     }
 
-    /// Another one.
+    /// Another one: whether the look is left out who owns the prefix.
     pub(crate) fn skips_verify(&self) -> bool {
         self.env.planted(PlantedBug::SkipVerify)
     }

@@ -207,7 +207,14 @@ fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes>
 /// Cells of one row, for a write that holds its latch.
 pub(crate) struct RowCells {
     pub(crate) cells: Vec<Cell>,
-    _room: Option<HeldRoom>,
+    room: Option<HeldRoom>,
+}
+
+impl RowCells {
+    /// Whether the row was not small, so that what is kept of it is in room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.room.is_some()
+    }
 }
 
 /// A read that was given up for want of room.
@@ -252,7 +259,7 @@ pub(crate) fn read_small_row(
     let batch = tablet.get_row(row, filter).map_err(from_tablet)?;
     Ok(batch.map(|batch| RowCells {
         cells: batch.into_cells(),
-        _room: None,
+        room: None,
     }))
 }
 
@@ -284,8 +291,8 @@ pub(crate) async fn read_row(
         scanner.set_drawn(drawn);
         match read_within(&mut scanner, wanted, held.bytes, &mut cells, &mut kept).await {
             Ok(()) => {
-                let _room = Some(held);
-                return Ok(Ok(RowCells { cells, _room }));
+                let room = Some(held);
+                return Ok(Ok(RowCells { cells, room }));
             }
             // It is begun again in more, and nobody holds anything while he waits for that.
             Err(TabletError::NeedsRoom { bytes }) => {
@@ -336,13 +343,6 @@ async fn read_within(
             // A next piece beside them has no room.
             return Err(TabletError::NeedsRoom { bytes: *kept });
         }
-    }
-}
-
-impl RowCells {
-    /// Whether the row was not small, so that what is kept of it is in room.
-    pub(crate) fn has_room(&self) -> bool {
-        self._room.is_some()
     }
 }
 
