@@ -14,6 +14,12 @@
 //!   clock put right. A delete-version marker among them stays, unless at the bottom: what it hides might otherwise come
 //!   back when newer versions are deleted.
 //! * Families that the schema no longer has go.
+//! * Sequence numbers say which of two entries of a version is newer, and which entries a marker is newer than. Where
+//!   markers go, one entry of each version is left, and whatever comes to be merged with it is newer: its number goes, and
+//!   takes no bytes in the file. Reads that began earlier do not see these files, and later ones see all that is in them.
+//!   Not so in a tablet of several groups: each has a copy of the markers of rows, and where one has let go of its copy
+//!   another may not have. (A group that is made later has none of what was written before.) And not by flushes: what they
+//!   write is merged soon enough, and until then the numbers are right whatever order memtables are flushed in.
 //!
 //! Readers are not harmed: each holds the files it began with.
 //!
@@ -117,7 +123,17 @@ fn readahead_of(sources: usize, bytes: usize) -> usize {
 pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport> {
     let drops_markers = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
     let carried = job.carried.clone();
-    let output = Output::new(env, files, job.write.clone(), job.file_bytes, carried);
+    // Another group may still have its copy of a row's marker.
+    let is_alone = job.schema.groups.len() == 1;
+    let forgets_sequences = drops_markers && is_alone && !job.sources.iter().any(Source::is_memtable);
+    let output = Output::new(
+        env,
+        files,
+        job.write.clone(),
+        job.file_bytes,
+        forgets_sequences,
+        carried,
+    );
     let mut stream = Stream::new(
         job.schema.clone(),
         env.wall_micros(),

@@ -1,8 +1,8 @@
 //! One ordered view over memtables and sstables.
 //!
 //! A [`Merge`] holds one cursor per source in a heap ordered by key: ascending after [`Merge::seek`], descending after
-//! [`Merge::seek_before`]. Keys are unique over all sources, because they end in a sequence number, except where the same
-//! log was replayed over a flushed table; of equal keys all are shown, and the resolver takes the first.
+//! [`Merge::seek_before`]. Keys are unique over all sources: they end in a sequence number, and where that was forgotten no other
+//! source has forgotten the same version's. Of equal keys all would be shown, and the resolver takes the first.
 //!
 //! Moving is synchronous. When a source needs a block that is not in memory the merge reports [`Step::Pending`];
 //! [`Merge::load`] fetches what all waiting sources need, at once, and completes the move.
@@ -66,6 +66,11 @@ impl Source {
         let mut source = Self::new(Cursor::Memtable(cursor), None, None);
         source.step = Step::Ready;
         Some(source)
+    }
+
+    /// Whether its keys are a memtable's.
+    pub(crate) fn is_memtable(&self) -> bool {
+        matches!(self.cursor, Cursor::Memtable(_))
     }
 
     /// An sstable: its keys within the bounds.

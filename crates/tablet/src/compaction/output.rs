@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use stele_env::Env;
 use stele_sstable::{SstableError, SstableWriter, WriteOptions};
-use stele_types::{CellKind, FileId};
+use stele_types::{CellKind, FileId, SeqNo, key};
 
 /// The value files that entries of a job's sources may refer to.
 #[derive(Clone, Default)]
@@ -56,6 +56,10 @@ pub struct Output<'a> {
     options: WriteOptions,
     file_bytes: u64,
     separate_bytes: usize,
+    /// The sequences of entries are not kept: each is the only one of its version, and none older is anywhere.
+    forgets_sequences: bool,
+    /// The key of an entry whose sequence is not kept.
+    forgetful: Vec<u8>,
     carried: Carried,
     /// The file being written. There is one whenever cells are added.
     writer: Option<SstableWriter>,
@@ -72,12 +76,13 @@ pub struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// An output without files.
+    /// An output without files. One that forgets sequences stores all of them as 0.
     pub fn new(
         env: &'a Env,
         files: &'a FileRegistry,
         options: WriteOptions,
         file_bytes: u64,
+        forgets_sequences: bool,
         carried: Carried,
     ) -> Self {
         Output {
@@ -86,6 +91,8 @@ impl<'a> Output<'a> {
             files,
             options,
             file_bytes: file_bytes.max(1),
+            forgets_sequences,
+            forgetful: Vec::new(),
             carried,
             writer: None,
             links: BTreeMap::new(),
@@ -165,7 +172,14 @@ impl<'a> Output<'a> {
             self.note_reference(value)?;
         }
         let writer = self.writer.as_mut().ok_or(SstableError::Empty)?;
-        writer.add_in_row(key, row_len, value)?;
+        if self.forgets_sequences {
+            self.forgetful.clear();
+            self.forgetful.extend_from_slice(key);
+            key::set_seq(&mut self.forgetful, SeqNo::ZERO);
+            writer.add_in_row(&self.forgetful, row_len, value)?;
+        } else {
+            writer.add_in_row(key, row_len, value)?;
+        }
         self.written.entries += 1;
         Ok(())
     }

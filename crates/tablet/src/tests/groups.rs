@@ -87,6 +87,50 @@ async fn scan(tablet: &Arc<Tablet>, family: Option<&'static str>) -> usize {
     cells
 }
 
+/// Each group lets go of its copy of a row's marker at its own time: until the last has, it must not hide what is newer.
+#[tokio::test]
+async fn a_marker_that_one_group_still_has_hides_nothing_newer_in_another() {
+    let tablet = tablet(Arc::new(two_groups(Default::default()))).await;
+    // So many that nobody minds a marker.
+    for row in 0..500 {
+        write_row(&tablet, Bytes::from(format!("s{row}")), vec![put_in(2, 1, Vec::new())]);
+    }
+    tablet.flush().await.unwrap();
+    write(&tablet, vec![Mutation::DeleteRow { up_to: Timestamp::MAX }]);
+    for _ in 0..12 {
+        write(&tablet, vec![put_in(1, 1, b"new".to_vec())]);
+        tablet.flush().await.unwrap();
+    }
+    while tablet.compact_if_due().await.unwrap() {}
+    // Of the first group all was merged, of the second there is a run above the bottom.
+    let deletes = |group| properties(&tablet, group).iter().map(Properties::deletes).sum::<u64>();
+    assert_eq!((deletes(0), deletes(1)), (0, 1));
+    assert_eq!(read(&tablet).await.matches("1=new").count(), 1);
+    // A group that is made of a tablet that had but one: what was written before is older than all markers it gets.
+    let mut two = two_groups(Default::default());
+    let mut one = two.clone();
+    one.groups.truncate(1);
+    one.families.get_mut(&FamilyId(2)).unwrap().group = GroupId(0);
+    let tablet = super::tablet(Arc::new(one)).await;
+    write(
+        &tablet,
+        vec![put_in(1, 1, b"old".to_vec()), put_in(2, 1, b"old".to_vec())],
+    );
+    tablet.flush().await.unwrap();
+    tablet.compact_all().await.unwrap();
+    assert_eq!(properties(&tablet, 0)[0].seq_max, 0);
+    two.families.get_mut(&FamilyId(2)).unwrap().group = GroupId(0);
+    tablet.set_schema(Arc::new(two));
+    write(&tablet, vec![Mutation::DeleteRow { up_to: Timestamp::MAX }]);
+    write(&tablet, vec![put_in(1, 1, b"new".to_vec())]);
+    assert_eq!(read(&tablet).await, "1=new");
+    tablet.flush().await.unwrap();
+    assert_eq!(read(&tablet).await, "1=new");
+    tablet.compact_all().await.unwrap();
+    assert!(properties(&tablet, 0)[0].seq_max > 0);
+    assert_eq!(read(&tablet).await, "1=new");
+}
+
 /// Or a few scans of one group of many would leave nothing of it to others.
 #[tokio::test]
 async fn a_scan_has_a_share_of_reading_ahead_for_the_files_that_it_reads() {
