@@ -8,6 +8,9 @@
 //! * the *ghost* queue remembers keys (not values) that left the small queue; when one of them comes back it goes to
 //!   main at once. Ghost hits tell a memory governor what more capacity would be worth.
 //!
+//! As long as next to nothing in the small queue is asked for again, most of what is new and cheap to have again is not
+//! worth keeping ([`BlockCache::is_worth_keeping`]).
+//!
 //! Invariants:
 //! * The charged bytes of a shard never exceed its share, `capacity / shards`, also not between two calls.
 //! * Charged bytes are the given weight plus [`ENTRY_OVERHEAD_BYTES`], so tiny entries cannot grow it without bound.
@@ -59,6 +62,8 @@ pub struct CacheStats {
     pub misses: u64,
     /// Inserted keys that had left the small queue not long ago: hits a larger cache would have had.
     pub ghost_hits: u64,
+    /// Blocks that were not worth keeping.
+    pub turned_away: u64,
     /// Bytes charged by insertions.
     pub inserted_bytes: u64,
     /// Bytes released by replacement, shrinking, and removal.
@@ -146,6 +151,18 @@ impl<V: Clone> BlockCache<V> {
         self.shard(key.hash64()).lock().peek(*key).cloned()
     }
 
+    /// Whether a block that did not have to be waited for is to be inserted after all, now that [`BlockCache::get`] has not found it:
+    /// not where hardly any is asked for again while it is here. The caller has it all the same, and says so by
+    /// [`BlockCache::had`].
+    pub fn is_worth_keeping(&self, key: BlockKey, weight: usize) -> bool {
+        self.shard(key.hash64()).lock().is_worth_keeping(key, weight)
+    }
+
+    /// A block that `get` did not find was had, and is not inserted.
+    pub fn had(&self, key: BlockKey, weight: usize) {
+        self.note_loaded(key.hash64(), weight);
+    }
+
     /// Keeps `value`, which holds on to `weight` bytes, if it fits at all. Replaces an older value of the key.
     pub fn insert(&self, key: BlockKey, value: V, weight: usize) {
         self.insert_with(key, weight, |shard| shard.insert(key, value, weight));
@@ -167,6 +184,10 @@ impl<V: Clone> BlockCache<V> {
         // Values are dropped after the lock: freeing a block may return memory to the system.
         let dropped = insert(&mut self.shard(hash).lock());
         drop(dropped);
+        self.note_loaded(hash, weight);
+    }
+
+    fn note_loaded(&self, hash: u64, weight: usize) {
         if let Some((profile, clock)) = self.profile.get()
             && profile.samples(hash)
         {

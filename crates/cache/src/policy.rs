@@ -10,6 +10,11 @@
 //! once; when something would have to go for it, it leaves only a ghost, and is kept when it comes back while the ghost is
 //! remembered. It suits values that are expensive to make fit for keeping and mostly never asked for again.
 //!
+//! The small queue is not worth its trouble when next to nothing in it is asked for again: then all that a new entry does is to
+//! take the place of another that is as good. Where values are cheap to have again, a caller can ask first
+//! ([`S3Fifo::is_worth_keeping`]). As long as few of the last that came in were used before they would have left the small queue,
+//! were everything let in, most of what is new is turned away, and leaves only a ghost, as under [`Admission::Returning`].
+//!
 //! Entries that are to be *kept* have a queue of their own. Whoever knows that something will be asked for says so, and
 //! need not prove it by use; it goes only for another of its kind, or when the share does not even hold what is kept. Kept
 //! entries take at most three quarters of the share, so that there always is a cache for all else; what is beyond that is
@@ -21,10 +26,14 @@
 //! * Every entry has exactly one place with a current ticket, in `small`, in `main` or in `kept`.
 //! * Stale places are at most as many as entries, plus [`STALE_SLACK`].
 
+mod ghosts;
+mod probation;
+
 use crate::{CacheStats, ENTRY_OVERHEAD_BYTES};
+use ghosts::Ghosts;
 use hashbrown::HashTable;
-use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use probation::Probation;
+use std::collections::VecDeque;
 
 /// Uses past this count no more: an entry goes round the main queue at most this often without being used.
 const USES_MAX: u8 = 3;
@@ -78,6 +87,8 @@ struct Entry<K, V> {
     /// Saturates at `USES_MAX`.
     uses: u8,
     queue: Queue,
+    /// How many had come when it did.
+    arrival: u32,
 }
 
 /// Where an entry is.
@@ -113,35 +124,6 @@ struct Place {
     ticket: u32,
 }
 
-/// Keys that were let go, oldest first, as hashes: a collision costs a slightly wrong placement.
-#[derive(Debug, Default)]
-struct Ghosts {
-    order: VecDeque<(u64, usize)>,
-    present: HashSet<u64, BuildHasherDefault<Hashed>>,
-    /// Sum of the charges the ghosts had; bounded by the share, or by [`GHOSTS_FRACTION`] of it.
-    charge: usize,
-}
-
-/// The keys are hashed already.
-#[derive(Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
 /// A byte-bounded cache for one thread at a time.
 #[derive(Debug)]
 pub struct S3Fifo<K, V> {
@@ -154,6 +136,7 @@ pub struct S3Fifo<K, V> {
     kept: VecDeque<Place>,
     ghosts: Ghosts,
     admission: Admission,
+    probation: Probation,
     share: usize,
     small_used: usize,
     kept_used: usize,
@@ -161,6 +144,7 @@ pub struct S3Fifo<K, V> {
     hits: u64,
     misses: u64,
     ghost_hits: u64,
+    turned_away: u64,
     inserted: u64,
     evicted: u64,
 }
@@ -177,6 +161,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             kept: VecDeque::new(),
             ghosts: Ghosts::default(),
             admission,
+            probation: Probation::default(),
             share,
             small_used: 0,
             kept_used: 0,
@@ -184,6 +169,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             hits: 0,
             misses: 0,
             ghost_hits: 0,
+            turned_away: 0,
             inserted: 0,
             evicted: 0,
         }
@@ -198,6 +184,10 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             return None;
         };
         self.hits += 1;
+        if entry.uses == 0 && entry.queue == Queue::Small {
+            let places = self.share / SMALL_FRACTION / entry.charge.max(1);
+            self.probation.used(entry.arrival, places);
+        }
         entry.uses = (entry.uses + 1).min(USES_MAX);
         Some((&entry.value, entry.charge))
     }
@@ -224,11 +214,26 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         if self.admission == Admission::Probation
             || self.has_room(charge)
             || self.slot_of(key, hash).is_some()
-            || self.ghosts.present.contains(&hash)
+            || self.ghosts.contains(hash)
         {
             return true;
         }
         self.ghosts.push(hash, charge, self.ghosts_max());
+        false
+    }
+
+    /// Whether a value that is cheap to have again should be inserted. If not, its key is remembered.
+    pub fn is_worth_keeping(&mut self, key: K, weight: usize) -> bool {
+        let hash = key.hash64();
+        let charge = weight.saturating_add(ENTRY_OVERHEAD_BYTES);
+        let ghosts_max = self.share / GHOSTS_FRACTION;
+        // A ghost that takes all the room would drive out all others.
+        let is_large = charge > ghosts_max / 2;
+        if is_large || self.has_room(charge) || self.ghosts.contains(hash) || !self.probation.turns_away() {
+            return true;
+        }
+        self.ghosts.push(hash, charge, ghosts_max);
+        self.turned_away += 1;
         false
     }
 
@@ -294,6 +299,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             charge,
             uses,
             queue,
+            arrival: self.probation.arrivals(),
         };
         let place = self.store(entry);
         let slots = &self.slots;
@@ -304,6 +310,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         match queue {
             Queue::Main => self.main.push_back(place),
             Queue::Small => {
+                self.probation.arrived();
                 self.small_used += charge;
                 self.small.push_back(place);
             }
@@ -436,8 +443,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             + self.free.capacity() * size_of::<u32>()
             + queues * size_of::<Place>()
             + self.table.capacity() * (size_of::<u32>() + 1)
-            + self.ghosts.order.capacity() * size_of::<(u64, usize)>()
-            + self.ghosts.present.capacity() * (size_of::<u64>() + 1)
+            + self.ghosts.memory()
     }
 
     /// Adds what has been counted.
@@ -445,6 +451,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         sum.hits += self.hits;
         sum.misses += self.misses;
         sum.ghost_hits += self.ghost_hits;
+        sum.turned_away += self.turned_away;
         sum.inserted_bytes += self.inserted;
         sum.evicted_bytes += self.evicted;
         sum.used_bytes += self.used as u64;
@@ -583,40 +590,6 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         Place {
             slot: (self.slots.len() - 1) as u32,
             ticket: 0,
-        }
-    }
-}
-
-impl Ghosts {
-    fn push(&mut self, hash: u64, charge: usize, limit: usize) {
-        if self.present.insert(hash) {
-            self.order.push_back((hash, charge));
-            self.charge += charge;
-        }
-        self.shrink_to(limit);
-    }
-
-    /// Whether the key was here; it is not afterwards. Its place in `order` stays until its turn comes, which only
-    /// makes the memory a little shorter.
-    fn take(&mut self, hash: u64) -> bool {
-        self.present.remove(&hash)
-    }
-
-    /// Gives back memory that was for many more.
-    fn compact(&mut self) {
-        if self.order.capacity() > SLOTS_TIMES_MAX * self.order.len() + STALE_SLACK {
-            self.order.shrink_to_fit();
-            self.present.shrink_to_fit();
-        }
-    }
-
-    fn shrink_to(&mut self, limit: usize) {
-        while self.charge > limit {
-            let Some((hash, charge)) = self.order.pop_front() else {
-                return;
-            };
-            self.present.remove(&hash);
-            self.charge -= charge;
         }
     }
 }

@@ -239,7 +239,7 @@ proptest! {
     #[test]
     fn the_policy_never_lies(
         returning in any::<bool>(), share in 0usize..8_000,
-        ops in prop::collection::vec((0u8..7, 0u64..12, 0usize..1_500), 1..600),
+        ops in prop::collection::vec((0u8..8, 0u64..12, 0usize..1_500), 1..600),
     ) {
         let admission = if returning { Admission::Returning } else { Admission::Probation };
         let mut cache = S3Fifo::new(share, admission);
@@ -272,7 +272,8 @@ proptest! {
                     cache.compact();
                     prop_assert_eq!(all(&cache), before);
                 }
-                _ => { cache.admits(key, weight); }
+                6 => { cache.admits(key, weight); }
+                _ => { cache.is_worth_keeping(key, weight); }
             }
             let mut stats = CacheStats::default();
             cache.add_stats(&mut stats);
@@ -306,4 +307,80 @@ fn a_share_that_shrinks_frees_the_places_of_entries() {
         // They go in the order in which they came.
         assert_eq!(cache.set_share(0), found);
     }
+}
+
+/// Blocks of which `get` finds nothing are inserted if they are worth keeping; how many were found, and how many turned away.
+fn read_all(cache: &BlockCache<u64>, keys: impl Iterator<Item = u64>, asks: bool) -> (u64, u64) {
+    const WEIGHT: usize = 4096 - ENTRY_OVERHEAD_BYTES;
+    let before = cache.stats().turned_away;
+    let (mut hits, mut turned_away) = (0, 0);
+    for offset in keys {
+        let key = key(1, offset);
+        if cache.get(&key).is_some() {
+            hits += 1;
+        } else if !asks || cache.is_worth_keeping(key, WEIGHT) {
+            cache.insert(key, offset, WEIGHT);
+        } else {
+            turned_away += 1;
+        }
+    }
+    assert_eq!(cache.stats().turned_away - before, turned_away);
+    (hits, turned_away)
+}
+
+/// Draws below `keys`, all alike.
+fn alike(keys: u64, seed: u64) -> impl Iterator<Item = u64> {
+    let mut state = seed;
+    std::iter::repeat_with(move || next_draw(&mut state) % keys)
+}
+
+#[test]
+fn what_is_not_asked_for_again_is_turned_away_without_loss() {
+    let reads = 200_000;
+    let hits = |asks| {
+        let cache = BlockCache::with_shards(4096 * 2_000, 2);
+        read_all(&cache, alike(8_000, 7).take(reads), asks)
+    };
+    let (all, none) = hits(false);
+    let (some, turned_away) = hits(true);
+    assert_eq!(none, 0);
+    let misses = reads as u64 - some;
+    assert!(turned_away > misses * 3 / 5, "{turned_away} of {misses}");
+    assert!(some > all * 97 / 100, "{some} hits, {all} with all that is new");
+}
+
+#[test]
+fn what_is_asked_for_again_soon_is_let_in() {
+    let cache = BlockCache::with_shards(4096 * 2_000, 2);
+    // Two times in a row, and never again.
+    let (hits, turned_away) = read_all(&cache, (0..100_000).map(|n| n / 2), true);
+    assert_eq!((hits, turned_away), (50_000, 0));
+    // A quarter of them twice, with fifty others in between, while all others have their turn once.
+    let twice = (1 << 20..)
+        .step_by(100)
+        .take(500)
+        .flat_map(|first| (0..100).chain(50..75).map(move |n| first + n));
+    let (hits, turned_away) = read_all(&cache, twice, true);
+    assert_eq!((hits, turned_away), (500 * 25, 0));
+}
+
+#[test]
+fn a_load_that_changes_is_followed() {
+    let cache = BlockCache::with_shards(4096 * 2_000, 2);
+    let (_, turned_away) = read_all(&cache, alike(1 << 20, 7).take(100_000), true);
+    assert!(turned_away > 80_000, "{turned_away}");
+    // Blocks that all have room: each is turned away once at most, but for few of which the ghost is forgotten.
+    let few = || alike(1_000, 8).map(|n| n + (1 << 30));
+    let (_, turned_away) = read_all(&cache, few().take(20_000), true);
+    assert!(turned_away < 1_100, "{turned_away}");
+    let (hits, _) = read_all(&cache, few().take(20_000), true);
+    assert!(hits > 19_900, "{hits}");
+    // Nothing twice, so that most is turned away; then everything twice.
+    let (_, turned_away) = read_all(&cache, 1 << 32..(1 << 32) + 50_000, true);
+    assert!(turned_away > 40_000, "{turned_away}");
+    let (hits, turned_away) = read_all(&cache, (1 << 34..(1u64 << 34) + 50_000).flat_map(|n| [n, n]), true);
+    assert!(
+        hits > 47_000 && turned_away < 3_000,
+        "{hits} hits, {turned_away} turned away"
+    );
 }

@@ -175,45 +175,92 @@ fn worth_it(len: usize, content: &[u8]) -> Option<usize> {
 
 /// The content of a payload that was compressed with a dictionary.
 pub fn decompress_with(dictionary: &Dictionary, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
-    expand(payload, |input, content| {
-        let failed = |why: &str| format!("Zstandard with a dictionary: {why}");
-        dictionary.decompress(input, content).map_err(failed)
-    })
+    Packed::with_dictionary(dictionary, payload)?.expand()
 }
 
 /// The content of a compressed payload. `kind` must not be [`Compression::None`], whose payload is the content.
 pub fn decompress(kind: Compression, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
-    expand(payload, |input, content| match kind {
-        Compression::None => Err(format!("{kind:?}: not a codec")),
-        Compression::Lz4 => lz4_flex::block::decompress_into(input, content).map_err(|e| format!("{kind:?}: {e}")),
-        Compression::Snappy => {
-            let made = snap::raw::Decoder::new().decompress(input, content);
-            made.map_err(|e| format!("{kind:?}: {e}"))
-        }
-        Compression::Zstd => zstd_into(input, content).map_err(|e| format!("{kind:?}: {e}")),
-    })
+    Packed::new(kind, payload)?.expand()
 }
 
-/// Reads a payload's length, makes room, and has `decompress` fill it.
-fn expand(
-    payload: &[u8],
-    decompress: impl FnOnce(&[u8], &mut [u8]) -> Result<usize, String>,
-) -> Result<Vec<u8>, DecodeError> {
-    let mut input = payload;
-    let len = varint::take_u64(&mut input)
-        .and_then(|len| usize::try_from(len).ok())
-        .ok_or_else(|| DecodeError::new(0, "malformed content length"))?;
-    if len > limits::BLOCK_BYTES_MAX {
-        return Err(DecodeError::new(0, format!("content length {len} exceeds the limit")));
+/// A compressed payload of which nothing is known yet but how long its content claims to be: so whoever expands it can choose
+/// where to.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a> {
+    kind: Compression,
+    dictionary: Option<&'a Dictionary>,
+    len: usize,
+    /// Behind the length.
+    input: &'a [u8],
+    /// Bytes of the length.
+    at: usize,
+}
+
+impl<'a> Packed<'a> {
+    /// A payload of any kind but [`Compression::None`].
+    pub fn new(kind: Compression, payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut input = payload;
+        let len = varint::take_u64(&mut input)
+            .and_then(|len| usize::try_from(len).ok())
+            .ok_or_else(|| DecodeError::new(0, "malformed content length"))?;
+        if len > limits::BLOCK_BYTES_MAX {
+            return Err(DecodeError::new(0, format!("content length {len} exceeds the limit")));
+        }
+        Ok(Packed {
+            kind,
+            dictionary: None,
+            len,
+            input,
+            at: payload.len() - input.len(),
+        })
     }
-    let at = payload.len() - input.len();
-    let mut content = vec![0; len];
-    let made = decompress(input, &mut content).map_err(|detail| DecodeError::new(at, detail))?;
-    if made != len {
-        let detail = format!("content of {made} bytes, expected {len}");
-        return Err(DecodeError::new(at, detail));
+
+    /// A payload that was compressed with a dictionary.
+    pub fn with_dictionary(dictionary: &'a Dictionary, payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let dictionary = Some(dictionary);
+        Ok(Packed {
+            dictionary,
+            ..Packed::new(Compression::Zstd, payload)?
+        })
     }
-    Ok(content)
+
+    /// Bytes of the content.
+    pub fn content_len(&self) -> usize {
+        self.len
+    }
+
+    /// The content, in memory of its own.
+    pub fn expand(self) -> Result<Vec<u8>, DecodeError> {
+        let mut content = vec![0; self.len];
+        self.expand_into(&mut content)?;
+        Ok(content)
+    }
+
+    /// Fills `content`, which is as long as the content is to be.
+    pub fn expand_into(self, content: &mut [u8]) -> Result<(), DecodeError> {
+        let (kind, input) = (self.kind, self.input);
+        let made = match (self.dictionary, kind) {
+            (Some(dictionary), _) => {
+                let failed = |why: &str| format!("Zstandard with a dictionary: {why}");
+                dictionary.decompress(input, content).map_err(failed)
+            }
+            (None, Compression::None) => Err(format!("{kind:?}: not a codec")),
+            (None, Compression::Lz4) => {
+                lz4_flex::block::decompress_into(input, content).map_err(|e| format!("{kind:?}: {e}"))
+            }
+            (None, Compression::Snappy) => {
+                let made = snap::raw::Decoder::new().decompress(input, content);
+                made.map_err(|e| format!("{kind:?}: {e}"))
+            }
+            (None, Compression::Zstd) => zstd_into(input, content).map_err(|e| format!("{kind:?}: {e}")),
+        };
+        let made = made.map_err(|detail| DecodeError::new(self.at, detail))?;
+        if made != self.len {
+            let detail = format!("content of {made} bytes, expected {}", self.len);
+            return Err(DecodeError::new(self.at, detail));
+        }
+        Ok(())
+    }
 }
 
 thread_local! {

@@ -173,7 +173,8 @@ impl Cursor {
         self.cells.value_bytes()
     }
 
-    /// Bytes of the blocks of cells it has been in: no more is kept in memory by the values it gave.
+    /// Bytes of the blocks of cells it has been in: no more is kept in memory by the values it gave, but for a quarter and a
+    /// kilobyte of blocks whose memory is lent (`lent`).
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }

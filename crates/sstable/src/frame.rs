@@ -7,7 +7,7 @@
 //! File id and offset are part of the checksum and not of the block: a block that the medium returned from elsewhere
 //! does not pass.
 
-use crate::compress;
+use crate::compress::Packed;
 use crate::dictionary::Dictionary;
 use crate::error::DecodeError;
 use crate::limits;
@@ -92,17 +92,46 @@ pub fn open_with(
 ) -> Result<Bytes, DecodeError> {
     Ok(match open_slice(file, offset, framed, dictionary)? {
         Opened::Stored(content) => framed.slice_ref(content),
-        Opened::Expanded(content) => Bytes::from(content),
+        Opened::Packed(packed) => Bytes::from(packed.expand()?),
     })
 }
 
-/// The content of a block.
-#[derive(Debug)]
+/// What a framed block holds, its checksum being right.
+#[derive(Clone, Copy, Debug)]
 pub enum Opened<'a> {
-    /// It was not compressed: a slice of the framed block.
+    /// The content as it is: a slice of the framed block.
     Stored(&'a [u8]),
-    /// In memory of its own.
-    Expanded(Vec<u8>),
+    /// To be expanded.
+    Packed(Packed<'a>),
+}
+
+impl Opened<'_> {
+    /// Bytes of the content.
+    pub fn content_len(&self) -> usize {
+        match self {
+            Opened::Stored(content) => content.len(),
+            Opened::Packed(packed) => packed.content_len(),
+        }
+    }
+
+    /// Fills `out`, which is as long as the content.
+    pub fn write_to(self, out: &mut [u8]) -> Result<(), DecodeError> {
+        match self {
+            Opened::Stored(content) => {
+                out.copy_from_slice(content);
+                Ok(())
+            }
+            Opened::Packed(packed) => packed.expand_into(out),
+        }
+    }
+
+    /// The content in memory of its own.
+    pub fn into_bytes(self) -> Result<Bytes, DecodeError> {
+        match self {
+            Opened::Stored(content) => Ok(Bytes::copy_from_slice(content)),
+            Opened::Packed(packed) => Ok(Bytes::from(packed.expand()?)),
+        }
+    }
 }
 
 /// The same from memory that is not to be shared.
@@ -110,7 +139,7 @@ pub fn open_slice<'a>(
     file: FileId,
     offset: u64,
     framed: &'a [u8],
-    dictionary: Option<&Dictionary>,
+    dictionary: Option<&'a Dictionary>,
 ) -> Result<Opened<'a>, DecodeError> {
     let kind_at = framed
         .len()
@@ -134,11 +163,11 @@ pub fn open_slice<'a>(
     if kind == ZSTD_WITH_DICTIONARY {
         let missing = || DecodeError::new(kind_at, "compressed with a dictionary, which the file does not have");
         let dictionary = dictionary.ok_or_else(missing)?;
-        return Ok(Opened::Expanded(compress::decompress_with(dictionary, payload)?));
+        return Ok(Opened::Packed(Packed::with_dictionary(dictionary, payload)?));
     }
     match Compression::from_byte(kind) {
         Some(Compression::None) => Ok(Opened::Stored(payload)),
-        Some(kind) => Ok(Opened::Expanded(compress::decompress(kind, payload)?)),
+        Some(kind) => Ok(Opened::Packed(Packed::new(kind, payload)?)),
         None => Err(DecodeError::new(kind_at, format!("unknown compression {kind}"))),
     }
 }

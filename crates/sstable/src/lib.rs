@@ -25,6 +25,7 @@ pub mod footer;
 pub mod frame;
 pub mod index;
 mod inspect;
+mod lent;
 pub mod limits;
 pub mod properties;
 mod ranges;

@@ -14,8 +14,9 @@ use crate::dictionary::Dictionary;
 use crate::error::{DecodeError, Result, SstableError};
 use crate::filter::{self, Filter};
 use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
-use crate::frame::{self, Handle, Opened};
+use crate::frame::{self, Handle};
 use crate::index::IndexBlock;
+use crate::lent;
 use crate::limits;
 use crate::properties::Properties;
 use crate::warm::Residence;
@@ -43,6 +44,8 @@ pub enum CachedBlock {
 
 /// A block of one kind or the other.
 pub(crate) trait BlockKind: Sized {
+    /// One such block is on the way to many.
+    const LEADS_TO_OTHERS: bool;
     fn parse(content: Bytes) -> std::result::Result<Self, DecodeError>;
     /// The block as it is kept for others.
     fn cached(self) -> CachedBlock;
@@ -51,6 +54,8 @@ pub(crate) trait BlockKind: Sized {
 }
 
 impl BlockKind for Block {
+    const LEADS_TO_OTHERS: bool = false;
+
     fn parse(content: Bytes) -> std::result::Result<Self, DecodeError> {
         Block::parse(content)
     }
@@ -68,6 +73,8 @@ impl BlockKind for Block {
 }
 
 impl BlockKind for IndexBlock {
+    const LEADS_TO_OTHERS: bool = true;
+
     fn parse(content: Bytes) -> std::result::Result<Self, DecodeError> {
         IndexBlock::parse(content)
     }
@@ -379,14 +386,19 @@ impl Sstable {
         }
         let opened = frame::open_slice(self.file_id, handle.offset, framed, self.dictionary.as_ref())
             .map_err(|e| self.corruption_at(handle, &e))?;
-        let content = match opened {
-            Opened::Stored(content) => Bytes::copy_from_slice(content),
-            Opened::Expanded(content) => Bytes::from(content),
-        };
-        match fill_cache {
-            true => self.keep_block(handle, content).map(Some),
-            false => self.parse(handle, content).map(Some),
+        let (key, weight) = (self.cache_key(handle), opened.content_len() + size_of::<CachedBlock>());
+        let is_kept = || B::LEADS_TO_OTHERS || self.residence.is_kept() || self.cache.is_worth_keeping(key, weight);
+        if fill_cache && is_kept() {
+            let content = opened.into_bytes().map_err(|e| self.corruption_at(handle, &e))?;
+            return self.keep_block(handle, content).map(Some);
         }
+        let content = lent::bytes(opened.content_len(), |out| opened.write_to(out));
+        let content = content.map_err(|e| self.corruption_at(handle, &e))?;
+        let block = self.parse(handle, content)?;
+        if fill_cache {
+            self.cache.had(key, weight);
+        }
+        Ok(Some(block))
     }
 
     pub(crate) fn cache_block(&self, handle: Handle, block: CachedBlock) {

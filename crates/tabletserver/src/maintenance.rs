@@ -197,6 +197,7 @@ impl TabletServer {
         self.metrics.cache_kept_bytes.set(gauge(cache.kept_bytes));
         self.metrics.cache_hits.set(gauge(cache.hits));
         self.metrics.cache_misses.set(gauge(cache.misses));
+        self.metrics.cache_turned_away.set(gauge(cache.turned_away));
         let rows = self.row_cache.stats();
         self.metrics.row_cache_bytes.set(gauge(rows.used_bytes));
         self.metrics.row_cache_hits.set(gauge(rows.hits));

@@ -18,6 +18,8 @@ pub struct ServerMetrics {
     pub cache_hits: IntGauge,
     /// Lookups that did not.
     pub cache_misses: IntGauge,
+    /// Blocks that the block cache did not keep.
+    pub cache_turned_away: IntGauge,
     /// Bytes of cached rows.
     pub row_cache_bytes: IntGauge,
     /// Reads of single rows that were answered from the cache.
@@ -74,6 +76,10 @@ impl ServerMetrics {
             ),
             cache_hits: m.gauge("stele_block_cache_hits", "Block lookups that found their block."),
             cache_misses: m.gauge("stele_block_cache_misses", "Block lookups that did not."),
+            cache_turned_away: m.gauge(
+                "stele_block_cache_turned_away",
+                "Blocks that were read and not kept, since hardly any new one is asked for again.",
+            ),
             row_cache_bytes: m.gauge("stele_row_cache_bytes", "Bytes of cached rows."),
             row_cache_hits: m.gauge(
                 "stele_row_cache_hits",

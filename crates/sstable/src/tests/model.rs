@@ -327,6 +327,7 @@ fn a_distant_seek_ends_read_ahead_and_a_near_one_does_not() {
         &cells,
         WriteOptions {
             compression: Compression::None,
+            block_bytes: 8 << 10,
             ..options()
         },
     );

@@ -1,0 +1,86 @@
+//! Memory for blocks that nobody keeps: that of the block before, if nobody has any of it in hand any more.
+//!
+//! Most blocks that are not left in the cache serve one read of one row, which is over before its thread reads the next
+//! block. Memory of their own they would find, fill and give back cold, for which a block of some kilobytes takes longer
+//! than for being expanded.
+
+use bytes::{Bytes, BytesMut};
+use std::cell::Cell;
+
+/// The largest that is lent, and thus the most that a thread has for it: with the default sizes all blocks but those of a large
+/// value.
+const LENT_BYTES_MAX: usize = 64 << 10;
+/// What is taken anew is a multiple of this: blocks of one file are of many lengths, which mostly differ by less.
+const SMALL_BYTES: usize = 1 << 10;
+/// Memory is not lent to blocks that leave more than this part of it, and of their length, unused: whoever holds a slice of one
+/// holds all of it.
+const UNUSED_ONE_IN: usize = 4;
+
+thread_local! {
+    static LAST: Cell<Bytes> = const { Cell::new(Bytes::new()) };
+}
+
+/// So many bytes, as `fill` leaves them. What it finds there is of no meaning.
+pub(crate) fn bytes<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Bytes, E> {
+    if len > LENT_BYTES_MAX {
+        let mut memory = vec![0; len];
+        fill(&mut memory)?;
+        return Ok(memory.into());
+    }
+    // Never shrinks, so that it is cleared once and not for each block.
+    let suits = |memory: &BytesMut| memory.len() >= len && memory.len() <= len + len / UNUSED_ONE_IN + SMALL_BYTES;
+    let last = LAST.take().try_into_mut().ok().filter(suits);
+    let mut memory = last.unwrap_or_else(|| BytesMut::zeroed(len.next_multiple_of(SMALL_BYTES)));
+    let filled = memory.get_mut(..len).map_or(Ok(()), fill);
+    let memory = memory.freeze();
+    let content = memory.slice(..len);
+    LAST.set(memory);
+    filled.map(|()| content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(len: usize, byte: u8) -> Bytes {
+        let filled: Result<_, ()> = bytes(len, |out| {
+            out.fill(byte);
+            Ok(())
+        });
+        filled.expect("filled")
+    }
+
+    #[test]
+    fn memory_is_lent_again_when_nobody_has_it() {
+        let first = block(5_000, 1);
+        let at = first.as_ptr();
+        drop(first);
+        let second = block(5_100, 2);
+        assert_eq!((second.as_ptr(), second.as_ref()), (at, &[2; 5_100][..]));
+        // A slice is enough to hold it.
+        let held = second.slice(5_099..);
+        drop(second);
+        let third = block(5_000, 3);
+        assert_ne!(third.as_ptr(), at);
+        assert_eq!((held.as_ref(), third.as_ref()), (&[2][..], &[3; 5_000][..]));
+    }
+
+    #[test]
+    fn little_does_not_hold_much() {
+        drop(block(LENT_BYTES_MAX, 1));
+        let little = block(100, 2);
+        let all = little.try_into_mut();
+        assert!(all.is_err(), "the thread has it, too");
+        drop(all);
+        let last = LAST.take();
+        assert_eq!(last.len(), SMALL_BYTES);
+        // More than is lent is the caller's alone.
+        assert!(block(LENT_BYTES_MAX + 1, 3).try_into_mut().is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_filled_is_nobody_s() {
+        assert_eq!(bytes(10, |_| Err("damaged")), Err("damaged"));
+        assert_eq!(block(10, 1).as_ref(), [1; 10]);
+    }
+}
