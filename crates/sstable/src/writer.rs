@@ -64,7 +64,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The defaults for a file: 8 KiB blocks, 10 filter bits per row, LZ4.
+    /// The defaults for a file: 6 KiB blocks, 10 filter bits per row, LZ4.
     pub fn new(file_id: FileId) -> Self {
         WriteOptions {
             file_id,
