@@ -100,6 +100,11 @@ impl Tablet {
 
     async fn flush_as(&self, haste: Haste) -> Result<bool> {
         let _flushing = self.flushing.lock().await;
+        if self.take_replayed() {
+            // Records of a log need not come in the order of their numbers, and a manifest says up to which number files hold
+            // everything: no part of what was replayed may be in files without the rest.
+            self.freeze();
+        }
         // What a flush that failed has set aside goes first, by itself: as long as it cannot go, nothing is added to it, or
         // every attempt would leave one more memtable for reads to look into.
         let again = self.flush_frozen(haste).await?;
@@ -109,7 +114,8 @@ impl Tablet {
 
     async fn flush_frozen(&self, haste: Haste) -> Result<bool> {
         let state = self.state();
-        let Some(newest) = state.frozen.last().map(|f| f.newest) else {
+        // Of what was replayed the last need not have the newest.
+        let Some(newest) = state.frozen.iter().map(|f| f.newest).max() else {
             return Ok(false);
         };
         self.settle().await?;

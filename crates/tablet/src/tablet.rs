@@ -82,6 +82,8 @@ pub struct Tablet {
     /// Everything applied up to this is visible.
     visible: AtomicU64,
     sequencer: Mutex<SeqNo>,
+    /// Something was replayed since the last flush.
+    replayed: AtomicBool,
     closed: AtomicBool,
     /// Held while a flush writes.
     pub(crate) flushing: tokio::sync::Mutex<()>,
@@ -184,6 +186,7 @@ impl Tablet {
             state: RwLock::new(state),
             visible: AtomicU64::new(manifest.flushed_through),
             sequencer: Mutex::new(first),
+            replayed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             flushing: tokio::sync::Mutex::new(()),
             compacting: tokio::sync::RwLock::new(()),
@@ -376,8 +379,14 @@ impl Tablet {
     /// At recovery: applies a record of the log unless files hold it already.
     pub fn replay(&self, batch: &Batch, first: SeqNo, last: SeqNo) {
         if last > self.flushed_through() {
+            self.replayed.store(true, Ordering::Release);
             self.apply(batch, first);
         }
+    }
+
+    /// Whether something was replayed since this was asked before.
+    pub(crate) fn take_replayed(&self) -> bool {
+        self.replayed.swap(false, Ordering::AcqRel)
     }
 
     /// At recovery: forgets what was replayed, for who replays it again, all of it. Nobody has seen it.

@@ -5,7 +5,7 @@ use crate::Room;
 use crate::merge::{Merge, Step};
 use crate::run;
 use crate::state::{HeldFile, ReadOptions, Times};
-use stele_types::{RowRange, TabletId, key};
+use stele_types::{RowRange, SeqNo, TabletId, key};
 
 /// Small enough that some hundred rows are several files.
 const FILE_BYTES: u64 = 4 << 10;
@@ -696,4 +696,23 @@ async fn sequences_are_forgotten_where_they_decide_nothing() {
             );
         }
     }
+}
+
+/// Records of a log need not come in the order of their numbers, and one that comes late may be needed below what is flushed.
+#[tokio::test]
+async fn what_was_replayed_is_flushed_together() {
+    let tablet = small_files(schema(DeleteRule::BySequence, None)).await;
+    let replay = |value: &'static str, number: u64| {
+        let mut builder = BatchBuilder::default();
+        let (row, mutations) = (row(1), vec![put(1, value)]);
+        builder.push_row(&RowMutation { row, mutations });
+        tablet.replay(&builder.finish(), SeqNo(number), SeqNo(number));
+    };
+    replay("new", 20);
+    // As when a memtable is full.
+    tablet.freeze();
+    replay("old", 10);
+    tablet.flush().await.unwrap();
+    assert_eq!((files(&tablet).len(), tablet.flushed_through()), (1, SeqNo(20)));
+    assert_eq!(read(&tablet).await, "1=new");
 }
