@@ -137,11 +137,11 @@ pub async fn examine(storage: Arc<dyn Storage>, env: Env, progress: Progress) ->
     let files = storage.list("").await.context("listing the data folder")?;
     progress.expect(files.iter().map(|file| file.len).sum());
     let overlay: Arc<dyn Storage> = Overlay::over(storage.clone());
-    let catalog = catalog::check(overlay, env.clone(), &mut report).await;
+    let catalog = catalog::check(overlay, env.clone(), &mut report).await?;
     let tablets = tablets::check(&storage, catalog.as_ref().map(|found| &found.tablets), &mut report).await?;
     let sstables = sstables::check(&storage, &env, &tablets, &progress, &mut report).await?;
     let values = values::check(&storage, &tablets, &progress, &mut report).await?;
-    let logged = log::check(&*storage, &tablets, &progress, &mut report).await;
+    let logged = log::check(&*storage, &tablets, &progress, &mut report).await?;
     for tablet in &tablets.unreadable {
         if let Some(Logged { records, .. }) = logged.get(tablet) {
             let what = format!("{records} records are kept for tablet {tablet}, of which the manifest cannot be read");

@@ -1,6 +1,7 @@
 //! The catalog: that every record can be read, and that the tablets of each table cover all rows, once.
 
-use super::report::Report;
+use super::report::{Report, medium_may_answer};
+use anyhow::Context;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stele_catalog::record::{self, TabletRecord};
@@ -26,10 +27,13 @@ pub struct Found {
     pub is_torn: bool,
 }
 
-/// What the catalog says; `None` when it cannot be read.
-pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Option<Found> {
-    match read(storage, env, report).await {
+/// What the catalog says; `None` when it cannot be read. An error is the medium's, and may pass.
+pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> anyhow::Result<Option<Found>> {
+    Ok(match read(storage, env, report).await {
         Ok(found) => Some(found),
+        Err(CoordError::Storage(error)) if medium_may_answer(&error) => {
+            return Err(error).context("reading the catalog");
+        }
         Err(CoordError::Corruption {
             file,
             offset,
@@ -44,7 +48,7 @@ pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> 
             report.damage("coord", None, error.to_string(), Vec::new());
             None
         }
-    }
+    })
 }
 
 async fn read(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> Result<Found, CoordError> {

@@ -1,7 +1,8 @@
 //! The commit log: that it replays to its end, and that every record is a batch of rows of its tablet.
 
-use super::report::{Progress, Report, unreadable};
+use super::report::{Progress, Report, medium_may_answer, unreadable};
 use super::tablets::Tablets;
+use anyhow::Context;
 use std::collections::BTreeMap;
 use stele_commitlog::{LogError, Record};
 use stele_storage::{Storage, StorageError};
@@ -19,13 +20,14 @@ pub struct Logged {
     pub last: SeqNo,
 }
 
-/// Checks the whole log, and says what it has of each tablet. Behind the first damage nothing is known of it.
+/// Checks the whole log, and says what it has of each tablet. Behind the first damage nothing is known of it. An error is the
+/// medium's, and may pass.
 pub async fn check(
     storage: &dyn Storage,
     tablets: &Tablets,
     progress: &Progress,
     report: &mut Report,
-) -> BTreeMap<TabletId, Logged> {
+) -> anyhow::Result<BTreeMap<TabletId, Logged>> {
     let mut logged: BTreeMap<TabletId, Logged> = BTreeMap::new();
     let mut wrong: Vec<(Record, &'static str)> = Vec::new();
     let mut records = 0;
@@ -72,9 +74,12 @@ pub async fn check(
             let what = format!("{}; what lies behind it was not checked", unreadable(&message));
             report.damage(&path, Some(offset), what, Vec::new());
         }
+        Err(LogError::Storage(error)) if medium_may_answer(&error) => {
+            return Err(error).context("reading the commit log");
+        }
         Err(error) => report.damage("log", None, error.to_string(), Vec::new()),
     }
-    logged
+    Ok(logged)
 }
 
 /// Records kept for the report.

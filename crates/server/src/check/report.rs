@@ -11,7 +11,7 @@ use stele_env::Env;
 use stele_sstable::SstableError;
 use stele_sstable::damage::is_damage;
 use stele_storage::StorageError;
-use stele_types::TabletId;
+use stele_types::{ErrorKind, TabletId};
 
 /// Findings kept; a folder that is damaged all over need not be described file by file.
 const FINDINGS_MAX: usize = 10_000;
@@ -87,8 +87,12 @@ pub fn unreadable(message: &str) -> String {
 
 /// Whether the medium failed in another way, as when a network is slow: that may pass, and says nothing of what is there.
 pub fn may_pass(error: &SstableError) -> bool {
-    let is_missing = matches!(error, SstableError::Storage(StorageError::NotFound { .. }));
-    matches!(error, SstableError::Storage(_)) && !is_damage(error) && !is_missing
+    !is_damage(error) && matches!(error, SstableError::Storage(error) if medium_may_answer(error))
+}
+
+/// The same of what the medium said.
+pub fn medium_may_answer(error: &StorageError) -> bool {
+    !matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound)
 }
 
 impl Report {

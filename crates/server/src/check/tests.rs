@@ -421,8 +421,8 @@ impl ReadFile for FarFile {
 #[tokio::test]
 async fn a_medium_that_does_not_answer_has_no_damage() {
     let folder = folder_with_values().await;
-    for suffix in [".sst", ".val"] {
-        let files = folder.list("sst/").await.unwrap();
+    for (prefix, suffix) in [("sst/", ".sst"), ("sst/", ".val"), ("log/", ""), ("coord/", "")] {
+        let files = folder.list(prefix).await.unwrap();
         let path = files.into_iter().find(|file| file.path.ends_with(suffix)).unwrap().path;
         let mut answers = 0;
         loop {
@@ -440,10 +440,10 @@ async fn a_medium_that_does_not_answer_has_no_damage() {
                 ..Mode::default()
             };
             let repaired = crate::repair::repair(medium, TokioRuntime::current(), Progress::hidden(), dry_run).await;
-            let error = repaired.unwrap_err().to_string();
+            let error = format!("{:#}", repaired.unwrap_err());
             assert!(error.contains("timed out"), "{error}");
             answers += 1 + answers / 2;
         }
-        assert!(answers > 1, "{path}");
+        assert!(answers > 0, "{path}");
     }
 }
