@@ -26,6 +26,9 @@ pub struct SegmentInfo {
     pub whole: bool,
     /// It is whole, and survives power loss.
     pub settled: bool,
+    /// Some of what was acknowledged is not known to survive power loss, and nobody will sync it any more: that was tried, or
+    /// something else failed.
+    pub forsaken: bool,
 }
 
 impl SegmentInfo {
@@ -58,6 +61,22 @@ impl Retention {
         if let Some(info) = self.closed.get_mut(&number) {
             info.settled = info.whole;
         }
+    }
+
+    /// Notes that a segment is not synced and will not be.
+    pub fn forsake(&mut self, number: u64) {
+        if let Some(info) = self.closed.get_mut(&number) {
+            info.forsaken = true;
+        }
+    }
+
+    /// The tablets of which forsaken segments have a record that is not flushed: what was acknowledged of it is in memory, and
+    /// only a flush makes it safe.
+    pub fn forsaken_holders(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> BTreeSet<TabletId> {
+        let forsaken = self.closed.values().filter(|info| info.forsaken);
+        let records = forsaken.flat_map(|info| &info.tablets);
+        let held = records.filter(|(tablet, seq)| !is_flushed(**tablet, **seq));
+        held.map(|(tablet, _)| *tablet).collect()
     }
 
     /// Takes out the segments of which every record `is_flushed`, but not one whose header says something that still

@@ -26,7 +26,7 @@ use crate::retention::{Retention, SegmentInfo};
 use crate::segment::{INLINE_BYTES_MAX, Next, Previous, SegmentNumbers, Segments, Shared};
 use crate::task;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stele_env::Env;
@@ -219,6 +219,17 @@ impl<C: Completion> LogStream<C> {
     /// The tablets that keep the oldest closed segment, or the oldest that another process has left.
     pub fn oldest_holders(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Vec<TabletId> {
         self.inner.shared.retention.lock().oldest_holders(is_flushed)
+    }
+
+    /// The tablets with records that were acknowledged, are not flushed, and will never be synced, because that has failed: until
+    /// they are flushed, power loss takes them.
+    pub fn forsaken_holders(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> BTreeSet<TabletId> {
+        self.inner.shared.retention.lock().forsaken_holders(is_flushed)
+    }
+
+    /// No segment is deleted as long as this is held: for who reads the log.
+    pub async fn hold_segments(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.inner.shared.deleting.lock().await
     }
 
     /// Closes the open segment, so that flushes can free it.

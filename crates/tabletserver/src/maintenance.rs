@@ -41,6 +41,8 @@ pub struct FlushCandidate {
     pub frozen_bytes: u64,
     /// Keeps the oldest log segment.
     pub holds_log: bool,
+    /// Something of it that was acknowledged is in the log, but will not survive power loss there.
+    pub is_forsaken: bool,
 }
 
 /// The server-wide state the decision depends on.
@@ -88,8 +90,8 @@ impl FlushPressure {
 }
 
 /// The tablet to flush next. Frozen memtables first (a flush failed); then, under memory pressure or past its own size,
-/// the largest; then, when the log is too long, the largest of those that hold its oldest part. A full disk presses like
-/// full memory.
+/// the largest; then, what the log has failed to make durable; then, when the log is too long, the largest of those that hold
+/// its oldest part. A full disk presses like full memory.
 pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Option<TabletId> {
     let pick = |wanted: &dyn Fn(&FlushCandidate) -> bool| {
         let found = candidates.iter().filter(|c| wanted(c));
@@ -99,6 +101,7 @@ pub fn pick_flush(candidates: &[FlushCandidate], pressure: FlushPressure) -> Opt
     };
     pick(&|c| c.frozen_bytes > 0)
         .or_else(|| pick(&|c| pressure.asks_for(c.active_bytes)))
+        .or_else(|| pick(&|c| c.is_forsaken && c.active_bytes > 0).filter(|_| !pressure.is_disk_full))
         .or_else(|| {
             pick(&|c| c.holds_log && c.active_bytes > 0).filter(|_| pressure.log_bytes > pressure.log_bytes_max)
         })
@@ -246,6 +249,7 @@ mod tests {
                 active_bytes,
                 frozen_bytes,
                 holds_log,
+                is_forsaken: false,
             })
             .collect();
         let pressure = FlushPressure {
@@ -272,6 +276,40 @@ mod tests {
         assert_eq!(check(&[(200, 0, false), (0, 10, false)], 900, 0), Some(1));
         assert_eq!(check(&[(200, 0, false), (100, 0, true)], 300, 2001), Some(1));
         assert_eq!(check(&[(200, 0, false), (0, 0, true)], 200, 2001), None);
+    }
+
+    #[test]
+    fn what_the_log_could_not_make_durable_is_flushed_however_small() {
+        let of = |is_forsaken, active_bytes| FlushCandidate {
+            tablet: TabletId(u64::from(is_forsaken)),
+            active_bytes,
+            frozen_bytes: 0,
+            holds_log: false,
+            is_forsaken,
+        };
+        let mut pressure = FlushPressure {
+            memory_bytes: 101,
+            memory_bytes_max: 1000,
+            tablet_bytes: 250,
+            log_bytes: 0,
+            log_bytes_max: 2000,
+            is_disk_full: false,
+            has_reserve: true,
+        };
+        assert_eq!(pick_flush(&[of(false, 100), of(true, 1)], pressure), Some(TabletId(1)));
+        assert_eq!(pick_flush(&[of(false, 100), of(true, 0)], pressure), None);
+        // What was refused for want of space was not acknowledged; what was before will be written back.
+        (pressure.is_disk_full, pressure.has_reserve) = (true, false);
+        assert_eq!(
+            pick_flush(
+                &[of(true, 1)],
+                FlushPressure {
+                    memory_bytes: 400,
+                    ..pressure
+                }
+            ),
+            None
+        );
     }
 
     #[test]

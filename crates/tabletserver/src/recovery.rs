@@ -120,7 +120,7 @@ impl TabletServer {
         // Not by who has been replaced meanwhile, and need not begin to serve.
         storage.confirm_owner().await?;
         if let Some(sizes) = too_much {
-            parts::replay_in_parts(&*storage, &tablets, &sizes, bytes_max).await?;
+            parts::replay_in_parts(&*storage, &tablets, &sizes, &context.memory, bytes_max).await?;
         }
         let mut report = RecoveryReport {
             tablets: tablets.len(),

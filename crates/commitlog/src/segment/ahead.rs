@@ -109,9 +109,7 @@ impl Segments {
         let (shared, env) = (self.shared.clone(), self.env.clone());
         self.env.spawn("commit-log-sync", async move {
             let synced = file.sync().await;
-            if synced.is_ok() {
-                shared.retention.lock().synced(number);
-            }
+            shared.ended(number, synced.is_ok());
             let _ = done.send(synced);
             close_apart(&env, file);
         });
@@ -134,8 +132,8 @@ impl Segments {
         while let Some((number, mut file)) = self.shared.next_unsynced() {
             let synced = file.sync().await;
             close_apart(&self.env, file);
+            self.shared.ended(number, synced.is_ok());
             synced?;
-            self.shared.retention.lock().synced(number);
         }
         Ok(())
     }
@@ -145,6 +143,15 @@ impl Shared {
     /// Takes out the oldest segment that is not synced.
     fn next_unsynced(&self) -> Option<(u64, Box<dyn AppendFile>)> {
         self.unsynced.lock().pop_first()
+    }
+
+    /// The sync of a segment has ended.
+    fn ended(&self, number: u64, is_synced: bool) {
+        let mut retention = self.retention.lock();
+        match is_synced {
+            true => retention.synced(number),
+            false => retention.forsake(number),
+        }
     }
 }
 

@@ -92,8 +92,9 @@ impl Segments {
         if tells(&mut self.told_at, self.env.now()) {
             tracing::error!(stream = self.stream, %error, "the commit log refuses writes that it could not log");
         }
-        if let Some(open) = self.open.take() {
+        if let Some(mut open) = self.open.take() {
             self.previous = Previous::of(&open, true);
+            open.info.forsaken = open.synced < open.acknowledged;
             self.retire(open);
         }
         // Also when none is open: what failed may be an earlier one, on which the next would rest.
@@ -114,6 +115,7 @@ impl Segments {
         }
         self.previous = Previous::of(&open, outcome.is_err());
         let number = open.number;
+        open.info.forsaken = outcome.is_err() && open.synced < open.acknowledged;
         self.retire(open);
         if outcome.is_ok() {
             self.shared.retention.lock().synced(number);

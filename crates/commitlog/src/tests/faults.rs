@@ -112,6 +112,31 @@ async fn flushing_another_tablet_does_not_bring_back_what_was_refused() {
     }
 }
 
+/// Nobody syncs a segment again whose sync has failed, or one that was given up for another reason.
+#[tokio::test]
+async fn it_is_known_whose_records_will_never_be_synced() {
+    let holders = |log: &Log| log.stream.forsaken_holders(|_, seq| seq < record(1, 1).last);
+    for plan in [syncs_fail(), appends_fail()] {
+        let faulty = FaultyStorage::new(env(1));
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let log = Log::start(&storage, &Numbers::default(), 1 << 20, Vec::new());
+        log.write(0, Durability::Sync).await.unwrap();
+        log.write(1, Durability::Flush).await.unwrap();
+        faulty.set_plan(plan);
+        log.submit_for(2, 2, Durability::Sync).await.await.unwrap().unwrap_err();
+        faulty.set_plan(FaultPlan::default());
+        assert!(holders(&log).into_iter().eq([TabletId(1)]));
+        log.write(3, Durability::Sync).await.unwrap();
+        assert!(holders(&log).into_iter().eq([TabletId(1)]));
+        log.stream.delete_unneeded(|_, _| true).await.unwrap();
+        assert_eq!(holders(&log).len(), 0);
+        // All of what was acknowledged had been synced.
+        faulty.set_plan(syncs_fail());
+        log.write(4, Durability::Sync).await.unwrap_err();
+        assert_eq!(holders(&log).len(), 0);
+    }
+}
+
 #[tokio::test]
 async fn a_failed_deletion_does_not_bring_back_what_was_refused() {
     let faulty = FaultyStorage::new(env(1));

@@ -4,7 +4,7 @@
 //! the decision is made as if it were gone.
 
 use super::{AFTER_FAILURE, FlushCandidate, FlushPressure, IDLE, pick_flush};
-use crate::server::{Served, TabletServer};
+use crate::server::{Served, Stream, TabletServer};
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,17 +137,20 @@ impl TabletServer {
         } else {
             BTreeSet::new()
         };
+        let forsaken = self.forsaken_holders();
         let ripe = self.ripe.lock().clone();
         let served = if pressure.is_memory_short() || pressure.is_disk_full || now >= board.round_at {
             self.all_served()
         } else {
-            let some = ripe.union(&holders);
-            some.filter_map(|tablet| self.served(*tablet).ok()).collect()
+            let some: BTreeSet<&TabletId> = ripe.iter().chain(&holders).chain(&forsaken).collect();
+            some.into_iter()
+                .filter_map(|tablet| self.served(*tablet).ok())
+                .collect()
         };
         self.ask_readers(&served, pressure.is_memory_short());
         let is_free = |id: &TabletId| !board.busy.contains_key(id) && !board.failed.contains(id);
         let free = served.iter().filter(|served| is_free(&served.tablet.id()));
-        let candidates: Vec<FlushCandidate> = free.map(|served| candidate(served, &holders)).collect();
+        let candidates: Vec<FlushCandidate> = free.map(|served| candidate(served, &holders, &forsaken)).collect();
         if pressure.is_memory_short() {
             // Readers may hold on to memtables that are flushed already: flushing what little is there now would free as little.
             let there: u64 = candidates.iter().map(|c| c.active_bytes + c.frozen_bytes).sum();
@@ -237,6 +240,12 @@ impl TabletServer {
         holders.next().unwrap_or_default()
     }
 
+    /// The tablets with something that was acknowledged and that the log has failed to make durable.
+    fn forsaken_holders(&self) -> BTreeSet<TabletId> {
+        let holders = |stream: &Arc<Stream>| stream.forsaken_holders(|tablet, seq| self.is_flushed(tablet, seq));
+        self.streams.iter().flat_map(holders).collect()
+    }
+
     async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {
         if let Ok(served) = self.served(tablet) {
             match self.admission.has_ample_space() {
@@ -251,7 +260,7 @@ impl TabletServer {
     }
 }
 
-fn candidate(served: &Served, holders: &BTreeSet<TabletId>) -> FlushCandidate {
+fn candidate(served: &Served, holders: &BTreeSet<TabletId>, forsaken: &BTreeSet<TabletId>) -> FlushCandidate {
     let state = served.tablet.state();
     let active = state.groups.iter().filter(|g| !g.active.is_empty());
     FlushCandidate {
@@ -259,6 +268,7 @@ fn candidate(served: &Served, holders: &BTreeSet<TabletId>) -> FlushCandidate {
         active_bytes: active.map(|g| g.active.bytes()).sum(),
         frozen_bytes: state.frozen_bytes(),
         holds_log: holders.contains(&served.tablet.id()),
+        is_forsaken: forsaken.contains(&served.tablet.id()),
     }
 }
 

@@ -8,6 +8,7 @@
 //! everything, and records of a tablet need not come in the order of their numbers.
 
 use super::{replay_batches, replay_log};
+use crate::error::ServerError;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,13 +57,14 @@ pub(super) async fn replay_within(
 }
 
 /// Replays the log into some tablets after the others, and flushes these. What cannot be flushed stays in memory, as it does while a
-/// server serves.
+/// server serves; but where that is more than half of what may be there, and more is to come, nothing can be served: then this fails.
 pub(super) async fn replay_in_parts(
     storage: &dyn Storage,
     tablets: &BTreeMap<TabletId, Arc<Tablet>>,
     sizes: &Sizes,
+    memory: &MemoryAccount,
     bytes_max: u64,
-) -> Result<(), LogError> {
+) -> Result<(), ServerError> {
     let parts = parts(sizes, bytes_max);
     tracing::warn!(
         parts = parts.len(),
@@ -70,19 +72,28 @@ pub(super) async fn replay_in_parts(
         bytes_max,
         "the log comes to more than memtables may take; it is replayed and flushed in parts"
     );
-    for part in parts {
+    let mut parts = parts.into_iter().peekable();
+    while let Some(part) = parts.next() {
         let some: BTreeMap<TabletId, Arc<Tablet>> = part
             .iter()
             .filter_map(|id| Some((*id, tablets.get(id)?.clone())))
             .collect();
         replay_log(storage, &some, u64::MAX).await?;
-        let flushed = futures::stream::iter(some.into_values());
-        let flush = |tablet: Arc<Tablet>| async move {
-            if let Err(error) = tablet.flush().await {
-                tracing::warn!(tablet = %tablet.id(), %error, "not flushed at the start; the log has it");
+        let flush = |tablet: Arc<Tablet>| async move { (tablet.id(), tablet.flush().await) };
+        let mut flushed = futures::stream::iter(some.into_values())
+            .map(flush)
+            .buffer_unordered(FLUSHES_AT_ONCE);
+        let mut failed = None;
+        while let Some((tablet, outcome)) = flushed.next().await {
+            if let Err(error) = outcome {
+                tracing::warn!(%tablet, %error, "not flushed at the start; the log has it");
+                failed = Some(ServerError::Tablet { tablet, error });
             }
-        };
-        flushed.for_each_concurrent(FLUSHES_AT_ONCE, flush).await;
+        }
+        let has_room = parts.peek().is_none() || memory.bytes() <= bytes_max / 2;
+        if let Some(failed) = failed.filter(|_| !has_room) {
+            return Err(failed);
+        }
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use stele_commitlog::format::{GroupHeader, SegmentHeader, segment_path};
 use stele_coord::EmbeddedCoord;
 use stele_env::tokio_env::TokioRuntime;
-use stele_storage::faulty::FaultyStorage;
+use stele_storage::faulty::{FaultPlan, FaultyStorage};
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, FileInfo, ReadFile};
 use stele_tablet::{BatchBuilder, FileRef};
@@ -263,6 +263,44 @@ async fn what_is_replayed_is_synced_before_anybody_sees_it() {
 }
 
 /// Whoever inherits a medium claims nothing, and what it commits first is of its epoch nevertheless.
+/// A segment is never synced again after a sync of it has failed.
+#[tokio::test]
+async fn what_the_log_cannot_make_durable_is_flushed() {
+    let faulty = FaultyStorage::new(TokioRuntime::current());
+    let server = first(&Watched::over(faulty.clone()), None).await;
+    put(&server, "a", None).await;
+    faulty.set_plan(FaultPlan {
+        sync_error: 1.0,
+        ..FaultPlan::default()
+    });
+    let refused = server
+        .write(TABLETS[0], &writes("b", "v"), Some(Durability::Sync))
+        .await;
+    assert!(refused.is_err());
+    faulty.set_plan(FaultPlan::default());
+    let holders = || {
+        server
+            .streams
+            .iter()
+            .map(|stream| stream.forsaken_holders(|t, s| server.is_flushed(t, s)).len())
+    };
+    assert_eq!(holders().sum::<usize>(), 1);
+    for _ in 0..80 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if holders().sum::<usize>() == 0 {
+            break;
+        }
+    }
+    drop(server);
+    faulty.crash();
+    let server = start(&Watched::over(faulty.reopen()), &catalog(None).await, 2)
+        .await
+        .unwrap();
+    assert!(has(&server, "a") && !has(&server, "b"));
+    // Not by luck.
+    assert_eq!(server.context.memory.bytes(), 0);
+}
+
 #[tokio::test]
 async fn tablets_are_inherited_where_nobody_else_can_be_at_work() {
     let medium = Watched::over(MemoryStorage::new());
