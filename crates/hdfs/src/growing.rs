@@ -127,11 +127,6 @@ impl Pieces {
     /// What a reader may read: everything below piece `end`, or everything that there is. Anything missing is an error.
     pub(crate) fn readable(&self, path: &str, end: Option<u32>) -> Result<Vec<(u32, u64)>> {
         let end = end.unwrap_or(u32::MAX);
-        let refused = |key: String, message: &str| StorageError::Io {
-            path: key,
-            operation: "open",
-            message: message.to_owned(),
-        };
         if let Some(number) = self.unfinished(end) {
             return Err(unfinished_piece(open_key(path, number)));
         }
@@ -139,8 +134,10 @@ impl Pieces {
         let found: Vec<(u32, u64)> = found.map(|(number, len)| (*number, *len)).collect();
         for (expected, (number, _)) in (0..).zip(&found) {
             if *number != expected {
-                let message = "the piece is missing, though later ones are there";
-                return Err(refused(piece_key(path, expected), message));
+                return Err(StorageError::Lost {
+                    path: piece_key(path, expected),
+                    detail: "the piece is missing, though later ones are there",
+                });
             }
         }
         Ok(found)
@@ -306,7 +303,16 @@ pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAp
         path: path.to_owned(),
         state: Mutex::new(State::Between { next: 1 }),
     });
-    let begun = writer.begin(1).await?;
+    let begun = match writer.begin(1).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            if !matches!(error, StorageError::Fenced { .. }) {
+                // Nobody knows of it, and there may be one for each group of writes while the cluster refuses.
+                let _ = shared.cluster.delete(path, true).await;
+            }
+            return Err(error);
+        }
+    };
     *writer.state.lock().await = begun;
     shared.writing.lock().insert(path.to_owned(), Arc::downgrade(&writer));
     Ok(GrowingAppend { writer, len: 0 })

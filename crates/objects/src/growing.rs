@@ -294,10 +294,9 @@ pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead
         first.map_err(|error| error.of_whole(path))?;
     }
     if let Some(number) = hole {
-        return Err(StorageError::Io {
+        return Err(StorageError::Lost {
             path: part_key(path, number),
-            operation: "open",
-            message: "the part is missing, though later ones are there".to_owned(),
+            detail: "the part is missing, though later ones are there",
         });
     }
     let mut ends = Vec::with_capacity(parts.parts.len());
@@ -339,7 +338,7 @@ impl ReadFile for GrowingRead {
         let fetches = pieces.map(|(number, from, len)| async move {
             let key = part_key(&self.path, number);
             match self.shared.store.get_range(&key, from, len).await {
-                Err(error @ StorageError::NotFound { .. }) => {
+                Err(StorageError::NotFound { .. }) => {
                     // Either the file was deleted meanwhile, or a part of it was lost.
                     let first = part_key(&self.path, 0);
                     self.shared
@@ -347,10 +346,9 @@ impl ReadFile for GrowingRead {
                         .head(&first)
                         .await
                         .map_err(|error| error.of_whole(&self.path))?;
-                    Err(StorageError::Io {
+                    Err(StorageError::Lost {
                         path: key,
-                        operation: "read",
-                        message: error.to_string(),
+                        detail: "the part is missing, though the file is there",
                     })
                 }
                 other => other,

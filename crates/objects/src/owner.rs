@@ -20,6 +20,9 @@ const SEALS_AT_ONCE: usize = 16;
 const SEAL_KEPT_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 /// How many such seals stay, the newest: one page of a listing. A takeover leaves about ten.
 const SEALS_KEPT: usize = 1_000;
+/// Age before which none goes, however many there are: two processes that take over from each other again and again under load make
+/// as many within minutes, while one before them is only being moved to another machine.
+const SEAL_KEPT_MICROS_MIN: i64 = 3600 * 1_000_000;
 
 #[async_trait]
 impl Records for Store {
@@ -103,10 +106,13 @@ fn outlived(files: &BTreeMap<String, Parts>, made: &BTreeMap<String, i64>, now_m
     });
     let mut lone: Vec<(i64, String)> = lone.collect();
     lone.sort_unstable_by(|a, b| b.cmp(a));
-    let old = |made: i64| now_micros.saturating_sub(made) > SEAL_KEPT_MICROS;
+    let older = |made: i64, age: i64| now_micros.saturating_sub(made) > age;
     let outlived = lone.into_iter().enumerate();
     outlived
-        .filter(|(newer, (made, _))| *newer >= SEALS_KEPT || old(*made))
+        .filter(|(newer, (made, _))| {
+            let is_surplus = *newer >= SEALS_KEPT && older(*made, SEAL_KEPT_MICROS_MIN);
+            is_surplus || older(*made, SEAL_KEPT_MICROS)
+        })
         .map(|(_, (_, key))| key)
         .collect()
 }
@@ -141,8 +147,13 @@ mod tests {
         let names: Vec<String> = (0..SEALS_KEPT + 2).map(|n| format!("{n:05}")).collect();
         let many = names.iter().enumerate();
         let many: Vec<_> = many
-            .map(|(n, name)| (name.as_str(), vec![(1, 0)], now - n as i64))
+            .map(|(n, name)| (name.as_str(), vec![(1, 0)], now - SEAL_KEPT_MICROS_MIN - n as i64))
             .collect();
         assert_eq!(of(&many), ["01000/@00000001", "01001/@00000001"]);
+        let young: Vec<_> = many
+            .into_iter()
+            .map(|(name, parts, made)| (name, parts, made + SEALS_KEPT as i64))
+            .collect();
+        assert_eq!(of(&young), ["01001/@00000001"]);
     }
 }

@@ -596,6 +596,7 @@ async fn a_missing_part_is_no_end() {
     store.delete("log/0000/1.log/@00000002").await.expect("delete");
     let error = storage.open("log/0000/1.log").await.err().expect("open");
     assert!(error.to_string().contains("@00000002"), "{error}");
+    assert_eq!(error.kind(), stele_types::ErrorKind::Corruption);
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,14 @@ pub enum StorageError {
         /// The system's words.
         message: String,
     },
+    /// A part of the file is gone that was there.
+    #[error("{path}: {detail}")]
+    Lost {
+        /// Relative path, of the part.
+        path: String,
+        /// What is gone.
+        detail: &'static str,
+    },
     /// The path breaks the rules above.
     #[error("{path}: not a valid storage path")]
     InvalidPath {
@@ -133,7 +141,9 @@ impl StorageError {
             StorageError::NotFound { .. } => ErrorKind::NotFound,
             StorageError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
             StorageError::NoSpace { .. } => ErrorKind::ResourceExhausted,
-            StorageError::OutOfBounds { .. } | StorageError::Unreadable { .. } => ErrorKind::Corruption,
+            StorageError::OutOfBounds { .. } | StorageError::Unreadable { .. } | StorageError::Lost { .. } => {
+                ErrorKind::Corruption
+            }
             StorageError::InvalidPath { .. } | StorageError::Io { .. } => ErrorKind::Internal,
             StorageError::Locked { .. } => ErrorKind::FailedPrecondition,
             // The new owner has what was acknowledged, and takes the rest.
@@ -287,6 +297,12 @@ pub trait ReadFile: Send + Sync + 'static {
     fn try_read_into(&self, offset: u64, bytes: &mut [u8]) -> Option<Result<()>> {
         let read = self.try_read_at(offset, bytes.len())?;
         Some(read.map(|read| bytes.copy_from_slice(&read)))
+    }
+
+    /// Whether what comes without blocking will as a rule come without blocking again, as from the system's page cache; not so
+    /// where it is what a read nearby has left, and the next one replaces.
+    fn keeps_at_hand(&self) -> bool {
+        false
     }
 
     /// Bytes in the file when it was opened.
