@@ -17,7 +17,7 @@ use stele_types::varint;
 /// Blocks in a row not worth compressing before some are no longer tried: where every second block is, one time in 256.
 const MISSES_MIN: u32 = 8;
 /// One in so many is tried from then on: an eighth of the time, and where values begin to compress at most so many blocks,
-/// some 64 KiB, are stored as they are all the same.
+/// some 48 KiB, are stored as they are all the same.
 const TRIED_EVERY: u32 = 8;
 /// Blocks up to this size are compressed with one table of LZ4, kept for the next: larger ones take one of another kind.
 const SMALL_TABLE_BYTES_MAX: usize = 32 << 10;

@@ -10,11 +10,13 @@ use std::cell::Cell;
 /// The largest that is lent, and thus the most that a thread has for it: with the default sizes all blocks but those of a large
 /// value.
 const LENT_BYTES_MAX: usize = 64 << 10;
-/// What is taken anew is a multiple of this: blocks of one file are of many lengths, which mostly differ by less.
-const SMALL_BYTES: usize = 1 << 10;
-/// Memory is not lent to blocks that leave more than this part of it, and of their length, unused: whoever holds a slice of one
-/// holds all of it.
+/// What is taken anew is somewhat more than is wanted, for blocks of one file are of many lengths, which mostly differ by less: a
+/// multiple of this part of it.
+const ROUNDED_TO_ONE_IN: usize = 8;
+/// Memory is not lent to blocks that leave more than this part of their length unused: whoever holds a slice of one holds all of it.
 const UNUSED_ONE_IN: usize = 4;
+/// What does not count beside that.
+const SMALL_BYTES: usize = 64;
 
 thread_local! {
     static LAST: Cell<Bytes> = const { Cell::new(Bytes::new()) };
@@ -29,8 +31,9 @@ pub(crate) fn bytes<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>
     }
     // Never shrinks, so that it is cleared once and not for each block.
     let suits = |memory: &BytesMut| memory.len() >= len && memory.len() <= len + len / UNUSED_ONE_IN + SMALL_BYTES;
+    let step = (len / ROUNDED_TO_ONE_IN).max(SMALL_BYTES);
     let last = LAST.take().try_into_mut().ok().filter(suits);
-    let mut memory = last.unwrap_or_else(|| BytesMut::zeroed(len.next_multiple_of(SMALL_BYTES)));
+    let mut memory = last.unwrap_or_else(|| BytesMut::zeroed(len.next_multiple_of(step)));
     let filled = memory.get_mut(..len).map_or(Ok(()), fill);
     let memory = memory.freeze();
     let content = memory.slice(..len);
@@ -73,7 +76,7 @@ mod tests {
         assert!(all.is_err(), "the thread has it, too");
         drop(all);
         let last = LAST.take();
-        assert_eq!(last.len(), SMALL_BYTES);
+        assert_eq!(last.len(), 2 * SMALL_BYTES);
         // More than is lent is the caller's alone.
         assert!(block(LENT_BYTES_MAX + 1, 3).try_into_mut().is_ok());
     }

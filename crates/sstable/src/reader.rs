@@ -387,7 +387,10 @@ impl Sstable {
         let opened = frame::open_slice(self.file_id, handle.offset, framed, self.dictionary.as_ref())
             .map_err(|e| self.corruption_at(handle, &e))?;
         let (key, weight) = (self.cache_key(handle), opened.content_len() + size_of::<CachedBlock>());
-        let is_kept = || B::LEADS_TO_OTHERS || self.residence.is_kept() || self.cache.is_worth_keeping(key, weight);
+        let is_kept = || {
+            let is_wanted = B::LEADS_TO_OTHERS || self.residence.is_kept() || !self.file.keeps_at_hand();
+            is_wanted || self.cache.is_worth_keeping(key, weight)
+        };
         if fill_cache && is_kept() {
             let content = opened.into_bytes().map_err(|e| self.corruption_at(handle, &e))?;
             return self.keep_block(handle, content).map(Some);

@@ -4,5 +4,6 @@ mod damage;
 mod dictionary;
 mod files;
 mod golden;
+mod kept;
 mod model;
 mod ranges;

@@ -218,6 +218,10 @@ impl ReadFile for MemoryRead {
         }
     }
 
+    fn keeps_at_hand(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> u64 {
         self.content.len() as u64
     }

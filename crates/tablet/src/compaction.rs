@@ -106,7 +106,7 @@ impl JobReport {
 
 /// Longest that a job keeps its thread, about what a request behind it can bear; half of that is a typical wait.
 const SLICE: Duration = Duration::from_millis(1);
-/// Four blocks of the usual size.
+/// Ten blocks of the usual size.
 const READAHEAD_BYTES_MIN: usize = 64 << 10;
 /// Entries between two looks at the clock: some 20 µs of small cells.
 const ENTRIES_PER_LOOK: u64 = 128;

@@ -21,7 +21,7 @@ use stele_cache::ProfilePlan;
 use stele_env::metrics::{IntCounter, IntGaugeVec, Metrics};
 
 /// What blocks and rows weigh, roughly, for choosing how many keys the profiles sample.
-const BLOCK_BYTES: usize = 16 << 10;
+const BLOCK_BYTES: usize = stele_sstable::limits::BLOCK_TARGET_BYTES_DEFAULT;
 /// Small rows with their overhead.
 const ROW_BYTES: usize = 512;
 /// Reads after which it can be told whether the row cache helps.

@@ -3,7 +3,7 @@
 use crate::frame::Handle;
 use bytes::Bytes;
 
-/// The window after the first sequential step: four default blocks.
+/// The window after the first sequential step: ten default blocks.
 const WINDOW_START_BYTES: usize = 64 << 10;
 
 /// One contiguous piece of the file.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::executor::block_on;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use stele_storage::memory::MemoryStorage;
 use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
@@ -42,6 +42,8 @@ pub(super) struct Memory {
     bytes: Bytes,
     /// Whether `try_read_at` answers.
     resident: bool,
+    /// Whether it goes on answering.
+    pub(super) keeps_at_hand: AtomicBool,
     /// Where a byte is that the device cannot read; past the end for nowhere.
     pub(super) bad: AtomicU64,
     /// Offset and length of each `read_at`.
@@ -53,6 +55,7 @@ impl Memory {
         Arc::new(Memory {
             bytes: bytes.into(),
             resident,
+            keeps_at_hand: AtomicBool::new(true),
             bad: AtomicU64::new(u64::MAX),
             reads: Mutex::default(),
         })
@@ -91,6 +94,10 @@ impl ReadFile for Memory {
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<stele_storage::Result<Bytes>> {
         self.resident.then(|| self.slice(offset, len))
+    }
+
+    fn keeps_at_hand(&self) -> bool {
+        self.keeps_at_hand.load(Ordering::Relaxed)
     }
 
     fn len(&self) -> u64 {

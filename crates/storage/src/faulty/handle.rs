@@ -129,6 +129,10 @@ impl ReadFile for FaultyRead {
         Some(self.slice(offset, len))
     }
 
+    fn keeps_at_hand(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -234,6 +234,10 @@ impl ReadFile for LocalRead {
         (bytes.len() <= INLINE_READ_BYTES_MAX && read_cached(&self.file, offset, bytes)).then_some(Ok(()))
     }
 
+    fn keeps_at_hand(&self) -> bool {
+        true
+    }
+
     fn len(&self) -> u64 {
         self.len
     }

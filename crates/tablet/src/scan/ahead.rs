@@ -12,7 +12,7 @@ pub(super) const RUN_BYTES: usize = 256 << 10;
 /// Bytes fetched ahead of all runs together, those of 32: there are more only while merges are far behind, and then as many
 /// scans as ever are to have room.
 const SCAN_BYTES_MAX: usize = 8 << 20;
-/// Less than this for a run is a block or two, which come without reading ahead.
+/// Less than this for a run is five blocks, which come without reading ahead.
 const RUN_BYTES_MIN: usize = 32 << 10;
 
 /// What all scans may read ahead.

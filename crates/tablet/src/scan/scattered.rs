@@ -7,7 +7,8 @@
 //! their columns, each of which keeps those of others that it was copied together with (`sink`).
 //!
 //! Invariant: what the values and the names of a batch keep is at most [`KEPT_TIMES_MAX`] times what its cells weigh, beside
-//! [`SLACK_BYTES`] and the blocks passed since the last look.
+//! [`SLACK_BYTES`] and the blocks passed since the last look; and a quarter of that again where blocks are in lent memory, which
+//! may be so much longer.
 
 use super::output::Output;
 use super::row::RowReader;
