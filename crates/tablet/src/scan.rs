@@ -360,9 +360,12 @@ impl<O: Output> TabletScanner<O> {
                     if !position.has_row() {
                         // A row by itself of which there is nothing counts as looked at, or a long list of such rows would
                         // be read without a pause.
-                        let is_row = self.ranges.front().is_some_and(|range| range.as_single().is_some());
-                        if is_row && self.reader.row() != position.lower {
-                            self.reader.pass_row(&position.lower);
+                        // The position may have been opened for more than is left.
+                        let range = self.ranges.front().filter(|range| range.as_single().is_some());
+                        if let Some(row) = range.map(|range| key::row_prefix(&range.start))
+                            && self.reader.row() != row
+                        {
+                            self.reader.pass_row(&row);
                         }
                         self.finish_range();
                     } else if self.spec.reversed {

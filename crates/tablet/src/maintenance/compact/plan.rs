@@ -2,7 +2,7 @@
 
 use super::Room;
 use super::cut::cut_to;
-use super::summary::{Expiry, bounds_to_spare, has_bottom, mark_busy, summarize};
+use super::summary::{bounds_to_spare, has_bottom, mark_busy, summarize};
 use crate::error::Result;
 use crate::maintenance::READ;
 use crate::maintenance::values::gathered;
@@ -243,8 +243,7 @@ impl Tablet {
 
     /// The file of the bottom most worth rewriting by itself: all its pieces that are neighbours.
     fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<Range<usize>> {
-        let schema = self.schema();
-        let expiry = Expiry::new(&schema, group.id, self.wall_micros());
+        let expiry = self.expiry(group.id);
         let experience = group.learnt.experience(self.env().now());
         let is_cut_up = self.with_state(State::is_cut_up);
         let share = |pieces: &[HeldFile]| {

@@ -9,15 +9,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use stele_sstable::Properties;
 use stele_types::key::row_prefix;
-use stele_types::{FamilyId, FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
+use stele_types::{Family, FamilyId, FileId, GcRule, GcView, GroupId, TableSchema, TimeUnit, Timestamp};
 
 impl Tablet {
     /// The runs behind the newest damaged file's, and where they are. A damaged file stays where it is, with all that is
     /// older: merging over it would make markers and versions go that still decide over what is in it, and trying to
     /// merge it would fail again and again.
     pub(super) fn summaries(&self, group: &GroupState) -> (Vec<RunSummary>, Vec<Range<usize>>) {
-        let schema = self.schema();
-        let expiry = Expiry::new(&schema, group.id, self.wall_micros());
+        let expiry = self.expiry(group.id);
         let start = row_prefix(&self.range().start);
         let is_cut_up = self.with_state(State::is_cut_up);
         let (mut summaries, mut places) = (Vec::new(), Vec::new());
@@ -37,6 +36,15 @@ impl Tablet {
             places.push(place);
         }
         (summaries, places)
+    }
+
+    /// What the rules say of what is in the group's files.
+    pub(super) fn expiry(&self, group: GroupId) -> Expiry {
+        self.with_state(|state| {
+            let strays = state.residues().iter().filter(|residue| residue.left == group);
+            let strays: Vec<FamilyId> = strays.map(|residue| residue.family).collect();
+            Expiry::new(&state.schema, group, &strays, self.wall_micros())
+        })
     }
 }
 
@@ -115,9 +123,9 @@ pub(super) fn bounds_to_spare(files: &[HeldFile], is_wanted: bool) -> u64 {
     }
 }
 
-/// What a group's rules say of age, and what no rule is needed for.
+/// What the rules say of the age of what a group's files have, and what no rule is needed for.
 pub(super) struct Expiry {
-    /// Of all families; empty when one has none, or there are too many to look at.
+    /// Of all families that are there; empty when one has none, or there are too many to look at.
     rules: Vec<GcRule>,
     /// The families that the table has no more: of neighbours the first and the last.
     gone: Vec<(FamilyId, FamilyId)>,
@@ -129,9 +137,11 @@ pub(super) struct Expiry {
 const RULES_MAX: usize = 8;
 
 impl Expiry {
-    pub(super) fn new(schema: &TableSchema, group: GroupId, now_micros: i64) -> Self {
+    /// Of a group whose files have cells of `strays`, too, which are families of other groups.
+    fn new(schema: &TableSchema, group: GroupId, strays: &[FamilyId], now_micros: i64) -> Self {
         let mut rules: Vec<GcRule> = Vec::new();
-        for family in schema.families.values().filter(|family| family.group == group) {
+        let is_there = |(id, family): &(&FamilyId, &Family)| family.group == group || strays.contains(id);
+        for (_, family) in schema.families.iter().filter(is_there) {
             match &family.gc_rule {
                 Some(rule) if rules.contains(rule) => {}
                 Some(rule) if rules.len() < RULES_MAX => rules.push(rule.clone()),
@@ -203,4 +213,30 @@ fn gone(schema: &TableSchema) -> Vec<(FamilyId, FamilyId)> {
         from = from.max(id.saturating_add(1));
     }
     gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::schema;
+    use stele_types::DeleteRule;
+
+    #[test]
+    fn what_a_family_has_left_behind_does_not_expire_by_the_rules_of_others() {
+        let mut schema = TableSchema::clone(&schema(DeleteRule::BySequence, None));
+        let kept = schema.families[&FamilyId(1)].clone();
+        let expires = Family {
+            name: "g".to_owned(),
+            gc_rule: Some(GcRule::MaxAgeMicros(1)),
+            ..kept.clone()
+        };
+        schema.families.insert(FamilyId(2), expires);
+        let elsewhere = Family {
+            group: GroupId(1),
+            ..kept
+        };
+        schema.families.insert(FamilyId(1), elsewhere);
+        let percent = |strays: &[FamilyId]| Expiry::new(&schema, GroupId(0), strays, i64::MAX).percent(0, 1);
+        assert_eq!((percent(&[]), percent(&[FamilyId(1)])), (100, 0));
+    }
 }
