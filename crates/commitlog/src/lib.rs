@@ -32,7 +32,7 @@ pub use metrics::LogMetrics;
 pub use replay::{ReplayReport, inspect, replay, replay_through};
 pub use retention::SegmentInfo;
 pub use segment::SegmentNumbers;
-pub use stream::{Lead, LogOptions, LogStream, Slot, Submitted, is_no_space};
+pub use stream::{HeldSegments, Lead, LogOptions, LogStream, Slot, Submitted, is_no_space};
 
 #[cfg(test)]
 mod tests;

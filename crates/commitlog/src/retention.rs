@@ -27,7 +27,7 @@ pub struct SegmentInfo {
     /// It is whole, and survives power loss.
     pub settled: bool,
     /// Some of what was acknowledged is not known to survive power loss, and nobody will sync it any more: that was tried, or
-    /// something else failed.
+    /// something else failed. Or it would go with that of an earlier one.
     pub forsaken: bool,
 }
 

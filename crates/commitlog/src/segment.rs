@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     /// Held while unneeded segments are deleted, oldest first. Two at once could each have taken some, and what the second took
     /// would go although the first failed at one before it.
     pub(crate) deleting: tokio::sync::Mutex<()>,
+    /// Those who read segments now: none is deleted.
+    pub(crate) readers: AtomicU64,
     /// Those of them that were relieved and are not synced, by number. Whoever deletes one drops its file here afterwards.
     /// The files are kept open, or the system might forget that it failed to write something back.
     pub(crate) unsynced: Mutex<BTreeMap<u64, Box<dyn AppendFile>>>,

@@ -67,6 +67,15 @@ pub struct LogStream<C: Completion> {
     inner: Arc<Inner<C>>,
 }
 
+/// Keeps a stream's segments where they are.
+pub struct HeldSegments(Arc<Shared>);
+
+impl Drop for HeldSegments {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What the handle and the task share.
 pub(crate) struct Inner<C> {
     /// Held for moments, by writers with their tablet's sequencer locked.
@@ -119,6 +128,7 @@ impl<C: Completion> LogStream<C> {
             metrics,
             retention: Mutex::new(retention),
             deleting: tokio::sync::Mutex::default(),
+            readers: AtomicU64::new(0),
             unsynced: Mutex::default(),
             open_bytes: AtomicU64::new(0),
         });
@@ -189,6 +199,9 @@ impl<C: Completion> LogStream<C> {
     pub async fn delete_unneeded(&self, is_flushed: impl Fn(TabletId, SeqNo) -> bool) -> Result<usize, LogError> {
         let shared = &self.inner.shared;
         let _deleting = shared.deleting.lock().await;
+        if shared.readers.load(Ordering::Relaxed) > 0 {
+            return Ok(0);
+        }
         let mut unneeded = shared.retention.lock().take_unneeded(is_flushed).into_iter();
         let mut count = 0;
         while let Some((number, info)) = unneeded.next() {
@@ -228,8 +241,12 @@ impl<C: Completion> LogStream<C> {
     }
 
     /// No segment is deleted as long as this is held: for who reads the log.
-    pub async fn hold_segments(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.inner.shared.deleting.lock().await
+    pub async fn hold_segments(&self) -> HeldSegments {
+        let shared = self.inner.shared.clone();
+        // Behind a deletion that is under way.
+        let _deleting = self.inner.shared.deleting.lock().await;
+        shared.readers.fetch_add(1, Ordering::Relaxed);
+        HeldSegments(shared)
     }
 
     /// Closes the open segment, so that flushes can free it.

@@ -78,9 +78,20 @@ impl Segments {
     pub(super) fn tail_ended(&mut self, outcome: Option<SyncOutcome>) {
         match outcome {
             Some(Ok(())) => self.sync_oldest(),
-            Some(Err(error)) => self.refuse(&error.into()),
+            Some(Err(error)) => {
+                self.forsake_unsynced();
+                self.refuse(&error.into());
+            }
             None => {}
         }
+    }
+
+    /// After a sync of one of the earlier segments has failed: power loss leaves a hole there, with which everything goes that
+    /// follows it, synced or not, up to a segment that rests on nothing.
+    fn forsake_unsynced(&self) {
+        let unsynced = self.shared.unsynced.lock();
+        let mut retention = self.shared.retention.lock();
+        unsynced.keys().for_each(|number| retention.forsake(*number));
     }
 
     pub(super) fn ahead_ended(&mut self, outcome: Option<SyncOutcome>) {
@@ -122,6 +133,7 @@ impl Segments {
     pub(super) async fn sync_unsynced(&mut self) -> Result<(), LogError> {
         let outcome = self.try_sync_unsynced().await;
         if outcome.is_err() {
+            self.forsake_unsynced();
             self.previous.refused = true;
         }
         outcome

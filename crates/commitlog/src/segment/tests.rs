@@ -47,6 +47,7 @@ fn segments_in(storage: &Arc<dyn Storage>) -> Segments {
         metrics: LogMetrics::new(&Metrics::new()),
         retention: Mutex::default(),
         deleting: tokio::sync::Mutex::default(),
+        readers: AtomicU64::new(0),
         unsynced: Mutex::default(),
         open_bytes: AtomicU64::new(0),
     });

@@ -56,6 +56,28 @@ async fn what_nobody_syncs_costs_a_sync_for_each_file() {
     assert_eq!(replayed(&storage).await.unwrap(), (0..1000).collect::<Vec<_>>());
 }
 
+/// Of a hole power loss makes replay drops what is behind it, though that was synced.
+#[tokio::test]
+async fn what_follows_a_segment_that_cannot_be_synced_is_as_lost() {
+    let faulty = FaultyStorage::new(env(1));
+    let storage: Arc<dyn Storage> = faulty.clone();
+    let log = start(&storage);
+    write_flushed(&log, 0..60).await;
+    log.submit_for(2, 60, Durability::Flush).await.await.unwrap().unwrap();
+    write_flushed(&log, 61..120).await;
+    assert!(log.stream.unsynced_segments() > 2);
+    faulty.set_plan(FaultPlan {
+        sync_error: 1.0,
+        ..FaultPlan::default()
+    });
+    log.write(120, Durability::Sync).await.unwrap_err();
+    faulty.set_plan(FaultPlan::default());
+    log.write(121, Durability::Sync).await.unwrap();
+    assert_eq!(log.stream.unsynced_segments(), 0);
+    let holders = log.stream.forsaken_holders(|tablet, _| tablet == TabletId(1));
+    assert!(holders.into_iter().eq([TabletId(2)]));
+}
+
 /// A device that writers are ahead of.
 #[derive(Default)]
 struct Slow {

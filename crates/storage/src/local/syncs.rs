@@ -6,24 +6,12 @@ use std::io;
 use std::path::Path;
 
 /// Makes what was written to a file durable.
-///
-/// Where that fails, Linux believes the pages that it could not write to be clean, goes on showing them, and tells whoever asks next
-/// that all is well. So they are dropped as far as they can be: who reads the file from then on, as the next start does with the
-/// log, sees what the device has.
 pub(super) fn content(file: &File) -> io::Result<()> {
-    file.sync_data().inspect_err(|_| forget(file))?;
+    file.sync_data()?;
     #[cfg(test)]
     made::note(file);
     Ok(())
 }
-
-#[cfg(target_os = "linux")]
-fn forget(file: &File) {
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-}
-
-#[cfg(not(target_os = "linux"))]
-fn forget(_: &File) {}
 
 /// Makes the names in a directory durable.
 pub(super) fn names(directory: &Path) -> io::Result<()> {

@@ -132,8 +132,11 @@ impl TabletServer {
 
     /// Replays what the log has of tablets that nobody has written to since the start, which has made all of that durable.
     async fn replay_into(&self, tablets: &BTreeMap<TabletId, Arc<Tablet>>) -> Result<(), ServerError> {
-        // What one segment says of another counts for as long as both are there.
-        let _held = futures::future::join_all(self.streams.iter().map(|stream| stream.hold_segments())).await;
+        // What one segment says of another counts for as long as both are there. Those of former owners are the first stream's.
+        let _held = match self.streams.first() {
+            Some(stream) => Some(stream.hold_segments().await),
+            None => None,
+        };
         let last_of_others = (u64::from(self.epoch.0) << 32).saturating_sub(1);
         replay_log(&*self.context.storage, tablets, last_of_others).await?;
         // Not by who has been replaced meanwhile.
