@@ -308,7 +308,11 @@ pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAp
         Err(error) => {
             if !matches!(error, StorageError::Fenced { .. }) {
                 // Nobody knows of it, and there may be one for each group of writes while the cluster refuses.
-                let _ = shared.cluster.delete(path, true).await;
+                let (shared, path) = (Arc::clone(shared), path.to_owned());
+                let env = shared.env.clone();
+                env.spawn("log file given up", async move {
+                    let _ = shared.cluster.delete(&path, true).await;
+                });
             }
             return Err(error);
         }

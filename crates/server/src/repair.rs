@@ -104,6 +104,8 @@ pub async fn repair(
     mode: Mode,
 ) -> anyhow::Result<(String, bool)> {
     let mut text = String::new();
+    // First: nothing is changed where the log is beyond repair, and so it is not known what the tablets have.
+    let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
     let storage = match loss::catalog(&storage, &env, &progress, mode, &mut text).await? {
         // Of a dry run: as the rest would be after it.
         Some(repaired) => repaired,
@@ -117,7 +119,6 @@ pub async fn repair(
         bail!("{}the catalog cannot be read", examined.report.to_text());
     }
     let (storage, examined) = loss::splits(storage, &env, &progress, mode, examined, &mut text).await?;
-    let segments = salvage::damaged_segments(&*storage).await.context("commit log")?;
     text.push_str(&lost(&examined.report));
     let older = loss::older_manifests(&storage, &examined).await?;
     let beyond = beyond_repair(&examined, &segments);
