@@ -18,6 +18,9 @@ use stele_types::{RowRange, TableSchema};
 use tonic::{Request, Response, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
+/// What the state of a cluster takes of an answer beside its name: a place in a map that may be half empty, and the message.
+const CLUSTER_STATE_BYTES: usize = 160;
+
 /// Serves table administration.
 pub(crate) struct TableAdminService(pub Arc<Context>);
 
@@ -212,6 +215,9 @@ impl TableAdminService {
             encryption_info: Vec::new(),
         };
         let clusters = self.0.cluster_ids(&instance.instance).await?;
+        // As many as an instance has, for every table of an answer.
+        let shown = |id: &String| id.len() + CLUSTER_STATE_BYTES;
+        charge_current(clusters.iter().map(shown).sum())?;
         table.cluster_states = clusters.into_iter().map(|id| (id, state.clone())).collect();
         Ok(table)
     }

@@ -30,6 +30,9 @@ use repetition::{REPEAT_MAX, repetition};
 /// Longest pattern: that of the longest filter that Bigtable takes (data.proto, `RowFilter`).
 pub const PATTERN_BYTES_MAX: usize = 20_480;
 
+/// Ranges of a class that weigh as much as a state: each takes 8 bytes of its state, which there is for either direction.
+const RANGES_PER_WEIGHT: usize = 2;
+
 /// Largest weight. A state takes about 30 bytes, so a pattern stays near 1 MiB.
 pub(crate) const PATTERN_WEIGHT_MAX: usize = 32_768;
 
@@ -241,6 +244,9 @@ impl<'a> Parser<'a> {
     fn push_set(&mut self, set: ByteSet) {
         self.close_prefix();
         self.begin_atom();
+        if let Some(atom) = &mut self.atom {
+            atom.weight = atom.weight.saturating_add(set.ranges() / RANGES_PER_WEIGHT);
+        }
         set.write(&mut self.out);
     }
 

@@ -50,6 +50,13 @@ impl ByteSet {
         set
     }
 
+    /// How many stretches of neighbours it has.
+    pub(crate) fn ranges(&self) -> usize {
+        let begins =
+            |byte: &u8| self.contains(*byte) && byte.checked_sub(1).is_none_or(|before| !self.contains(before));
+        (0..=255).filter(begins).count()
+    }
+
     /// Writes the set as one atom of Rust's regex syntax, in ASCII.
     pub(crate) fn write(&self, out: &mut String) {
         out.push('[');

@@ -204,6 +204,13 @@ fn repetition_operators() {
 fn limits() {
     refuse(&vec![b'a'; PATTERN_BYTES_MAX + 1], "pattern too large");
     refuse(&b"[ab]{1000}".repeat(40), "pattern too large - compile failed");
+    // Every second byte: each copy is a hundred times the size of one of `a-z`.
+    let every_second: String = (0x81..=0xff).step_by(2).map(|byte| format!("\\x{byte:02x}")).collect();
+    refuse(
+        format!("[{every_second}]{{1000}}").as_bytes(),
+        "pattern too large - compile failed",
+    );
+    translate(b"[a-z]{1000}").expect("small");
     refuse(
         &[b"(".repeat(33), b")".repeat(33)].concat(),
         "expression nests too deeply",
