@@ -77,8 +77,10 @@ impl Bigtable for DataService {
             }
             resolver.row(request.row_key.clone(), mutations).map(Some)
         };
+        let predicate = filters::filter(request.predicate_filter, TableTime::of(&schema))?.map(Arc::new);
+        charge_current(predicate.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
         let check = CheckAndMutate {
-            predicate: filters::filter(request.predicate_filter, TableTime::of(&schema))?.map(Arc::new),
+            predicate,
             on_match: branch(request.true_mutations)?,
             otherwise: branch(request.false_mutations)?,
             row: request.row_key.clone(),

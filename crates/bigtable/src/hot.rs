@@ -184,6 +184,7 @@ async fn read_rows(
     )?;
     let schema = context.schema(&table)?;
     let (mut read, options) = reads::read(table.name, &schema, request, client)?;
+    call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
     // Before the read begins: beginning may read a batch already.
     let mut room = match options.one_row {
         true => context.answers.no_room(),

@@ -17,7 +17,7 @@ use stele_types::{FamilyId, TableSchema, Timestamp};
 const FILTER_BYTES_MAX: usize = 20_480;
 
 /// Chains, interleaves and conditions within each other.
-const NESTING_MAX: usize = 20;
+pub(crate) const NESTING_MAX: usize = 20;
 
 /// Weight of all patterns of one filter: about 4 MiB of automata, what each takes beside its states counted.
 const WEIGHT_MAX: usize = 4 * PATTERN_WEIGHT_MAX;

@@ -25,6 +25,7 @@ mod need;
 mod pieces;
 mod pushdown;
 pub mod re2;
+mod size;
 mod values;
 
 pub use ast::Filter;

@@ -252,6 +252,45 @@ async fn what_will_be_decoded_is_in_the_accounts() {
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
 }
 
+/// A pattern of a dozen bytes may be an automaton of megabytes.
+#[tokio::test]
+async fn automata_of_filters_are_in_the_accounts() {
+    let harness = Harness::with_limits(CallLimits {
+        request_bytes_max: 1 << 20,
+        alone_request_bytes: 0,
+        ..CallLimits::default()
+    });
+    harness.tables().create_table(table_request("t")).await.unwrap();
+    let filter = |pattern: &str| {
+        let filter = v2::row_filter::Filter::ValueRegexFilter(pattern.to_owned().into());
+        Some(v2::RowFilter { filter: Some(filter) })
+    };
+    let dots = ".".repeat(30);
+    for (pattern, expected) in [
+        (&format!("({dots}){{1000}}"), Code::ResourceExhausted),
+        (&format!("({dots}){{10}}"), Code::Ok),
+    ] {
+        let read = v2::ReadRowsRequest {
+            table_name: TABLE.into(),
+            filter: filter(pattern),
+            ..Default::default()
+        };
+        assert_eq!(code(harness.data().read_rows(read).await), expected, "{pattern}");
+        let check = v2::CheckAndMutateRowRequest {
+            table_name: TABLE.into(),
+            row_key: "r".into(),
+            predicate_filter: filter(pattern),
+            true_mutations: vec![set("f", "q", 0, b"v".to_vec())],
+            ..Default::default()
+        };
+        assert_eq!(
+            code(harness.data().check_and_mutate_row(check).await),
+            expected,
+            "{pattern}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() {
     use tonic::codegen::Service as _;

@@ -1,0 +1,89 @@
+//! What a filter is going to take in memory when it is compiled, told before it is.
+//!
+//! Few bytes may describe a large automaton: a group of 30 dots, repeated a thousand times, takes 30,000 states. Whoever gives memory to requests by their bytes
+//! asks here what comes on top.
+
+use crate::ast::Filter;
+use crate::re2::{Pattern, translate};
+
+/// Patterns shorter than this, without counted repetitions, take about as much as any call does beside its request.
+const SHORT_PATTERN_BYTES: usize = 64;
+/// Memory for each unit of weight: the states of both directions, and of the third automaton, which is built of them while text is
+/// matched. Four patterns as above, which are the most there may be, take 10 MB compiled.
+const BYTES_PER_WEIGHT: usize = 160;
+
+impl Filter {
+    /// About how many bytes the automata of large patterns take; 0 for most filters. What is deeper than filters may be, or no
+    /// pattern, does not count: such a filter is refused.
+    pub fn automata_bytes(&self) -> usize {
+        self.weight_within(crate::compile::NESTING_MAX + 1)
+            .saturating_mul(BYTES_PER_WEIGHT)
+    }
+
+    fn weight_within(&self, depth_left: usize) -> usize {
+        let Some(deeper) = depth_left.checked_sub(1) else {
+            return 0;
+        };
+        match self {
+            Filter::Chain(members) | Filter::Interleave(members) => {
+                members.iter().map(|member| member.weight_within(deeper)).sum()
+            }
+            Filter::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => {
+                let branches = [Some(predicate), on_true.as_ref(), on_false.as_ref()];
+                let branches = branches.into_iter().flatten();
+                branches.map(|member| member.weight_within(deeper)).sum()
+            }
+            Filter::RowKeyRegex(pattern)
+            | Filter::FamilyRegex(pattern)
+            | Filter::QualifierRegex(pattern)
+            | Filter::ValueRegex(pattern) => weight(pattern),
+            _ => 0,
+        }
+    }
+}
+
+fn weight(pattern: &[u8]) -> usize {
+    let is_small = pattern.len() < SHORT_PATTERN_BYTES && !pattern.contains(&b'{');
+    if is_small || !Pattern::may_take_automaton(pattern) {
+        return 0;
+    }
+    translate(pattern).map_or(0, |translation| translation.weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    const LARGE: &str = "(..............................){1000}";
+
+    fn of(pattern: &str) -> Filter {
+        Filter::ValueRegex(Bytes::from(pattern.to_owned()))
+    }
+
+    #[test]
+    fn only_large_patterns_count() {
+        let long_list = vec!["column-name"; 100].join("|");
+        for free in ["", "a.*b", "\\pL+", &long_list, "(", "a{99999}"] {
+            assert_eq!(of(free).automata_bytes(), 0, "{free}");
+        }
+        let large = of(LARGE).automata_bytes();
+        assert!((4 << 20..6 << 20).contains(&large), "{large}");
+        let four = Filter::Condition {
+            predicate: Box::new(Filter::Chain(vec![of(LARGE), of(LARGE)])),
+            on_true: Some(Box::new(of(LARGE))),
+            on_false: Some(Box::new(of(LARGE))),
+        };
+        assert_eq!(four.automata_bytes(), 4 * large);
+    }
+
+    #[test]
+    fn no_depth_is_too_deep() {
+        let deep = (0..100).fold(of(LARGE), |inner, _| Filter::Chain(vec![inner, Filter::PassAll]));
+        assert_eq!(deep.automata_bytes(), 0);
+    }
+}
