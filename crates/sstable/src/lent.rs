@@ -7,7 +7,7 @@
 use bytes::{Bytes, BytesMut};
 use std::cell::Cell;
 
-/// The largest that is lent, and thus the most that a thread has for it: with the default sizes all blocks but those of a large
+/// The largest that is lent, and thus, with what is added to it, the most that a thread has: with the default sizes all blocks but those of a large
 /// value.
 const LENT_BYTES_MAX: usize = 64 << 10;
 /// What is taken anew is somewhat more than is wanted, for blocks of one file are of many lengths, which mostly differ by less: a
@@ -33,7 +33,7 @@ pub(crate) fn bytes<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>
     let suits = |memory: &BytesMut| memory.len() >= len && memory.len() <= len + len / UNUSED_ONE_IN + SMALL_BYTES;
     let step = (len / ROUNDED_TO_ONE_IN).max(SMALL_BYTES);
     let last = LAST.take().try_into_mut().ok().filter(suits);
-    let mut memory = last.unwrap_or_else(|| BytesMut::zeroed(len.next_multiple_of(step)));
+    let mut memory = last.unwrap_or_else(|| BytesMut::zeroed((len + 1).next_multiple_of(step)));
     let filled = memory.get_mut(..len).map_or(Ok(()), fill);
     let memory = memory.freeze();
     let content = memory.slice(..len);
@@ -66,6 +66,14 @@ mod tests {
         let third = block(5_000, 3);
         assert_ne!(third.as_ptr(), at);
         assert_eq!((held.as_ref(), third.as_ref()), (&[2][..], &[3; 5_000][..]));
+    }
+
+    #[test]
+    fn every_length_leaves_more_for_the_next() {
+        for len in [64, 800, 4_096, 5_000, 6_144] {
+            drop(block(len, 1));
+            assert!(LAST.take().len() >= len + len / 16, "{len}");
+        }
     }
 
     #[test]
