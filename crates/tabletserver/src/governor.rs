@@ -13,7 +13,7 @@ pub mod policy;
 
 use crate::options::{GiveBack, MemoryBudget};
 use crate::server::TabletServer;
-use claims::{Claims, Freed};
+use claims::{Claims, Freed, InRooms};
 use policy::{Decision, Division, Governor, GovernorPlan, Observation};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,8 +107,8 @@ impl TabletServer {
         };
         let (server, governor) = (self.clone(), Governor::new(plan, begin));
         let freed = budget.give_back.clone().map(|give_back| self.giving_back(give_back));
-        let claims = Claims::new(budget.bytes, begin, self.cache.clone(), self.row_cache.clone(), freed);
-        let claims = Arc::new(claims);
+        let (cache, rows) = (self.cache.clone(), self.row_cache.clone());
+        let claims = Arc::new(Claims::new(budget.bytes, begin, cache, rows, freed, self.in_rooms()));
         let made = Arc::clone(&claims);
         self.options
             .alone
@@ -116,6 +116,15 @@ impl TabletServer {
         self.env.spawn_background("govern memory", async move {
             server.govern(governor, budget, &claims).await;
         });
+    }
+
+    /// What scans have read ahead, writes have copied of their requests and read of their rows, and readers wait for of large values.
+    fn in_rooms(&self) -> InRooms {
+        let (files, admission) = (Arc::clone(&self.context.files), Arc::clone(&self.admission));
+        Box::new(move || {
+            let held = files.scan_ahead().taken() + admission.batches.taken() + admission.rows.taken();
+            held as u64 + files.value_room().taken()
+        })
     }
 
     /// Gives memory back beside whoever asks for it.

@@ -4,6 +4,9 @@
 //! on the budget from the moment that it is known, and caches are made smaller in the course of the call that makes the
 //! claim. They may grow again when it ends.
 //!
+//! What is read ahead for scans, and what writes and large values keep on their way, has rooms that grow with the budget. It is asked
+//! for whenever anything else changes, and once a second.
+//!
 //! Invariants:
 //! * Caches have what they were granted less what is claimed beyond what was set aside, and a sixteenth of their grant at least.
 //! * What memtables take beyond their share is taken off once: what the governor knew of it when it granted is not claimed.
@@ -19,6 +22,8 @@ use stele_sstable::Cache;
 /// What calls may take beyond what the budget sets aside for them before caches give way: a part of what a process may be
 /// larger than its budget. The rest of that is the program's, and the allocator's.
 const FREE_BYTES: u64 = 32 << 20;
+/// What rooms may hold before caches give way: about as much as they hold at most with the smallest budgets.
+const FREE_IN_ROOMS: u64 = 64 << 20;
 /// Part of their grant that caches keep: without indexes' blocks nothing would work.
 const KEPT_PART: u64 = 16;
 /// What is freed at once for which the allocator is waited for: less is nothing beside what it keeps all the time.
@@ -32,11 +37,15 @@ const SETTLE_BYTES_PER_MILLI: u64 = 1_342_177;
 /// an occasion, which may be after that.
 pub(super) type Freed = Box<dyn Fn() + Send + Sync>;
 
+/// What rooms that are not told of hold now.
+pub(super) type InRooms = Box<dyn Fn() -> u64 + Send + Sync>;
+
 /// What caches were granted, and what is claimed of it.
 pub(super) struct Claims {
     free: u64,
     settle: Duration,
     freed: Option<Freed>,
+    in_rooms: InRooms,
     cache: Arc<Cache>,
     rows: Arc<RowCache>,
     state: Mutex<State>,
@@ -60,12 +69,14 @@ impl Claims {
         cache: Arc<Cache>,
         rows: Arc<RowCache>,
         freed: Option<Freed>,
+        in_rooms: InRooms,
     ) -> Self {
         let settle = Duration::from_millis(budget / SETTLE_BYTES_PER_MILLI).min(SETTLE_MAX);
         Claims {
             free: budget / 16 + FREE_BYTES,
             settle,
             freed,
+            in_rooms,
             cache,
             rows,
             state: Mutex::new(State {
@@ -106,7 +117,8 @@ impl Claims {
     fn apply(&self, state: &mut State) -> u64 {
         let calls = (state.in_flight.calls as u64).saturating_sub(self.free);
         let memtables = (state.in_flight.memtables as u64).saturating_sub(state.known);
-        let given = left(state.granted, calls + memtables);
+        let rooms = (self.in_rooms)().saturating_sub(FREE_IN_ROOMS);
+        let given = left(state.granted, calls + memtables + rooms);
         if given == state.given {
             return 0;
         }
@@ -160,7 +172,10 @@ mod tests {
     async fn caches_give_way_at_once_and_come_back() {
         let cache = Arc::new(Cache::new(64 << 20));
         let rows = RowCache::new(TokioRuntime::current(), 16 << 20);
-        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone(), None);
+        let held = Arc::new(AtomicU64::new(0));
+        let in_rooms = Arc::clone(&held);
+        let in_rooms: InRooms = Box::new(move || in_rooms.load(Ordering::Relaxed));
+        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone(), None, in_rooms);
         let capacities = || (cache.stats().capacity / MIB, rows.stats().capacity / MIB);
         let calls = |mib: u64| {
             let calls = (mib * MIB) as usize;
@@ -182,6 +197,14 @@ mod tests {
         assert_eq!(capacities(), (8, 2));
         claims.claim(&InFlight::default);
         assert_eq!(capacities(), (24, 6));
+        // Rooms are looked at with everything else.
+        held.store(64 * MIB, Ordering::Relaxed);
+        claims.claim(&InFlight::default);
+        assert_eq!(capacities(), (24, 6));
+        held.store(79 * MIB, Ordering::Relaxed);
+        assert_eq!(capacities(), (24, 6));
+        claims.grant(division(24, 6), 0);
+        assert_eq!(capacities(), (12, 3));
     }
 
     /// Or whoever waits may find it in memory still.
@@ -194,7 +217,7 @@ mod tests {
         let freed: Freed = Box::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
-        let claims = Claims::new(128 * MIB, division(64, 16), cache, rows, Some(freed));
+        let claims = Claims::new(128 * MIB, division(64, 16), cache, rows, Some(freed), Box::new(|| 0));
         for (evicted, settles, times) in [(0, 0, 0), (8 * MIB - 1, 0, 0), (8 * MIB, 100, 1), (90 * MIB, 100, 2)] {
             assert_eq!(claims.gone_after(evicted), Duration::from_millis(settles), "{evicted}");
             assert_eq!(told.load(Ordering::Relaxed), times, "{evicted}");
