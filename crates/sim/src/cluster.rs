@@ -134,6 +134,8 @@ pub fn options() -> ServerOptions {
         job_readahead_bytes: 8 << 10,
         // Enough for one scan of two runs, and not for another.
         scan_ahead_bytes: 128 << 10,
+        // Enough for a few of them.
+        filter_room_bytes: 700,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
     }

@@ -35,7 +35,7 @@ struct Found {
     /// What the device could not read when it was last asked. It may think better of it, as after an outage of a network.
     unread: Mutex<Option<SstableError>>,
     /// Damage to the filter, without which the file is read all the same.
-    filter: Option<SstableError>,
+    filter: OnceLock<SstableError>,
     /// How often damage was met, by opening the file or by reading.
     met: AtomicU64,
 }
@@ -58,10 +58,17 @@ impl Damage {
 
     pub(crate) fn without_filter(error: SstableError) -> Self {
         Self::of(Found {
-            filter: Some(error),
+            filter: OnceLock::from(error),
             met: AtomicU64::new(1),
             ..Found::default()
         })
+    }
+
+    /// Remembers that the filter cannot be used.
+    pub(crate) fn note_filter(&self, error: SstableError) {
+        let found = self.found.get_or_init(Box::default);
+        found.met.fetch_add(1, Ordering::Relaxed);
+        found.filter.get_or_init(|| error);
     }
 
     /// Remembers damage that a read met; returns the error for that read.
@@ -108,7 +115,7 @@ impl Damage {
 
     /// Why the filter is not used, when it is damaged.
     pub fn of_filter(&self) -> Option<&SstableError> {
-        self.found.get()?.filter.as_ref()
+        self.found.get()?.filter.get()
     }
 
     /// The first damage of any kind.

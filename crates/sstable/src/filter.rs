@@ -4,6 +4,11 @@
 //! FastLocalBloom. At 10 bits a row about 1 in 100 absent rows is taken for present. Layout: lines, then the number of
 //! probes (1 byte). Why not a binary fuse filter: docs/adr/0010-row-filter.md.
 
+mod held;
+
+pub use held::FilterRoom;
+pub(crate) use held::HeldFilter;
+
 use crate::error::DecodeError;
 use crate::limits;
 use bytes::Bytes;

@@ -5,8 +5,8 @@
 //! string that tells two neighbouring blocks apart in the index.
 //!
 //! * [`SstableWriter`] takes strictly increasing keys and buffers finished blocks; only writing them out is async.
-//! * [`Sstable`] is an open file: footer, properties, row filter and top index are pinned, all else goes through the
-//!   block cache.
+//! * [`Sstable`] is an open file: footer, properties, top index and, as far as there is room, row filter are pinned, all else
+//!   goes through the block cache.
 //! * [`Cursor`] moves over the cells in both directions. Its core is synchronous: it asks for an await
 //!   ([`Step::Pending`]) only when a block is neither cached nor readable without blocking.
 //!
@@ -37,6 +37,7 @@ pub use block::{AtHand, ValueAtHand};
 pub use cursor::{Cursor, CursorOptions, Missing, Step};
 pub use damage::Damage;
 pub use error::{DecodeError, Result, SstableError};
+pub use filter::FilterRoom;
 pub use inspect::inspect;
 pub use properties::Properties;
 pub use reader::{Cache, CachedBlock, Sstable};

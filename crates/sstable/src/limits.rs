@@ -16,8 +16,12 @@ pub const RESTART_INTERVAL: usize = 16;
 /// each, which costs more than the two dozen instructions of passing it.
 pub const RESTART_BYTES: usize = 1 << 10;
 
-/// Rows in a filter. The writer holds 8 bytes per row, so 256 MiB; a file of more rows has no filter. Whoever cuts files at a size
-/// has as many bytes of rows at most ([`crate::SstableWriter::estimated_bytes`]).
+/// What a writer keeps until the end, of its index or of the hashes of its rows, at which a file has its size whatever that was to
+/// be ([`crate::SstableWriter::estimated_bytes`]): eight million rows.
+pub const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// Rows in a filter. The writer holds 8 bytes per row, so 256 MiB; a file of more rows, which only those write that do not cut files
+/// at a size, has no filter.
 pub const FILTER_ROWS_MAX: usize = 32 << 20;
 
 /// The filter of that many rows at the most generous setting (16 bits a row), 64 MiB.

@@ -1,6 +1,7 @@
 //! An open sstable.
 //!
-//! Footer, properties, row filter and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]);
+//! Footer, properties and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]), and so does the row
+//! filter if there is room for it ([`FilterRoom`]);
 //! data blocks and first-level index blocks are fetched through the cache, where they are checked, decompressed, and with
 //! their ends decoded ([`CachedBlock`]).
 //!
@@ -12,7 +13,7 @@ use crate::block::Block;
 use crate::damage::{self, Damage};
 use crate::dictionary::Dictionary;
 use crate::error::{DecodeError, Result, SstableError};
-use crate::filter::{self, Filter};
+use crate::filter::{self, Filter, FilterRoom, HeldFilter};
 use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
 use crate::frame::{self, Handle};
 use crate::index::IndexBlock;
@@ -119,7 +120,7 @@ pub struct Sstable {
     file_id: FileId,
     cache: Arc<Cache>,
     properties: Properties,
-    filter: Option<Filter>,
+    filter: HeldFilter,
     dictionary: Option<Dictionary>,
     top: IndexBlock,
     /// What was found damaged since the file was opened, or by opening it.
@@ -142,12 +143,22 @@ impl Sstable {
         len.saturating_sub(TAIL_BYTES as u64)..len
     }
 
-    /// Opens a file that was written under `file_id`.
+    /// Opens a file that was written under `file_id`, with its filter in memory.
     pub async fn open(file: Arc<dyn ReadFile>, file_id: FileId, cache: Arc<Cache>) -> Result<Arc<Sstable>> {
+        Self::open_within(file, file_id, cache, &FilterRoom::unlimited()).await
+    }
+
+    /// The same with its filter in memory if there is room for that.
+    pub async fn open_within(
+        file: Arc<dyn ReadFile>,
+        file_id: FileId,
+        cache: Arc<Cache>,
+        filters: &Arc<FilterRoom>,
+    ) -> Result<Arc<Sstable>> {
         let tail = Tail::open(&*file, file_id).await?;
         let properties = tail.properties(&*file).await?;
         let top = tail.top_index(&*file).await?;
-        let filter = tail.filter(&*file).await?;
+        let filter = tail.filter(&*file, filters).await?;
         let dictionary = tail.dictionary(&*file, &properties).await?;
         Ok(Arc::new(Sstable {
             file,
@@ -162,7 +173,7 @@ impl Sstable {
         }))
     }
 
-    /// Like [`Sstable::open`], but damage is no error: without its filter a file is as good as before, and without its
+    /// Like [`Sstable::open_within`], but damage is no error: without its filter a file is as good as before, and without its
     /// index or footer it is one of which every read fails. What the device cannot read of these is damage, too, until the file is
     /// opened anew. Other errors are errors, for they may pass. `opened` is what the medium said to opening `path`.
     pub async fn open_or_damaged(
@@ -170,6 +181,7 @@ impl Sstable {
         path: &str,
         file_id: FileId,
         cache: Arc<Cache>,
+        filters: &Arc<FilterRoom>,
     ) -> Result<Arc<Sstable>> {
         let file = match opened {
             Ok(file) => file,
@@ -210,9 +222,9 @@ impl Sstable {
             }
             Err(error) => return Err(error),
         };
-        let (filter, damage) = match tail.filter(&*file).await {
+        let (filter, damage) = match tail.filter(&*file, filters).await {
             Ok(filter) => (filter, Damage::default()),
-            Err(error) if damage::is_damage(&error) => (None, Damage::without_filter(error)),
+            Err(error) if damage::is_damage(&error) => (HeldFilter::none(filters), Damage::without_filter(error)),
             Err(error) => return Err(error),
         };
         Ok(Arc::new(Sstable {
@@ -241,7 +253,7 @@ impl Sstable {
             file_id,
             cache,
             properties: properties.unwrap_or_else(damage::any_properties),
-            filter: None,
+            filter: HeldFilter::none(&FilterRoom::unlimited()),
             dictionary: None,
             top: damage::no_index()?,
             damage: Damage::unreadable(error),
@@ -296,9 +308,9 @@ impl Sstable {
             0 => 0,
             smallest => smallest + self.properties.largest_key.len(),
         };
-        let filter = self.filter.as_ref().map_or(0, Filter::bytes);
+        let families = size_of_val(&self.properties.families[..]);
         let dictionary = self.dictionary.as_ref().map_or(0, Dictionary::bytes);
-        size_of::<Sstable>() + keys + filter + dictionary + self.top.bytes()
+        size_of::<Sstable>() + keys + families + self.filter.held_bytes() + dictionary + self.top.bytes()
     }
 
     /// False when no cell of the row is here. `row_prefix` is the encoded row with its terminator.
@@ -308,15 +320,56 @@ impl Sstable {
         if row_prefix > &self.properties.largest_key[..] || Some(row_prefix) < first_row {
             return false;
         }
-        self.filter
-            .as_ref()
-            .is_none_or(|f| f.may_contain(filter::row_hash(row_prefix)))
+        self.filter.may_contain(filter::row_hash(row_prefix))
     }
 
     /// False when no cell of the row with this hash ([`filter::row_hash`]) is here, for a caller that knows the row to be
     /// within the file's keys.
     pub fn may_contain_hash(&self, row_hash: u64) -> bool {
-        self.filter.as_ref().is_none_or(|f| f.may_contain(row_hash))
+        self.filter.may_contain(row_hash)
+    }
+
+    /// Memory that the filter takes when it is there; 0 where there is none.
+    pub fn filter_bytes(&self) -> usize {
+        self.filter.bytes()
+    }
+
+    /// Whether the filter is in memory.
+    pub fn holds_filter(&self) -> bool {
+        self.filter.is_held()
+    }
+
+    /// How often the filter was asked of late, in memory or not: to compare files with each other. Half of it is forgotten with this.
+    pub fn filter_asks(&self) -> u32 {
+        self.filter.asks()
+    }
+
+    /// Reads the filter into memory, if there is one and room for it. What is wrong with it is damage of the filter, without which the
+    /// file is as good as before.
+    pub async fn hold_filter(&self) -> Result<()> {
+        if self.damage.of_filter().is_some() {
+            return Ok(());
+        }
+        let (Some(handle), Some(room)) = (self.filter.handle(), self.filter.room()) else {
+            return Ok(());
+        };
+        match self.read_filter(handle).await {
+            Ok(filter) => self.filter.hold(filter, room),
+            Err(error) if damage::is_damage(&error) => self.damage.note_filter(error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn read_filter(&self, handle: Handle) -> Result<Filter> {
+        check_handle(&*self.file, handle, "filter")?;
+        let framed = self.file.read_at(handle.offset, handle.framed_len()).await?;
+        parse_filter(&*self.file, self.file_id, handle, &framed)
+    }
+
+    /// Gives the filter's memory back. Reads do without it.
+    pub fn leave_filter_out(&self) {
+        self.filter.leave_out();
     }
 
     /// The error for a caller that finds a key of this file malformed.
@@ -550,13 +603,13 @@ impl Tail {
         IndexBlock::parse(content).map_err(|e| corruption(file, handle.offset, &e))
     }
 
-    async fn filter(&self, file: &dyn ReadFile) -> Result<Option<Filter>> {
-        let Some(handle) = self.footer.filter else {
-            return Ok(None);
-        };
-        let content = self.section(file, handle, "filter").await?;
-        let filter = Filter::parse(content).map_err(|e| corruption(file, handle.offset, &e))?;
-        Ok(Some(filter))
+    async fn filter(&self, file: &dyn ReadFile, filters: &Arc<FilterRoom>) -> Result<HeldFilter> {
+        let held = HeldFilter::new(filters, self.footer.filter);
+        if let (Some(handle), Some(room)) = (held.handle(), held.room()) {
+            let framed = self.framed(file, handle, "filter").await?;
+            held.hold(parse_filter(file, self.footer.file, handle, &framed)?, room);
+        }
+        Ok(held)
     }
 
     async fn dictionary(&self, file: &dyn ReadFile, properties: &Properties) -> Result<Option<Dictionary>> {
@@ -596,17 +649,31 @@ impl Tail {
 
     /// The content of one of the blocks the footer names, in memory of its own.
     async fn section(&self, file: &dyn ReadFile, handle: Handle, what: &str) -> Result<Bytes> {
+        let framed = self.framed(file, handle, what).await?;
+        content_of(file, self.footer.file, handle, &framed)
+    }
+
+    /// The same as it is in the file.
+    async fn framed(&self, file: &dyn ReadFile, handle: Handle, what: &str) -> Result<Bytes> {
         check_handle(file, handle, what)?;
-        let framed = match handle.offset.checked_sub(self.start) {
+        Ok(match handle.offset.checked_sub(self.start) {
             Some(at) => self.bytes.slice(at as usize..at as usize + handle.framed_len()),
             None => file.read_at(handle.offset, handle.framed_len()).await?,
-        };
-        let content =
-            frame::open(self.footer.file, handle.offset, &framed).map_err(|e| corruption(file, handle.offset, &e))?;
-        Ok(if content.as_ptr() == framed.as_ptr() {
-            Bytes::copy_from_slice(&content)
-        } else {
-            content
         })
     }
+}
+
+/// The content of a framed block, in memory of its own.
+fn content_of(file: &dyn ReadFile, file_id: FileId, handle: Handle, framed: &Bytes) -> Result<Bytes> {
+    let content = frame::open(file_id, handle.offset, framed).map_err(|e| corruption(file, handle.offset, &e))?;
+    Ok(if content.as_ptr() == framed.as_ptr() {
+        Bytes::copy_from_slice(&content)
+    } else {
+        content
+    })
+}
+
+fn parse_filter(file: &dyn ReadFile, file_id: FileId, handle: Handle, framed: &Bytes) -> Result<Filter> {
+    let content = content_of(file, file_id, handle, framed)?;
+    Filter::parse(content).map_err(|e| corruption(file, handle.offset, &e))
 }

@@ -3,6 +3,7 @@
 mod damage;
 mod dictionary;
 mod files;
+mod filters;
 mod golden;
 mod kept;
 mod model;

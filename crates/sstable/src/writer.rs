@@ -283,14 +283,17 @@ impl SstableWriter {
         self.properties.cells
     }
 
-    /// Bytes the file would have by now, without index and filter, or what is kept in memory for one of these if that is more:
-    /// for cutting files at a size.
+    /// Bytes the file would have by now, without index and filter, or what is kept in memory for one of these if that is more,
+    /// without end when that is more than it may be: for cutting files at a size.
     pub fn estimated_bytes(&self) -> u64 {
         let data = self.offset + (self.sample_bytes + self.block.len()) as u64;
         // Both until the end. Usually they are a small part of the data, but long keys may compress to nothing, and so may rows of
         // hardly more than a number, of which a file of 64 MiB would have ten million and more.
         let until_the_end = self.index_bytes.max(self.filter.bytes());
-        data.max(until_the_end as u64)
+        match until_the_end <= limits::KEPT_BYTES_MAX {
+            true => data.max(until_the_end as u64),
+            false => u64::MAX,
+        }
     }
 
     /// Completes the file and makes it durable.

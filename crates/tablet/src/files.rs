@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use stele_sstable::{Cache, Sstable, SstableError};
+use stele_sstable::{Cache, FilterRoom, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
 use tokio::sync::{Notify, Semaphore};
@@ -60,6 +60,8 @@ pub struct FileRegistry {
     /// Bytes that all sources of one flush or compaction may read ahead together.
     job_readahead_bytes: usize,
     scan_ahead: ScanAhead,
+    /// Memory for row filters of open files.
+    filters: Arc<FilterRoom>,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
     /// Nor are these.
@@ -189,6 +191,7 @@ impl FileRegistry {
             value_room: ValueRoom::new(VALUE_ROOM_BYTES),
             job_readahead_bytes: usize::MAX,
             scan_ahead: ScanAhead::new(SCAN_AHEAD_BYTES),
+            filters: FilterRoom::unlimited(),
             keeps_former: AtomicBool::new(false),
             kept: Mutex::default(),
             opening: Semaphore::new(OPENED_AT_ONCE),
@@ -234,6 +237,17 @@ impl FileRegistry {
         self
     }
 
+    /// The same registry with a bound on what row filters of open files take. Files whose filters find no room are read without them.
+    pub fn with_filter_room(mut self, bytes: usize) -> Self {
+        self.filters = FilterRoom::new(bytes);
+        self
+    }
+
+    /// Memory for row filters of open files.
+    pub fn filter_room(&self) -> &FilterRoom {
+        &self.filters
+    }
+
     /// What scans read ahead.
     pub fn scan_ahead(&self) -> &ScanAhead {
         &self.scan_ahead
@@ -274,8 +288,10 @@ impl FileRegistry {
         let first = Sstable::read_first(reference.len);
         let reader = self.storage.open_known(&path, reference.len, first).await;
         let sstable = match opening {
-            Opening::Intact => Sstable::open(reader?, file, self.cache.clone()).await?,
-            Opening::EvenDamaged => Sstable::open_or_damaged(reader, &path, file, self.cache.clone()).await?,
+            Opening::Intact => Sstable::open_within(reader?, file, self.cache.clone(), &self.filters).await?,
+            Opening::EvenDamaged => {
+                Sstable::open_or_damaged(reader, &path, file, self.cache.clone(), &self.filters).await?
+            }
         };
         self.acquire_new(file, OpenFile::Sstable(sstable), of)
     }
@@ -368,7 +384,7 @@ impl FileRegistry {
         let reader = self.storage.open(&path).await;
         let open = match file {
             StoredFile::Sstable(id) => {
-                let sstable = Sstable::open_or_damaged(reader, &path, id, self.cache.clone()).await;
+                let sstable = Sstable::open_or_damaged(reader, &path, id, self.cache.clone(), &self.filters).await;
                 sstable.ok().map(OpenFile::Sstable)
             }
             StoredFile::Values(id) => {

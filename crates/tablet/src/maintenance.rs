@@ -34,6 +34,7 @@ use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use stele_env::PlantedBug;
+use stele_sstable::Sstable;
 use stele_storage::StorageError;
 use stele_types::key;
 use stele_types::{FileId, GroupId, RowRange, SeqNo, TableSchema, TabletId, Timestamp};
@@ -157,7 +158,7 @@ impl Tablet {
         let publish = |state: &mut State| drop(state.frozen.drain(..flushed));
         self.commit((&made, Some(&schema)), change, publish).await?;
         self.set_flushed(newest);
-        self.learn_of_flush(&samples);
+        self.learn_of_flush(&samples).await;
         self.note_debt();
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
@@ -168,7 +169,7 @@ impl Tablet {
     }
 
     /// Takes what the rows of a flush say to the experience with their groups. The first file of each group is given.
-    fn learn_of_flush(&self, flushed: &[(GroupId, FileId, RowSample)]) {
+    async fn learn_of_flush(&self, flushed: &[(GroupId, FileId, RowSample)]) {
         let (state, now) = (self.state(), self.env().now());
         for (id, first, sample) in flushed {
             let Some(group) = state.group(*id) else { continue };
@@ -176,7 +177,7 @@ impl Tablet {
             // If it is not there any more, it is merged already.
             if let Some(at) = group.files.iter().position(|file| file.reference.id() == *first) {
                 let made = group.files.iter().skip(at).map(|file| file.reference.id());
-                let percent = overlap_with(group, at, sample.rows());
+                let percent = overlap_with(group, at, sample.rows()).await;
                 group.learnt.note_overlap(group, made, percent);
             }
         }
@@ -192,6 +193,17 @@ impl Tablet {
             }
         }
         self.note_debt();
+    }
+
+    /// The sstables of the tablet, and whether each is of the oldest run of its group, which has most rows that are read: there a
+    /// filter denies few.
+    pub fn sstables(&self) -> Vec<(Arc<Sstable>, bool)> {
+        let state = self.state();
+        let runs = state.groups.iter().flat_map(|group| group.runs().enumerate());
+        let files = runs.flat_map(|(at, run)| run.iter().map(move |file| (file, at == 0)));
+        files
+            .map(|(file, is_bottom)| (Arc::clone(&file.sstable), is_bottom))
+            .collect()
     }
 
     /// Whether files of a group that is to be in memory wait to be read.

@@ -84,12 +84,11 @@ impl GroupState {
         self.fenced_runs().map(|(run, _)| run)
     }
 
-    /// Whether one of the runs that end among the first `files` files may have the row, as far as filters tell.
-    pub(crate) fn may_have(&self, row: &Sought<'_>, files: usize) -> bool {
+    /// The files that may have the row, as their keys go, of the runs that end among the first `files` files.
+    pub(crate) fn older_holders(&self, row: &Sought<'_>, files: usize) -> impl Iterator<Item = &HeldFile> {
         let older = self.runs.iter().take_while(|run| run.end <= files).count();
-        let holders = |(run, fences): (_, &Fences)| fences.holders(run, row);
-        let mut holders = self.fenced_runs().take(older).flat_map(holders);
-        holders.any(|file| file.sstable.may_contain_hash(row.hash()))
+        let runs = self.fenced_runs().take(older);
+        runs.flat_map(move |(run, fences)| fences.holders(run, row))
     }
 
     /// The same with their fences.

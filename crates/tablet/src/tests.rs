@@ -5,6 +5,7 @@ mod beside;
 mod compaction;
 mod damage;
 mod directions;
+mod filters;
 mod golden;
 mod groups;
 mod haste;
@@ -68,10 +69,14 @@ async fn tablet_of_files(schema: Arc<TableSchema>, file_bytes: u64) -> Arc<Table
 
 async fn tablet_on(storage: Arc<dyn Storage>, schema: Arc<TableSchema>, file_bytes: u64) -> Arc<Tablet> {
     let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1);
+    tablet_with(storage, schema, files.with_file_bytes(file_bytes)).await
+}
+
+async fn tablet_with(storage: Arc<dyn Storage>, schema: Arc<TableSchema>, files: FileRegistry) -> Arc<Tablet> {
     let context = TabletContext {
         env: TokioRuntime::current(),
         storage,
-        files: Arc::new(files.with_file_bytes(file_bytes)),
+        files: Arc::new(files),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),
     };

@@ -4,11 +4,13 @@
 //! the most urgent thing, and sleeps when there is none; none looks at every tablet unless something presses. What to flush is decided by a plain function over a snapshot of
 //! sizes ([`pick_flush`]); what to compact by `stele_tablet::picker`.
 
+mod filters;
 mod flushes;
 mod merges;
 mod pinned;
 mod unread;
 
+pub(crate) use filters::Choice;
 pub(crate) use merges::Merges;
 pub(crate) use unread::Unread;
 
@@ -24,6 +26,8 @@ const IDLE: Duration = Duration::from_millis(200);
 const LOOKS_PER_REPORT: u32 = 5;
 /// Looks after which devices are asked again for what they could not read: a minute.
 const LOOKS_PER_TRY: u32 = 60 * LOOKS_PER_REPORT;
+/// Looks after which filters in memory are chosen anew, where there is no room for all: five seconds.
+const LOOKS_PER_CHOICE: u32 = 5 * LOOKS_PER_REPORT;
 /// How long what was read ahead for a scan is kept while its reader does not come for more: a client that only computes
 /// between two batches mostly does sooner.
 const READER_IDLE: Duration = Duration::from_secs(2);
@@ -163,6 +167,9 @@ impl TabletServer {
                 }
             }
             looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(LOOKS_PER_CHOICE) {
+                self.choose_filters();
+            }
             if looks.is_multiple_of(LOOKS_PER_TRY) {
                 self.try_unreadable();
             }
@@ -209,6 +216,13 @@ impl TabletServer {
             .obsolete_bytes
             .set(gauge(self.context.files.obsolete_bytes()));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
+        let filters = self.context.files.filter_room();
+        for (place, bytes) in [("memory", filters.taken()), ("left_out", filters.left_out())] {
+            self.metrics
+                .filter_bytes
+                .with_label_values(&[place])
+                .set(gauge(bytes as u64));
+        }
         let held = [
             ("spare", self.context.memory.spare_bytes()),
             ("ahead", self.context.files.scan_ahead().taken() as u64),

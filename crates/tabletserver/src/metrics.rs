@@ -28,6 +28,8 @@ pub struct ServerMetrics {
     pub row_cache_misses: IntGauge,
     /// Bytes of indexes and filters of open files.
     pub pinned_bytes: IntGauge,
+    /// Bytes of row filters of open files, by where they are.
+    pub filter_bytes: IntGaugeVec,
     /// Bytes that are held for a while and not divided, by what they are held for.
     pub held_bytes: IntGaugeVec,
     /// Open sstables.
@@ -90,6 +92,11 @@ impl ServerMetrics {
                 "Reads of single rows that the row cache might have answered.",
             ),
             pinned_bytes: m.gauge("stele_pinned_bytes", "Bytes of indexes and filters of open sstables."),
+            filter_bytes: m.gauges(
+                "stele_filter_bytes",
+                "Bytes of row filters of open sstables, in memory or left out for want of room.",
+                &["place"],
+            ),
             held_bytes: m.gauges(
                 "stele_memory_held_bytes",
                 "Bytes that are held for a while and not divided, by what for: batches on their way to the log, values on their way to \

@@ -152,6 +152,8 @@ pub struct ServerOptions {
     pub job_readahead_bytes: usize,
     /// Bytes that all scans read ahead together.
     pub scan_ahead_bytes: usize,
+    /// Bytes that row filters of open files take. Which of them are in memory, where that is not enough, changes with what is read.
+    pub filter_room_bytes: usize,
     /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
     /// How long a write waits for memory before it is refused as busy.
@@ -200,6 +202,8 @@ impl ServerOptions {
             scan_ahead_bytes: usize::try_from(memory / 16)
                 .unwrap_or(usize::MAX)
                 .clamp(16 << 20, 256 << 20),
+            // A hundred times as many rows of a kilobyte, on disk, as there is memory need no more; and caches keep the better part.
+            filter_room_bytes: usize::try_from(memory / 4).unwrap_or(usize::MAX),
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),
         }

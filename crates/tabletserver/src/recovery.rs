@@ -26,7 +26,7 @@ mod parts;
 
 use crate::admission::Admission;
 use crate::error::ServerError;
-use crate::maintenance::{Merges, Unread};
+use crate::maintenance::{Choice, Merges, Unread};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
@@ -99,7 +99,8 @@ impl TabletServer {
                 ValueRoom::wanted_in(options.value_room_bytes, options.alone.values_wanted()),
             )
             .with_job_readahead(options.job_readahead_bytes)
-            .with_scan_ahead(options.scan_ahead_bytes);
+            .with_scan_ahead(options.scan_ahead_bytes)
+            .with_filter_room(options.filter_room_bytes);
         let context = TabletContext {
             env: env.clone(),
             storage: storage.clone(),
@@ -152,6 +153,7 @@ impl TabletServer {
             routes: Routes::default(),
             damaged: RwLock::new(damaged),
             unread: Unread::default(),
+            choice: Choice::default(),
             strays,
             latches: Arc::default(),
             row_cache,

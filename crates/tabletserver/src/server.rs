@@ -3,7 +3,7 @@
 use crate::admission::Admission;
 use crate::error::{from_tablet, not_here};
 use crate::latch::{RowLatches, SharedLock};
-use crate::maintenance::{Merges, Unread};
+use crate::maintenance::{Choice, Merges, Unread};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
@@ -151,6 +151,8 @@ pub struct TabletServer {
     pub(crate) damaged: RwLock<BTreeMap<TabletId, DamagedTablet>>,
     /// How far devices have been asked again for what they could not read.
     pub(crate) unread: Unread,
+    /// Whether row filters in memory are being chosen.
+    pub(crate) choice: Choice,
     pub(crate) latches: Arc<RowLatches>,
     pub(crate) row_cache: Arc<RowCache>,
     pub(crate) admission: Arc<Admission>,

@@ -5,7 +5,7 @@
 )]
 
 use super::files::*;
-use crate::{Cache, Cursor, CursorOptions, Sstable, SstableError, WriteOptions, inspect};
+use crate::{Cache, Cursor, CursorOptions, FilterRoom, Sstable, SstableError, WriteOptions, inspect};
 use futures::executor::block_on;
 use std::sync::Arc;
 use stele_storage::ReadFile;
@@ -112,7 +112,14 @@ fn damage_of_a_dictionary_is_detected_and_costs_its_file() {
     damaged[handle.offset as usize] ^= 1;
     let file: Arc<dyn ReadFile> = Memory::new(damaged, true);
     let cache = Arc::new(Cache::new(1 << 20));
-    let table = block_on(Sstable::open_or_damaged(Ok(file), "test.sst", FILE, cache)).expect("held as damaged");
+    let table = block_on(Sstable::open_or_damaged(
+        Ok(file),
+        "test.sst",
+        FILE,
+        cache,
+        &FilterRoom::unlimited(),
+    ))
+    .expect("held as damaged");
     assert!(
         matches!(table.damage().of_everything(), Some(SstableError::Corruption { offset, .. }) if *offset == handle.offset)
     );

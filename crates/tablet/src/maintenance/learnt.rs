@@ -1,15 +1,17 @@
 //! What has been learnt of a locality group while it was served: compactions go by it.
 //!
 //! The *overlap* of a run is how many in a hundred of its rows older runs have, too, as the row filters of these say of a
-//! sample. It bounds what a merge of the run makes go: rows that are new replace nothing. How much of the rest is replaced
+//! sample, or a look into those whose filters are not in memory. It bounds what a merge of the run makes go: rows that are new replace nothing. How much of the rest is replaced
 //! is learnt from merges: all of it in a table of single values, nothing where rows get ever more columns.
 //!
 //! Nothing of this is stored: after a start it is learnt again. The halves of a tablet that is split take over what was known
 //! of the whole: their runs are parts of its runs.
 
+use crate::merge::Step;
 use crate::picker::Experience;
+use crate::run::RunCursor;
 use crate::run::fences::Sought;
-use crate::state::GroupState;
+use crate::state::{GroupState, HeldFile, ReadOptions, Times};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +24,15 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Rows that are kept of a job at least, if there are so many; twice as many at most. Their share is off by 6 in a hundred
 /// as a rule.
 const SAMPLES: usize = 64;
+/// Rows that are looked for in files whose filters are not in memory: each costs an index block and a data block.
+const LOOKED_FOR_MAX: usize = 16;
+/// How that is read.
+const LOOK: ReadOptions = ReadOptions {
+    fill_cache: false,
+    readahead_bytes: 0,
+    single_row: true,
+    times: Times::ALL,
+};
 /// Of what a merge moves, the part in a hundred that must be of rows older runs have, or nothing is learnt from it: each filter takes
 /// one row in a hundred for one it knows, so of 24 tiers of new rows an eighth seems to be in older ones. To learn from those
 /// that nothing is replaced would keep a table from being merged that is loaded first and then overwritten. While a group is
@@ -141,7 +152,7 @@ impl Learnt {
     }
 
     /// The overlap of a file, in percent, if it was noted.
-    pub(super) fn known_overlap(&self, file: FileId) -> Option<u64> {
+    pub(crate) fn known_overlap(&self, file: FileId) -> Option<u64> {
         self.overlaps.lock().get(&file).copied()
     }
 
@@ -155,11 +166,44 @@ impl Learnt {
 }
 
 /// How many in a hundred of the sampled rows are in the runs among the first `files` files of a group.
-pub(super) fn overlap_with(group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
-    let known = rows.iter().filter(|row| group.may_have(&Sought::new(row), files));
-    (known.count() as u64 * 100)
-        .checked_div(rows.len() as u64)
-        .unwrap_or(100)
+pub(super) async fn overlap_with(group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
+    let (mut known, mut unknown) = (0, Vec::new());
+    for row in rows {
+        let sought = Sought::new(row);
+        let (held, unheld): (Vec<_>, Vec<_>) = group
+            .older_holders(&sought, files)
+            .partition(|file| file.sstable.holds_filter());
+        if held.iter().any(|file| file.sstable.may_contain_hash(sought.hash())) {
+            known += 1;
+        } else if !unheld.is_empty() {
+            unknown.push((row, unheld));
+        }
+    }
+    let every = unknown.len().div_ceil(LOOKED_FOR_MAX).max(1);
+    let (mut looked_for, mut found) = (0, 0);
+    for (row, files) in unknown.iter().step_by(every) {
+        looked_for += 1;
+        found += usize::from(is_in(row, files).await);
+    }
+    known += (unknown.len() * found).checked_div(looked_for).unwrap_or(0);
+    (known as u64 * 100).checked_div(rows.len() as u64).unwrap_or(100)
+}
+
+/// Whether one of the files has cells of the row, or cannot be read.
+async fn is_in(row: &[u8], files: &[&HeldFile]) -> bool {
+    for file in files {
+        let mut cursor = RunCursor::new(vec![(*file).clone()], LOOK);
+        let sought = match cursor.seek(row) {
+            Ok(Step::Pending) => cursor.load().await,
+            sought => sought,
+        };
+        match sought {
+            Ok(Step::Ready) if !cursor.key().starts_with(row) => {}
+            Ok(Step::End) => {}
+            _ => return true,
+        }
+    }
+    false
 }
 
 /// Some of the rows that a job reads, evenly spread.

@@ -221,7 +221,7 @@ async fn put(server: &TabletServer, row: &'static str, durability: Option<Durabi
     server.write(tablet, &writes(row, "v"), durability).await.unwrap();
 }
 
-async fn write(server: &TabletServer, tablet: TabletId, row: &'static str, value: &'static str) {
+pub(crate) async fn write(server: &TabletServer, tablet: TabletId, row: &'static str, value: &'static str) {
     server.write(tablet, &writes(row, value), None).await.unwrap();
 }
 

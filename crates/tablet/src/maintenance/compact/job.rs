@@ -83,7 +83,10 @@ impl Tablet {
         metrics.compaction_read_bytes.inc_by(bytes_in);
         metrics.compaction_written_bytes.inc_by(report.bytes());
         learn(group, &plan, &left, &report);
-        let tier = (!plan.bottom).then(|| overlap_with(group, plan.inputs.start, report.sample.rows()));
+        let tier = match plan.bottom {
+            true => None,
+            false => Some(overlap_with(group, plan.inputs.start, report.sample.rows()).await),
+        };
         let tier_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
         let made = report.made();
         let mut output = report.files;

@@ -1,0 +1,234 @@
+//! The row filters of open files, which are in memory as far as there is room.
+//!
+//! At 10 bits a row the filters of a kilobyte's rows are a thousandth of the data, those of 10-byte values a twentieth; and there
+//! may be a thousand times as much data as memory. So open files share a [`FilterRoom`]. One whose filter finds none is read
+//! without it: a read of a row that it does not have looks into one of its blocks then, and is none the wiser otherwise.
+//!
+//! Which filters are worth their room is for others to say, who know what is read ([`crate::Sstable::filter_asks`]).
+
+use super::Filter;
+use crate::frame::Handle;
+use arc_swap::ArcSwapOption;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Of so many questions, by their hashes, one is counted: what all threads count together costs each of them.
+const ASKED_PER_COUNTED: u64 = 64;
+
+/// Memory for filters that open files share.
+#[derive(Debug)]
+pub struct FilterRoom {
+    bytes_max: usize,
+    taken: AtomicUsize,
+    left_out: AtomicUsize,
+}
+
+impl FilterRoom {
+    /// Room for so many bytes of filters.
+    pub fn new(bytes_max: usize) -> Arc<Self> {
+        Arc::new(FilterRoom {
+            bytes_max,
+            taken: AtomicUsize::new(0),
+            left_out: AtomicUsize::new(0),
+        })
+    }
+
+    /// Room for all filters there are.
+    pub fn unlimited() -> Arc<Self> {
+        Self::new(usize::MAX)
+    }
+
+    /// Bytes of filters there is room for.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Bytes of filters in memory, or on the way there.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of open files' filters that are not in memory.
+    pub fn left_out(&self) -> usize {
+        self.left_out.load(Ordering::Relaxed)
+    }
+
+    fn take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
+        let with = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
+        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
+        taken.ok().map(|_| Taken {
+            room: Arc::clone(self),
+            bytes,
+        })
+    }
+}
+
+/// Room that is given back with this.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    room: Arc<FilterRoom>,
+    bytes: usize,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct InMemory {
+    filter: Filter,
+    _room: Taken,
+}
+
+/// The filter of an open file.
+#[derive(Debug)]
+pub(crate) struct HeldFilter {
+    room: Arc<FilterRoom>,
+    /// Where it is; `None` when the file has none, or one that cannot be read.
+    handle: Option<Handle>,
+    held: ArcSwapOption<InMemory>,
+    asks: AtomicU32,
+}
+
+impl HeldFilter {
+    /// A filter at this place in its file, not in memory.
+    pub(crate) fn new(room: &Arc<FilterRoom>, handle: Option<Handle>) -> Self {
+        let left_out = handle.map_or(0, |handle| handle.len as usize);
+        room.left_out.fetch_add(left_out, Ordering::Relaxed);
+        HeldFilter {
+            room: Arc::clone(room),
+            handle,
+            held: ArcSwapOption::empty(),
+            asks: AtomicU32::new(0),
+        }
+    }
+
+    /// Of a file that has none.
+    pub(crate) fn none(room: &Arc<FilterRoom>) -> Self {
+        Self::new(room, None)
+    }
+
+    /// Where it is.
+    pub(crate) fn handle(&self) -> Option<Handle> {
+        self.handle
+    }
+
+    /// Memory that it takes when it is there: filters are stored as they are.
+    pub(crate) fn bytes(&self) -> usize {
+        self.handle.map_or(0, |handle| handle.len as usize)
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        if self.is_held() { self.bytes() } else { 0 }
+    }
+
+    /// Whether it is in memory.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load().is_some()
+    }
+
+    /// Room for it, if there is some and it is not in memory yet.
+    pub(crate) fn room(&self) -> Option<Taken> {
+        self.handle.filter(|_| !self.is_held())?;
+        self.room.take(self.bytes())
+    }
+
+    /// Has it in memory from now on.
+    pub(crate) fn hold(&self, filter: Filter, room: Taken) {
+        let before = self.held.swap(Some(Arc::new(InMemory { filter, _room: room })));
+        if before.is_none() {
+            self.room.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// Has it in memory no more.
+    pub(crate) fn leave_out(&self) {
+        if self.held.swap(None).is_some() {
+            self.room.left_out.fetch_add(self.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// False when the row is certainly absent.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        if hash.is_multiple_of(ASKED_PER_COUNTED) {
+            self.asks.fetch_add(1, Ordering::Relaxed);
+        }
+        self.held
+            .load()
+            .as_ref()
+            .is_none_or(|held| held.filter.may_contain(hash))
+    }
+
+    /// How often it was asked of late, roughly and not in units of anything. Half of it is forgotten with this.
+    pub(crate) fn asks(&self) -> u32 {
+        let asks = self.asks.load(Ordering::Relaxed);
+        self.asks.fetch_sub(asks - asks / 2, Ordering::Relaxed);
+        asks
+    }
+}
+
+impl Drop for HeldFilter {
+    fn drop(&mut self) {
+        self.leave_out();
+        self.room.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{FilterBuilder, row_hash};
+    use bytes::Bytes;
+
+    fn filter() -> (Filter, Handle) {
+        let mut builder = FilterBuilder::new(10);
+        (0..100u8).for_each(|row| builder.add(&[row]));
+        let content = builder.finish().expect("there are rows");
+        let handle = Handle {
+            offset: 0,
+            len: content.len() as u32,
+        };
+        (Filter::parse(Bytes::from(content)).expect("just built"), handle)
+    }
+
+    #[test]
+    fn room_is_taken_once_for_each_and_given_back() {
+        let (filter, handle) = filter();
+        let bytes = handle.len as usize;
+        let room = FilterRoom::new(2 * bytes);
+        let held: Vec<HeldFilter> = (0..3).map(|_| HeldFilter::new(&room, Some(handle))).collect();
+        assert_eq!((room.taken(), room.left_out()), (0, 3 * bytes));
+        for (at, one) in held.iter().enumerate() {
+            match one.room() {
+                Some(taken) => one.hold(filter.clone(), taken),
+                None => assert_eq!(at, 2, "there is room for two"),
+            }
+            assert!(!one.is_held() || one.room().is_none());
+        }
+        assert_eq!((room.taken(), room.left_out()), (2 * bytes, bytes));
+        let absent = row_hash(b"absent");
+        let answers: Vec<bool> = held.iter().map(|one| one.may_contain(absent)).collect();
+        assert_eq!(answers, [false, false, true], "what is not in memory denies nothing");
+        held[0].leave_out();
+        held[0].leave_out();
+        assert_eq!((room.taken(), room.left_out()), (bytes, 2 * bytes));
+        let (first, second) = (held[2].room().expect("one is left out"), held[2].room());
+        assert!(second.is_none());
+        drop(first);
+        drop(held);
+        assert_eq!((room.taken(), room.left_out()), (0, 0));
+    }
+
+    /// Who is asked twice as often counts twice, and what was long ago counts little.
+    #[test]
+    fn asks_are_sampled_and_forgotten() {
+        let room = FilterRoom::unlimited();
+        let held = HeldFilter::none(&room);
+        (0..64_000u64).for_each(|hash| assert!(held.may_contain(hash)));
+        assert_eq!([held.asks(), held.asks(), held.asks()], [1_000, 500, 250]);
+    }
+}

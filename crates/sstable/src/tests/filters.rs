@@ -1,0 +1,85 @@
+//! Files whose filters are in memory, and those for which there is no room.
+
+use super::files::*;
+use crate::footer::{FOOTER_BYTES, Footer};
+use crate::{Cache, Cursor, CursorOptions, FilterRoom, Sstable};
+use futures::executor::block_on;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+fn open_within(file: Arc<Memory>, room: &Arc<FilterRoom>) -> Arc<Sstable> {
+    block_on(Sstable::open_within(file, FILE, Arc::new(Cache::new(0)), room)).expect("just written")
+}
+
+/// How many of a hundred rows that are not there, between those that are, a file denies.
+fn denied(table: &Sstable) -> usize {
+    let absent = (0..100).map(|row| {
+        key(
+            format!("row{row:05}x").as_bytes(),
+            b"",
+            0,
+            0,
+            stele_types::CellKind::Put,
+        )
+    });
+    let row = |key: Vec<u8>| {
+        let len = stele_types::key::row_prefix_len(&key).expect("just encoded");
+        key[..len].to_vec()
+    };
+    absent.filter(|key| !table.may_contain_row(&row(key.clone()))).count()
+}
+
+#[test]
+fn files_without_room_are_read_without_their_filters() {
+    let cells = grid(1_000, 1, 20);
+    let (bytes, _) = write(&cells, options());
+    let file = || Memory::new(bytes.clone(), true);
+    let of_one = open_within(file(), &FilterRoom::unlimited()).filter_bytes();
+    let room = FilterRoom::new(of_one * 3 / 2);
+    let (first, second) = (open_within(file(), &room), open_within(file(), &room));
+    assert!(first.holds_filter() && !second.holds_filter());
+    assert_eq!(first.pinned_bytes(), second.pinned_bytes() + of_one);
+    assert!(denied(&first) > 90);
+    assert_eq!(denied(&second), 0);
+    let mut cursor = Cursor::new(second.clone(), CursorOptions::default());
+    assert_eq!(read_all(&mut cursor).expect("whole"), cells);
+
+    block_on(second.hold_filter()).expect("memory does not fail");
+    assert!(!second.holds_filter(), "there is still no room");
+    first.leave_filter_out();
+    block_on(second.hold_filter()).expect("memory does not fail");
+    assert!(second.holds_filter());
+    assert_eq!((denied(&first), denied(&second) > 90), (0, true));
+    drop((first, second, cursor));
+    assert_eq!((room.taken(), room.left_out()), (0, 0));
+}
+
+#[test]
+fn a_filter_found_damaged_late_is_noted_once() {
+    let (mut bytes, _) = write(&grid(1_000, 1, 20), options());
+    let footer = Footer::decode(&bytes[bytes.len() - FOOTER_BYTES..]).expect("just written");
+    let filter = footer.filter.expect("there is a filter");
+    for is_flipped in [true, false] {
+        bytes[filter.offset as usize + 3] ^= u8::from(is_flipped);
+        let file = Memory::new(bytes.clone(), true);
+        let room = FilterRoom::new(filter.len as usize);
+        let first = open_within(Memory::new(write(&grid(1_000, 1, 20), options()).0, true), &room);
+        let table = open_within(file.clone(), &room);
+        assert!(first.holds_filter() && table.damage().first().is_none());
+        drop(first);
+        if !is_flipped {
+            file.bad.store(filter.offset + 5, Ordering::Relaxed);
+        }
+        let reads = || file.reads.lock().expect("one thread").len();
+        let before = reads();
+        for _ in 0..3 {
+            block_on(table.hold_filter()).expect("the cells are as good as before");
+        }
+        assert_eq!(reads(), before + 1);
+        assert_eq!((room.taken(), table.holds_filter()), (0, false));
+        assert!(table.damage().of_filter().is_some() && table.damage().of_cells().is_none());
+        assert_eq!(table.damage().times_met(), 1);
+        assert_eq!(denied(&table), 0);
+        bytes[filter.offset as usize + 3] ^= u8::from(is_flipped);
+    }
+}

@@ -1,0 +1,41 @@
+//! Tablets of files whose filters are not in memory.
+
+use super::*;
+
+fn rows(tablet: &Tablet, rows: impl Iterator<Item = u32>) {
+    for row in rows {
+        write_row(tablet, Bytes::from(format!("row{row:05}")), vec![put(1, "v")]);
+    }
+}
+
+/// What a flush says of how many rows it shares with older files, with room for so many bytes of filters.
+async fn overlap(filter_room: usize) -> u64 {
+    let storage = MemoryStorage::new();
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_filter_room(filter_room);
+    let tablet = tablet_with(storage, schema(DeleteRule::BySequence, None), files).await;
+    // One in four, in no order.
+    rows(
+        &tablet,
+        (0..2_000).filter(|row: &u32| row.wrapping_mul(0x9e37_79b9) >> 30 == 0),
+    );
+    tablet.flush().await.unwrap();
+    rows(&tablet, 0..2_000);
+    tablet.flush().await.unwrap();
+    assert_eq!(
+        tablet.sstables().iter().any(|(table, _)| table.holds_filter()),
+        filter_room > 0
+    );
+    let state = tablet.state();
+    let group = state.group(GroupId(0)).unwrap();
+    let last = group.files.last().unwrap().reference.id();
+    group.learnt.known_overlap(last).unwrap()
+}
+
+/// A quarter of the rows, give or take what a sample is off by.
+#[tokio::test]
+async fn overlaps_are_learnt_without_filters_in_memory() {
+    for filter_room in [usize::MAX, 0] {
+        let percent = overlap(filter_room).await;
+        assert!((12..=38).contains(&percent), "{percent} with room for {filter_room}");
+    }
+}
