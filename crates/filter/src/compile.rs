@@ -19,8 +19,8 @@ const FILTER_BYTES_MAX: usize = 20_480;
 /// Chains, interleaves and conditions within each other.
 pub(crate) const NESTING_MAX: usize = 20;
 
-/// Weight of all patterns of one filter: about 4 MiB of automata, what each takes beside its states counted.
-const WEIGHT_MAX: usize = 4 * PATTERN_WEIGHT_MAX;
+/// Weight of all patterns of one filter: about 10 MB of automata, what each takes beside its states counted.
+pub(crate) const WEIGHT_MAX: usize = 4 * PATTERN_WEIGHT_MAX;
 
 /// Bytes of a label.
 const LABEL_BYTES_MAX: usize = 15;

@@ -33,7 +33,7 @@ pub const PATTERN_BYTES_MAX: usize = 20_480;
 /// Ranges of a class that weigh as much as a state: each takes 8 bytes of its state, which there is for either direction.
 const RANGES_PER_WEIGHT: usize = 2;
 
-/// Largest weight. A state takes about 30 bytes, so a pattern stays near 1 MiB.
+/// Largest weight. A state takes about 40 bytes in either direction, so a pattern stays below 3 MiB.
 pub(crate) const PATTERN_WEIGHT_MAX: usize = 32_768;
 
 /// A pattern in the syntax of the `regex` crate.

@@ -4,20 +4,22 @@
 //! asks here what comes on top.
 
 use crate::ast::Filter;
+use crate::compile::{NESTING_MAX, WEIGHT_MAX};
 use crate::re2::{Pattern, translate};
 
 /// Patterns shorter than this, without counted repetitions, take about as much as any call does beside its request.
 const SHORT_PATTERN_BYTES: usize = 64;
-/// Memory for each unit of weight: the states of both directions, and of the third automaton, which is built of them while text is
-/// matched. Four patterns as above, which are the most there may be, take 10 MB compiled.
+/// Memory for each unit of weight: 80 bytes for the states of both directions, as the four patterns above that a filter may have take
+/// 10 MB, and as much for the automaton that is built of them while text is matched.
 const BYTES_PER_WEIGHT: usize = 160;
 
 impl Filter {
     /// About how many bytes the automata of large patterns take; 0 for most filters. What is deeper than filters may be, or no
     /// pattern, does not count: such a filter is refused.
     pub fn automata_bytes(&self) -> usize {
-        self.weight_within(crate::compile::NESTING_MAX + 1)
-            .saturating_mul(BYTES_PER_WEIGHT)
+        // What is more is refused before it takes more.
+        let weight = self.weight_within(NESTING_MAX + 1).min(WEIGHT_MAX);
+        weight * BYTES_PER_WEIGHT
     }
 
     fn weight_within(&self, depth_left: usize) -> usize {
@@ -79,6 +81,8 @@ mod tests {
             on_false: Some(Box::new(of(LARGE))),
         };
         assert_eq!(four.automata_bytes(), 4 * large);
+        let many = Filter::Interleave((0..100).map(|_| of(LARGE)).collect());
+        assert_eq!(many.automata_bytes(), WEIGHT_MAX * BYTES_PER_WEIGHT);
     }
 
     #[test]

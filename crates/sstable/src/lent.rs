@@ -33,7 +33,8 @@ pub(crate) fn bytes<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>
     let suits = |memory: &BytesMut| memory.len() >= len && memory.len() <= len + len / UNUSED_ONE_IN + SMALL_BYTES;
     let step = (len / ROUNDED_TO_ONE_IN).max(SMALL_BYTES);
     let last = LAST.take().try_into_mut().ok().filter(suits);
-    let mut memory = last.unwrap_or_else(|| BytesMut::zeroed((len + 1).next_multiple_of(step)));
+    let mut memory =
+        last.unwrap_or_else(|| BytesMut::zeroed((len + len / (2 * ROUNDED_TO_ONE_IN) + 1).next_multiple_of(step)));
     let filled = memory.get_mut(..len).map_or(Ok(()), fill);
     let memory = memory.freeze();
     let content = memory.slice(..len);
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn every_length_leaves_more_for_the_next() {
-        for len in [64, 800, 4_096, 5_000, 6_144] {
+        for len in [63, 64, 511, 800, 4_096, 5_000, 6_144] {
             drop(block(len, 1));
             assert!(LAST.take().len() >= len + len / 16, "{len}");
         }

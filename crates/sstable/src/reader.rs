@@ -329,7 +329,7 @@ impl Sstable {
         self.filter.may_contain(row_hash)
     }
 
-    /// Memory that the filter takes when it is there; 0 where there is none.
+    /// Memory that the filter takes when it is there; 0 where there is none, or a damaged one.
     pub fn filter_bytes(&self) -> usize {
         self.filter.bytes()
     }
@@ -339,24 +339,33 @@ impl Sstable {
         self.filter.is_held()
     }
 
+    /// Whether an occasion to have the filter in memory is to be taken: after it could not be read some are to be let pass.
+    pub fn takes_occasion(&self) -> bool {
+        self.filter.takes_occasion()
+    }
+
     /// How often the filter was asked of late, in memory or not: to compare files with each other. Half of it is forgotten with this.
     pub fn filter_asks(&self) -> u32 {
         self.filter.asks()
     }
 
     /// Reads the filter into memory, if there is one and room for it. What is wrong with it is damage of the filter, without which the
-    /// file is as good as before.
+    /// file is as good as before. What the medium says is an error, which may pass. One at a time may do this, or leave the filter
+    /// out.
     pub async fn hold_filter(&self) -> Result<()> {
-        if self.damage.of_filter().is_some() {
-            return Ok(());
-        }
-        let (Some(handle), Some(room)) = (self.filter.handle(), self.filter.room()) else {
+        let Some((handle, room)) = self.filter.attempt() else {
             return Ok(());
         };
         match self.read_filter(handle).await {
             Ok(filter) => self.filter.hold(filter, room),
-            Err(error) if damage::is_damage(&error) => self.damage.note_filter(error),
-            Err(error) => return Err(error),
+            Err(error @ SstableError::Corruption { .. }) => {
+                self.filter.lose();
+                self.damage.note_filter(error);
+            }
+            Err(error) => {
+                self.filter.failed();
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -605,7 +614,7 @@ impl Tail {
 
     async fn filter(&self, file: &dyn ReadFile, filters: &Arc<FilterRoom>) -> Result<HeldFilter> {
         let held = HeldFilter::new(filters, self.footer.filter);
-        if let (Some(handle), Some(room)) = (held.handle(), held.room()) {
+        if let Some((handle, room)) = held.attempt() {
             let framed = self.framed(file, handle, "filter").await?;
             held.hold(parse_filter(file, self.footer.file, handle, &framed)?, room);
         }

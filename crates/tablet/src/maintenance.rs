@@ -158,26 +158,34 @@ impl Tablet {
         let publish = |state: &mut State| drop(state.frozen.drain(..flushed));
         self.commit((&made, Some(&schema)), change, publish).await?;
         self.set_flushed(newest);
-        self.learn_of_flush(&samples).await;
-        self.note_debt();
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
         let unread = state.frozen.clone();
         drop(state);
         self.free_when_unread(unread);
+        // Writers may be waiting for that memory, and this may wait for a medium.
+        self.learn_of_flush(&samples).await;
+        self.note_debt();
         Ok(true)
     }
 
     /// Takes what the rows of a flush say to the experience with their groups. The first file of each group is given.
     async fn learn_of_flush(&self, flushed: &[(GroupId, FileId, RowSample)]) {
-        let (state, now) = (self.state(), self.env().now());
+        let now = self.env().now();
+        // If it is not there any more, it is merged already.
+        let place = |group: &GroupState, first| group.files.iter().position(|file| file.reference.id() == first);
         for (id, first, sample) in flushed {
-            let Some(group) = state.group(*id) else { continue };
+            let group = self
+                .state()
+                .group(*id)
+                .map(|group| group.of_files(&self.context.memory));
+            let Some(group) = group else { continue };
             group.learnt.flushed(now);
-            // If it is not there any more, it is merged already.
-            if let Some(at) = group.files.iter().position(|file| file.reference.id() == *first) {
+            let Some(at) = place(&group, *first) else { continue };
+            let percent = overlap_with(self.env(), &group, at, sample.rows()).await;
+            let state = self.state();
+            if let Some((group, at)) = state.group(*id).and_then(|group| Some((group, place(group, *first)?))) {
                 let made = group.files.iter().skip(at).map(|file| file.reference.id());
-                let percent = overlap_with(group, at, sample.rows()).await;
                 group.learnt.note_overlap(group, made, percent);
             }
         }

@@ -120,8 +120,12 @@ impl TabletServer {
 
     /// What scans have read ahead, writes have copied of their requests and read of their rows, and readers wait for of large values.
     fn in_rooms(&self) -> InRooms {
-        let (files, admission) = (Arc::clone(&self.context.files), Arc::clone(&self.admission));
+        // They know who asks.
+        let (files, admission) = (Arc::downgrade(&self.context.files), Arc::downgrade(&self.admission));
         Box::new(move || {
+            let (Some(files), Some(admission)) = (files.upgrade(), admission.upgrade()) else {
+                return 0;
+            };
             let held = files.scan_ahead().taken() + admission.batches.taken() + admission.rows.taken();
             held as u64 + files.value_room().taken()
         })

@@ -252,7 +252,7 @@ async fn what_will_be_decoded_is_in_the_accounts() {
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
 }
 
-/// A pattern of a dozen bytes may be an automaton of megabytes.
+/// A pattern of forty bytes may be an automaton of megabytes.
 #[tokio::test]
 async fn automata_of_filters_are_in_the_accounts() {
     let harness = Harness::with_limits(CallLimits {

@@ -10,10 +10,12 @@ use super::Filter;
 use crate::frame::Handle;
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Of so many questions, by their hashes, one is counted: what all threads count together costs each of them.
 const ASKED_PER_COUNTED: u64 = 64;
+/// Occasions to read it that are let pass after it could not be read: a device may take seconds to say so.
+const OCCASIONS_LET_PASS: u32 = 11;
 
 /// Memory for filters that open files share.
 #[derive(Debug)]
@@ -53,6 +55,11 @@ impl FilterRoom {
         self.left_out.load(Ordering::Relaxed)
     }
 
+    /// Bytes for which there is room now.
+    pub fn left(&self) -> usize {
+        self.bytes_max.saturating_sub(self.taken())
+    }
+
     fn take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
         let with = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
         let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
@@ -90,6 +97,10 @@ pub(crate) struct HeldFilter {
     handle: Option<Handle>,
     held: ArcSwapOption<InMemory>,
     asks: AtomicU32,
+    /// It is damaged.
+    is_lost: AtomicBool,
+    /// Occasions to let pass.
+    passes: AtomicU32,
 }
 
 impl HeldFilter {
@@ -102,6 +113,8 @@ impl HeldFilter {
             handle,
             held: ArcSwapOption::empty(),
             asks: AtomicU32::new(0),
+            is_lost: AtomicBool::new(false),
+            passes: AtomicU32::new(0),
         }
     }
 
@@ -110,14 +123,10 @@ impl HeldFilter {
         Self::new(room, None)
     }
 
-    /// Where it is.
-    pub(crate) fn handle(&self) -> Option<Handle> {
-        self.handle
-    }
-
     /// Memory that it takes when it is there: filters are stored as they are.
     pub(crate) fn bytes(&self) -> usize {
-        self.handle.map_or(0, |handle| handle.len as usize)
+        let handle = self.handle.filter(|_| !self.is_lost.load(Ordering::Relaxed));
+        handle.map_or(0, |handle| handle.len as usize)
     }
 
     /// Memory that it takes.
@@ -130,10 +139,31 @@ impl HeldFilter {
         self.held.load().is_some()
     }
 
-    /// Room for it, if there is some and it is not in memory yet.
-    pub(crate) fn room(&self) -> Option<Taken> {
-        self.handle.filter(|_| !self.is_held())?;
-        self.room.take(self.bytes())
+    /// Where it is and room for it, if there is some and it is not in memory yet. Who has it in memory, leaves it out or loses it
+    /// does so one after the other.
+    pub(crate) fn attempt(&self) -> Option<(Handle, Taken)> {
+        let handle = self.handle.filter(|_| self.bytes() > 0 && !self.is_held())?;
+        Some((handle, self.room.take(self.bytes())?))
+    }
+
+    /// It could not be read.
+    pub(crate) fn failed(&self) {
+        self.passes.store(OCCASIONS_LET_PASS, Ordering::Relaxed);
+    }
+
+    /// Whether an occasion to read it is to be taken.
+    pub(crate) fn takes_occasion(&self) -> bool {
+        let passes = self
+            .passes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        passes.is_err()
+    }
+
+    /// It is damaged: from now on there is none.
+    pub(crate) fn lose(&self) {
+        self.leave_out();
+        self.room.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+        self.is_lost.store(true, Ordering::Relaxed);
     }
 
     /// Has it in memory from now on.
@@ -165,16 +195,15 @@ impl HeldFilter {
 
     /// How often it was asked of late, roughly and not in units of anything. Half of it is forgotten with this.
     pub(crate) fn asks(&self) -> u32 {
-        let asks = self.asks.load(Ordering::Relaxed);
-        self.asks.fetch_sub(asks - asks / 2, Ordering::Relaxed);
-        asks
+        let halve = |asks| Some(asks / 2);
+        let asks = self.asks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halve);
+        asks.unwrap_or_else(|asks| asks)
     }
 }
 
 impl Drop for HeldFilter {
     fn drop(&mut self) {
-        self.leave_out();
-        self.room.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+        self.lose();
     }
 }
 
@@ -203,11 +232,11 @@ mod tests {
         let held: Vec<HeldFilter> = (0..3).map(|_| HeldFilter::new(&room, Some(handle))).collect();
         assert_eq!((room.taken(), room.left_out()), (0, 3 * bytes));
         for (at, one) in held.iter().enumerate() {
-            match one.room() {
-                Some(taken) => one.hold(filter.clone(), taken),
+            match one.attempt() {
+                Some((_, taken)) => one.hold(filter.clone(), taken),
                 None => assert_eq!(at, 2, "there is room for two"),
             }
-            assert!(!one.is_held() || one.room().is_none());
+            assert!(!one.is_held() || one.attempt().is_none());
         }
         assert_eq!((room.taken(), room.left_out()), (2 * bytes, bytes));
         let absent = row_hash(b"absent");
@@ -216,9 +245,15 @@ mod tests {
         held[0].leave_out();
         held[0].leave_out();
         assert_eq!((room.taken(), room.left_out()), (bytes, 2 * bytes));
-        let (first, second) = (held[2].room().expect("one is left out"), held[2].room());
+        let (first, second) = (held[2].attempt().expect("one is left out"), held[2].attempt());
         assert!(second.is_none());
         drop(first);
+        held[2].lose();
+        assert_eq!((room.taken(), room.left_out(), room.left()), (bytes, bytes, bytes));
+        assert!(held[2].attempt().is_none());
+        held[0].failed();
+        let passed = (0..).take_while(|_| !held[0].takes_occasion()).count();
+        assert_eq!(passed, OCCASIONS_LET_PASS as usize);
         drop(held);
         assert_eq!((room.taken(), room.left_out()), (0, 0));
     }

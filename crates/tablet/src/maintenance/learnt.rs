@@ -7,6 +7,7 @@
 //! Nothing of this is stored: after a start it is learnt again. The halves of a tablet that is split take over what was known
 //! of the whole: their runs are parts of its runs.
 
+use crate::error::Result;
 use crate::merge::Step;
 use crate::picker::Experience;
 use crate::run::RunCursor;
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use stele_env::Env;
 use stele_types::FileId;
 
 /// Time without a flush after which a group may be quiet: longer than a pause between two batches of a load.
@@ -26,6 +28,8 @@ const QUIET: Duration = Duration::from_secs(10);
 const SAMPLES: usize = 64;
 /// Rows that are looked for in files whose filters are not in memory: each costs an index block and a data block.
 const LOOKED_FOR_MAX: usize = 16;
+/// How long that may take: an object store answers within some tenths of that, and whoever waits for a flush waits for this.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// How that is read.
 const LOOK: ReadOptions = ReadOptions {
     fill_cache: false,
@@ -165,45 +169,45 @@ impl Learnt {
     }
 }
 
-/// How many in a hundred of the sampled rows are in the runs among the first `files` files of a group.
-pub(super) async fn overlap_with(group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
+/// How many in a hundred of the sampled rows are in the runs among the first `files` files of a group. Takes [`LOOK_MAX`] at most.
+pub(super) async fn overlap_with(env: &Env, group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
     let (mut known, mut unknown) = (0, Vec::new());
     for row in rows {
         let sought = Sought::new(row);
-        let (held, unheld): (Vec<_>, Vec<_>) = group
-            .older_holders(&sought, files)
-            .partition(|file| file.sstable.holds_filter());
-        if held.iter().any(|file| file.sstable.may_contain_hash(sought.hash())) {
+        let is_left_out = |file: &&HeldFile| file.sstable.filter_bytes() > 0 && !file.sstable.holds_filter();
+        let (left_out, others): (Vec<_>, Vec<_>) = group.older_holders(&sought, files).partition(is_left_out);
+        if others.iter().any(|file| file.sstable.may_contain_hash(sought.hash())) {
             known += 1;
-        } else if !unheld.is_empty() {
-            unknown.push((row, unheld));
+        } else if !left_out.is_empty() {
+            unknown.push((row, left_out));
         }
     }
     let every = unknown.len().div_ceil(LOOKED_FOR_MAX).max(1);
-    let (mut looked_for, mut found) = (0, 0);
-    for (row, files) in unknown.iter().step_by(every) {
-        looked_for += 1;
-        found += usize::from(is_in(row, files).await);
-    }
-    known += (unknown.len() * found).checked_div(looked_for).unwrap_or(0);
+    let looks = unknown.iter().step_by(every);
+    let looks = looks.map(|(row, files)| env.timeout(LOOK_MAX, is_in(row, files)));
+    let looks = futures::future::join_all(looks).await;
+    let found: Vec<bool> = looks.into_iter().filter_map(|look| look.ok()?.ok()).collect();
+    // Where nothing could be found out, all of them count.
+    let are_there = found.iter().filter(|is_there| **is_there).count();
+    known += (unknown.len() * are_there)
+        .checked_div(found.len())
+        .unwrap_or(unknown.len());
     (known as u64 * 100).checked_div(rows.len() as u64).unwrap_or(100)
 }
 
-/// Whether one of the files has cells of the row, or cannot be read.
-async fn is_in(row: &[u8], files: &[&HeldFile]) -> bool {
+/// Whether one of the files has cells of the row.
+async fn is_in(row: &[u8], files: &[&HeldFile]) -> Result<bool> {
     for file in files {
         let mut cursor = RunCursor::new(vec![(*file).clone()], LOOK);
-        let sought = match cursor.seek(row) {
-            Ok(Step::Pending) => cursor.load().await,
-            sought => sought,
+        let step = match cursor.seek(row)? {
+            Step::Pending => cursor.load().await?,
+            step => step,
         };
-        match sought {
-            Ok(Step::Ready) if !cursor.key().starts_with(row) => {}
-            Ok(Step::End) => {}
-            _ => return true,
+        if step == Step::Ready && cursor.key().starts_with(row) {
+            return Ok(true);
         }
     }
-    false
+    Ok(false)
 }
 
 /// Some of the rows that a job reads, evenly spread.

@@ -2,7 +2,8 @@
 //!
 //! A filter is worth the blocks that it keeps reads from looking into. Above the oldest run of a group that is nearly every
 //! question; in the oldest run, which mostly has the row, few. And the smaller it is, the more others have room beside it. New files find
-//! room when they are opened, or not; every few seconds those are chosen that are worth most for what they take.
+//! room when they are opened, or not; every few seconds those are chosen that are worth most for what they take, and come to
+//! memory one after the other, the worthiest first. For each as many are left out, the least worthy first, as it needs the room of.
 
 use crate::server::TabletServer;
 use std::collections::BTreeMap;
@@ -14,6 +15,13 @@ use stele_sstable::Sstable;
 const ABOVE_OLDEST: f64 = 8.0;
 /// How much more one must be worth than one in memory to take its place: each exchange is a read.
 const EXCHANGED_FOR: f64 = 2.0;
+/// Questions that every filter is taken to have been asked beside those that were counted, which are a sample: a few more or less
+/// are chance.
+const ASKED_ANYWAY: f64 = 16.0;
+/// The part of the room that is exchanged at once at most.
+const EXCHANGED_PART: usize = 16;
+/// Filters that cannot be read before the medium is taken to be out of reach.
+const FAILURES_MAX: u32 = 3;
 
 /// Whether filters are being chosen.
 #[derive(Default)]
@@ -33,26 +41,42 @@ struct Candidate {
 impl Candidate {
     /// What each byte of it is worth.
     fn worth(&self) -> f64 {
-        let asked = f64::from(self.asks) + 1.0;
+        let asked = f64::from(self.asks) + ASKED_ANYWAY;
         let denied = if self.is_oldest { 1.0 } else { ABOVE_OLDEST };
         let stays = if self.is_held { EXCHANGED_FOR } else { 1.0 };
         asked * denied * stays / self.bytes.max(1) as f64
     }
 }
 
-/// Those to be in memory, by their places: the worthiest that fit.
-fn choose(candidates: &[Candidate], bytes_max: usize) -> Vec<bool> {
+/// What is to be exchanged, by places among the candidates.
+#[derive(Debug, Default, PartialEq)]
+struct Exchange {
+    /// To come to memory, the worthiest first.
+    wanted: Vec<usize>,
+    /// To be left out for those, as far as there is no room: the least worthy first.
+    yielding: Vec<usize>,
+}
+
+/// The worthiest that fit into so many bytes are to be in memory.
+fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
     let mut order: Vec<(usize, &Candidate)> = candidates.iter().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| b.worth().total_cmp(&a.worth()));
-    let mut chosen = vec![false; candidates.len()];
-    let mut left = bytes_max;
+    let (mut left, mut exchanged) = (bytes_max, bytes_max / EXCHANGED_PART);
+    let mut exchange = Exchange::default();
     for (at, candidate) in order {
-        if let (Some(rest), Some(is_chosen)) = (left.checked_sub(candidate.bytes), chosen.get_mut(at)) {
-            left = rest;
-            *is_chosen = true;
+        let fits = left.checked_sub(candidate.bytes);
+        left = fits.unwrap_or(left);
+        match (fits, candidate.is_held) {
+            (Some(_), false) if candidate.bytes <= exchanged || exchange.wanted.is_empty() => {
+                exchanged = exchanged.saturating_sub(candidate.bytes);
+                exchange.wanted.push(at);
+            }
+            (None, true) => exchange.yielding.push(at),
+            _ => {}
         }
     }
-    chosen
+    exchange.yielding.reverse();
+    exchange
 }
 
 impl TabletServer {
@@ -69,6 +93,30 @@ impl TabletServer {
     }
 
     async fn exchange_filters(&self) {
+        let (wanted, yielding) = self.chosen_filters();
+        let room = self.context.files.filter_room();
+        let mut yielding = yielding.into_iter();
+        let mut failures = 0;
+        // Each is let go as soon as it is done with: a file that becomes obsolete meanwhile is deleted when nobody has it.
+        for sstable in wanted {
+            while room.left() < sstable.filter_bytes() {
+                match yielding.next() {
+                    Some(other) => other.leave_filter_out(),
+                    None => break,
+                }
+            }
+            if let Err(error) = sstable.hold_filter().await {
+                tracing::warn!(path = sstable.path(), %error, "a row filter cannot be read; reads do without it for now");
+                failures += 1;
+            }
+            if failures == FAILURES_MAX || self.is_stopping() {
+                return;
+            }
+        }
+    }
+
+    /// The files of an [`Exchange`]: those whose filters are wanted, and those whose filters yield.
+    fn chosen_filters(&self) -> (Vec<Arc<Sstable>>, Vec<Arc<Sstable>>) {
         let files = self.files_with_filters();
         let weighed = files.iter().map(|(sstable, is_oldest)| Candidate {
             bytes: sstable.filter_bytes(),
@@ -77,29 +125,24 @@ impl TabletServer {
             is_held: sstable.holds_filter(),
         });
         let weighed: Vec<Candidate> = weighed.collect();
-        let chosen = choose(&weighed, self.context.files.filter_room().bytes_max());
-        let outcome = || files.iter().zip(&chosen);
-        for ((sstable, _), _) in outcome().filter(|(_, is_chosen)| !**is_chosen) {
-            sstable.leave_filter_out();
-        }
-        for ((sstable, _), _) in outcome().filter(|(_, is_chosen)| **is_chosen) {
-            if self.is_stopping() {
-                return;
-            }
-            if let Err(error) = sstable.hold_filter().await {
-                // A medium out of reach: there is a next time.
-                tracing::debug!(path = sstable.path(), %error, "filter not read");
-                return;
-            }
-        }
+        // Some are of files that readers hold and no tablet has any more.
+        let held: usize = weighed.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
+        let room = self.context.files.filter_room();
+        let others = room.taken().saturating_sub(held);
+        let Exchange { wanted, yielding } = choose(&weighed, room.bytes_max().saturating_sub(others));
+        let of = |places: Vec<usize>| {
+            let files = places.into_iter().filter_map(|at| files.get(at));
+            files.map(|(sstable, _)| Arc::clone(sstable)).collect()
+        };
+        (of(wanted), of(yielding))
     }
 
-    /// The sstables of all tablets that have filters fit to be used, each once: parts of one may be of several tablets.
+    /// The sstables of all tablets that have filters, each once: parts of one may be of several tablets.
     fn files_with_filters(&self) -> Vec<(Arc<Sstable>, bool)> {
         let mut files = BTreeMap::new();
         for served in self.all_served() {
             for (sstable, is_oldest) in served.tablet.sstables() {
-                if sstable.filter_bytes() > 0 && sstable.damage().of_filter().is_none() {
+                if sstable.filter_bytes() > 0 && (sstable.holds_filter() || sstable.takes_occasion()) {
                     let (_, oldest) = files
                         .entry(sstable.file_id())
                         .or_insert_with(|| (Arc::clone(&sstable), is_oldest));
@@ -148,7 +191,7 @@ mod tests {
         ask(1, 1);
         server.exchange_filters().await;
         assert_eq!(held(), [true, false], "not for a question more");
-        ask(1, 100);
+        ask(1, 40);
         server.exchange_filters().await;
         assert_eq!(held(), [false, true]);
         ask(0, 20);
@@ -190,27 +233,40 @@ mod tests {
     #[test]
     fn the_worthiest_that_fit_are_chosen() {
         let chosen = |candidates: &[Candidate], bytes_max| {
-            let chosen = choose(candidates, bytes_max).into_iter().enumerate();
-            chosen
-                .filter_map(|(at, is_chosen)| is_chosen.then_some(at))
-                .collect::<Vec<_>>()
+            let Exchange { wanted, yielding } = choose(candidates, bytes_max);
+            (wanted, yielding)
         };
-        assert_eq!(chosen(&[OLDEST, ABOVE, OLDEST], 300), [0, 1, 2]);
-        assert_eq!(chosen(&[OLDEST, ABOVE, OLDEST], 299), [0, 1]);
-        assert_eq!(chosen(&[OLDEST, ABOVE, held(OLDEST)], 200), [1, 2]);
+        let nothing = (vec![], vec![]);
+        let (small, larger) = (held(ABOVE), Candidate { bytes: 101, ..OLDEST });
+        assert_eq!(chosen(&[small, held(OLDEST)], 200), nothing, "there is room for all");
+        assert_eq!(
+            chosen(&[small, OLDEST, held(larger)], 201),
+            nothing,
+            "as much are as can be"
+        );
+        assert_eq!(chosen(&[held(OLDEST), ABOVE], 199), (vec![1], vec![0]));
+        assert_eq!(chosen(&[held(OLDEST), ABOVE], 200), (vec![1], vec![]), "there is room");
         // Questions make up for age, but one in eight only.
-        assert_eq!(chosen(&[asked(7, ABOVE), asked(62, OLDEST)], 100), [0]);
-        assert_eq!(chosen(&[asked(7, ABOVE), asked(64, OLDEST)], 100), [1]);
+        let busy = |asks| chosen(&[held(ABOVE), asked(asks, OLDEST)], 100);
+        assert_eq!((busy(238), busy(242)), (nothing.clone(), (vec![1], vec![0])));
         // What is in memory stays there for a little more.
-        assert_eq!(chosen(&[held(asked(9, ABOVE)), asked(18, ABOVE)], 100), [0]);
-        assert_eq!(chosen(&[held(asked(9, ABOVE)), asked(20, ABOVE)], 100), [1]);
-        // A large one that does not fit leaves the room to others.
+        let busy = |asks| chosen(&[held(ABOVE), asked(asks, ABOVE)], 100);
+        assert_eq!((busy(15), busy(17)), (nothing.clone(), (vec![1], vec![0])));
+        // One that does not fit at all leaves the room to others, whatever it is worth.
         let large = Candidate {
             bytes: 1_000,
-            ..asked(1_000, ABOVE)
+            ..asked(1_000_000, ABOVE)
         };
-        assert_eq!(chosen(&[large, OLDEST, ABOVE], 999), [1, 2]);
-        assert_eq!(chosen(&[large, OLDEST, ABOVE], 1_000), [0]);
-        assert!(chosen(&[OLDEST], 0).is_empty());
+        assert_eq!(chosen(&[large, held(OLDEST)], 999), nothing);
+        assert_eq!(chosen(&[large, held(OLDEST)], 1_000), (vec![0], vec![1]));
+    }
+
+    #[test]
+    fn little_is_exchanged_at_once_and_the_worst_yields_first() {
+        let mut all: Vec<Candidate> = (0..64).map(|at| held(asked(at, OLDEST))).collect();
+        all.extend((0..64).map(|at| asked(at, ABOVE)));
+        let Exchange { wanted, yielding } = choose(&all, 6_400);
+        assert_eq!(wanted, [127, 126, 125, 124]);
+        assert_eq!(yielding[..4], [0, 1, 2, 3]);
     }
 }

@@ -85,7 +85,7 @@ impl Tablet {
         learn(group, &plan, &left, &report);
         let tier = match plan.bottom {
             true => None,
-            false => Some(overlap_with(group, plan.inputs.start, report.sample.rows()).await),
+            false => Some(overlap_with(self.env(), group, plan.inputs.start, report.sample.rows()).await),
         };
         let tier_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
         let made = report.made();
