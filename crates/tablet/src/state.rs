@@ -137,7 +137,7 @@ pub struct State {
     pub frozen: Vec<Arc<Frozen>>,
     /// What families may have in groups that are not theirs; see [`Residue`].
     residues: Vec<Residue>,
-    /// Of each group of the schema, the families of the others, as ranges: what lies in between is of no family.
+    /// Of each group of the schema, ranges that the families of the others are in.
     foreign: Arc<[(GroupId, FamilyRanges)]>,
     /// Grows with every change.
     pub generation: u64,
@@ -309,6 +309,12 @@ impl State {
         }
         self.schema = schema;
         self.foreign = foreign(&self.schema);
+    }
+
+    /// How many ranges of foreign families are kept.
+    #[cfg(test)]
+    pub(crate) fn foreign_ranges(&self) -> usize {
+        self.foreign.iter().map(|(_, ranges)| ranges.len()).sum()
     }
 
     fn find_residues(&mut self) {
@@ -528,7 +534,11 @@ impl State {
     }
 }
 
-/// Of each group, the families of the others.
+/// Ranges of a group's foreign families beyond which neighbours become one, with families of the group in between: every tablet of
+/// the table has them, and there may be thousands of families that are of one group and the other by turns.
+const FOREIGN_RANGES_MAX: usize = 64;
+
+/// Of each group, the families of the others, and where these are scattered some of its own.
 fn foreign(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
     if schema.groups.len() < 2 {
         return Arc::default();
@@ -545,7 +555,9 @@ fn foreign(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
             }
             goes_on = is_other;
         }
-        ranges
+        let together = ranges.len().div_ceil(FOREIGN_RANGES_MAX).max(1);
+        let ends = |some: &[(FamilyId, FamilyId)]| Some((some.first()?.0, some.last()?.1));
+        ranges.chunks(together).filter_map(ends).collect::<FamilyRanges>()
     };
     schema
         .groups

@@ -538,6 +538,39 @@ async fn what_the_catalog_forgot_is_found_in_the_files() {
     }
 }
 
+/// A thousand families, of one group and the other by turns: what is foreign to a group is told in little memory, and found all the
+/// same.
+#[tokio::test]
+async fn strays_are_found_among_scattered_families() {
+    let mut schema = two_groups([GroupOptions::default(), GroupOptions::default()]);
+    let family = schema.families[&FamilyId(1)].clone();
+    for id in 1..=1_000 {
+        let (name, group) = (format!("f{id}"), GroupId(1 - id % 2));
+        let family = Family {
+            name,
+            group,
+            ..family.clone()
+        };
+        schema.families.insert(FamilyId(id), family);
+    }
+    let tablet = tablet(Arc::new(schema.clone())).await;
+    write(&tablet, (290..=510).map(|id| put_in(id, 1, b"v".to_vec())).collect());
+    tablet.flush().await.unwrap();
+    assert_eq!(tablet.state().residues(), []);
+    for (id, group) in [(301, 1), (500, 0), (700, 0)] {
+        schema.families.get_mut(&FamilyId(id)).unwrap().group = GroupId(group);
+    }
+    tablet.set_schema(Arc::new(schema));
+    let state = tablet.state();
+    let found: Vec<_> = state
+        .residues()
+        .iter()
+        .map(|r| (r.family.0, r.left.0, r.group.0))
+        .collect();
+    assert_eq!(found, [(301, 0, 1), (500, 1, 0)]);
+    assert!(state.foreign_ranges() <= 128, "{}", state.foreign_ranges());
+}
+
 /// Operands of an aggregate are summed up in the order of age, so nothing is merged before it is sorted out.
 #[tokio::test]
 async fn operands_of_a_forgotten_move_are_summed_once() {
