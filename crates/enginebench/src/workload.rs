@@ -280,7 +280,7 @@ pub fn choose(names: &[String]) -> anyhow::Result<Vec<Workload>> {
 
 /// How long reads go on before they are measured: memory is divided once a second, by what was seen in the last few.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
-/// Number of the first uncounted run, which draws other rows than any counted one.
+/// Number of the first uncounted run of a warm-up, which draws other rows than any counted one. The one before it is the last.
 const WARM_UP_ROUND: u64 = 1 << 32;
 
 /// What one run came to.

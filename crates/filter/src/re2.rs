@@ -24,6 +24,7 @@ mod repetition;
 use byte_set::{ByteSet, other_case};
 use class::Escape;
 use group::Group;
+pub(crate) use pattern::AUTOMATON_WEIGHT;
 pub use pattern::Pattern;
 use repetition::{REPEAT_MAX, repetition};
 

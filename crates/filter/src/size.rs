@@ -5,30 +5,43 @@
 
 use crate::ast::Filter;
 use crate::compile::{NESTING_MAX, WEIGHT_MAX};
-use crate::re2::{Pattern, translate};
+use crate::re2::{AUTOMATON_WEIGHT, Pattern, translate};
 
 /// Patterns shorter than this, without counted repetitions, take about as much as any call does beside its request.
 const SHORT_PATTERN_BYTES: usize = 64;
+/// Automata that take what any call may take.
+const AUTOMATA_FREE: usize = 16;
 /// Memory for each unit of weight: 80 bytes for the states of both directions, as the four patterns above that a filter may have take
 /// 10 MB, and as much for the automaton that is built of them while text is matched.
 const BYTES_PER_WEIGHT: usize = 160;
 
 impl Filter {
-    /// About how many bytes the automata of large patterns take; 0 for most filters. What is deeper than filters may be, or no
-    /// pattern, does not count: such a filter is refused.
+    /// About how many bytes the automata of large patterns take, or of very many; 0 for most filters. What is deeper than filters may
+    /// be, or no pattern, does not count: such a filter is refused.
     pub fn automata_bytes(&self) -> usize {
+        let mut patterns = Vec::new();
+        self.patterns_within(NESTING_MAX + 1, &mut patterns);
+        let large: usize = patterns.iter().map(|pattern| weight(pattern)).sum();
+        let many = match patterns.len() {
+            0..=AUTOMATA_FREE => 0,
+            _ => {
+                let automata = patterns.iter().filter(|pattern| Pattern::may_take_automaton(pattern));
+                automata.count().saturating_sub(AUTOMATA_FREE) * AUTOMATON_WEIGHT
+            }
+        };
         // What is more is refused before it takes more.
-        let weight = self.weight_within(NESTING_MAX + 1).min(WEIGHT_MAX);
-        weight * BYTES_PER_WEIGHT
+        (large + many).min(WEIGHT_MAX) * BYTES_PER_WEIGHT
     }
 
-    fn weight_within(&self, depth_left: usize) -> usize {
+    fn patterns_within<'a>(&'a self, depth_left: usize, patterns: &mut Vec<&'a [u8]>) {
         let Some(deeper) = depth_left.checked_sub(1) else {
-            return 0;
+            return;
         };
         match self {
             Filter::Chain(members) | Filter::Interleave(members) => {
-                members.iter().map(|member| member.weight_within(deeper)).sum()
+                members
+                    .iter()
+                    .for_each(|member| member.patterns_within(deeper, patterns));
             }
             Filter::Condition {
                 predicate,
@@ -37,13 +50,13 @@ impl Filter {
             } => {
                 let branches = [Some(predicate), on_true.as_ref(), on_false.as_ref()];
                 let branches = branches.into_iter().flatten();
-                branches.map(|member| member.weight_within(deeper)).sum()
+                branches.for_each(|member| member.patterns_within(deeper, patterns));
             }
             Filter::RowKeyRegex(pattern)
             | Filter::FamilyRegex(pattern)
             | Filter::QualifierRegex(pattern)
-            | Filter::ValueRegex(pattern) => weight(pattern),
-            _ => 0,
+            | Filter::ValueRegex(pattern) => patterns.push(pattern),
+            _ => {}
         }
     }
 }
@@ -81,6 +94,9 @@ mod tests {
             on_false: Some(Box::new(of(LARGE))),
         };
         assert_eq!(four.automata_bytes(), 4 * large);
+        let columns = |count, pattern| Filter::Interleave((0..count).map(|_| of(pattern)).collect()).automata_bytes();
+        assert_eq!((columns(16, "a.*b"), columns(400, "column")), (0, 0));
+        assert_eq!(columns(416, "a.*b"), 400 * AUTOMATON_WEIGHT * BYTES_PER_WEIGHT);
         let many = Filter::Interleave((0..100).map(|_| of(LARGE)).collect());
         assert_eq!(many.automata_bytes(), WEIGHT_MAX * BYTES_PER_WEIGHT);
     }

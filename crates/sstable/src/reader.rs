@@ -224,7 +224,13 @@ impl Sstable {
         };
         let (filter, damage) = match tail.filter(&*file, filters).await {
             Ok(filter) => (filter, Damage::default()),
-            Err(error) if damage::is_damage(&error) => (HeldFilter::none(filters), Damage::without_filter(error)),
+            Err(error @ SstableError::Corruption { .. }) => (HeldFilter::none(filters), Damage::without_filter(error)),
+            // The device may be able to later on.
+            Err(error) if damage::is_damage(&error) => {
+                let filter = HeldFilter::new(filters, tail.footer.filter);
+                filter.failed();
+                (filter, Damage::without_filter(error))
+            }
             Err(error) => return Err(error),
         };
         Ok(Arc::new(Sstable {

@@ -161,7 +161,7 @@ impl Tablet {
         metrics.flushes.inc();
         metrics.flush_seconds.observe((self.env().now() - start).as_secs_f64());
         let unread = state.frozen.clone();
-        drop(state);
+        drop((state, progress));
         self.free_when_unread(unread);
         // Writers may be waiting for that memory, and this may wait for a medium.
         self.learn_of_flush(&samples).await;
@@ -174,17 +174,17 @@ impl Tablet {
         let now = self.env().now();
         // If it is not there any more, it is merged already.
         let place = |group: &GroupState, first| group.files.iter().position(|file| file.reference.id() == first);
-        for (id, first, sample) in flushed {
-            let group = self
-                .state()
-                .group(*id)
-                .map(|group| group.of_files(&self.context.memory));
-            let Some(group) = group else { continue };
+        let overlaps = flushed.iter().map(|(id, first, sample)| async move {
+            let group = self.state().group(*id)?.of_files(&self.context.memory);
             group.learnt.flushed(now);
-            let Some(at) = place(&group, *first) else { continue };
-            let percent = overlap_with(self.env(), &group, at, sample.rows()).await;
-            let state = self.state();
-            if let Some((group, at)) = state.group(*id).and_then(|group| Some((group, place(group, *first)?))) {
+            let at = place(&group, *first)?;
+            Some(overlap_with(self.env(), &group, at, sample.rows()).await)
+        });
+        let overlaps = futures::future::join_all(overlaps).await;
+        let state = self.state();
+        for ((id, first, _), percent) in flushed.iter().zip(overlaps) {
+            let group = state.group(*id).and_then(|group| Some((group, place(group, *first)?)));
+            if let (Some((group, at)), Some(percent)) = (group, percent) {
                 let made = group.files.iter().skip(at).map(|file| file.reference.id());
                 group.learnt.note_overlap(group, made, percent);
             }

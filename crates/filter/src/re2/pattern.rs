@@ -21,7 +21,7 @@ const STATES_BYTES_PER_WEIGHT: usize = 64;
 
 /// What an automaton weighs beside its states: two of them (one for each direction), tables of all bytes and places for caches
 /// take some 8 KiB before there is anything in them.
-const AUTOMATON_WEIGHT: usize = 256;
+pub(crate) const AUTOMATON_WEIGHT: usize = 256;
 
 /// Deepest syntax tree; a group takes up to four levels (repetition, group, alternation, concatenation) and there are at
 /// most 32 within each other.

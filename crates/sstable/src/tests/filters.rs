@@ -89,3 +89,23 @@ fn what_is_wrong_with_a_filter_is_found_late() {
         bytes[filter.offset as usize + 3] ^= u8::from(is_flipped);
     }
 }
+
+/// As it may be while a file is opened in an outage.
+#[test]
+fn a_filter_that_cannot_be_read_at_first_is_read_later() {
+    let (bytes, _) = write(&grid(1_000, 1, 20), options());
+    let footer = Footer::decode(&bytes[bytes.len() - FOOTER_BYTES..]).expect("just written");
+    let filter = footer.filter.expect("there is a filter");
+    let file = Memory::new(bytes, true);
+    file.bad.store(filter.offset + 5, Ordering::Relaxed);
+    let room = FilterRoom::unlimited();
+    let opened = Sstable::open_or_damaged(Ok(file.clone()), "test.sst", FILE, Arc::new(Cache::new(0)), &room);
+    let table = block_on(opened).expect("the cells can be read");
+    assert!(!table.holds_filter() && table.damage().of_filter().is_some());
+    assert_eq!((denied(&table), room.left_out()), (0, filter.len as usize));
+    file.bad.store(u64::MAX, Ordering::Relaxed);
+    assert!(!table.takes_occasion(), "not at once");
+    block_on(table.hold_filter()).expect("the medium is well");
+    assert!(denied(&table) > 90);
+    assert_eq!(room.left_out(), 0);
+}

@@ -7,8 +7,8 @@
 
 use crate::server::TabletServer;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use stele_sstable::Sstable;
 
 /// How much more a question is worth above the oldest run: one of as many of the rows that are read there is taken to be absent.
@@ -61,7 +61,9 @@ struct Exchange {
 fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
     let mut order: Vec<(usize, &Candidate)> = candidates.iter().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| b.worth().total_cmp(&a.worth()));
-    let (mut left, mut exchanged) = (bytes_max, bytes_max / EXCHANGED_PART);
+    let held: usize = candidates.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
+    // What nobody has is nobody's exchange.
+    let (mut left, mut exchanged) = (bytes_max, bytes_max / EXCHANGED_PART + bytes_max.saturating_sub(held));
     let mut exchange = Exchange::default();
     for (at, candidate) in order {
         let fits = left.checked_sub(candidate.bytes);
@@ -97,12 +99,12 @@ impl TabletServer {
         let room = self.context.files.filter_room();
         let mut yielding = yielding.into_iter();
         let mut failures = 0;
-        // Each is let go as soon as it is done with: a file that becomes obsolete meanwhile is deleted when nobody has it.
-        for sstable in wanted {
+        // Nothing is kept for this that becomes obsolete meanwhile: it is deleted when nobody has it.
+        for sstable in wanted.iter().filter_map(Weak::upgrade) {
             while room.left() < sstable.filter_bytes() {
-                match yielding.next() {
-                    Some(other) => other.leave_filter_out(),
-                    None => break,
+                let Some(other) = yielding.next() else { break };
+                if let Some(other) = other.upgrade() {
+                    other.leave_filter_out();
                 }
             }
             if let Err(error) = sstable.hold_filter().await {
@@ -116,7 +118,7 @@ impl TabletServer {
     }
 
     /// The files of an [`Exchange`]: those whose filters are wanted, and those whose filters yield.
-    fn chosen_filters(&self) -> (Vec<Arc<Sstable>>, Vec<Arc<Sstable>>) {
+    fn chosen_filters(&self) -> (Vec<Weak<Sstable>>, Vec<Weak<Sstable>>) {
         let files = self.files_with_filters();
         let weighed = files.iter().map(|(sstable, is_oldest)| Candidate {
             bytes: sstable.filter_bytes(),
@@ -132,17 +134,18 @@ impl TabletServer {
         let Exchange { wanted, yielding } = choose(&weighed, room.bytes_max().saturating_sub(others));
         let of = |places: Vec<usize>| {
             let files = places.into_iter().filter_map(|at| files.get(at));
-            files.map(|(sstable, _)| Arc::clone(sstable)).collect()
+            files.map(|(sstable, _)| Arc::downgrade(sstable)).collect()
         };
         (of(wanted), of(yielding))
     }
 
-    /// The sstables of all tablets that have filters, each once: parts of one may be of several tablets.
+    /// The sstables of all tablets that have filters, each once, though parts of one may be of several tablets. Those of which the
+    /// filter could not be read a short while ago are not among them.
     fn files_with_filters(&self) -> Vec<(Arc<Sstable>, bool)> {
         let mut files = BTreeMap::new();
         for served in self.all_served() {
             for (sstable, is_oldest) in served.tablet.sstables() {
-                if sstable.filter_bytes() > 0 && (sstable.holds_filter() || sstable.takes_occasion()) {
+                if sstable.filter_bytes() > 0 {
                     let (_, oldest) = files
                         .entry(sstable.file_id())
                         .or_insert_with(|| (Arc::clone(&sstable), is_oldest));
@@ -150,7 +153,10 @@ impl TabletServer {
                 }
             }
         }
-        files.into_values().collect()
+        let files = files.into_values();
+        files
+            .filter(|(sstable, _)| sstable.holds_filter() || sstable.takes_occasion())
+            .collect()
     }
 }
 
@@ -268,5 +274,10 @@ mod tests {
         let Exchange { wanted, yielding } = choose(&all, 6_400);
         assert_eq!(wanted, [127, 126, 125, 124]);
         assert_eq!(yielding[..4], [0, 1, 2, 3]);
+        // As much as there is room for comes at once.
+        let Exchange { wanted, .. } = choose(&all, 7_000);
+        assert_eq!(wanted.len(), 10);
+        all.iter_mut().for_each(|one| one.is_held = false);
+        assert_eq!(choose(&all, 12_800).wanted.len(), 128);
     }
 }

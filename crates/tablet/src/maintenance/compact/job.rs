@@ -83,25 +83,23 @@ impl Tablet {
         metrics.compaction_read_bytes.inc_by(bytes_in);
         metrics.compaction_written_bytes.inc_by(report.bytes());
         learn(group, &plan, &left, &report);
-        let tier = match plan.bottom {
-            true => None,
-            false => Some(overlap_with(self.env(), group, plan.inputs.start, report.sample.rows()).await),
-        };
         let tier_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
-        let made = report.made();
+        let (made, older) = (report.made(), plan.inputs.start);
         let mut output = report.files;
         output.extend(kept);
         let change = replacement(group.id, files, (plan.inputs, plan.cut), output, left, plan.bottom);
         self.commit((&made, Some(&schema)), change, |_| {}).await?;
-        let state = self.state();
-        if let Some((percent, now)) = tier.zip(state.group(group.id)) {
-            group.learnt.note_overlap(now, tier_files.into_iter(), percent);
-        }
-        self.note_debt();
         metrics.compactions.inc();
         metrics
             .compaction_seconds
             .observe((self.env().now() - start).as_secs_f64());
+        if !plan.bottom {
+            let percent = overlap_with(self.env(), group, older, report.sample.rows()).await;
+            if let Some(now) = self.state().group(group.id) {
+                group.learnt.note_overlap(now, tier_files.into_iter(), percent);
+            }
+        }
+        self.note_debt();
         Ok(Compacted {
             group: group.id,
             rows: plan.rows,
