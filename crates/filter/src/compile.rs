@@ -8,6 +8,7 @@ use crate::labels::check_labels;
 use crate::need::pushdown;
 use crate::pushdown::{QualifierRange, TimestampBounds};
 use crate::re2::{PATTERN_WEIGHT_MAX, Pattern};
+use crate::size::automata;
 use crate::{Filter, FilterError};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -40,7 +41,7 @@ impl Filter {
             schema,
             bytes: 0,
             weight: 0,
-            automata: automata(self),
+            automata: automata(&self.patterns()),
         };
         let root = compiler.node(
             self,
@@ -76,38 +77,6 @@ struct Compiler<'a> {
     weight: usize,
     /// How many patterns of the filter may take an automaton.
     automata: usize,
-}
-
-/// How many patterns of a filter may take an automaton; what is deeper than a filter may be is not looked at.
-fn automata(filter: &Filter) -> usize {
-    fn within(filter: &Filter, depth_left: usize) -> usize {
-        let Some(deeper) = depth_left.checked_sub(1) else {
-            return 0;
-        };
-        match filter {
-            Filter::Chain(members) | Filter::Interleave(members) => {
-                members.iter().map(|member| within(member, deeper)).sum()
-            }
-            Filter::Condition {
-                predicate,
-                on_true,
-                on_false,
-            } => {
-                let branches = [Some(predicate), on_true.as_ref(), on_false.as_ref()];
-                branches
-                    .into_iter()
-                    .flatten()
-                    .map(|member| within(member, deeper))
-                    .sum()
-            }
-            Filter::RowKeyRegex(pattern)
-            | Filter::FamilyRegex(pattern)
-            | Filter::QualifierRegex(pattern)
-            | Filter::ValueRegex(pattern) => usize::from(Pattern::may_take_automaton(pattern)),
-            _ => 0,
-        }
-    }
-    within(filter, NESTING_MAX + 1)
 }
 
 /// Where in the tree a filter stands.

@@ -19,18 +19,21 @@ impl Filter {
     /// About how many bytes the automata of large patterns take, or of very many; 0 for most filters. What is deeper than filters may
     /// be, or no pattern, does not count: such a filter is refused.
     pub fn automata_bytes(&self) -> usize {
-        let mut patterns = Vec::new();
-        self.patterns_within(NESTING_MAX + 1, &mut patterns);
+        let patterns = self.patterns();
         let large: usize = patterns.iter().map(|pattern| weight(pattern)).sum();
         let many = match patterns.len() {
             0..=AUTOMATA_FREE => 0,
-            _ => {
-                let automata = patterns.iter().filter(|pattern| Pattern::may_take_automaton(pattern));
-                automata.count().saturating_sub(AUTOMATA_FREE) * AUTOMATON_WEIGHT
-            }
+            _ => automata(&patterns).saturating_sub(AUTOMATA_FREE) * AUTOMATON_WEIGHT,
         };
         // What is more is refused before it takes more.
         (large + many).min(WEIGHT_MAX) * BYTES_PER_WEIGHT
+    }
+
+    /// All patterns of the filter; what is deeper than a filter may be is not looked at.
+    pub(crate) fn patterns(&self) -> Vec<&[u8]> {
+        let mut patterns = Vec::new();
+        self.patterns_within(NESTING_MAX + 1, &mut patterns);
+        patterns
     }
 
     fn patterns_within<'a>(&'a self, depth_left: usize, patterns: &mut Vec<&'a [u8]>) {
@@ -59,6 +62,12 @@ impl Filter {
             _ => {}
         }
     }
+}
+
+/// How many of the patterns may take an automaton.
+pub(crate) fn automata(patterns: &[&[u8]]) -> usize {
+    let may = |pattern: &&&[u8]| Pattern::may_take_automaton(pattern);
+    patterns.iter().filter(may).count()
 }
 
 fn weight(pattern: &[u8]) -> usize {
