@@ -57,11 +57,9 @@ impl Damage {
     }
 
     pub(crate) fn without_filter(error: SstableError) -> Self {
-        Self::of(Found {
-            filter: OnceLock::from(error),
-            met: AtomicU64::new(1),
-            ..Found::default()
-        })
+        let damage = Damage::default();
+        damage.note_filter(error);
+        damage
     }
 
     /// Remembers that the filter cannot be used.
