@@ -11,6 +11,7 @@
 mod claims;
 pub mod policy;
 
+use crate::admission::Admission;
 use crate::options::{GiveBack, MemoryBudget};
 use crate::server::TabletServer;
 use claims::{Claims, Freed, InRooms};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stele_cache::ProfilePlan;
 use stele_env::metrics::{IntCounter, IntGaugeVec, Metrics};
+use stele_tablet::FileRegistry;
 
 /// What blocks and rows weigh, roughly, for choosing how many keys the profiles sample. Blocks by default are smaller, and twice as
 /// many are sampled: with half of them rows that are read by Zipf's law were two to three times slower to get their cache.
@@ -83,6 +85,16 @@ impl GovernorMetrics {
     }
 }
 
+/// What rooms hold now, by what for.
+pub(crate) fn held_in_rooms(files: &FileRegistry, admission: &Admission) -> [(&'static str, u64); 4] {
+    [
+        ("ahead", files.scan_ahead().taken() as u64),
+        ("batches", admission.batches.taken() as u64),
+        ("rows", admission.rows.taken() as u64),
+        ("values", files.value_room().taken()),
+    ]
+}
+
 impl TabletServer {
     /// Starts to divide memory, if there is a budget to divide.
     pub(crate) fn start_governor(self: &Arc<Self>) {
@@ -126,8 +138,7 @@ impl TabletServer {
             let (Some(files), Some(admission)) = (files.upgrade(), admission.upgrade()) else {
                 return 0;
             };
-            let held = files.scan_ahead().taken() + admission.batches.taken() + admission.rows.taken();
-            held as u64 + files.value_room().taken()
+            held_in_rooms(&files, &admission).iter().map(|(_, bytes)| bytes).sum()
         })
     }
 

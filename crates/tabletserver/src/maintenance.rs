@@ -14,6 +14,7 @@ pub(crate) use filters::Choice;
 pub(crate) use merges::Merges;
 pub(crate) use unread::Unread;
 
+use crate::governor::held_in_rooms;
 use crate::server::TabletServer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -223,14 +224,9 @@ impl TabletServer {
                 .with_label_values(&[place])
                 .set(gauge(bytes as u64));
         }
-        let held = [
-            ("spare", self.context.memory.spare_bytes()),
-            ("ahead", self.context.files.scan_ahead().taken() as u64),
-            ("batches", self.admission.batches.taken() as u64),
-            ("rows", self.admission.rows.taken() as u64),
-            ("values", self.context.files.value_room().taken()),
-        ];
-        for (of, bytes) in held {
+        let spare = ("spare", self.context.memory.spare_bytes());
+        let rooms = held_in_rooms(&self.context.files, &self.admission);
+        for (of, bytes) in std::iter::once(spare).chain(rooms) {
             self.metrics.held_bytes.with_label_values(&[of]).set(gauge(bytes));
         }
         self.metrics.open_files.set(gauge(open_files as u64));
