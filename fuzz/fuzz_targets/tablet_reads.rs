@@ -17,7 +17,7 @@ use stele_fuzz::{schema, storage};
 use stele_sim::model::Model;
 use stele_sstable::Cache;
 use stele_storage::Storage;
-use stele_tablet::values::load::ValueRoom;
+use stele_tablet::values::load::ValueMemory;
 use stele_tablet::{
     BatchBuilder, CellRef, CellVisitor, FileRegistry, Manifest, MemoryAccount, ScanSpec, Tablet, TabletContext,
     TabletMetrics, TabletScanner, TabletVisit,
@@ -269,7 +269,7 @@ async fn tablet(input: &Input<'_>) -> Arc<Tablet> {
         files: Arc::new(
             files
                 .with_file_bytes(1 << 10)
-                .with_values(SEPARATE_BYTES, ValueRoom::new(1 << 20)),
+                .with_values(SEPARATE_BYTES, ValueMemory::new(1 << 20)),
         ),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),

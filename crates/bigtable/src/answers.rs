@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
-use stele_client::{ALONE_BYTES, Alone, BatchRoom, GoesBeyond, InFlightKind, ServiceError, ServiceResult};
+use stele_client::{ALONE_BYTES, Alone, BatchReservation, GoesBeyond, InFlightKind, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
 use stele_types::ErrorKind;
@@ -98,7 +98,7 @@ pub(crate) struct Answers {
 }
 
 /// Room of one batch.
-pub(crate) struct Room {
+pub(crate) struct Reservation {
     answers: Answers,
     held: Option<Held>,
     /// A large row may come in pieces.
@@ -163,8 +163,8 @@ impl Answers {
     }
 
     /// No room: enough for a small answer.
-    pub fn no_room(&self) -> Room {
-        Room {
+    pub fn empty_reservation(&self) -> Reservation {
+        Reservation {
             answers: self.clone(),
             held: None,
             pieces: false,
@@ -172,17 +172,17 @@ impl Answers {
     }
 
     /// Waits until there is room for a batch that is yet to be read.
-    pub async fn for_batch(&self) -> Result<Room, Status> {
-        let mut room = self.no_room();
-        room.held = Some(self.take(self.units_of(BATCH_BYTES), false).await?);
-        Ok(room)
+    pub async fn for_batch(&self) -> Result<Reservation, Status> {
+        let mut reservation = self.empty_reservation();
+        reservation.held = Some(self.take(self.units_of(BATCH_BYTES), false).await?);
+        Ok(reservation)
     }
 
     /// Waits until there is room for a row that is yet to be read, and has to be waited for.
-    pub async fn for_row(&self) -> Result<Room, Status> {
-        let mut room = self.no_room();
-        room.held = Some(self.take(self.units_of(ROW_BYTES), false).await?);
-        Ok(room)
+    pub async fn for_row(&self) -> Result<Reservation, Status> {
+        let mut reservation = self.empty_reservation();
+        reservation.held = Some(self.take(self.units_of(ROW_BYTES), false).await?);
+        Ok(reservation)
     }
 
     /// All of it when that is less.
@@ -225,7 +225,7 @@ impl Answers {
                 {
                     return acquired.ok();
                 }
-                self.make_room(units);
+                self.make_space(units);
                 if is_much && self.env.now().saturating_sub(start) >= self.in_queue {
                     break;
                 }
@@ -235,13 +235,13 @@ impl Answers {
             if let Ok(acquired) = Arc::clone(&self.units).try_acquire_many_owned(units) {
                 return Some(acquired);
             }
-            self.make_room(units);
+            self.make_space(units);
             self.env.sleep(LOOK_AGAIN).await;
         }
     }
 
     /// Has answers given up of which nothing is taken, as far as so much is needed.
-    fn make_room(&self, units: u32) {
+    fn make_space(&self, units: u32) {
         self.holders.give_up(self.env.now(), units as usize * UNIT_BYTES);
     }
 
@@ -312,12 +312,12 @@ fn too_many() -> Status {
 /// What became of the room when messages were given theirs.
 pub(crate) struct Given {
     /// All of it when the messages are small.
-    pub room: Option<Room>,
+    pub reservation: Option<Reservation>,
     /// What the messages hold.
     pub lent: Option<Weak<Lent>>,
 }
 
-impl Room {
+impl Reservation {
     /// Sees to it that messages fit in of which so many bytes are copies of what is in a batch that is there: its filter has made many
     /// cells of one. The batch itself takes no more than it was read in, so few may wait with one.
     pub async fn fit(&mut self, bytes: usize) -> Result<(), Status> {
@@ -343,7 +343,7 @@ impl Room {
         let bytes = pieces.iter().map(Bytes::len).sum();
         if bytes <= SMALL_BYTES {
             return Ok(Given {
-                room: Some(self),
+                reservation: Some(self),
                 lent: None,
             });
         }
@@ -369,7 +369,7 @@ impl Room {
             self.answers.watch(weak.clone());
         }
         Ok(Given {
-            room: None,
+            reservation: None,
             lent: Some(weak),
         })
     }
@@ -388,7 +388,7 @@ impl Answers {
 }
 
 #[tonic::async_trait]
-impl BatchRoom for Room {
+impl BatchReservation for Reservation {
     fn bytes(&self) -> usize {
         let Some(held) = &self.held else { return 0 };
         match held.beyond.is_some() {
@@ -513,11 +513,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_hold_room_until_they_are_sent() {
+    async fn partial_rows_reserve_memory_until_they_are_sent() {
         let answers = answers(2);
-        let room = answers.for_batch().await.unwrap();
+        let reservation = answers.for_batch().await.unwrap();
         let mut first = pieces(&[10, BATCH_BYTES - 10]);
-        assert!(room.give_to(&mut first).await.unwrap().room.is_none());
+        assert!(reservation.give_to(&mut first).await.unwrap().reservation.is_none());
         let second = answers.for_batch().await.unwrap();
         assert_eq!(
             answers.for_batch().await.err().unwrap().code(),
@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
         let mut small = pieces(&[SMALL_BYTES]);
         let kept = answers.for_batch().await.unwrap().give_to(&mut small).await.unwrap();
-        assert!(kept.room.is_some());
+        assert!(kept.reservation.is_some());
         drop(kept);
         assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
     }
@@ -542,22 +542,25 @@ mod tests {
     #[tokio::test]
     async fn a_large_row_waits_for_more_without_what_it_had() {
         let answers = answers(4);
-        let mut room = answers.for_batch().await.unwrap();
-        assert_eq!(room.bytes(), BATCH_BYTES);
-        room.renew(3 * BATCH_BYTES).await.unwrap();
-        assert_eq!(room.bytes(), 3 * BATCH_BYTES);
+        let mut reservation = answers.for_batch().await.unwrap();
+        assert_eq!(reservation.bytes(), BATCH_BYTES);
+        reservation.renew(3 * BATCH_BYTES).await.unwrap();
+        assert_eq!(reservation.bytes(), 3 * BATCH_BYTES);
         let other = answers.for_batch().await.unwrap();
-        assert_eq!(room.renew(100 * BATCH_BYTES).await.err().unwrap().kind, ErrorKind::Busy);
         assert_eq!(
-            (room.bytes(), answers.units.available_permits() * UNIT_BYTES),
+            reservation.renew(100 * BATCH_BYTES).await.err().unwrap().kind,
+            ErrorKind::Busy
+        );
+        assert_eq!(
+            (reservation.bytes(), answers.units.available_permits() * UNIT_BYTES),
             (0, 3 * BATCH_BYTES)
         );
         drop(other);
         // One that is larger than all the room gets all of it, and no more.
-        room.renew(100 * BATCH_BYTES).await.unwrap();
-        assert_eq!(room.bytes(), ALONE_BYTES);
+        reservation.renew(100 * BATCH_BYTES).await.unwrap();
+        assert_eq!(reservation.bytes(), ALONE_BYTES);
         assert!(answers.alone.is_taken());
-        let refused = room.renew(101 * BATCH_BYTES).await.err().unwrap();
+        let refused = reservation.renew(101 * BATCH_BYTES).await.err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
         assert_eq!(answers.units.available_permits() * UNIT_BYTES, 4 * BATCH_BYTES);
     }
@@ -566,21 +569,24 @@ mod tests {
     async fn one_goes_beyond_the_room_whoever_it_is_and_only_as_long_as_it_must() {
         let answers = answers(4);
         let write = answers.alone.take().await;
-        let mut room = answers.for_batch().await.unwrap();
-        assert_eq!(room.renew(100 * BATCH_BYTES).await.err().unwrap().kind, ErrorKind::Busy);
+        let mut reservation = answers.for_batch().await.unwrap();
+        assert_eq!(
+            reservation.renew(100 * BATCH_BYTES).await.err().unwrap().kind,
+            ErrorKind::Busy
+        );
         drop(write);
-        room.renew(100 * BATCH_BYTES).await.unwrap();
+        reservation.renew(100 * BATCH_BYTES).await.unwrap();
         assert!(answers.alone.is_taken());
         // Messages that fit give it back before they are sent; others do not.
         let mut fits = pieces(&[4 * BATCH_BYTES]);
-        room.give_to(&mut fits).await.unwrap();
+        reservation.give_to(&mut fits).await.unwrap();
         assert!(!answers.alone.is_taken());
         assert_eq!(answers.taken(), 4 * BATCH_BYTES);
         drop(fits);
-        let mut room = answers.for_batch().await.unwrap();
-        room.renew(100 * BATCH_BYTES).await.unwrap();
+        let mut reservation = answers.for_batch().await.unwrap();
+        reservation.renew(100 * BATCH_BYTES).await.unwrap();
         let mut beyond = pieces(&[5 * BATCH_BYTES]);
-        room.give_to(&mut beyond).await.unwrap();
+        reservation.give_to(&mut beyond).await.unwrap();
         assert!(answers.alone.is_taken());
         drop(beyond);
         assert!(!answers.alone.is_taken());
@@ -613,16 +619,20 @@ mod tests {
         answers.wait = Duration::from_secs(60);
         let one_mib = || pieces(&[1 << 20]);
         let wait = || {
-            let room = answers.no_room();
-            Box::pin(async move { room.give_to(&mut one_mib()).await.map(drop) })
+            let reservation = answers.empty_reservation();
+            Box::pin(async move { reservation.give_to(&mut one_mib()).await.map(drop) })
         };
         let mut waiting: Vec<_> = (0..LATE_BYTES_MAX >> 20).map(|_| wait()).collect();
         for one in &mut waiting {
             assert!(futures::poll!(one).is_pending());
         }
-        let refused = answers.no_room().give_to(&mut one_mib()).await.err().unwrap();
+        let refused = answers.empty_reservation().give_to(&mut one_mib()).await.err().unwrap();
         assert_eq!(refused.code(), tonic::Code::Unavailable);
-        answers.no_room().give_to(&mut pieces(&[SMALL_BYTES])).await.unwrap();
+        answers
+            .empty_reservation()
+            .give_to(&mut pieces(&[SMALL_BYTES]))
+            .await
+            .unwrap();
         drop(held);
         for one in waiting {
             one.await.unwrap();

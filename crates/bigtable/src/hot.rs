@@ -186,12 +186,12 @@ async fn read_rows(
     let (mut read, options) = reads::read(table.name, &schema, request, client)?;
     call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
     // Before the read begins: beginning may read a batch already.
-    let mut room = match options.one_row {
-        true => context.answers.no_room(),
+    let mut reservation = match options.one_row {
+        true => context.answers.empty_reservation(),
         false => {
-            let room = context.answers.for_batch().await?;
+            let reservation = context.answers.for_batch().await?;
             check_same(context, &schema)?;
-            room
+            reservation
         }
     };
     let rows = match context.service.read_row_at_once(&read).map_err(status)? {
@@ -199,7 +199,7 @@ async fn read_rows(
         None => {
             read.waits = true;
             if options.one_row {
-                room = context.answers.for_row().await?;
+                reservation = context.answers.for_row().await?;
                 check_same(context, &schema)?;
             }
             Rows::Stream(context.service.read_rows(read).await.map_err(status)?)
@@ -210,7 +210,7 @@ async fn read_rows(
         schema,
         options,
         context.env.clone(),
-        (context.answers.clone(), room),
+        (context.answers.clone(), reservation),
     );
     responses.begin().await?;
     Ok(if responses.is_small() {

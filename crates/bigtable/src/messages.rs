@@ -118,8 +118,8 @@ impl Arrived {
             Arrived::Nothing => Arrived::Whole(data),
             Arrived::Whole(first) => {
                 let announced = prefix(&first).map_or(0, |(_, length)| length + PREFIX_BYTES);
-                let room = announced.min(JOINED_BYTES_FIRST).max(2 * (first.len() + data.len()));
-                let mut joined = BytesMut::with_capacity(room);
+                let reservation = announced.min(JOINED_BYTES_FIRST).max(2 * (first.len() + data.len()));
+                let mut joined = BytesMut::with_capacity(reservation);
                 joined.extend_from_slice(&first);
                 joined.extend_from_slice(&data);
                 Arrived::Joined(joined)
@@ -128,12 +128,12 @@ impl Arrived {
                 let full = joined.len() + data.len();
                 if joined.capacity() < full {
                     let announced = prefix(&joined).map_or(0, |(_, length)| length + PREFIX_BYTES);
-                    let room = match announced <= JOINED_PART_LAST * joined.len() {
+                    let reservation = match announced <= JOINED_PART_LAST * joined.len() {
                         true => announced,
                         false => JOINED_GROWTH * joined.len(),
                     }
                     .max(full);
-                    joined.reserve(room - joined.len());
+                    joined.reserve(reservation - joined.len());
                 }
                 joined.extend_from_slice(&data);
                 Arrived::Joined(joined)

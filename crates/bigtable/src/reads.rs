@@ -7,7 +7,7 @@
 
 pub(crate) mod shelf;
 
-use crate::answers::{Answers, Lent, Room, SMALL_BYTES};
+use crate::answers::{Answers, Lent, Reservation, SMALL_BYTES};
 use crate::chunks::{self, MessageSizes};
 use crate::features::Client;
 use crate::filters;
@@ -23,7 +23,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use stele_client::{BatchRoom, ReadRows, RowStream, ServiceResult};
+use stele_client::{BatchReservation, ReadRows, RowStream, ServiceResult};
 use stele_env::Env;
 use stele_types::row::ReadCounts;
 use stele_types::{RowBatch, TableName, TableSchema};
@@ -97,10 +97,10 @@ pub(crate) enum Rows {
 }
 
 impl Rows {
-    /// Within `room`, as what is at hand already is by its bound.
-    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+    /// Within `reservation`, as what is at hand already is by its bound.
+    async fn next_within(&mut self, reservation: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         match self {
-            Rows::Stream(rows) => rows.next_within(room).await,
+            Rows::Stream(rows) => rows.next_within(reservation).await,
             Rows::Batch(batch) => Ok(batch.take()),
         }
     }
@@ -119,7 +119,7 @@ pub(crate) struct Responses {
     started: Duration,
     answers: Answers,
     /// For the batch that is read next.
-    room: Option<Room>,
+    reservation: Option<Reservation>,
     /// Made and not yet taken: pieces of messages.
     pub ready: VecDeque<Bytes>,
     /// Part of the first of these was taken.
@@ -142,7 +142,7 @@ impl Responses {
         schema: Arc<TableSchema>,
         options: ReadOptions,
         env: Env,
-        (answers, room): (Answers, Room),
+        (answers, reservation): (Answers, Reservation),
     ) -> Self {
         let started = env.now();
         Responses {
@@ -152,7 +152,7 @@ impl Responses {
             env,
             started,
             answers,
-            room: Some(room),
+            reservation: Some(reservation),
             ready: VecDeque::new(),
             is_first_begun: false,
             lent: Vec::new(),
@@ -173,7 +173,7 @@ impl Responses {
             self.failure = self.advance().await.err();
         }
         // A client that takes nothing keeps none of it waiting for nothing.
-        self.room = None;
+        self.reservation = None;
         match self.failure.take_if(|_| self.ready.is_empty()) {
             Some(status) => Err(status),
             None => Ok(()),
@@ -191,7 +191,7 @@ impl Responses {
             self.env.yield_now().await;
             self.advance().await?;
         }
-        self.room = None;
+        self.reservation = None;
         Ok(())
     }
 
@@ -243,18 +243,18 @@ impl Responses {
         if self.is_complete() {
             return self.end();
         }
-        let mut room = match self.room.take() {
-            Some(room) => room,
+        let mut reservation = match self.reservation.take() {
+            Some(reservation) => reservation,
             None => self.answers.for_batch().await?,
         };
-        room.pieces = self.options.pieces;
-        let Some(batch) = self.rows.next_within(&mut room).await.map_err(status)? else {
+        reservation.pieces = self.options.pieces;
+        let Some(batch) = self.rows.next_within(&mut reservation).await.map_err(status)? else {
             return self.end();
         };
         self.seen.rows += batch.seen.rows;
         self.seen.cells += batch.seen.cells;
         if self.options.multiplies {
-            room.fit(chunks::copied_bytes(&batch)).await?;
+            reservation.fit(chunks::copied_bytes(&batch)).await?;
         }
         let mut pieces = VecDeque::new();
         if self.within_row && !batch.continues {
@@ -272,8 +272,8 @@ impl Responses {
         let scanned_through = batch.scanned_through.clone();
         // Its cells go before its messages wait for anything.
         drop(batch);
-        let given = room.give_to(&mut pieces).await?;
-        self.room = given.room;
+        let given = reservation.give_to(&mut pieces).await?;
+        self.reservation = given.reservation;
         self.lent.retain(|lent| lent.strong_count() > 0);
         self.lent.extend(given.lent);
         self.ready.append(&mut pieces);
@@ -378,8 +378,8 @@ mod tests {
             {
                 let given_up = IntCounter::new("given_up", "given up").unwrap();
                 let answers = Answers::new(1 << 20, Alone::default(), TokioRuntime::current(), given_up);
-                let room = answers.no_room();
-                (answers, room)
+                let reservation = answers.empty_reservation();
+                (answers, reservation)
             },
         )
     }

@@ -175,8 +175,8 @@ impl<V: Clone> BlockCache<V> {
     }
 
     /// Bytes that blocks to be kept may still take.
-    pub fn kept_room(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().kept_room()).sum()
+    pub fn retained_space(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().retained_space()).sum()
     }
 
     fn insert_with(&self, key: BlockKey, weight: usize, insert: impl FnOnce(&mut S3Fifo<BlockKey, V>) -> Vec<V>) {

@@ -212,7 +212,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             return false;
         }
         if self.admission == Admission::Probation
-            || self.has_room(charge)
+            || self.has_space(charge)
             || self.slot_of(key, hash).is_some()
             || self.ghosts.contains(hash)
         {
@@ -229,7 +229,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         let ghosts_max = self.share / GHOSTS_FRACTION;
         // A ghost that takes all the room would drive out all others.
         let is_large = charge > ghosts_max / 2;
-        if is_large || self.has_room(charge) || self.ghosts.contains(hash) || !self.probation.turns_away() {
+        if is_large || self.has_space(charge) || self.ghosts.contains(hash) || !self.probation.turns_away() {
             return true;
         }
         self.ghosts.push(hash, charge, ghosts_max);
@@ -249,7 +249,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     }
 
     /// Bytes that may still be charged for kept entries.
-    pub fn kept_room(&self) -> usize {
+    pub fn retained_space(&self) -> usize {
         self.kept_max().saturating_sub(self.kept_used)
     }
 
@@ -280,12 +280,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
         let returned = self.ghosts.take(hash);
         self.ghost_hits += u64::from(returned);
-        if self.admission == Admission::Returning && !returned && !known && !self.has_room(charge) {
+        if self.admission == Admission::Returning && !returned && !known && !self.has_space(charge) {
             self.ghosts.push(hash, charge, self.ghosts_max());
             dropped.push(value);
             return dropped;
         }
-        let queue = if keep && self.make_room_to_keep(charge, &mut dropped) {
+        let queue = if keep && self.make_space_to_keep(charge, &mut dropped) {
             Queue::Kept
         } else if returned || self.admission == Admission::Returning {
             Queue::Main
@@ -337,7 +337,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     }
 
     /// Whether nothing would have to go for an entry.
-    fn has_room(&self, charge: usize) -> bool {
+    fn has_space(&self, charge: usize) -> bool {
         self.used.saturating_add(charge) <= self.share
     }
 
@@ -476,7 +476,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     }
 
     /// Whether `charge` more may be kept, perhaps after one that was not used for long is gone.
-    fn make_room_to_keep(&mut self, charge: usize, dropped: &mut Vec<V>) -> bool {
+    fn make_space_to_keep(&mut self, charge: usize, dropped: &mut Vec<V>) -> bool {
         for _ in 0..KEPT_LOOKS {
             if self.kept_used + charge <= self.kept_max() {
                 break;

@@ -98,7 +98,7 @@ fn what_is_to_be_kept_stays_without_being_used_and_leaves_room() {
         // The newest are used: they take the place of those that never were.
         assert_eq!(cache.get(&key(1, offset)), Some(offset));
     }
-    assert_eq!((cache.stats().kept_bytes, cache.kept_room()), (75_000, 0));
+    assert_eq!((cache.stats().kept_bytes, cache.retained_space()), (75_000, 0));
     let kept = || (0..200).filter(|offset| cache.peek(&key(1, *offset)).is_some()).count();
     for offset in 0..1_000 {
         cache.insert(key(2, offset), offset, WEIGHT);

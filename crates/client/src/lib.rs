@@ -21,5 +21,5 @@ pub use request::{
 };
 pub use router::Router;
 pub use scanner::{ScannerId, ScannerRegistry};
-pub use service::{BatchRoom, RowStream, TableAdmin, TableService};
+pub use service::{BatchReservation, RowStream, TableAdmin, TableService};
 pub use tablets::{TabletCheckAndMutate, TabletControl, TabletRead, TabletSample, TabletService};

@@ -8,7 +8,7 @@ mod sampling;
 
 use crate::error::{ServiceError, ServiceResult};
 use crate::request::{CheckAndMutate, MutateRows, ReadModifyWrite, ReadRows, RowSample, TabletInfo};
-use crate::service::{BatchRoom, RowStream, TableService};
+use crate::service::{BatchReservation, RowStream, TableService};
 use crate::tablets::{TabletCheckAndMutate, TabletRead, TabletService};
 use async_trait::async_trait;
 use left::Left;
@@ -333,13 +333,13 @@ impl RowStream for RoutedRows {
         self.next_batch(None).await
     }
 
-    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+    async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         self.next_batch(Some(room)).await
     }
 }
 
 impl RoutedRows {
-    async fn next_batch(&mut self, mut room: Option<&mut dyn BatchRoom>) -> ServiceResult<Option<RowBatch>> {
+    async fn next_batch(&mut self, mut room: Option<&mut dyn BatchReservation>) -> ServiceResult<Option<RowBatch>> {
         loop {
             if self.limit == 0 {
                 return Ok(None);

@@ -51,8 +51,8 @@ pub trait RowStream: Send + 'static {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>>;
 
     /// The same within `room`, which is made larger for a row that takes more, unless that may come in pieces
-    /// ([`BatchRoom::takes_pieces`]). Streams that are read elsewhere, or put together by others, need not look at it.
-    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+    /// ([`BatchReservation::takes_pieces`]). Streams that are read elsewhere, or put together by others, need not look at it.
+    async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         let _ = room;
         self.next().await
     }
@@ -60,7 +60,7 @@ pub trait RowStream: Send + 'static {
 
 /// Memory that is set aside for a batch before it is read.
 #[async_trait]
-pub trait BatchRoom: Send {
+pub trait BatchReservation: Send {
     /// How much there is.
     fn bytes(&self) -> usize;
 

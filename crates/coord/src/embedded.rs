@@ -91,7 +91,7 @@ struct Log {
 
 impl Log {
     /// Whether it takes another transaction.
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         self.file.len() < self.compact_at && self.file.reading_cost() < self.compact_at.max(COMPACT_COST_BYTES)
     }
 }
@@ -161,7 +161,7 @@ impl EmbeddedCoord {
 impl Inner {
     /// Makes `writes` durable and then visible. The caller holds `writer` and has checked everything.
     async fn commit(&self, writer: &mut Writer, writes: Vec<Write>) -> Result<u64> {
-        let mut log = self.log_with_room(writer).await?;
+        let mut log = self.log_with_space(writer).await?;
         let revision = self.state.lock().next_revision();
         let record = encode_record(log.generation, revision, &writes);
         log.file.append(&[record]).await?;
@@ -172,9 +172,9 @@ impl Inner {
     }
 
     /// A log to append to. Whoever gets it gives it back only after success.
-    async fn log_with_room(&self, writer: &mut Writer) -> Result<Log> {
+    async fn log_with_space(&self, writer: &mut Writer) -> Result<Log> {
         match writer.log.take() {
-            Some(log) if log.has_room() => Ok(log),
+            Some(log) if log.has_space() => Ok(log),
             None => self.begin_clean_generation(writer).await,
             Some(mut log) => match self.begin_clean_generation(writer).await {
                 // The snapshot is certainly not there, so this log still counts. Deletions, which make room, need it.

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use stele_commitlog::salvage::{self, DamagedSegment};
 use stele_coord::EmbeddedCoord;
 use stele_env::Env;
-use stele_sstable::{Cache, FilterRoom, Sstable, SstableError, SstableMeta, SstableWriter, WriteOptions};
+use stele_sstable::{BloomMemory, Cache, Sstable, SstableError, SstableMeta, SstableWriter, WriteOptions};
 use stele_storage::past_unreadable::{self, FILLER};
 use stele_storage::{AppendFile, ReadFile, Storage, StorageError};
 use stele_tablet::manifest::{self, ManifestLog};
@@ -349,7 +349,7 @@ impl Work {
         let opened = self.storage.open(&path).await;
         let missing = matches!(opened, Err(StorageError::NotFound { .. }));
         let table =
-            Sstable::open_or_damaged(opened, &path, file, Arc::new(Cache::new(0)), &FilterRoom::unlimited()).await?;
+            Sstable::open_or_damaged(opened, &path, file, Arc::new(Cache::new(0)), &BloomMemory::unlimited()).await?;
         self.made += 1;
         let output = FileId::new(self.epoch.0, self.made);
         let saved = self.save_as(output, &table, missing).await;

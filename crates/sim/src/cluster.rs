@@ -125,17 +125,17 @@ pub fn options() -> ServerOptions {
         tablet_bytes_max: 12 << 10,
         sstable_bytes: 2 << 10,
         value_separate_bytes: 4 << 10,
-        value_room_bytes: 64 << 10,
+        value_memory_bytes: 64 << 10,
         catalog_in_doubt: false,
         inherit_from: usize::MAX,
-        batch_room_bytes: 64 << 10,
+        batch_reservation_bytes: 64 << 10,
         alone: Alone::default(),
         compactions_max: 2,
         job_readahead_bytes: 8 << 10,
         // Enough for one scan of two runs, and not for another.
         scan_ahead_bytes: 128 << 10,
         // Enough for a few of them.
-        filter_room_bytes: 700,
+        bloom_memory_bytes: 700,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
     }

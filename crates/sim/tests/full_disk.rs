@@ -57,8 +57,8 @@ async fn rows(node: &Node) -> Result<BTreeSet<Bytes>, ServiceError> {
     Ok(found)
 }
 
-/// How many writes were acknowledged and refused while there were `room` bytes.
-async fn live(sim: Sim, room: u64) -> Result<(u64, u64), String> {
+/// How many writes were acknowledged and refused while there were `reservation` bytes.
+async fn live(sim: Sim, reservation: u64) -> Result<(u64, u64), String> {
     let text = |e: ServiceError| e.to_string();
     let storage = FaultyStorage::new(sim.process().env());
     let process = sim.process();
@@ -82,7 +82,7 @@ async fn live(sim: Sim, room: u64) -> Result<(u64, u64), String> {
         .map(|f| f.len)
         .sum();
     storage.set_plan(FaultPlan {
-        space_limit: Some(used + room),
+        space_limit: Some(used + reservation),
         ..FaultPlan::default()
     });
     let mut acknowledged = BTreeSet::new();
@@ -125,14 +125,14 @@ fn nothing_is_lost_wherever_the_disk_is_full() {
     let (mut acknowledged, mut refused) = (0, 0);
     let mut failures = Vec::new();
     for step in 0..45u64 {
-        let room = step * 4_211;
+        let reservation = step * 4_211;
         let sim = Sim::new(step, STEPS_MAX);
         match sim
-            .run(live(sim.clone(), room))
+            .run(live(sim.clone(), reservation))
             .unwrap_or_else(|stalled| Err(stalled.to_string()))
         {
             Ok((a, r)) => (acknowledged, refused) = (acknowledged + a, refused + r),
-            Err(why) => failures.push(format!("{room} bytes of room: {why}")),
+            Err(why) => failures.push(format!("{reservation} bytes of room: {why}")),
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
@@ -145,7 +145,7 @@ fn nothing_is_lost_wherever_the_disk_is_full() {
 
 /// Overwrites a few rows until several times the disk was written, with a reserve: garbage is what would fill it, so all
 /// of it must be taken in the end, without anybody making room. How many were refused on the way.
-async fn overwrite(sim: Sim, room: u64) -> Result<u64, String> {
+async fn overwrite(sim: Sim, reservation: u64) -> Result<u64, String> {
     let text = |e: ServiceError| e.to_string();
     let storage = FaultyStorage::new(sim.process().env());
     let process = sim.process();
@@ -158,7 +158,7 @@ async fn overwrite(sim: Sim, room: u64) -> Result<u64, String> {
     let files = storage.list("").await.map_err(|e| e.to_string())?;
     let used: u64 = files.iter().map(|f| f.len).sum();
     storage.set_plan(FaultPlan {
-        space_limit: Some(used + room),
+        space_limit: Some(used + reservation),
         ..FaultPlan::default()
     });
     let mut refused = 0;
@@ -195,14 +195,14 @@ fn a_disk_full_of_garbage_frees_itself() {
     let mut refused = 0;
     // From thrice what is live, with the reserve and a segment of the log: what is left is less than a tablet takes.
     for step in 0..60u64 {
-        let room = 45_000 + step * 2_503;
+        let reservation = 45_000 + step * 2_503;
         let sim = Sim::new(step, 4 * STEPS_MAX);
         match sim
-            .run(overwrite(sim.clone(), room))
+            .run(overwrite(sim.clone(), reservation))
             .unwrap_or_else(|stalled| Err(stalled.to_string()))
         {
             Ok(some) => refused += some,
-            Err(why) => failures.push(format!("{room} bytes of room: {why}")),
+            Err(why) => failures.push(format!("{reservation} bytes of room: {why}")),
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");

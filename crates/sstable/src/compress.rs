@@ -85,10 +85,10 @@ impl Compressor {
         compress: impl FnOnce(&mut Self, &[u8], &mut [u8]) -> Option<usize>,
     ) -> Option<Vec<u8>> {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let room = self.room(content.len());
+        let space = self.space(content.len());
         // Never shrinks, so that its bytes are cleared once and not each time.
-        if scratch.len() < room {
-            scratch.resize(room, 0);
+        if scratch.len() < space {
+            scratch.resize(space, 0);
         }
         let len = compress(self, content, &mut scratch);
         let payload = len.and_then(|len| scratch.get(..len)).map(<[u8]>::to_vec);
@@ -97,7 +97,7 @@ impl Compressor {
     }
 
     /// Bytes that compressing so many takes room for, whatever comes of it.
-    pub fn room(&self, content_len: usize) -> usize {
+    pub fn space(&self, content_len: usize) -> usize {
         let bound = match self.kind {
             Compression::None => 0,
             Compression::Lz4 => lz4_flex::block::get_maximum_output_size(content_len),
@@ -316,7 +316,7 @@ mod tests {
         let random: Vec<u8> = noise.take(text.len()).collect();
         for kind in KINDS {
             let mut compressor = Compressor::new(kind, 1);
-            let mut out = vec![0; compressor.room(text.len())];
+            let mut out = vec![0; compressor.space(text.len())];
             let mut tries = |content: &[u8], count: usize| -> Vec<bool> {
                 let tries = (0..count).map(|_| compressor.compress_like_before(content, &mut out).is_some());
                 tries.collect()

@@ -6,7 +6,7 @@
 
 mod held;
 
-pub use held::FilterRoom;
+pub use held::BloomMemory;
 pub(crate) use held::HeldFilter;
 
 use crate::error::DecodeError;

@@ -37,7 +37,7 @@ pub use block::{AtHand, ValueAtHand};
 pub use cursor::{Cursor, CursorOptions, Missing, Step};
 pub use damage::Damage;
 pub use error::{DecodeError, Result, SstableError};
-pub use filter::FilterRoom;
+pub use filter::BloomMemory;
 pub use inspect::inspect;
 pub use properties::Properties;
 pub use reader::{Cache, CachedBlock, Sstable};

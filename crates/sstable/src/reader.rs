@@ -1,7 +1,7 @@
 //! An open sstable.
 //!
 //! Footer, properties and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]), and so does the row
-//! filter if there is room for it ([`FilterRoom`]);
+//! filter if there is room for it ([`BloomMemory`]);
 //! data blocks and first-level index blocks are fetched through the cache, where they are checked, decompressed, and with
 //! their ends decoded ([`CachedBlock`]).
 //!
@@ -13,7 +13,7 @@ use crate::block::Block;
 use crate::damage::{self, Damage};
 use crate::dictionary::Dictionary;
 use crate::error::{DecodeError, Result, SstableError};
-use crate::filter::{self, Filter, FilterRoom, HeldFilter};
+use crate::filter::{self, BloomMemory, Filter, HeldFilter};
 use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
 use crate::frame::{self, Handle};
 use crate::index::IndexBlock;
@@ -145,7 +145,7 @@ impl Sstable {
 
     /// Opens a file that was written under `file_id`, with its filter in memory.
     pub async fn open(file: Arc<dyn ReadFile>, file_id: FileId, cache: Arc<Cache>) -> Result<Arc<Sstable>> {
-        Self::open_within(file, file_id, cache, &FilterRoom::unlimited()).await
+        Self::open_within(file, file_id, cache, &BloomMemory::unlimited()).await
     }
 
     /// The same with its filter in memory if there is room for that.
@@ -153,7 +153,7 @@ impl Sstable {
         file: Arc<dyn ReadFile>,
         file_id: FileId,
         cache: Arc<Cache>,
-        filters: &Arc<FilterRoom>,
+        filters: &Arc<BloomMemory>,
     ) -> Result<Arc<Sstable>> {
         let tail = Tail::open(&*file, file_id).await?;
         let properties = tail.properties(&*file).await?;
@@ -181,7 +181,7 @@ impl Sstable {
         path: &str,
         file_id: FileId,
         cache: Arc<Cache>,
-        filters: &Arc<FilterRoom>,
+        filters: &Arc<BloomMemory>,
     ) -> Result<Arc<Sstable>> {
         let file = match opened {
             Ok(file) => file,
@@ -259,7 +259,7 @@ impl Sstable {
             file_id,
             cache,
             properties: properties.unwrap_or_else(damage::any_properties),
-            filter: HeldFilter::none(&FilterRoom::unlimited()),
+            filter: HeldFilter::none(&BloomMemory::unlimited()),
             dictionary: None,
             top: damage::no_index()?,
             damage: Damage::unreadable(error),
@@ -359,11 +359,11 @@ impl Sstable {
     /// file is as good as before. What the medium says is an error, which may pass. One at a time may do this, or leave the filter
     /// out.
     pub async fn hold_filter(&self) -> Result<()> {
-        let Some((handle, room)) = self.filter.attempt() else {
+        let Some((handle, space)) = self.filter.attempt() else {
             return Ok(());
         };
         match self.read_filter(handle).await {
-            Ok(filter) => self.filter.hold(filter, room),
+            Ok(filter) => self.filter.hold(filter, space),
             Err(error @ SstableError::Corruption { .. }) => {
                 self.filter.lose();
                 self.damage.note_filter(error);
@@ -618,11 +618,11 @@ impl Tail {
         IndexBlock::parse(content).map_err(|e| corruption(file, handle.offset, &e))
     }
 
-    async fn filter(&self, file: &dyn ReadFile, filters: &Arc<FilterRoom>) -> Result<HeldFilter> {
+    async fn filter(&self, file: &dyn ReadFile, filters: &Arc<BloomMemory>) -> Result<HeldFilter> {
         let held = HeldFilter::new(filters, self.footer.filter);
-        if let Some((handle, room)) = held.attempt() {
+        if let Some((handle, space)) = held.attempt() {
             let framed = self.framed(file, handle, "filter").await?;
-            held.hold(parse_filter(file, self.footer.file, handle, &framed)?, room);
+            held.hold(parse_filter(file, self.footer.file, handle, &framed)?, space);
         }
         Ok(held)
     }

@@ -28,7 +28,7 @@ impl Residence {
 
 /// Of the room for kept blocks a part this small is none: the blocks of a file spread over the cache's shards, and some
 /// are full before others.
-const ROOM_MIN_BYTES: usize = 256 << 10;
+const SPACE_MIN_BYTES: usize = 256 << 10;
 
 impl Sstable {
     /// Says whether the file's blocks are to be kept in memory before those of others.
@@ -62,7 +62,7 @@ impl Sstable {
             let index = self.index_block(top_at).await?;
             for at in 0..index.len() {
                 let handle = self.child(top_at, &index, at)?;
-                if self.cache().kept_room() < ROOM_MIN_BYTES.max(handle.len as usize) {
+                if self.cache().retained_space() < SPACE_MIN_BYTES.max(handle.len as usize) {
                     return Ok(false);
                 }
                 let content = window.block(self, handle).await?;

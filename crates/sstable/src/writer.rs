@@ -235,7 +235,7 @@ impl SstableWriter {
             self.properties.rows += 1;
         }
         self.families.note(key.get(row_len..).unwrap_or_default());
-        self.make_room(key, value);
+        self.make_space(key, value);
         self.block.add(common, row_len, body, trailer, value);
         self.properties
             .add(key, value, trailer.timestamp, trailer.seq, trailer.kind);
@@ -349,7 +349,7 @@ impl SstableWriter {
     }
 
     /// Closes the block when the coming cell belongs into another one.
-    fn make_room(&mut self, key: &[u8], value: &[u8]) {
+    fn make_space(&mut self, key: &[u8], value: &[u8]) {
         if self.properties.cells == 0 {
             self.properties.smallest_key = key.to_vec();
             self.block_is_large = value.len() > limits::VALUE_INLINE_BYTES_MAX;
@@ -424,10 +424,10 @@ impl SstableWriter {
     fn push_data_block(&mut self, separator: &[u8], content: &mut Vec<u8>) {
         let compressed = match self.dictionary {
             Dictionary::Trained(_) => {
-                let room = self
+                let space = self
                     .sealed
-                    .room(self.compressor.room(content.len()) + frame::TAIL_BYTES);
-                self.compressor.compress_with_dictionary_into(content, room)
+                    .space(self.compressor.space(content.len()) + frame::TAIL_BYTES);
+                self.compressor.compress_with_dictionary_into(content, space)
             }
             _ => None,
         };
@@ -471,12 +471,12 @@ impl SstableWriter {
     /// Adds a block. What `content` holds afterwards means nothing.
     fn push_block(&mut self, content: &mut Vec<u8>, compress: Compress) -> Handle {
         if compress != Compress::Never && self.options.compression != Compression::None {
-            let room = self
+            let space = self
                 .sealed
-                .room(self.compressor.room(content.len()) + frame::TAIL_BYTES);
+                .space(self.compressor.space(content.len()) + frame::TAIL_BYTES);
             let compressed = match compress {
-                Compress::LikeBefore => self.compressor.compress_like_before(content, room),
-                _ => self.compressor.compress_into(content, room),
+                Compress::LikeBefore => self.compressor.compress_like_before(content, space),
+                _ => self.compressor.compress_into(content, space),
             };
             if let Some(len) = compressed {
                 return self.seal(len, self.options.compression as u8);
@@ -484,8 +484,8 @@ impl SstableWriter {
         }
         let len = content.len();
         if len <= COPIED_BYTES_MAX {
-            let room = self.sealed.room(len + frame::TAIL_BYTES);
-            if let Some(place) = room.get_mut(..len) {
+            let space = self.sealed.space(len + frame::TAIL_BYTES);
+            if let Some(place) = space.get_mut(..len) {
                 place.copy_from_slice(content);
             }
             return self.seal(len, Compression::None as u8);
@@ -506,7 +506,7 @@ impl SstableWriter {
     fn seal(&mut self, len: usize, kind: u8) -> Handle {
         let handle = self.next_handle(len);
         let framed_len = handle.framed_len();
-        let framed = self.sealed.room(framed_len).get_mut(..framed_len).unwrap_or_default();
+        let framed = self.sealed.space(framed_len).get_mut(..framed_len).unwrap_or_default();
         frame::seal_in_place(self.options.file_id, self.offset, framed, kind);
         self.sealed.keep(framed_len);
         self.offset += framed_len as u64;

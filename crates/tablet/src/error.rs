@@ -65,7 +65,7 @@ pub enum TabletError {
     /// The row takes more memory than the read was given room for. Nothing has been handed out: the same call gives the
     /// row once there is more room.
     #[error("a row takes {bytes} bytes of memory and more, which is more than there is room for")]
-    NeedsRoom {
+    NeedsMemory {
         /// What is known of it so far.
         bytes: usize,
     },
@@ -94,7 +94,7 @@ impl TabletError {
             TabletError::TooNew { .. } | TabletError::RowTooLarge { .. } => ErrorKind::FailedPrecondition,
             TabletError::Fenced { .. } | TabletError::Closed { .. } => ErrorKind::Unavailable,
             TabletError::Busy { .. } => ErrorKind::Busy,
-            TabletError::NeedsRoom { .. } | TabletError::ManifestTooLarge { .. } => ErrorKind::ResourceExhausted,
+            TabletError::NeedsMemory { .. } | TabletError::ManifestTooLarge { .. } => ErrorKind::ResourceExhausted,
             TabletError::Filter(e) => e.kind(),
             TabletError::Sstable(e) => e.kind(),
             TabletError::Storage(e) => e.kind(),

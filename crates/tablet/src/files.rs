@@ -14,12 +14,12 @@ use crate::manifest::{FileRef, StoredFile, ValueLink};
 use crate::scan::ahead::ScanAhead;
 use crate::values::SEPARATE_BYTES_MIN;
 use crate::values::file::ValueFile;
-use crate::values::load::ValueRoom;
+use crate::values::load::ValueMemory;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use stele_sstable::{Cache, FilterRoom, Sstable, SstableError};
+use stele_sstable::{BloomMemory, Cache, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
 use tokio::sync::{Notify, Semaphore};
@@ -40,7 +40,7 @@ const SWEPT_AT_ONCE: usize = 1_000;
 const OPENED_AT_ONCE: usize = 256;
 
 /// Memory for values on their way to readers unless said otherwise.
-const VALUE_ROOM_BYTES: usize = 64 << 20;
+const VALUE_MEMORY_BYTES: usize = 64 << 20;
 
 /// What all scans read ahead together unless said otherwise.
 const SCAN_AHEAD_BYTES: usize = 64 << 20;
@@ -56,12 +56,12 @@ pub struct FileRegistry {
     file_bytes: u64,
     /// Values from this size on go to value files.
     separate_bytes: usize,
-    value_room: ValueRoom,
+    value_memory: ValueMemory,
     /// Bytes that all sources of one flush or compaction may read ahead together.
     job_readahead_bytes: usize,
     scan_ahead: ScanAhead,
     /// Memory for row filters of open files.
-    filters: Arc<FilterRoom>,
+    filters: Arc<BloomMemory>,
     /// Files of earlier epochs are not deleted.
     keeps_former: AtomicBool,
     /// Nor are these.
@@ -188,10 +188,10 @@ impl FileRegistry {
             next: AtomicU32::new(1),
             file_bytes: FILE_BYTES,
             separate_bytes: SEPARATE_BYTES_MIN,
-            value_room: ValueRoom::new(VALUE_ROOM_BYTES),
+            value_memory: ValueMemory::new(VALUE_MEMORY_BYTES),
             job_readahead_bytes: usize::MAX,
             scan_ahead: ScanAhead::new(SCAN_AHEAD_BYTES),
-            filters: FilterRoom::unlimited(),
+            filters: BloomMemory::unlimited(),
             keeps_former: AtomicBool::new(false),
             kept: Mutex::default(),
             opening: Semaphore::new(OPENED_AT_ONCE),
@@ -214,9 +214,9 @@ impl FileRegistry {
 
     /// The same registry with another size of values that go to value files, and other memory for those on their way to
     /// readers.
-    pub fn with_values(mut self, separate_bytes: usize, room: ValueRoom) -> Self {
+    pub fn with_values(mut self, separate_bytes: usize, reservation: ValueMemory) -> Self {
         self.separate_bytes = separate_bytes;
-        self.value_room = room;
+        self.value_memory = reservation;
         self
     }
 
@@ -238,13 +238,13 @@ impl FileRegistry {
     }
 
     /// The same registry with a bound on what row filters of open files take. Files whose filters find no room are read without them.
-    pub fn with_filter_room(mut self, bytes: usize) -> Self {
-        self.filters = FilterRoom::new(bytes);
+    pub fn with_bloom_memory(mut self, bytes: usize) -> Self {
+        self.filters = BloomMemory::new(bytes);
         self
     }
 
     /// Memory for row filters of open files.
-    pub fn filter_room(&self) -> &FilterRoom {
+    pub fn bloom_memory(&self) -> &BloomMemory {
         &self.filters
     }
 
@@ -259,8 +259,8 @@ impl FileRegistry {
     }
 
     /// Memory for values on their way to readers.
-    pub fn value_room(&self) -> &ValueRoom {
-        &self.value_room
+    pub fn value_memory(&self) -> &ValueMemory {
+        &self.value_memory
     }
 
     /// A new file id.

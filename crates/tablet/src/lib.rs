@@ -24,7 +24,7 @@ pub mod values;
 pub use batch::{Batch, BatchBuilder, WriteSize};
 pub use error::{Result, TabletError};
 pub use files::FileRegistry;
-pub use maintenance::{Compacted, Moved, MovedBytes, Room};
+pub use maintenance::{Compacted, Moved, MovedBytes, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
 pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;

@@ -15,7 +15,7 @@ mod unread;
 mod values;
 
 pub(crate) use compact::Claims;
-pub use compact::{Compacted, Room};
+pub use compact::{Compacted, SpaceLimit};
 use compact::{Shape, number_run};
 pub use learnt::{Learnt, RowSample};
 pub use progress::{Moved, MovedBytes, Progress};

@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_rows_leave_room_for_flushes() {
+    fn drops_of_rows_leave_space_for_flushes() {
         let check = |before, after| check_cut(TabletId(1), before, after).is_ok();
         assert!(check(0, CUT_BYTES_MAX) && !check(0, CUT_BYTES_MAX + 1));
         assert!(

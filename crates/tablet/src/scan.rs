@@ -109,8 +109,8 @@ impl ValueFiles for States {
 }
 
 async fn load_values(cells: &mut [Cell], states: &States, tablet: &Tablet, holds_values: bool) -> Result<()> {
-    let room = tablet.context.files.value_room();
-    values::load(cells, states, room, tablet.env(), holds_values).await
+    let reservation = tablet.context.files.value_memory();
+    values::load(cells, states, reservation, tablet.env(), holds_values).await
 }
 
 pub(crate) struct Position {
@@ -207,8 +207,9 @@ impl<O: Output> TabletScanner<O> {
 
     /// What a batch may take from now on, filters and lists in the making included; two megabytes are always enough for
     /// one without large rows. Without a call there is no limit but that of rows.
-    pub fn set_room(&mut self, bytes: usize) {
-        self.reader.set_room(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
+    pub fn set_reservation(&mut self, bytes: usize) {
+        self.reader
+            .set_reservation(bytes.saturating_sub(BATCH_BYTES).max(BATCH_BYTES));
     }
 
     /// Whether the reader keeps values of earlier batches until it has read everything. From the next batch on no load waits for
@@ -236,7 +237,7 @@ impl<O: Output> TabletScanner<O> {
 
 impl TabletScanner {
     /// The next rows, `None` when all have been read. Should the future be dropped, or fail, the next call begins the
-    /// same batch again: after [`TabletError::NeedsRoom`] with more room, see [`TabletScanner::set_room`].
+    /// same batch again: after [`TabletError::NeedsMemory`] with more room, see [`TabletScanner::set_reservation`].
     pub async fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         if !self.resume()? && !self.begin_batch() {
             return Ok(None);

@@ -15,7 +15,7 @@ mod stuck;
 
 pub use metrics::AdmissionMetrics;
 
-use crate::memory::{RowRoom, WriteRoom};
+use crate::memory::{RowMemory, WriteMemory};
 use crate::metrics::ServerMetrics;
 use crate::options::{MemtableLimits, ServerOptions};
 use crate::waits;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use stele_client::{Alone, InFlightKind, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_storage::Storage;
-use stele_tablet::{MemoryAccount, Moved, Room};
+use stele_tablet::{MemoryAccount, Moved, SpaceLimit};
 use stele_types::{ErrorKind, TabletId};
 use stuck::Stuck;
 use tokio::sync::{Notify, Semaphore};
@@ -64,9 +64,9 @@ pub struct Admission {
     /// Tablets that cannot be flushed.
     pub(crate) stuck: Stuck,
     /// For rows that writes read.
-    pub(crate) rows: RowRoom,
+    pub(crate) rows: RowMemory,
     /// For what is copied of requests.
-    pub(crate) batches: WriteRoom,
+    pub(crate) batches: WriteMemory,
     /// One turn: of the large write that waits for memory, while others queue behind it.
     large: Semaphore,
     /// Bytes of the large write that waits for memory.
@@ -121,13 +121,13 @@ impl Admission {
             pacer: Mutex::new(Pacer::new()),
             stuck: Stuck::default(),
             // As much as values on their way to readers may take, and for the same reason.
-            rows: RowRoom::new(
-                options.value_room_bytes,
+            rows: RowMemory::new(
+                options.value_memory_bytes,
                 options.alone.clone(),
                 options.admission_wait_max,
                 env.clone(),
             ),
-            batches: WriteRoom::new(options.batch_room_bytes, options.admission_wait_max, env.clone()),
+            batches: WriteMemory::new(options.batch_reservation_bytes, options.admission_wait_max, env.clone()),
             large: Semaphore::new(1),
             wanted: AtomicU64::new(0),
             coming: AtomicU64::new(0),
@@ -401,14 +401,14 @@ impl Admission {
     }
 
     /// What each of so many compactions at once may write without taking what flushes need for what was accepted.
-    pub fn room(&self, compactions: usize) -> Room {
+    pub fn reservation(&self, compactions: usize) -> SpaceLimit {
         let free = self.free_bytes.load(Ordering::Relaxed);
         if free == u64::MAX {
-            return Room::UNLIMITED;
+            return SpaceLimit::UNLIMITED;
         }
         let into_bottom = free.saturating_sub(self.memory.bytes());
         let share = |bytes: u64| bytes / (compactions.max(1) as u64);
-        Room {
+        SpaceLimit {
             any: share(into_bottom.saturating_sub(self.free_bytes_min)),
             into_bottom: share(into_bottom),
         }

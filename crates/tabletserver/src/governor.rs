@@ -14,7 +14,7 @@ pub mod policy;
 use crate::admission::Admission;
 use crate::options::{GiveBack, MemoryBudget};
 use crate::server::TabletServer;
-use claims::{Claims, Freed, InRooms};
+use claims::{Claims, Freed, ReservedBytes};
 use policy::{Decision, Division, Governor, GovernorPlan, Observation};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,12 +86,12 @@ impl GovernorMetrics {
 }
 
 /// What rooms hold now, by what for.
-pub(crate) fn held_in_rooms(files: &FileRegistry, admission: &Admission) -> [(&'static str, u64); 4] {
+pub(crate) fn reserved_outside(files: &FileRegistry, admission: &Admission) -> [(&'static str, u64); 4] {
     [
         ("ahead", files.scan_ahead().taken() as u64),
         ("batches", admission.batches.taken() as u64),
         ("rows", admission.rows.taken() as u64),
-        ("values", files.value_room().taken()),
+        ("values", files.value_memory().taken()),
     ]
 }
 
@@ -120,7 +120,14 @@ impl TabletServer {
         let (server, governor) = (self.clone(), Governor::new(plan, begin));
         let freed = budget.give_back.clone().map(|give_back| self.giving_back(give_back));
         let (cache, rows) = (self.cache.clone(), self.row_cache.clone());
-        let claims = Arc::new(Claims::new(budget.bytes, begin, cache, rows, freed, self.in_rooms()));
+        let claims = Arc::new(Claims::new(
+            budget.bytes,
+            begin,
+            cache,
+            rows,
+            freed,
+            self.reserved_bytes(),
+        ));
         let made = Arc::clone(&claims);
         self.options
             .alone
@@ -131,14 +138,17 @@ impl TabletServer {
     }
 
     /// What scans have read ahead, writes have copied of their requests and read of their rows, and readers wait for of large values.
-    fn in_rooms(&self) -> InRooms {
+    fn reserved_bytes(&self) -> ReservedBytes {
         // They know who asks.
         let (files, admission) = (Arc::downgrade(&self.context.files), Arc::downgrade(&self.admission));
         Box::new(move || {
             let (Some(files), Some(admission)) = (files.upgrade(), admission.upgrade()) else {
                 return 0;
             };
-            held_in_rooms(&files, &admission).iter().map(|(_, bytes)| bytes).sum()
+            reserved_outside(&files, &admission)
+                .iter()
+                .map(|(_, bytes)| bytes)
+                .sum()
         })
     }
 

@@ -14,7 +14,7 @@ pub(crate) use filters::Choice;
 pub(crate) use merges::Merges;
 pub(crate) use unread::Unread;
 
-use crate::governor::held_in_rooms;
+use crate::governor::reserved_outside;
 use crate::server::TabletServer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -217,7 +217,7 @@ impl TabletServer {
             .obsolete_bytes
             .set(gauge(self.context.files.obsolete_bytes()));
         self.metrics.pinned_bytes.set(gauge(pinned as u64));
-        let filters = self.context.files.filter_room();
+        let filters = self.context.files.bloom_memory();
         for (place, bytes) in [("memory", filters.taken()), ("left_out", filters.left_out())] {
             self.metrics
                 .filter_bytes
@@ -225,8 +225,8 @@ impl TabletServer {
                 .set(gauge(bytes as u64));
         }
         let spare = ("spare", self.context.memory.spare_bytes());
-        let rooms = held_in_rooms(&self.context.files, &self.admission);
-        for (of, bytes) in std::iter::once(spare).chain(rooms) {
+        let reserved = reserved_outside(&self.context.files, &self.admission);
+        for (of, bytes) in std::iter::once(spare).chain(reserved) {
             self.metrics.held_bytes.with_label_values(&[of]).set(gauge(bytes));
         }
         self.metrics.open_files.set(gauge(open_files as u64));

@@ -26,7 +26,7 @@ const UNIT_BYTES: usize = 64 << 10;
 const FIRST_BYTES: usize = 2 << 20;
 
 /// All the room.
-pub(crate) struct RowRoom {
+pub(crate) struct RowMemory {
     units: Arc<Semaphore>,
     units_max: u32,
     alone: Alone,
@@ -35,19 +35,19 @@ pub(crate) struct RowRoom {
 }
 
 /// Room of one row.
-pub(crate) struct HeldRoom {
+pub(crate) struct RowReservation {
     _permit: OwnedSemaphorePermit,
     _beyond: Option<GoesBeyond>,
     /// What may be in it.
     pub(crate) bytes: usize,
 }
 
-impl RowRoom {
+impl RowMemory {
     /// Room for this many bytes, for which nobody waits longer than `wait_max`.
     pub(crate) fn new(bytes: usize, alone: Alone, wait_max: Duration, env: Env) -> Self {
         let units_max = u32::try_from(bytes.max(FIRST_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        RowRoom {
+        RowMemory {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
             alone,
@@ -57,13 +57,13 @@ impl RowRoom {
     }
 
     /// Room for a row that is not small; where there is none, the bytes to wait for.
-    pub(crate) fn try_first(&self) -> Result<HeldRoom, usize> {
+    pub(crate) fn try_first(&self) -> Result<RowReservation, usize> {
         self.try_take(FIRST_BYTES).ok_or(FIRST_BYTES)
     }
 
     /// Gives back what there is, which nothing may be in any more, for room for a row that takes `bytes` and more; where there
     /// is none, the bytes to wait for.
-    pub(crate) fn try_more(&self, held: HeldRoom, bytes: usize) -> ServiceResult<Result<HeldRoom, usize>> {
+    pub(crate) fn try_more(&self, held: RowReservation, bytes: usize) -> ServiceResult<Result<RowReservation, usize>> {
         let before = held.bytes;
         drop(held);
         if before >= self.alone_bytes() {
@@ -75,7 +75,7 @@ impl RowRoom {
     }
 
     /// Room that is there. The allowance is not taken so: after it caches may have to be waited for.
-    fn try_take(&self, bytes: usize) -> Option<HeldRoom> {
+    fn try_take(&self, bytes: usize) -> Option<RowReservation> {
         let units = self.units_of(bytes);
         if self.goes_beyond(units) {
             return None;
@@ -85,7 +85,7 @@ impl RowRoom {
     }
 
     /// Waits for room, holding no latch.
-    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<HeldRoom> {
+    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<RowReservation> {
         let units = self.units_of(bytes);
         let taken = self.env.timeout(self.wait_max, async {
             let beyond = match self.goes_beyond(units) {
@@ -117,12 +117,12 @@ impl RowRoom {
         units == self.units_max && self.alone_bytes() > self.all_bytes()
     }
 
-    fn held(&self, units: u32, permit: OwnedSemaphorePermit, beyond: Option<GoesBeyond>) -> HeldRoom {
+    fn held(&self, units: u32, permit: OwnedSemaphorePermit, beyond: Option<GoesBeyond>) -> RowReservation {
         let bytes = match units == self.units_max {
             true => self.alone_bytes(),
             false => units as usize * UNIT_BYTES,
         };
-        HeldRoom {
+        RowReservation {
             _permit: permit,
             _beyond: beyond,
             bytes,
@@ -146,19 +146,19 @@ impl RowRoom {
 
 /// Room for batches: what is copied of requests for the log, from before it is copied until it is applied. One that is larger
 /// than all of it waits until it has all; requests are bounded for their part.
-pub(crate) struct WriteRoom {
+pub(crate) struct WriteMemory {
     units: Arc<Semaphore>,
     units_max: u32,
     wait_max: Duration,
     env: Env,
 }
 
-impl WriteRoom {
+impl WriteMemory {
     /// Room for this many bytes, for which nobody waits longer than `wait_max`.
     pub(crate) fn new(bytes: usize, wait_max: Duration, env: Env) -> Self {
         let units_max = u32::try_from(bytes.max(UNIT_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        WriteRoom {
+        WriteMemory {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
             wait_max,
@@ -202,20 +202,23 @@ mod tests {
 
     #[tokio::test]
     async fn batches_wait_for_room_and_large_ones_for_all_of_it() {
-        let room = WriteRoom::new(8 * UNIT_BYTES, Duration::from_millis(10), TokioRuntime::current());
-        assert!(!WriteRoom::is_needed(SMALL_BATCH_BYTES) && WriteRoom::is_needed(SMALL_BATCH_BYTES + 1));
-        let first = room.take(5 * UNIT_BYTES).await.unwrap();
-        let second = room.take(3 * UNIT_BYTES - 1).await.unwrap();
-        assert_eq!(room.taken(), 8 * UNIT_BYTES);
-        assert_eq!(room.take(2 * UNIT_BYTES).await.err().unwrap().kind, ErrorKind::Busy);
+        let reservation = WriteMemory::new(8 * UNIT_BYTES, Duration::from_millis(10), TokioRuntime::current());
+        assert!(!WriteMemory::is_needed(SMALL_BATCH_BYTES) && WriteMemory::is_needed(SMALL_BATCH_BYTES + 1));
+        let first = reservation.take(5 * UNIT_BYTES).await.unwrap();
+        let second = reservation.take(3 * UNIT_BYTES - 1).await.unwrap();
+        assert_eq!(reservation.taken(), 8 * UNIT_BYTES);
+        assert_eq!(
+            reservation.take(2 * UNIT_BYTES).await.err().unwrap().kind,
+            ErrorKind::Busy
+        );
         drop(first);
-        let larger = room.take(100 * UNIT_BYTES).await.err().unwrap();
+        let larger = reservation.take(100 * UNIT_BYTES).await.err().unwrap();
         assert_eq!(larger.kind, ErrorKind::Busy);
         drop(second);
-        let larger = room.take(100 * UNIT_BYTES).await.unwrap();
-        assert_eq!(room.taken(), 8 * UNIT_BYTES);
+        let larger = reservation.take(100 * UNIT_BYTES).await.unwrap();
+        assert_eq!(reservation.taken(), 8 * UNIT_BYTES);
         drop(larger);
-        assert_eq!(room.taken(), 0);
+        assert_eq!(reservation.taken(), 0);
     }
 
     use stele_env::tokio_env::TokioRuntime;
@@ -224,33 +227,33 @@ mod tests {
     async fn a_row_waits_for_more_without_what_it_had() {
         let allowance = Alone::default();
         let wait = Duration::from_millis(10);
-        let room = RowRoom::new(8 << 20, allowance.clone(), wait, TokioRuntime::current());
-        let first = room.try_first().unwrap();
-        let other = room.try_first().unwrap();
+        let reservation = RowMemory::new(8 << 20, allowance.clone(), wait, TokioRuntime::current());
+        let first = reservation.try_first().unwrap();
+        let other = reservation.try_first().unwrap();
         assert_eq!(first.bytes, FIRST_BYTES);
-        let bytes = room.try_more(first, 8 << 20).unwrap().err().unwrap();
-        assert_eq!((bytes, room.taken()), (10 << 20, FIRST_BYTES));
-        assert_eq!(room.take(bytes).await.err().unwrap().kind, ErrorKind::Busy);
+        let bytes = reservation.try_more(first, 8 << 20).unwrap().err().unwrap();
+        assert_eq!((bytes, reservation.taken()), (10 << 20, FIRST_BYTES));
+        assert_eq!(reservation.take(bytes).await.err().unwrap().kind, ErrorKind::Busy);
         // What was held is there for others, who do not take the allowance where they may not wait.
-        let bytes = room.try_more(other, 8 << 20).unwrap().err().unwrap();
-        assert!(!allowance.is_taken() && room.taken() == 0);
-        let alone = room.take(bytes).await.unwrap();
+        let bytes = reservation.try_more(other, 8 << 20).unwrap().err().unwrap();
+        assert!(!allowance.is_taken() && reservation.taken() == 0);
+        let alone = reservation.take(bytes).await.unwrap();
         assert_eq!(alone.bytes, ALONE_BYTES);
         assert!(allowance.is_taken());
-        assert_eq!(room.try_first().err(), Some(FIRST_BYTES));
-        let refused = room.try_more(alone, 1 << 30).err().unwrap();
+        assert_eq!(reservation.try_first().err(), Some(FIRST_BYTES));
+        let refused = reservation.try_more(alone, 1 << 30).err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
         // Somebody else goes beyond what there is.
         let answer = allowance.take().await;
-        let busy = room.take(bytes).await.err().unwrap();
-        assert_eq!((busy.kind, room.taken()), (ErrorKind::Busy, 0));
+        let busy = reservation.take(bytes).await.err().unwrap();
+        assert_eq!((busy.kind, reservation.taken()), (ErrorKind::Busy, 0));
         drop(answer);
-        assert_eq!(room.take(bytes).await.unwrap().bytes, ALONE_BYTES);
+        assert_eq!(reservation.take(bytes).await.unwrap().bytes, ALONE_BYTES);
         // Less than all of it is had at once, in place of what there was.
-        let room = RowRoom::new(16 << 20, allowance.clone(), wait, TokioRuntime::current());
-        let first = room.try_first().unwrap();
-        let more = room.try_more(first, 1 << 20).unwrap().unwrap();
-        assert_eq!((more.bytes, room.taken()), (8 << 20, 8 << 20));
+        let reservation = RowMemory::new(16 << 20, allowance.clone(), wait, TokioRuntime::current());
+        let first = reservation.try_first().unwrap();
+        let more = reservation.try_more(first, 1 << 20).unwrap().unwrap();
+        assert_eq!((more.bytes, reservation.taken()), (8 << 20, 8 << 20));
         assert!(!allowance.is_taken());
     }
 }

@@ -134,7 +134,7 @@ pub struct ServerOptions {
     /// Values from this size on are kept in value files, out of the way of merges.
     pub value_separate_bytes: usize,
     /// Bytes of such values that may be on their way to readers, beyond a megabyte for each read.
-    pub value_room_bytes: usize,
+    pub value_memory_bytes: usize,
     /// Whether the catalog may lack its last transaction. Then tablets that it does not name are left for the next start, with
     /// the files that they need.
     pub catalog_in_doubt: bool,
@@ -142,7 +142,7 @@ pub struct ServerOptions {
     /// each.
     pub inherit_from: usize,
     /// Bytes that batches may take between their requests and the memtables.
-    pub batch_room_bytes: usize,
+    pub batch_reservation_bytes: usize,
     /// What one request at a time may take beyond its room; whoever else gives room shares it.
     pub alone: Alone,
     /// Compactions at once, two of one tablet at most. Each takes what it reads ahead, a few megabytes of blocks on their way, and
@@ -153,7 +153,7 @@ pub struct ServerOptions {
     /// Bytes that all scans read ahead together.
     pub scan_ahead_bytes: usize,
     /// Bytes that row filters of open files take. Which of them are in memory, where that is not enough, changes with what is read.
-    pub filter_room_bytes: usize,
+    pub bloom_memory_bytes: usize,
     /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
     /// How long a write waits for memory before it is refused as busy.
@@ -181,14 +181,14 @@ impl ServerOptions {
             sstable_bytes: 64 << 20,
             value_separate_bytes: SEPARATE_BYTES_MIN,
             // A part of the rest below; a value that is larger is read when nothing else takes room.
-            value_room_bytes: usize::try_from(memory / 16)
+            value_memory_bytes: usize::try_from(memory / 16)
                 .unwrap_or(usize::MAX)
                 .clamp(16 << 20, 1 << 30),
             // To make everything durable may wait for what others wrote to the disk, so a few tablets are claimed one by one.
             inherit_from: 64,
             catalog_in_doubt: false,
             // Twice what the queue of a stream takes: who waits for the queue has its batch already.
-            batch_room_bytes: usize::try_from(memory / 16)
+            batch_reservation_bytes: usize::try_from(memory / 16)
                 .unwrap_or(usize::MAX)
                 .clamp(8 << 20, 128 << 20),
             alone: Alone::default(),
@@ -203,7 +203,7 @@ impl ServerOptions {
                 .unwrap_or(usize::MAX)
                 .clamp(16 << 20, 256 << 20),
             // A hundred times as many rows of a kilobyte, on disk, as there is memory need no more; and caches keep the better part.
-            filter_room_bytes: usize::try_from(memory / 4).unwrap_or(usize::MAX),
+            bloom_memory_bytes: usize::try_from(memory / 4).unwrap_or(usize::MAX),
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),
         }

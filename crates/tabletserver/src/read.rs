@@ -4,13 +4,13 @@
 //! Everything else, and a row that must be waited for, is a stream.
 
 use crate::error::{from_tablet, not_here};
-use crate::memory::{HeldRoom, RowRoom};
+use crate::memory::{RowMemory, RowReservation};
 use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_client::{BatchRoom, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
+use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
 use stele_tablet::{CellRef, CellVisitor, Drawn, Got, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
@@ -22,7 +22,7 @@ const SAMPLE_ROWS_MAX: usize = 4096;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Room beside a large row: for the batch it comes in.
-const ROOM_BESIDE_ROW: usize = 1 << 20;
+const ROW_OVERHEAD_BYTES: usize = 1 << 20;
 
 /// The result of a read of one row: at most one row, and perhaps the row cache's.
 #[derive(Clone, Debug)]
@@ -207,13 +207,13 @@ fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes>
 /// Cells of one row, for a write that holds its latch.
 pub(crate) struct RowCells {
     pub(crate) cells: Vec<Cell>,
-    room: Option<HeldRoom>,
+    reservation: Option<RowReservation>,
 }
 
 impl RowCells {
     /// Whether the row was not small, so that what is kept of it is in room.
-    pub(crate) fn has_room(&self) -> bool {
-        self.room.is_some()
+    pub(crate) fn has_reservation(&self) -> bool {
+        self.reservation.is_some()
     }
 }
 
@@ -226,15 +226,15 @@ pub(crate) struct Lacks {
 /// What such a read is begun again with; nothing for one that begins.
 #[derive(Default)]
 pub(crate) struct Begun {
-    room: Option<HeldRoom>,
+    reservation: Option<RowReservation>,
     drawn: Drawn,
 }
 
 impl Lacks {
     /// Waits for the room. Nobody does that who holds a latch.
-    pub(crate) async fn wait(self, room: &RowRoom) -> ServiceResult<Begun> {
+    pub(crate) async fn wait(self, reservation: &RowMemory) -> ServiceResult<Begun> {
         Ok(Begun {
-            room: Some(room.take(self.bytes).await?),
+            reservation: Some(reservation.take(self.bytes).await?),
             drawn: self.drawn,
         })
     }
@@ -259,7 +259,7 @@ pub(crate) fn read_small_row(
     let batch = tablet.get_row(row, filter).map_err(from_tablet)?;
     Ok(batch.map(|batch| RowCells {
         cells: batch.into_cells(),
-        room: None,
+        reservation: None,
     }))
 }
 
@@ -269,11 +269,11 @@ pub(crate) async fn read_row(
     tablet: &Arc<Tablet>,
     row: &Bytes,
     wanted: &Wanted<'_>,
-    room: &RowRoom,
+    reservation: &RowMemory,
     begun: Begun,
 ) -> ServiceResult<Result<RowCells, Lacks>> {
     let mut drawn = begun.drawn;
-    let mut got = begun.room.map_or_else(|| room.try_first(), Ok);
+    let mut got = begun.reservation.map_or_else(|| reservation.try_first(), Ok);
     loop {
         let held = match got {
             Ok(held) => held,
@@ -291,14 +291,14 @@ pub(crate) async fn read_row(
         scanner.set_drawn(drawn);
         match read_within(&mut scanner, wanted, held.bytes, &mut cells, &mut kept).await {
             Ok(()) => {
-                let room = Some(held);
-                return Ok(Ok(RowCells { cells, room }));
+                let reservation = Some(held);
+                return Ok(Ok(RowCells { cells, reservation }));
             }
             // It is begun again in more, and nobody holds anything while he waits for that.
-            Err(TabletError::NeedsRoom { bytes }) => {
+            Err(TabletError::NeedsMemory { bytes }) => {
                 drop(cells);
                 drawn = scanner.into_drawn();
-                got = room.try_more(held, bytes.saturating_add(kept))?;
+                got = reservation.try_more(held, bytes.saturating_add(kept))?;
             }
             Err(error) => return Err(from_tablet(error)),
         }
@@ -309,13 +309,13 @@ pub(crate) async fn read_row(
 async fn read_within(
     scanner: &mut TabletScanner,
     wanted: &Wanted<'_>,
-    room: usize,
+    reservation: usize,
     cells: &mut Vec<Cell>,
     kept: &mut usize,
 ) -> Result<(), TabletError> {
     scanner.set_pieces(Some(PIECE_BYTES));
     loop {
-        scanner.set_room(room.saturating_sub(*kept));
+        scanner.set_reservation(reservation.saturating_sub(*kept));
         // They are not sent while the rest is read, and all of them are in the room of this write.
         scanner.set_reader_holds(!cells.is_empty());
         let Some(batch) = scanner.next_batch().await? else {
@@ -339,9 +339,9 @@ async fn read_within(
         if wanted.any && !cells.is_empty() {
             return Ok(());
         }
-        if scanner.is_within_row() && room.saturating_sub(*kept) < PIECE_BYTES {
+        if scanner.is_within_row() && reservation.saturating_sub(*kept) < PIECE_BYTES {
             // A next piece beside them has no room.
-            return Err(TabletError::NeedsRoom { bytes: *kept });
+            return Err(TabletError::NeedsMemory { bytes: *kept });
         }
     }
 }
@@ -417,17 +417,18 @@ impl RowStream for TabletRows {
         Ok(self.pass(batch))
     }
 
-    async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+    async fn next_within(&mut self, reservation: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         loop {
             self.check_open()?;
-            self.scanner.set_room(room.bytes());
-            self.scanner.set_pieces(room.takes_pieces().then_some(PIECE_BYTES));
+            self.scanner.set_reservation(reservation.bytes());
+            self.scanner
+                .set_pieces(reservation.takes_pieces().then_some(PIECE_BYTES));
             match self.scanner.next_batch().await {
                 Ok(batch) => return Ok(self.pass(batch)),
                 // Nothing of the batch is kept, so that two that need more do not wait for what the other one holds.
-                Err(TabletError::NeedsRoom { bytes }) => {
+                Err(TabletError::NeedsMemory { bytes }) => {
                     self.scanner.drop_batch();
-                    room.renew(room_for(bytes, room.bytes())).await?;
+                    reservation.renew(space_for(bytes, reservation.bytes())).await?;
                 }
                 Err(error) => return Err(from_tablet(error)),
             }
@@ -437,6 +438,6 @@ impl RowStream for TabletRows {
 
 /// Room to ask for when a row needs `bytes` and more, and `there` was too little. Four times as much each time, so that
 /// reading it again costs a third of reading it.
-fn room_for(bytes: usize, there: usize) -> usize {
-    bytes.saturating_add(ROOM_BESIDE_ROW).max(there.saturating_mul(4))
+fn space_for(bytes: usize, there: usize) -> usize {
+    bytes.saturating_add(ROW_OVERHEAD_BYTES).max(there.saturating_mul(4))
 }

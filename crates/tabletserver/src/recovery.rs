@@ -44,7 +44,7 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
-use stele_tablet::values::load::ValueRoom;
+use stele_tablet::values::load::ValueMemory;
 use stele_tablet::{
     Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics,
     manifest::{self, ManifestLog},
@@ -96,11 +96,11 @@ impl TabletServer {
             .with_file_bytes(options.sstable_bytes)
             .with_values(
                 options.value_separate_bytes,
-                ValueRoom::wanted_in(options.value_room_bytes, options.alone.values_wanted()),
+                ValueMemory::wanted_in(options.value_memory_bytes, options.alone.values_wanted()),
             )
             .with_job_readahead(options.job_readahead_bytes)
             .with_scan_ahead(options.scan_ahead_bytes)
-            .with_filter_room(options.filter_room_bytes);
+            .with_bloom_memory(options.bloom_memory_bytes);
         let context = TabletContext {
             env: env.clone(),
             storage: storage.clone(),

@@ -13,7 +13,7 @@
 
 use crate::admission::Coming;
 use crate::error::not_here;
-use crate::memory::WriteRoom;
+use crate::memory::WriteMemory;
 use crate::read::{Begun, Lacks, RowCells, Wanted, compile, read_row, read_small_row};
 use crate::server::TabletServer;
 use crate::waits::Cause;
@@ -41,7 +41,7 @@ const COLUMNS_FILTERED_MAX: usize = 32;
 /// What is taken for a write, before its latch but for its row, until it is applied. That may be long after its caller has gone
 /// away, and what was asked of it says little of how much that is: a byte may be appended to sixty megabytes.
 pub(crate) struct Reserved {
-    room: Option<OwnedSemaphorePermit>,
+    reservation: Option<OwnedSemaphorePermit>,
     coming: Option<Coming>,
     /// Bytes of memtables that it is for.
     applied: usize,
@@ -54,8 +54,9 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// In an account somewhere; of a small write nothing is.
     fn counted(self) -> Option<Box<Reserved>> {
-        let has_room = self.row.as_ref().is_some_and(RowCells::has_room);
-        let is_counted = has_room || self.room.is_some() || self.coming.is_some() || self.beyond.is_some();
+        let has_reservation = self.row.as_ref().is_some_and(RowCells::has_reservation);
+        let is_counted =
+            has_reservation || self.reservation.is_some() || self.coming.is_some() || self.beyond.is_some();
         is_counted.then(|| Box::new(self))
     }
 }
@@ -207,8 +208,11 @@ impl TabletServer {
             copied = copied.max(extent.copied);
             applied = applied.max(extent.applied);
         }
-        let room = match WriteRoom::is_needed(copied) {
-            true => Some(self.waited(Cause::Room, self.admission.batches.take(copied)).await?),
+        let reservation = match WriteMemory::is_needed(copied) {
+            true => Some(
+                self.waited(Cause::SpaceLimit, self.admission.batches.take(copied))
+                    .await?,
+            ),
             false => None,
         };
         let served = self.admit(tablet, applied).await?;
@@ -227,7 +231,7 @@ impl TabletServer {
             entered,
         };
         let reserved = Reserved {
-            room,
+            reservation,
             coming,
             applied,
             beyond: None,

@@ -24,7 +24,7 @@ const TIMED_BYTES_MIN: usize = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Batches in flight take all the memory there is for them.
-    Room,
+    SpaceLimit,
     /// Slowed, because memtables fill faster than they are flushed.
     Memory,
     /// Slowed, because merges are behind.
@@ -52,7 +52,7 @@ pub enum Cause {
 impl Cause {
     /// All of them.
     pub const ALL: [Cause; 12] = [
-        Cause::Room,
+        Cause::SpaceLimit,
         Cause::Memory,
         Cause::Compaction,
         Cause::Stopped,
@@ -69,7 +69,7 @@ impl Cause {
     /// As metrics name it.
     pub fn name(self) -> &'static str {
         match self {
-            Cause::Room => "room",
+            Cause::SpaceLimit => "room",
             Cause::Memory => "memory",
             Cause::Compaction => "compaction",
             Cause::Stopped => "stopped",

@@ -13,7 +13,7 @@
 
 use crate::error::{from_log, from_tablet, not_here};
 use crate::latch::Latched;
-use crate::memory::WriteRoom;
+use crate::memory::WriteMemory;
 use crate::rmw::Reserved;
 use crate::row_cache::RowKey;
 use crate::server::{Served, TabletServer};
@@ -172,8 +172,11 @@ impl TabletServer {
         let size = WriteSize::of(rows);
         let Extent { copied, applied } = self.extent_of(tablet, &size)?;
         // No future is made for small writes: making and dropping it is what they would notice.
-        let _room = match WriteRoom::is_needed(copied) {
-            true => Some(self.waited(Cause::Room, self.admission.batches.take(copied)).await?),
+        let _room = match WriteMemory::is_needed(copied) {
+            true => Some(
+                self.waited(Cause::SpaceLimit, self.admission.batches.take(copied))
+                    .await?,
+            ),
             false => None,
         };
         let mut builder = BatchBuilder::default();

@@ -200,7 +200,7 @@ mod tests {
     use crate::chunks::MessageSizes;
     use crate::reads::{ReadOptions, Rows};
     use crate::testing::{self, clock};
-    use stele_client::{Alone, BatchRoom, RowStream, ServiceResult};
+    use stele_client::{Alone, BatchReservation, RowStream, ServiceResult};
     use stele_env::Env;
     use stele_env::metrics::IntCounter;
     use stele_types::{Cell, FamilyId, RowBatch, Timestamp};
@@ -217,10 +217,10 @@ mod tests {
             Ok(None)
         }
 
-        async fn next_within(&mut self, room: &mut dyn BatchRoom) -> ServiceResult<Option<RowBatch>> {
+        async fn next_within(&mut self, reservation: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
             let Some(bytes) = self.0.take() else { return Ok(None) };
-            if room.bytes() < bytes {
-                room.renew(bytes).await?;
+            if reservation.bytes() < bytes {
+                reservation.renew(bytes).await?;
             }
             let mut batch = RowBatch::default();
             let cell = Cell::put(FamilyId(1), Bytes::new(), Timestamp(0), vec![7; bytes].into());
@@ -245,9 +245,9 @@ mod tests {
             pieces: true,
             multiplies: false,
         };
-        let room = answers.for_row().await.unwrap();
+        let reservation = answers.for_row().await.unwrap();
         let rows = Rows::Stream(Box::new(Row(Some(bytes))));
-        let accounts = (answers.clone(), room);
+        let accounts = (answers.clone(), reservation);
         let mut responses = Responses::new(rows, Arc::new(testing::schema()), options, env.clone(), accounts);
         responses.begin().await.unwrap();
         responses

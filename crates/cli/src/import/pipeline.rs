@@ -117,8 +117,8 @@ impl Pipeline {
         let mut waiting: Option<Batch> = None;
         let mut at_end = false;
         loop {
-            let has_room = in_flight.len() < self.in_flight_max;
-            if let Some(batch) = waiting.take_if(|batch| has_room && is_free(batch, &busy)) {
+            let has_capacity = in_flight.len() < self.in_flight_max;
+            if let Some(batch) = waiting.take_if(|batch| has_capacity && is_free(batch, &busy)) {
                 self.check_families(&batch).await?;
                 busy.extend(batch.key_hashes());
                 in_flight.push(self.send(batch));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use stele_env::{Env, Priority};
 use stele_sstable::check::{Checked, KeyGap};
-use stele_sstable::{Cache, FilterRoom, Properties, Sstable, SstableError};
+use stele_sstable::{BloomMemory, Cache, Properties, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_tablet::FileRef;
 use stele_types::FileId;
@@ -127,7 +127,7 @@ async fn check_one(storage: &Arc<dyn Storage>, file: FileId, cache: &Arc<Cache>,
     if let Ok(file) = &opened {
         outcome.bytes = file.len();
     }
-    let table = match Sstable::open_or_damaged(opened, &path, file, cache.clone(), &FilterRoom::unlimited()).await {
+    let table = match Sstable::open_or_damaged(opened, &path, file, cache.clone(), &BloomMemory::unlimited()).await {
         Ok(table) => table,
         Err(error) => {
             outcome.result = Err(error);

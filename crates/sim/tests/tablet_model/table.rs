@@ -16,7 +16,7 @@ use stele_sim::model::Model;
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_storage::faulty::{FaultPlan, FaultyStorage};
-use stele_tablet::values::load::ValueRoom;
+use stele_tablet::values::load::ValueMemory;
 use stele_tablet::{
     Batch, BatchBuilder, FileRegistry, Manifest, MemoryAccount, ScanSpec, StoredFile, Tablet, TabletContext,
     TabletMetrics, TabletScanner,
@@ -74,7 +74,7 @@ fn context(env: &Env, storage: &Arc<FaultyStorage>, cache: &Arc<Cache>, epoch: u
     let separate_bytes = [1, 8, 100, 1 << 20][env.random_below(4) as usize];
     let files = FileRegistry::new(storage.clone(), cache.clone(), epoch)
         .with_file_bytes(FILE_BYTES)
-        .with_values(separate_bytes, ValueRoom::new(1 << 20));
+        .with_values(separate_bytes, ValueMemory::new(1 << 20));
     TabletContext {
         env: env.clone(),
         storage: storage.clone(),

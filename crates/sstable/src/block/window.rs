@@ -187,7 +187,7 @@ impl Window {
     fn take_interval(&mut self, block: &Block, n: usize, mut keys_at: usize) -> Result<usize, DecodeError> {
         let (mut entry, end) = block.first_entry(n)?;
         let head_or_key = block.head_len().max(entry.body_len + TRAILER_BYTES);
-        make_room(&mut self.keys, keys_at + head_or_key);
+        make_space(&mut self.keys, keys_at + head_or_key);
         put(&mut self.keys, keys_at, block.common());
         put(&mut self.keys, keys_at + block.common().len(), block.word(n));
         for _ in 0..RESTART_INTERVAL {
@@ -203,7 +203,7 @@ impl Window {
                 return Ok(key_end);
             }
             entry = block.entry(entry.end, end, entry.timestamp, entry.body_len)?;
-            make_room(&mut self.keys, key_end + entry.body_len + TRAILER_BYTES);
+            make_space(&mut self.keys, key_end + entry.body_len + TRAILER_BYTES);
             copy(&mut self.keys, keys_at, key_end, entry.shared);
             keys_at = key_end;
         }
@@ -224,7 +224,7 @@ impl Window {
 
 /// Has `keys` reach to `end` and a slack beyond.
 #[inline]
-fn make_room(keys: &mut Vec<u8>, end: usize) {
+fn make_space(keys: &mut Vec<u8>, end: usize) {
     if keys.len() < end + SLACK {
         // Twice as much, so that growing from key to key costs little.
         keys.resize(2 * (end + SLACK), 0);

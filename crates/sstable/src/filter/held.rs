@@ -1,7 +1,7 @@
 //! The row filters of open files, which are in memory as far as there is room.
 //!
 //! At 10 bits a row the filters of a kilobyte's rows are a thousandth of the data, those of 10-byte values a twentieth; and there
-//! may be a thousand times as much data as memory. So open files share a [`FilterRoom`]. One whose filter finds none is read
+//! may be a thousand times as much data as memory. So open files share a [`BloomMemory`]. One whose filter finds none is read
 //! without it: a read of a row that it does not have looks into one of its blocks then, and is none the wiser otherwise.
 //!
 //! Which filters are worth their room is for others to say, who know what is read ([`crate::Sstable::filter_asks`]).
@@ -19,16 +19,16 @@ const OCCASIONS_LET_PASS: u32 = 11;
 
 /// Memory for filters that open files share.
 #[derive(Debug)]
-pub struct FilterRoom {
+pub struct BloomMemory {
     bytes_max: usize,
     taken: AtomicUsize,
     left_out: AtomicUsize,
 }
 
-impl FilterRoom {
+impl BloomMemory {
     /// Room for so many bytes of filters.
     pub fn new(bytes_max: usize) -> Arc<Self> {
-        Arc::new(FilterRoom {
+        Arc::new(BloomMemory {
             bytes_max,
             taken: AtomicUsize::new(0),
             left_out: AtomicUsize::new(0),
@@ -64,7 +64,7 @@ impl FilterRoom {
         let with = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
         let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
         taken.ok().map(|_| Taken {
-            room: Arc::clone(self),
+            space: Arc::clone(self),
             bytes,
         })
     }
@@ -73,13 +73,13 @@ impl FilterRoom {
 /// Room that is given back with this.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    room: Arc<FilterRoom>,
+    space: Arc<BloomMemory>,
     bytes: usize,
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.space.taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -92,7 +92,7 @@ struct InMemory {
 /// The filter of an open file.
 #[derive(Debug)]
 pub(crate) struct HeldFilter {
-    room: Arc<FilterRoom>,
+    space: Arc<BloomMemory>,
     /// Where it is; `None` when the file has none, or one that cannot be read.
     handle: Option<Handle>,
     held: ArcSwapOption<InMemory>,
@@ -105,11 +105,11 @@ pub(crate) struct HeldFilter {
 
 impl HeldFilter {
     /// A filter at this place in its file, not in memory.
-    pub(crate) fn new(room: &Arc<FilterRoom>, handle: Option<Handle>) -> Self {
+    pub(crate) fn new(space: &Arc<BloomMemory>, handle: Option<Handle>) -> Self {
         let left_out = handle.map_or(0, |handle| handle.len as usize);
-        room.left_out.fetch_add(left_out, Ordering::Relaxed);
+        space.left_out.fetch_add(left_out, Ordering::Relaxed);
         HeldFilter {
-            room: Arc::clone(room),
+            space: Arc::clone(space),
             handle,
             held: ArcSwapOption::empty(),
             asks: AtomicU32::new(0),
@@ -119,8 +119,8 @@ impl HeldFilter {
     }
 
     /// Of a file that has none.
-    pub(crate) fn none(room: &Arc<FilterRoom>) -> Self {
-        Self::new(room, None)
+    pub(crate) fn none(space: &Arc<BloomMemory>) -> Self {
+        Self::new(space, None)
     }
 
     /// Memory that it takes when it is there: filters are stored as they are.
@@ -143,7 +143,7 @@ impl HeldFilter {
     /// does so one after the other.
     pub(crate) fn attempt(&self) -> Option<(Handle, Taken)> {
         let handle = self.handle.filter(|_| self.bytes() > 0 && !self.is_held())?;
-        Some((handle, self.room.take(self.bytes())?))
+        Some((handle, self.space.take(self.bytes())?))
     }
 
     /// It could not be read.
@@ -162,22 +162,22 @@ impl HeldFilter {
     /// It is damaged: from now on there is none.
     pub(crate) fn lose(&self) {
         self.leave_out();
-        self.room.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+        self.space.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
         self.is_lost.store(true, Ordering::Relaxed);
     }
 
     /// Has it in memory from now on.
-    pub(crate) fn hold(&self, filter: Filter, room: Taken) {
-        let before = self.held.swap(Some(Arc::new(InMemory { filter, _room: room })));
+    pub(crate) fn hold(&self, filter: Filter, space: Taken) {
+        let before = self.held.swap(Some(Arc::new(InMemory { filter, _room: space })));
         if before.is_none() {
-            self.room.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+            self.space.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
         }
     }
 
     /// Has it in memory no more.
     pub(crate) fn leave_out(&self) {
         if self.held.swap(None).is_some() {
-            self.room.left_out.fetch_add(self.bytes(), Ordering::Relaxed);
+            self.space.left_out.fetch_add(self.bytes(), Ordering::Relaxed);
         }
     }
 
@@ -228,9 +228,9 @@ mod tests {
     fn room_is_taken_once_for_each_and_given_back() {
         let (filter, handle) = filter();
         let bytes = handle.len as usize;
-        let room = FilterRoom::new(2 * bytes);
-        let held: Vec<HeldFilter> = (0..3).map(|_| HeldFilter::new(&room, Some(handle))).collect();
-        assert_eq!((room.taken(), room.left_out()), (0, 3 * bytes));
+        let space = BloomMemory::new(2 * bytes);
+        let held: Vec<HeldFilter> = (0..3).map(|_| HeldFilter::new(&space, Some(handle))).collect();
+        assert_eq!((space.taken(), space.left_out()), (0, 3 * bytes));
         for (at, one) in held.iter().enumerate() {
             match one.attempt() {
                 Some((_, taken)) => one.hold(filter.clone(), taken),
@@ -238,31 +238,31 @@ mod tests {
             }
             assert!(!one.is_held() || one.attempt().is_none());
         }
-        assert_eq!((room.taken(), room.left_out()), (2 * bytes, bytes));
+        assert_eq!((space.taken(), space.left_out()), (2 * bytes, bytes));
         let absent = row_hash(b"absent");
         let answers: Vec<bool> = held.iter().map(|one| one.may_contain(absent)).collect();
         assert_eq!(answers, [false, false, true], "what is not in memory denies nothing");
         held[0].leave_out();
         held[0].leave_out();
-        assert_eq!((room.taken(), room.left_out()), (bytes, 2 * bytes));
+        assert_eq!((space.taken(), space.left_out()), (bytes, 2 * bytes));
         let (first, second) = (held[2].attempt().expect("one is left out"), held[2].attempt());
         assert!(second.is_none());
         drop(first);
         held[2].lose();
-        assert_eq!((room.taken(), room.left_out(), room.left()), (bytes, bytes, bytes));
+        assert_eq!((space.taken(), space.left_out(), space.left()), (bytes, bytes, bytes));
         assert!(held[2].attempt().is_none());
         held[0].failed();
         let passed = (0..).take_while(|_| !held[0].takes_occasion()).count();
         assert_eq!(passed, OCCASIONS_LET_PASS as usize);
         drop(held);
-        assert_eq!((room.taken(), room.left_out()), (0, 0));
+        assert_eq!((space.taken(), space.left_out()), (0, 0));
     }
 
     /// Who is asked twice as often counts twice, and what was long ago counts little.
     #[test]
     fn asks_are_sampled_and_forgotten() {
-        let room = FilterRoom::unlimited();
-        let held = HeldFilter::none(&room);
+        let space = BloomMemory::unlimited();
+        let held = HeldFilter::none(&space);
         (0..64_000u64).for_each(|hash| assert!(held.may_contain(hash)));
         assert_eq!([held.asks(), held.asks(), held.asks()], [1_000, 500, 250]);
     }

@@ -2,7 +2,7 @@
 
 use super::files::*;
 use crate::footer::{FOOTER_BYTES, Footer};
-use crate::{Cache, Cursor, CursorOptions, FilterRoom, Result, Sstable, SstableError, Step, WriteOptions};
+use crate::{BloomMemory, Cache, Cursor, CursorOptions, Result, Sstable, SstableError, Step, WriteOptions};
 use futures::executor::block_on;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -210,8 +210,8 @@ fn what_cannot_be_opened_takes_little_memory() {
     let (bytes, _) = write(&grid(12, 2, 20), options());
     let opened = |path: &str| {
         let file = Memory::new(bytes[1..].to_vec(), true);
-        let room = FilterRoom::unlimited();
-        let held = Sstable::open_or_damaged(Ok(file), path, FILE, Arc::new(Cache::new(0)), &room);
+        let space = BloomMemory::unlimited();
+        let held = Sstable::open_or_damaged(Ok(file), path, FILE, Arc::new(Cache::new(0)), &space);
         block_on(held).expect("held as damaged")
     };
     let (first, second) = (opened("1.sst"), opened("2.sst"));

@@ -5,7 +5,7 @@
 )]
 
 use super::files::*;
-use crate::{Cache, Cursor, CursorOptions, FilterRoom, Sstable, SstableError, WriteOptions, inspect};
+use crate::{BloomMemory, Cache, Cursor, CursorOptions, Sstable, SstableError, WriteOptions, inspect};
 use futures::executor::block_on;
 use std::sync::Arc;
 use stele_storage::ReadFile;
@@ -117,7 +117,7 @@ fn damage_of_a_dictionary_is_detected_and_costs_its_file() {
         "test.sst",
         FILE,
         cache,
-        &FilterRoom::unlimited(),
+        &BloomMemory::unlimited(),
     ))
     .expect("held as damaged");
     assert!(

@@ -2,13 +2,13 @@
 
 use super::files::*;
 use crate::footer::{FOOTER_BYTES, Footer};
-use crate::{Cache, Cursor, CursorOptions, FilterRoom, Sstable};
+use crate::{BloomMemory, Cache, Cursor, CursorOptions, Sstable};
 use futures::executor::block_on;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-fn open_within(file: Arc<Memory>, room: &Arc<FilterRoom>) -> Arc<Sstable> {
-    block_on(Sstable::open_within(file, FILE, Arc::new(Cache::new(0)), room)).expect("just written")
+fn open_within(file: Arc<Memory>, space: &Arc<BloomMemory>) -> Arc<Sstable> {
+    block_on(Sstable::open_within(file, FILE, Arc::new(Cache::new(0)), space)).expect("just written")
 }
 
 /// How many of a hundred rows that are not there, between those that are, a file denies.
@@ -34,9 +34,9 @@ fn files_without_room_are_read_without_their_filters() {
     let cells = grid(1_000, 1, 20);
     let (bytes, _) = write(&cells, options());
     let file = || Memory::new(bytes.clone(), true);
-    let of_one = open_within(file(), &FilterRoom::unlimited()).filter_bytes();
-    let room = FilterRoom::new(of_one * 3 / 2);
-    let (first, second) = (open_within(file(), &room), open_within(file(), &room));
+    let of_one = open_within(file(), &BloomMemory::unlimited()).filter_bytes();
+    let space = BloomMemory::new(of_one * 3 / 2);
+    let (first, second) = (open_within(file(), &space), open_within(file(), &space));
     assert!(first.holds_filter() && !second.holds_filter());
     assert_eq!(first.pinned_bytes(), second.pinned_bytes() + of_one);
     assert!(denied(&first) > 90);
@@ -51,7 +51,7 @@ fn files_without_room_are_read_without_their_filters() {
     assert!(second.holds_filter());
     assert_eq!((denied(&first), denied(&second) > 90), (0, true));
     drop((first, second, cursor));
-    assert_eq!((room.taken(), room.left_out()), (0, 0));
+    assert_eq!((space.taken(), space.left_out()), (0, 0));
 }
 
 #[test]
@@ -62,9 +62,9 @@ fn what_is_wrong_with_a_filter_is_found_late() {
     for is_flipped in [true, false] {
         bytes[filter.offset as usize + 3] ^= u8::from(is_flipped);
         let file = Memory::new(bytes.clone(), true);
-        let room = FilterRoom::new(filter.len as usize);
-        let first = open_within(Memory::new(write(&grid(1_000, 1, 20), options()).0, true), &room);
-        let table = open_within(file.clone(), &room);
+        let space = BloomMemory::new(filter.len as usize);
+        let first = open_within(Memory::new(write(&grid(1_000, 1, 20), options()).0, true), &space);
+        let table = open_within(file.clone(), &space);
         assert!(first.holds_filter() && table.damage().first().is_none());
         drop(first);
         if !is_flipped {
@@ -74,11 +74,11 @@ fn what_is_wrong_with_a_filter_is_found_late() {
         let before = reads();
         assert_eq!(block_on(table.hold_filter()).is_ok(), is_flipped);
         assert_eq!((reads(), table.takes_occasion()), (before + 1, is_flipped));
-        assert_eq!((room.taken(), table.holds_filter(), denied(&table)), (0, false, 0));
+        assert_eq!((space.taken(), table.holds_filter(), denied(&table)), (0, false, 0));
         let damage = table.damage();
         assert!(damage.of_filter().is_some() == is_flipped && damage.of_cells().is_none());
         assert_eq!(damage.times_met(), u64::from(is_flipped));
-        assert_eq!(room.left_out(), if is_flipped { 0 } else { filter.len as usize });
+        assert_eq!(space.left_out(), if is_flipped { 0 } else { filter.len as usize });
         // What a device cannot read it may be able to read later.
         file.bad.store(u64::MAX, Ordering::Relaxed);
         block_on(table.hold_filter()).expect("the medium is well");
@@ -98,14 +98,14 @@ fn a_filter_that_cannot_be_read_at_first_is_read_later() {
     let filter = footer.filter.expect("there is a filter");
     let file = Memory::new(bytes, true);
     file.bad.store(filter.offset + 5, Ordering::Relaxed);
-    let room = FilterRoom::unlimited();
-    let opened = Sstable::open_or_damaged(Ok(file.clone()), "test.sst", FILE, Arc::new(Cache::new(0)), &room);
+    let space = BloomMemory::unlimited();
+    let opened = Sstable::open_or_damaged(Ok(file.clone()), "test.sst", FILE, Arc::new(Cache::new(0)), &space);
     let table = block_on(opened).expect("the cells can be read");
     assert!(!table.holds_filter() && table.damage().of_filter().is_some());
-    assert_eq!((denied(&table), room.left_out()), (0, filter.len as usize));
+    assert_eq!((denied(&table), space.left_out()), (0, filter.len as usize));
     file.bad.store(u64::MAX, Ordering::Relaxed);
     assert!(!table.takes_occasion(), "not at once");
     block_on(table.hold_filter()).expect("the medium is well");
     assert!(denied(&table) > 90);
-    assert_eq!(room.left_out(), 0);
+    assert_eq!(space.left_out(), 0);
 }

@@ -28,7 +28,7 @@ impl Sealed {
 
     /// At least `len` bytes behind what there is, to be filled and then [kept](Self::keep). What they hold is what was put
     /// there last.
-    pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
+    pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
         let needed = self.filled + len;
         if self.buffer.len() < needed {
             self.buffer.resize(needed.next_power_of_two(), 0);
@@ -78,7 +78,7 @@ mod tests {
     use stele_storage::memory::MemoryStorage;
 
     fn fill(sealed: &mut Sealed, bytes: &[u8]) {
-        sealed.room(bytes.len() + 7)[..bytes.len()].copy_from_slice(bytes);
+        sealed.space(bytes.len() + 7)[..bytes.len()].copy_from_slice(bytes);
         sealed.keep(bytes.len());
     }
 
@@ -117,7 +117,7 @@ mod tests {
         let storage = MemoryStorage::new();
         let mut file = storage.create("f").await.unwrap();
         let mut sealed = Sealed::default();
-        sealed.room(BUFFER_BYTES_MAX + 1);
+        sealed.space(BUFFER_BYTES_MAX + 1);
         fill(&mut sealed, b"a");
         sealed.write(&mut *file).await.unwrap();
         assert!(sealed.buffer.is_empty());

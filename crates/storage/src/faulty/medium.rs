@@ -186,12 +186,12 @@ impl Medium {
         let total: usize = slices.iter().map(Bytes::len).sum();
         self.counts.appends += 1;
         self.counts.written_bytes += total as u64;
-        let room = self.free_bytes().unwrap_or(u64::MAX);
+        let space = self.free_bytes().unwrap_or(u64::MAX);
         let (most, error) = if self.draw_fault(env, self.plan.append_error) {
-            (total.min(room as usize), Some(super::injected(path, "append")))
-        } else if total as u64 > room {
+            (total.min(space as usize), Some(super::injected(path, "append")))
+        } else if total as u64 > space {
             self.counts.faults += 1;
-            (room as usize, Some(StorageError::NoSpace { path: path.to_owned() }))
+            (space as usize, Some(StorageError::NoSpace { path: path.to_owned() }))
         } else {
             (total, None)
         };

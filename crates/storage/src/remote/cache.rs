@@ -208,9 +208,9 @@ impl ChunkCache {
     /// Has chunks fetched, as far as the object goes and there is room for them. Nobody waits for that, and what goes wrong is
     /// found when they are read.
     fn fetch_ahead(&self, source: &impl Source, object: Object<'_>, ahead: &Ahead) {
-        let room = self.memory.lock().room_ahead().min(ahead.0.clone().count());
+        let space = self.memory.lock().readahead_space().min(ahead.0.clone().count());
         let chunks = ahead.0.clone().take_while(|number| number * CHUNK_BYTES < object.len);
-        for number in chunks.take(room) {
+        for number in chunks.take(space) {
             let id = object.chunk(number);
             let there = self.memory.lock().has(id);
             if there || self.fetching.lock().contains_key(&id) {

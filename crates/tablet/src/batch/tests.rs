@@ -254,8 +254,11 @@ fn memory_for_a_long_key_is_reserved_once() {
     };
     let mut builder = BatchBuilder::default();
     builder.push_rows(&vec![rows].into());
-    let (len, room) = (builder.bytes.len(), builder.bytes.capacity());
-    assert!(room <= len + 1000 * ENTRY_OVERHEAD, "{room} bytes reserved for {len}");
+    let (len, reservation) = (builder.bytes.len(), builder.bytes.capacity());
+    assert!(
+        reservation <= len + 1000 * ENTRY_OVERHEAD,
+        "{reservation} bytes reserved for {len}"
+    );
 }
 
 #[test]
@@ -282,8 +285,8 @@ fn large_values_stay_where_they_are() {
         let writes = rows.into();
         let bytes = WriteSize::of(&writes).batch();
         builder.push_rows(&writes);
-        let room = builder.bytes.capacity();
-        assert!(room <= bytes, "{room} bytes reserved of {bytes}");
+        let reservation = builder.bytes.capacity();
+        assert!(reservation <= bytes, "{reservation} bytes reserved of {bytes}");
         let batch = builder.finish();
         let found: Vec<_> = batch
             .other_pieces()

@@ -230,7 +230,7 @@ impl<'a> Output<'a> {
                 true => {
                     let (file, reference) = self.file_of(&value)?;
                     let bytes = reference.value_len as usize;
-                    _room = self.files.value_room().take_to_move(bytes, self.env).await;
+                    _room = self.files.value_memory().take_to_move(bytes, self.env).await;
                     file.read(reference).await?
                 }
                 false => value,

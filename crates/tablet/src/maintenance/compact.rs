@@ -51,16 +51,16 @@ pub struct Compacted {
 
 /// Bytes that a compaction may write. What it reads is deleted when it is done, not before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct SpaceLimit {
     /// Of any kind.
     pub any: u64,
     /// Into the bottom: such a job makes garbage go, so it may have of the reserve, which nothing else brings back.
     pub into_bottom: u64,
 }
 
-impl Room {
+impl SpaceLimit {
     /// As on a medium without an end.
-    pub const UNLIMITED: Room = Room {
+    pub const UNLIMITED: SpaceLimit = SpaceLimit {
         any: u64::MAX,
         into_bottom: u64::MAX,
     };
@@ -74,15 +74,15 @@ impl Tablet {
 
     /// Runs the compaction that is most due, or a part of it.
     pub async fn compact_next(&self) -> Result<Option<Compacted>> {
-        self.compact_within(Room::UNLIMITED).await
+        self.compact_within(SpaceLimit::UNLIMITED).await
     }
 
     /// Runs the compaction that is most due, or a part of it, of those for which there is room. Merges into the bottom
     /// are cut smaller where there is little, and made instead of merges of tiers, which are not cut.
-    pub async fn compact_within(&self, room: Room) -> Result<Option<Compacted>> {
+    pub async fn compact_within(&self, reservation: SpaceLimit) -> Result<Option<Compacted>> {
         if self
             .with_state(State::movable_bytes)
-            .is_some_and(|bytes| bytes <= room.any)
+            .is_some_and(|bytes| bytes <= reservation.any)
         {
             // It is next when those that run have ended; begun beside each other, jobs might never end all.
             let Ok(_alone) = self.compacting.try_write() else {
@@ -99,8 +99,8 @@ impl Tablet {
             let Some(mut job) = self.claim_due(id) else { continue };
             if !job.due.is_into_bottom() {
                 let plan = self.plan_tier(&job.group, &job.due);
-                let weighed = self.weigh(&job.group, plan, room.any).await?;
-                if weighed.needs <= room.any {
+                let weighed = self.weigh(&job.group, plan, reservation.any).await?;
+                if weighed.needs <= reservation.any {
                     return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
                 }
                 drop(job);
@@ -108,13 +108,13 @@ impl Tablet {
                 let Some(bottom) = self.claim_bottom(id) else { continue };
                 job = bottom;
             }
-            if let Some(weighed) = self.weighed_bottom(&job, room).await? {
+            if let Some(weighed) = self.weighed_bottom(&job, reservation).await? {
                 return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
             }
         }
         if let Some((claim, (group, plan))) = self.claim_collection() {
-            let weighed = self.weigh(&group, plan, room.any).await?;
-            if weighed.needs <= room.into_bottom {
+            let weighed = self.weigh(&group, plan, reservation.any).await?;
+            if weighed.needs <= reservation.into_bottom {
                 return self.carry_out_claimed(&claim, &group, weighed).await;
             }
         }
@@ -134,12 +134,12 @@ impl Tablet {
     }
 
     /// The next part of a claimed merge into the bottom, if there is one and room for it.
-    async fn weighed_bottom(&self, job: &Claimed<'_>, room: Room) -> Result<Option<Weighed>> {
-        let Some(plan) = self.plan_bottom(&job.group, &job.due, room, None).await? else {
+    async fn weighed_bottom(&self, job: &Claimed<'_>, reservation: SpaceLimit) -> Result<Option<Weighed>> {
+        let Some(plan) = self.plan_bottom(&job.group, &job.due, reservation, None).await? else {
             return Ok(None);
         };
-        let weighed = self.weigh(&job.group, plan, room.any).await?;
-        Ok((weighed.needs <= room.into_bottom).then_some(weighed))
+        let weighed = self.weigh(&job.group, plan, reservation.any).await?;
+        Ok((weighed.needs <= reservation.into_bottom).then_some(weighed))
     }
 
     fn group_ids(&self) -> Vec<GroupId> {
@@ -149,8 +149,8 @@ impl Tablet {
     /// As [`Tablet::compact_within`]; where nothing is due for which there is room, the next part of merging what there is into
     /// the bottom. For a medium that is full: most of what is on it may be garbage, too little in each tablet to be worth
     /// a merge otherwise. It ends when each group is one run.
-    pub async fn compact_for_space(&self, room: Room) -> Result<Option<Compacted>> {
-        if let Some(compacted) = self.compact_within(room).await? {
+    pub async fn compact_for_space(&self, reservation: SpaceLimit) -> Result<Option<Compacted>> {
+        if let Some(compacted) = self.compact_within(reservation).await? {
             return Ok(Some(compacted));
         }
         let Ok(_compacting) = self.compacting.try_read() else {
@@ -160,7 +160,7 @@ impl Tablet {
             let Some(mut job) = self.claim_bottom(id) else { continue };
             // Rather a few of the tiers than none.
             while job.due.pick.runs.len() > 1 {
-                if let Some(weighed) = self.weighed_bottom(&job, room).await? {
+                if let Some(weighed) = self.weighed_bottom(&job, reservation).await? {
                     return self.carry_out_claimed(&job.claim, &job.group, weighed).await;
                 }
                 job.due.pick.runs.end -= 1;
@@ -217,7 +217,7 @@ impl Tablet {
             // Of a damaged file nobody may know which rows it has.
             if state.is_above_residue(group.id) || group.files.iter().any(HeldFile::is_damaged) {
                 let plan = self.plan_all(&state, &group, collected.clone());
-                let weighed = self.weigh(&group, plan, Room::UNLIMITED.any).await?;
+                let weighed = self.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
                 return self.carry_out(&group, weighed).await.map(drop);
             }
             let (_, runs) = self.summaries(&group);
@@ -231,11 +231,13 @@ impl Tablet {
             };
             let has_bottom = true;
             let due = Due { pick, runs, has_bottom };
-            let part = self.plan_bottom(&group, &due, Room::UNLIMITED, Some(&from)).await?;
+            let part = self
+                .plan_bottom(&group, &due, SpaceLimit::UNLIMITED, Some(&from))
+                .await?;
             let Some(mut plan) = part else { return Ok(()) };
             plan.collected = collected.clone();
             let upper = plan.upper.clone();
-            let weighed = self.weigh(&group, plan, Room::UNLIMITED.any).await?;
+            let weighed = self.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
             self.carry_out(&group, weighed).await?;
             let Some(upper) = upper else { return Ok(()) };
             from = upper;

@@ -72,7 +72,7 @@ const AT_ONCE_BYTES: usize = 1 << 20;
 
 fn reader_at_once(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> RowReader {
     let mut reader = RowReader::new(schema, filter, false, RowBatch::default());
-    reader.set_room(AT_ONCE_BYTES);
+    reader.set_reservation(AT_ONCE_BYTES);
     reader
 }
 
@@ -127,7 +127,7 @@ impl Tablet {
         };
         let got = match self.read_into(&mut scratch, row, filter.map(|f| &**f)) {
             // A scan can wait for room.
-            Err(TabletError::NeedsRoom { .. }) => Ok(Got::Waits),
+            Err(TabletError::NeedsMemory { .. }) => Ok(Got::Waits),
             got => got,
         };
         if !matches!(got, Ok(Got::Nowhere)) {

@@ -147,7 +147,7 @@ impl<O: Output> RowReader<O> {
 
     /// Before a piece is cut: whether cells of it must have their values first. One that is too large for the room is set aside.
     pub(super) fn piece_needs_values(&mut self) -> bool {
-        if self.cost() > self.room && self.pieces.set_aside.is_none() {
+        if self.cost() > self.reservation && self.pieces.set_aside.is_none() {
             self.pieces.set_aside = self.sink.output.pop_cell();
         }
         self.sink.row_refers() && self.needs_values().iter().any(Cell::is_reference)
@@ -218,12 +218,12 @@ impl<O: Output> RowReader<O> {
     }
 
     /// Whether the row that goes on has room for what it begins with.
-    fn check_room_to_resume(&self) -> Result<()> {
+    fn check_space_to_resume(&self) -> Result<()> {
         let kept = [&self.pieces.held_back, &self.pieces.set_aside];
         let cost = |cell: &Cell| weight(cell).saturating_add(self.cell_cost);
         let bytes: usize = kept.into_iter().flatten().map(cost).sum();
-        match bytes > self.room {
-            true => Err(TabletError::NeedsRoom { bytes }),
+        match bytes > self.reservation {
+            true => Err(TabletError::NeedsMemory { bytes }),
             false => Ok(()),
         }
     }
@@ -267,7 +267,7 @@ impl<O: Output> TabletScanner<O> {
         if !self.reader.pieces.is_between() {
             return Ok(false);
         }
-        self.reader.check_room_to_resume()?;
+        self.reader.check_space_to_resume()?;
         let position = self.parked.as_ref().and_then(|place| place.take());
         self.states.0.clear();
         let Some(position) = position else {

@@ -51,7 +51,7 @@ pub(super) struct RowReader<O = RowBatch> {
     /// How often the filter looks through the bytes of a row, about.
     looks_per_byte: usize,
     /// Bytes that the row being read may take.
-    pub(super) room: usize,
+    pub(super) reservation: usize,
     /// Bytes at which the row is looked at: the same, or those of a piece if that is less, or [`BYTES_PER_LOOK`] behind the last
     /// look for scattered values.
     pub(super) limit: usize,
@@ -83,7 +83,7 @@ impl<O: Output> RowReader<O> {
             raw,
             cell_cost: CELL_COST.saturating_add(copies.saturating_mul(size_of::<Cell>())),
             looks_per_byte: 1 + filter.as_ref().map_or(0, |f| f.patterns_per_value()),
-            room: usize::MAX,
+            reservation: usize::MAX,
             limit: BYTES_PER_LOOK,
             looks: Looks::default(),
             pieces: Pieces::default(),
@@ -102,9 +102,9 @@ impl<O: Output> RowReader<O> {
         }
     }
 
-    /// How many bytes a row may take from now on: one that takes more is refused as [`TabletError::NeedsRoom`].
-    pub(super) fn set_room(&mut self, room: usize) {
-        self.room = room;
+    /// How many bytes a row may take from now on: one that takes more is refused as [`TabletError::NeedsMemory`].
+    pub(super) fn set_reservation(&mut self, reservation: usize) {
+        self.reservation = reservation;
         self.set_limit();
     }
 
@@ -115,7 +115,7 @@ impl<O: Output> RowReader<O> {
 
     /// Bytes at which the row, or a piece of it, has to end.
     pub(super) fn limit_max(&self) -> usize {
-        self.pieces.bytes.unwrap_or(usize::MAX).min(self.room)
+        self.pieces.bytes.unwrap_or(usize::MAX).min(self.reservation)
     }
 
     /// What rows are read as of from now on.
@@ -302,11 +302,11 @@ impl<O: Output> RowReader<O> {
     #[inline]
     pub(super) fn check_size(&self) -> Result<()> {
         let (bytes, cost) = (self.sink.bytes(), self.cost());
-        if bytes <= limits::ROW_BYTES_MAX && cost <= self.room {
+        if bytes <= limits::ROW_BYTES_MAX && cost <= self.reservation {
             return Ok(());
         }
         Err(match bytes <= limits::ROW_BYTES_MAX {
-            true => TabletError::NeedsRoom { bytes: cost },
+            true => TabletError::NeedsMemory { bytes: cost },
             false => self.too_large(),
         })
     }
@@ -326,7 +326,7 @@ impl<O: Output> RowReader<O> {
         let may_be_alike = self.filter.is_none() && !self.raw;
         self.alike = may_be_alike && self.resolver.is_settled_in(self.splitter.column());
         self.resolver.end_row(&mut self.sink);
-        if self.cost() > self.room && self.pieces.bytes.is_some() {
+        if self.cost() > self.reservation && self.pieces.bytes.is_some() {
             return Ok(Finish::Piece);
         }
         self.check_size()?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Compacted;
 use crate::error::Result;
-use crate::values::load::ValueRoom;
+use crate::values::load::ValueMemory;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::{FutureExt, poll};
@@ -62,7 +62,7 @@ async fn slow_tablet(waits: usize, file_bytes: u64) -> (Arc<Slow>, Arc<Tablet>) 
         files: Arc::new(
             files
                 .with_file_bytes(file_bytes)
-                .with_values(40, ValueRoom::new(1 << 20)),
+                .with_values(40, ValueMemory::new(1 << 20)),
         ),
         memory: MemoryAccount::default(),
         metrics: TabletMetrics::new(&Metrics::new()),

@@ -1,7 +1,7 @@
 //! A bottom of several files: what merges into it rewrite, and that they lose and uncover nothing on the way.
 
 use super::*;
-use crate::Room;
+use crate::SpaceLimit;
 use crate::merge::{Merge, Step};
 use crate::run;
 use crate::state::{HeldFile, ReadOptions, Times};
@@ -112,12 +112,12 @@ async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
     check_runs(&tablet, 9);
     // Where nobody reads, more would gather.
     tablet.state().groups[0].learnt.read(3);
-    let none = Room {
+    let none = SpaceLimit {
         any: 1000,
         into_bottom: 1000,
     };
     assert!(tablet.compaction_due() && tablet.compact_within(none).await.unwrap().is_none());
-    let little = Room {
+    let little = SpaceLimit {
         into_bottom: 5 * FILE_BYTES,
         ..none
     };
@@ -146,14 +146,14 @@ async fn for_the_sake_of_space_what_is_not_due_is_merged_a_few_tiers_at_a_time()
     }
     assert!(!tablet.compaction_due() && tablet.may_shrink() && tablet.garbage_share() > 30);
     let before = tablet.state().file_bytes();
-    let mut room = Room {
+    let mut reservation = SpaceLimit {
         any: 0,
         into_bottom: FILE_BYTES,
     };
-    assert!(tablet.compact_for_space(room).await.unwrap().is_none());
-    room.into_bottom = FILE_BYTES * 3 / 2;
+    assert!(tablet.compact_for_space(reservation).await.unwrap().is_none());
+    reservation.into_bottom = FILE_BYTES * 3 / 2;
     let mut parts = 0;
-    while tablet.compact_for_space(room).await.unwrap().is_some() {
+    while tablet.compact_for_space(reservation).await.unwrap().is_some() {
         parts += 1;
         assert!(parts < 100, "compactions do not come to an end");
     }

@@ -9,9 +9,9 @@ fn rows(tablet: &Tablet, rows: impl Iterator<Item = u32>) {
 }
 
 /// What a flush says of how many rows it shares with older files, with room for so many bytes of filters.
-async fn overlap(filter_room: usize) -> u64 {
+async fn overlap(bloom_memory: usize) -> u64 {
     let storage = MemoryStorage::new();
-    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_filter_room(filter_room);
+    let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_bloom_memory(bloom_memory);
     let tablet = tablet_with(storage, schema(DeleteRule::BySequence, None), files).await;
     // One in four, in no order.
     rows(
@@ -23,7 +23,7 @@ async fn overlap(filter_room: usize) -> u64 {
     tablet.flush().await.unwrap();
     assert_eq!(
         tablet.sstables().iter().any(|(table, _)| table.holds_filter()),
-        filter_room > 0
+        bloom_memory > 0
     );
     let state = tablet.state();
     let group = state.group(GroupId(0)).unwrap();
@@ -34,8 +34,8 @@ async fn overlap(filter_room: usize) -> u64 {
 /// A quarter of the rows, give or take what a sample is off by.
 #[tokio::test]
 async fn overlaps_are_learnt_without_filters_in_memory() {
-    for filter_room in [usize::MAX, 0] {
-        let percent = overlap(filter_room).await;
-        assert!((12..=38).contains(&percent), "{percent} with room for {filter_room}");
+    for bloom_memory in [usize::MAX, 0] {
+        let percent = overlap(bloom_memory).await;
+        assert!((12..=38).contains(&percent), "{percent} with room for {bloom_memory}");
     }
 }

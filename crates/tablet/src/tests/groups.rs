@@ -3,7 +3,7 @@
 mod restored;
 
 use super::*;
-use crate::values::load::ValueRoom;
+use crate::values::load::ValueMemory;
 use stele_filter::Filter;
 use stele_sstable::Properties;
 use stele_types::{AggregateKind, GroupOptions};
@@ -442,7 +442,7 @@ async fn what_groups_share_of_value_files_is_not_garbage() {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let mut context = context(&storage, &Arc::new(Cache::new(0)), 1);
     let files =
-        FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_values(LARGE, ValueRoom::new(1 << 20));
+        FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_values(LARGE, ValueMemory::new(1 << 20));
     context.files = Arc::new(files);
     let manifest = Manifest {
         tablet: 1,

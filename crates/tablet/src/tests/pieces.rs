@@ -242,18 +242,18 @@ async fn a_large_value_within_a_row_waits_for_room() {
             let mut scanner = TabletScanner::new(tablet.clone(), ScanSpec { filter, ..all() });
             scanner.set_pieces(Some(1 << 20));
             let (mut joiner, mut waits) = (Joiner::default(), 0);
-            scanner.set_room(2 << 20);
+            scanner.set_reservation(2 << 20);
             loop {
                 match scanner.next_batch().await {
                     Ok(Some(batch)) => {
                         joiner.take(&batch);
-                        scanner.set_room(2 << 20);
+                        scanner.set_reservation(2 << 20);
                     }
                     Ok(None) => break,
-                    Err(TabletError::NeedsRoom { bytes }) => {
+                    Err(TabletError::NeedsMemory { bytes }) => {
                         assert!(bytes < 6 << 20, "only the one value");
                         scanner.drop_batch();
-                        scanner.set_room(bytes + (1 << 20));
+                        scanner.set_reservation(bytes + (1 << 20));
                         waits += 1;
                     }
                     Err(error) => unreachable!("{error}"),
@@ -312,7 +312,7 @@ async fn limits_and_lists_count_whole_rows() {
 
 /// A row sample draws once for a row, however often that is begun again in more room.
 #[tokio::test]
-async fn a_row_that_needs_room_is_drawn_once() {
+async fn a_row_that_needs_memory_is_sampled_once() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
     let name = |n: u32| Bytes::from(format!("{n:02}"));
     for n in 0..64 {
@@ -334,10 +334,10 @@ async fn a_row_that_needs_room_is_drawn_once() {
                 ..all()
             };
             let mut scanner = TabletScanner::new(tablet.clone(), spec.clone());
-            scanner.set_room(2 << 20);
+            scanner.set_reservation(2 << 20);
             match scanner.next_batch().await {
                 Ok(batch) => assert!(batch.is_none_or(|batch| batch.is_empty())),
-                Err(TabletError::NeedsRoom { .. }) => {
+                Err(TabletError::NeedsMemory { .. }) => {
                     drawn += 1;
                     if n % 2 == 0 {
                         // Also by a scan that begins anew, as those for writes do.
@@ -346,7 +346,7 @@ async fn a_row_that_needs_room_is_drawn_once() {
                         scanner.set_drawn(before);
                     }
                     scanner.drop_batch();
-                    scanner.set_room(64 << 20);
+                    scanner.set_reservation(64 << 20);
                     let batch = scanner.next_batch().await.unwrap().unwrap();
                     assert_eq!(batch.len(), 1, "row {n} is drawn already");
                 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::{HeldFile, ReadOptions, Times};
-use crate::{CellRef, CellVisitor, FileRef, Got, Room, TabletError, TabletVisit};
+use crate::{CellRef, CellVisitor, FileRef, Got, SpaceLimit, TabletError, TabletVisit};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
@@ -385,7 +385,7 @@ fn run(actions: Vec<Action>, delete_rule: DeleteRule, rule: Rule, file_bytes: u6
                 Action::Flush => {
                     tablet.flush().await.unwrap();
                 }
-                Action::Merge => while tablet.compact_for_space(Room::UNLIMITED).await.unwrap().is_some() {},
+                Action::Merge => while tablet.compact_for_space(SpaceLimit::UNLIMITED).await.unwrap().is_some() {},
                 Action::Compact => tablet.compact_all().await.unwrap(),
             }
             for (row, filter, cells) in before {
@@ -665,7 +665,7 @@ async fn what_follows_skipped_versions_in_another_block_is_found() {
 
 /// A row that takes more than there is room for is read, with all that belongs to its batch, once there is more.
 #[tokio::test]
-async fn a_batch_begins_again_with_more_room() {
+async fn a_batch_begins_again_with_more_memory() {
     let tablet = tablet(schema(DeleteRule::BySequence, None)).await;
     let name = |n: u32| Bytes::from(format!("{n:05}"));
     let wide = |row: u32| {
@@ -697,16 +697,16 @@ async fn a_batch_begins_again_with_more_room() {
             rows_limit: None,
         };
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
-        scanner.set_room(2 << 20);
+        scanner.set_reservation(2 << 20);
         for _ in 0..2 {
             let error = scanner.next_batch().await.unwrap_err();
             assert!(
-                matches!(error, TabletError::NeedsRoom { bytes } if bytes > 1 << 20),
+                matches!(error, TabletError::NeedsMemory { bytes } if bytes > 1 << 20),
                 "{error}"
             );
         }
         scanner.drop_batch();
-        scanner.set_room(32 << 20);
+        scanner.set_reservation(32 << 20);
         let batch = scanner.next_batch().await.unwrap().unwrap();
         let mut rows: Vec<_> = batch.shared_rows().map(|(row, cells)| (row, cells.len())).collect();
         while let Some(batch) = scanner.next_batch().await.unwrap() {
@@ -741,7 +741,7 @@ async fn what_a_filter_multiplies_counts() {
             rows_limit: None,
         };
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
-        scanner.set_room(2 << 20);
+        scanner.set_reservation(2 << 20);
         let batch = scanner.next_batch().await?;
         Ok::<_, TabletError>(batch.map_or(0, |batch| batch.into_cells().len()))
     };
@@ -750,7 +750,7 @@ async fn what_a_filter_multiplies_counts() {
     // Eight times 4,000 cells, and as many twice to put them together.
     let least = 3 * 8 * 4_000 * size_of::<Cell>();
     assert!(
-        matches!(error, TabletError::NeedsRoom { bytes } if bytes < least),
+        matches!(error, TabletError::NeedsMemory { bytes } if bytes < least),
         "found out before it has all: {error}"
     );
 }

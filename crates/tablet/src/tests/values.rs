@@ -1,10 +1,10 @@
 //! Tablets whose large values are in value files.
 
 use super::*;
-use crate::Room;
+use crate::SpaceLimit;
 use crate::manifest::{FileRef, StoredFile};
 use crate::scan::{CellRef, CellVisitor, TabletVisit};
-use crate::values::load::ValueRoom;
+use crate::values::load::ValueMemory;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use stele_filter::Filter;
@@ -12,11 +12,11 @@ use stele_types::{Cell, Epoch, ErrorKind, RowRange, TabletId};
 
 /// Values of at least this are kept apart here.
 const APART: usize = 1_000;
-const ROOM: usize = 1 << 20;
+const MEMORY: usize = 1 << 20;
 
 fn context(storage: &Arc<dyn Storage>, epoch: u32, separate_bytes: usize) -> TabletContext {
     let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), epoch)
-        .with_values(separate_bytes, ValueRoom::new(ROOM));
+        .with_values(separate_bytes, ValueMemory::new(MEMORY));
     TabletContext {
         env: TokioRuntime::current(),
         storage: storage.clone(),
@@ -309,7 +309,7 @@ async fn garbage_is_collected() {
     let mut context = context(&storage, 1, APART);
     // Of files so small that those of a flush are not, and stay as long as there is no garbage in them.
     let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_file_bytes(128 << 10);
-    context.files = Arc::new(files.with_values(APART, ValueRoom::new(ROOM)));
+    context.files = Arc::new(files.with_values(APART, ValueMemory::new(MEMORY)));
     let tablet = create_in(context).await;
     let (rows, rounds) = (200u64, 60u64);
     write_all(&tablet, 0..rows, 0).await;
@@ -393,7 +393,7 @@ async fn nothing_is_gathered_in_the_reserve() {
     for row in 0..flushes {
         write_all(&tablet, [row], 1).await;
     }
-    let reserve = Room {
+    let reserve = SpaceLimit {
         any: 0,
         into_bottom: 1 << 30,
     };
@@ -474,10 +474,10 @@ async fn values_on_their_way_are_bounded() {
     let storage = memory();
     let tablet = create(&storage, APART).await;
     for row in 0..3 {
-        write_value(&tablet, row, "large", Bytes::from(vec![row as u8; 2 * ROOM]));
+        write_value(&tablet, row, "large", Bytes::from(vec![row as u8; 2 * MEMORY]));
     }
     tablet.flush().await.unwrap();
-    let room = tablet.context.files.value_room().clone();
+    let reservation = tablet.context.files.value_memory().clone();
     let scan = |row: u64| {
         let spec = ScanSpec {
             rows: RowSet::new(vec![RowRange::single(&name(row))]),
@@ -491,7 +491,7 @@ async fn values_on_their_way_are_bounded() {
     let batch = scan(0).next_batch().await.unwrap().unwrap();
     let slice = batch.rows().next().unwrap().1[0].value.slice(5..6);
     drop(batch);
-    assert_eq!(room.taken(), ROOM as u64);
+    assert_eq!(reservation.taken(), MEMORY as u64);
     let mut other = scan(1);
     let mut waiting = std::pin::pin!(other.next_batch());
     for _ in 0..10 {
@@ -500,27 +500,27 @@ async fn values_on_their_way_are_bounded() {
     }
     drop(slice);
     assert!(waiting.await.unwrap().is_some());
-    assert_eq!(room.taken(), 0);
+    assert_eq!(reservation.taken(), 0);
     let batch = scan(2).next_batch().await.unwrap().unwrap();
-    assert_eq!(batch.rows().next().unwrap().1[0].value.len(), 2 * ROOM);
+    assert_eq!(batch.rows().next().unwrap().1[0].value.len(), 2 * MEMORY);
 }
 
 /// What moves values keeps to the same room as those who read them.
 #[tokio::test]
-async fn values_that_are_moved_take_room() {
+async fn values_that_are_moved_reserve_memory() {
     let storage = memory();
     let tablet = create(&storage, APART).await;
     for row in 0..4 {
-        write_value(&tablet, row, "large", Bytes::from(vec![row as u8; 2 * ROOM]));
+        write_value(&tablet, row, "large", Bytes::from(vec![row as u8; 2 * MEMORY]));
     }
     tablet.flush().await.unwrap();
     for row in 0..2 {
         write_value(&tablet, row, "large", Bytes::from_static(b"small"));
     }
     tablet.flush().await.unwrap();
-    let room = tablet.context.files.value_room().clone();
-    let held = room.take_to_move(2 * ROOM, tablet.env()).await;
-    assert_eq!((held.is_some(), room.taken()), (true, ROOM as u64));
+    let reservation = tablet.context.files.value_memory().clone();
+    let held = reservation.take_to_move(2 * MEMORY, tablet.env()).await;
+    assert_eq!((held.is_some(), reservation.taken()), (true, MEMORY as u64));
     let mut compacting = std::pin::pin!(tablet.compact_all());
     for _ in 0..1_000 {
         assert!(futures::poll!(&mut compacting).is_pending(), "moved without room");
@@ -528,10 +528,10 @@ async fn values_that_are_moved_take_room() {
     }
     drop(held);
     compacting.await.unwrap();
-    assert_eq!(room.taken(), 0);
+    assert_eq!(reservation.taken(), 0);
     tablet.context.files.delete_obsolete().await.unwrap();
     let left = value_bytes(&storage).await;
-    assert!(left < 5 * ROOM as u64, "half of it is gone: {left}");
+    assert!(left < 5 * MEMORY as u64, "half of it is gone: {left}");
     for row in 2..4 {
         // One after the other: each takes all the room.
         let spec = ScanSpec {
@@ -543,7 +543,7 @@ async fn values_that_are_moved_take_room() {
         };
         let batch = TabletScanner::new(tablet.clone(), spec).next_batch().await.unwrap();
         let found = batch.unwrap().rows().next().unwrap().1[0].value.clone();
-        assert!(found.len() == 2 * ROOM && found.iter().all(|byte| u64::from(*byte) == row));
+        assert!(found.len() == 2 * MEMORY && found.iter().all(|byte| u64::from(*byte) == row));
     }
 }
 
@@ -594,7 +594,7 @@ async fn a_row_of_many_values_comes_in_pieces_backward() {
             let (mut found, mut batches) = (0, 0);
             loop {
                 scanner.set_pieces(Some(1 << 20));
-                scanner.set_room(2 << 20);
+                scanner.set_reservation(2 << 20);
                 let Some(batch) = scanner.next_batch().await.unwrap() else {
                     break;
                 };
@@ -618,9 +618,9 @@ async fn values_do_not_wait_for_those_before_them_in_an_answer() {
     let filled = |byte: u8, bytes: usize| Bytes::from(vec![byte; bytes]);
     // These take all of the room, and what passes the filter keeps a little of it.
     write_value(&tablet, 1, "a", filled(7, 40_000));
-    write_value(&tablet, 1, "b", filled(1, 2 * ROOM));
+    write_value(&tablet, 1, "b", filled(1, 2 * MEMORY));
     for qualifier in ["a", "b", "c"] {
-        write_value(&tablet, 2, qualifier, filled(7, 2 * ROOM));
+        write_value(&tablet, 2, qualifier, filled(7, 2 * MEMORY));
     }
     tablet.flush().await.unwrap();
     let filter = Filter::ValueRange {
@@ -646,7 +646,7 @@ async fn values_do_not_wait_for_those_before_them_in_an_answer() {
             let cells = batch.rows().flat_map(|(_, cells)| cells);
             found += cells.map(|cell| cell.value.len()).sum::<usize>();
         }
-        assert_eq!(found, 40_000 + 6 * ROOM, "pieces of {pieces:?} bytes");
+        assert_eq!(found, 40_000 + 6 * MEMORY, "pieces of {pieces:?} bytes");
     }
 }
 
@@ -655,8 +655,8 @@ async fn values_do_not_wait_for_those_before_them_in_an_answer() {
 async fn a_dropped_call_has_set_nothing_aside() {
     let storage = memory();
     let tablet = create(&storage, APART).await;
-    write_value(&tablet, 1, "all the room", Bytes::from(vec![1; 2 * ROOM]));
-    let written = [("a", ROOM + 1), ("b", ROOM + 1), ("c", 5 * ROOM)];
+    write_value(&tablet, 1, "all the room", Bytes::from(vec![1; 2 * MEMORY]));
+    let written = [("a", MEMORY + 1), ("b", MEMORY + 1), ("c", 5 * MEMORY)];
     for (qualifier, len) in written {
         write_value(&tablet, 2, qualifier, Bytes::from(vec![2; len]));
     }
@@ -673,9 +673,9 @@ async fn a_dropped_call_has_set_nothing_aside() {
     };
     let holder = scan(1, None).next_batch().await.unwrap();
     let mut scanner = scan(2, Some(Filter::ValueRegex(Bytes::from_static(b"(?s).*"))));
-    scanner.set_pieces(Some(4 * ROOM));
+    scanner.set_pieces(Some(4 * MEMORY));
     // For the first two values, not for the third beside them.
-    scanner.set_room(4 * ROOM);
+    scanner.set_reservation(4 * MEMORY);
     let waits = tokio::time::timeout(std::time::Duration::from_millis(50), scanner.next_batch()).await;
     assert!(waits.is_err(), "for the room of the values");
     drop(holder);
@@ -687,9 +687,9 @@ async fn a_dropped_call_has_set_nothing_aside() {
                 found.extend(cells.map(|cell| (cell.qualifier, cell.value.len())));
             }
             Ok(None) => break,
-            Err(crate::TabletError::NeedsRoom { bytes }) => {
+            Err(crate::TabletError::NeedsMemory { bytes }) => {
                 scanner.drop_batch();
-                scanner.set_room(bytes + 2 * ROOM);
+                scanner.set_reservation(bytes + 2 * MEMORY);
             }
             Err(error) => unreachable!("{error}"),
         }

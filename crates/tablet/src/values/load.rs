@@ -1,7 +1,7 @@
 //! Fetches the values that cells of a read refer to.
 //!
 //! Values go past the block cache: one of them would push out thousands of blocks, and the medium is asked once for each
-//! anyway. What they take of memory is bounded by the server's [`ValueRoom`], from the moment they are read until the last
+//! anyway. What they take of memory is bounded by the server's [`ValueMemory`], from the moment they are read until the last
 //! slice of them is dropped, thus sent.
 //!
 //! A load takes the room for all it wants at once, and a small one takes none, because it is what a batch of any scan takes,
@@ -34,7 +34,7 @@ const UNIT: usize = 4 << 10;
 
 /// Memory that large values on their way to readers may take.
 #[derive(Clone, Debug)]
-pub struct ValueRoom {
+pub struct ValueMemory {
     semaphore: Arc<Semaphore>,
     units: usize,
     /// Bytes that are waited for.
@@ -57,17 +57,17 @@ impl Drop for Wanted<'_> {
     }
 }
 
-impl ValueRoom {
+impl ValueMemory {
     /// Room for so many bytes.
     pub fn new(bytes: usize) -> Self {
-        ValueRoom::wanted_in(bytes, Arc::default())
+        ValueMemory::wanted_in(bytes, Arc::default())
     }
 
     /// Room for so many bytes, which says in `wanted` how many are waited for: whoever has some and does nothing with it, as
     /// an answer whose client has stopped reading, can give it back.
     pub fn wanted_in(bytes: usize, wanted: Arc<AtomicUsize>) -> Self {
         let units = (bytes / UNIT).clamp(1, u32::MAX as usize / 2);
-        ValueRoom {
+        ValueMemory {
             semaphore: Arc::new(Semaphore::new(units)),
             units,
             wanted,
@@ -137,7 +137,7 @@ impl AsRef<[u8]> for Charged {
 pub async fn load(
     cells: &mut [Cell],
     files: &impl ValueFiles,
-    room: &ValueRoom,
+    reservation: &ValueMemory,
     env: &Env,
     holds_values: bool,
 ) -> Result<()> {
@@ -152,8 +152,8 @@ pub async fn load(
     }
     let bytes = wanted.values().map(|reference| reference.value_len as usize).sum();
     let mut taken = match holds_values {
-        true => room.take_free(bytes),
-        false => room.take(bytes, env).await?,
+        true => reservation.take_free(bytes),
+        false => reservation.take(bytes, env).await?,
     };
     let mut reading = Vec::with_capacity(wanted.len());
     for (place, reference) in wanted {
@@ -179,7 +179,10 @@ fn charged(value: Bytes, taken: &mut Option<OwnedSemaphorePermit>) -> Bytes {
     let Some(permit) = taken else { return value };
     let units = value.len().div_ceil(UNIT).min(permit.num_permits());
     match permit.split(units) {
-        Some(room) => Bytes::from_owner(Charged { value, _room: room }),
+        Some(reservation) => Bytes::from_owner(Charged {
+            value,
+            _room: reservation,
+        }),
         None => value,
     }
 }

@@ -98,8 +98,8 @@ impl Load {
 
 /// Bytes a second that may come under a pressure; `None` for as many as like.
 pub fn memory_rate(drain: f64, pressure: f64) -> Option<f64> {
-    let room = (1.0 - pressure) / (1.0 - PRESSURE_EASY);
-    (pressure > PRESSURE_EASY).then(|| (2.0 * drain * room).max(RATE_MIN))
+    let reservation = (1.0 - pressure) / (1.0 - PRESSURE_EASY);
+    (pressure > PRESSURE_EASY).then(|| (2.0 * drain * reservation).max(RATE_MIN))
 }
 
 /// Bytes a second that may come to a tablet of this crowding; `None` for as many as like.
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_falls_with_the_room_left() {
+    fn the_rate_falls_with_the_memory_left() {
         let drain = 100e6;
         assert_eq!(memory_rate(drain, 0.0), None);
         assert_eq!(memory_rate(drain, PRESSURE_EASY), None);

@@ -23,7 +23,7 @@ use stele_sstable::Cache;
 /// larger than its budget. The rest of that is the program's, and the allocator's.
 const FREE_BYTES: u64 = 32 << 20;
 /// What rooms may hold before caches give way: about as much as they hold at most with the smallest budgets.
-const FREE_IN_ROOMS: u64 = 64 << 20;
+const RESERVED_FREE: u64 = 64 << 20;
 /// Part of their grant that caches keep: without indexes' blocks nothing would work.
 const KEPT_PART: u64 = 16;
 /// What is freed at once for which the allocator is waited for: less is nothing beside what it keeps all the time.
@@ -38,14 +38,14 @@ const SETTLE_BYTES_PER_MILLI: u64 = 1_342_177;
 pub(super) type Freed = Box<dyn Fn() + Send + Sync>;
 
 /// What rooms that are not told of hold now.
-pub(super) type InRooms = Box<dyn Fn() -> u64 + Send + Sync>;
+pub(super) type ReservedBytes = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// What caches were granted, and what is claimed of it.
 pub(super) struct Claims {
     free: u64,
     settle: Duration,
     freed: Option<Freed>,
-    in_rooms: InRooms,
+    reserved_bytes: ReservedBytes,
     cache: Arc<Cache>,
     rows: Arc<RowCache>,
     state: Mutex<State>,
@@ -69,14 +69,14 @@ impl Claims {
         cache: Arc<Cache>,
         rows: Arc<RowCache>,
         freed: Option<Freed>,
-        in_rooms: InRooms,
+        reserved_bytes: ReservedBytes,
     ) -> Self {
         let settle = Duration::from_millis(budget / SETTLE_BYTES_PER_MILLI).min(SETTLE_MAX);
         Claims {
             free: budget / 16 + FREE_BYTES,
             settle,
             freed,
-            in_rooms,
+            reserved_bytes,
             cache,
             rows,
             state: Mutex::new(State {
@@ -117,8 +117,8 @@ impl Claims {
     fn apply(&self, state: &mut State) -> u64 {
         let calls = (state.in_flight.calls as u64).saturating_sub(self.free);
         let memtables = (state.in_flight.memtables as u64).saturating_sub(state.known);
-        let rooms = (self.in_rooms)().saturating_sub(FREE_IN_ROOMS);
-        let given = left(state.granted, calls + memtables + rooms);
+        let reserved = (self.reserved_bytes)().saturating_sub(RESERVED_FREE);
+        let given = left(state.granted, calls + memtables + reserved);
         if given == state.given {
             return 0;
         }
@@ -173,9 +173,16 @@ mod tests {
         let cache = Arc::new(Cache::new(64 << 20));
         let rows = RowCache::new(TokioRuntime::current(), 16 << 20);
         let held = Arc::new(AtomicU64::new(0));
-        let in_rooms = Arc::clone(&held);
-        let in_rooms: InRooms = Box::new(move || in_rooms.load(Ordering::Relaxed));
-        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone(), None, in_rooms);
+        let reserved_bytes = Arc::clone(&held);
+        let reserved_bytes: ReservedBytes = Box::new(move || reserved_bytes.load(Ordering::Relaxed));
+        let claims = Claims::new(
+            128 * MIB,
+            division(64, 16),
+            cache.clone(),
+            rows.clone(),
+            None,
+            reserved_bytes,
+        );
         let capacities = || (cache.stats().capacity / MIB, rows.stats().capacity / MIB);
         let calls = |mib: u64| {
             let calls = (mib * MIB) as usize;

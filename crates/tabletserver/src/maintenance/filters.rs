@@ -84,7 +84,7 @@ fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
 impl TabletServer {
     /// Begins to choose anew, if filters are left out.
     pub(super) fn choose_filters(self: &Arc<Self>) {
-        if self.context.files.filter_room().left_out() == 0 || self.choice.is_busy.swap(true, Ordering::AcqRel) {
+        if self.context.files.bloom_memory().left_out() == 0 || self.choice.is_busy.swap(true, Ordering::AcqRel) {
             return;
         }
         let server = self.clone();
@@ -96,12 +96,12 @@ impl TabletServer {
 
     async fn exchange_filters(&self) {
         let (wanted, yielding) = self.chosen_filters();
-        let room = self.context.files.filter_room();
+        let reservation = self.context.files.bloom_memory();
         let mut yielding = yielding.into_iter();
         let mut failures = 0;
         // Nothing is kept for this that becomes obsolete meanwhile: it is deleted when nobody has it.
         for sstable in wanted.iter().filter_map(Weak::upgrade) {
-            while room.left() < sstable.filter_bytes() {
+            while reservation.left() < sstable.filter_bytes() {
                 let Some(other) = yielding.next() else { break };
                 if let Some(other) = other.upgrade() {
                     other.leave_filter_out();
@@ -129,9 +129,9 @@ impl TabletServer {
         let weighed: Vec<Candidate> = weighed.collect();
         // Some are of files that readers hold and no tablet has any more.
         let held: usize = weighed.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
-        let room = self.context.files.filter_room();
-        let others = room.taken().saturating_sub(held);
-        let Exchange { wanted, yielding } = choose(&weighed, room.bytes_max().saturating_sub(others));
+        let reservation = self.context.files.bloom_memory();
+        let others = reservation.taken().saturating_sub(held);
+        let Exchange { wanted, yielding } = choose(&weighed, reservation.bytes_max().saturating_sub(others));
         let of = |places: Vec<usize>| {
             let files = places.into_iter().filter_map(|at| files.get(at));
             files.map(|(sstable, _)| Arc::downgrade(sstable)).collect()
@@ -172,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn filters_follow_the_questions() {
         let options = ServerOptions {
-            filter_room_bytes: 65,
+            bloom_memory_bytes: 65,
             ..options()
         };
         let medium = Watched::over(MemoryStorage::new());
@@ -210,8 +210,8 @@ mod tests {
         ask(0, 200);
         server.exchange_filters().await;
         assert_eq!(held(), [true, false]);
-        let room = server.context.files.filter_room();
-        assert_eq!((room.taken(), room.left_out()), (65, 65));
+        let reservation = server.context.files.bloom_memory();
+        assert_eq!((reservation.taken(), reservation.left_out()), (65, 65));
     }
 
     const OLDEST: Candidate = Candidate {

@@ -191,10 +191,10 @@ impl TabletServer {
         }
         // What there is no room for now, the slow round comes back to.
         let compacted = match self.admission.is_disk_full() {
-            true => tablet.compact_for_space(self.admission.room(1)).await,
+            true => tablet.compact_for_space(self.admission.reservation(1)).await,
             false => {
-                let room = self.admission.room(self.options.compactions_max);
-                tablet.compact_within(room).await
+                let reservation = self.admission.reservation(self.options.compactions_max);
+                tablet.compact_within(reservation).await
             }
         };
         // A second job does what it can beside one that may be about to fail again.

@@ -90,8 +90,8 @@ pub(super) async fn replay_in_parts(
                 failed = Some(ServerError::Tablet { tablet, error });
             }
         }
-        let has_room = parts.peek().is_none() || memory.bytes() <= bytes_max / 2;
-        if let Some(failed) = failed.filter(|_| !has_room) {
+        let has_reservation = parts.peek().is_none() || memory.bytes() <= bytes_max / 2;
+        if let Some(failed) = failed.filter(|_| !has_reservation) {
             tracing::error!(
                 bytes_max,
                 "the log comes to more than memory, and there is no room for what follows; a start with more memory may help, or disk space"

@@ -6,9 +6,9 @@ use crate::options::{MemtableLimits, ServerOptions};
 use crate::recovery::tests::{TABLETS, Watched, first, first_with, options};
 use std::ops::Range;
 use std::time::Duration;
-use stele_client::{Alone, BatchRoom, RmwOperation, ServiceError};
+use stele_client::{Alone, BatchReservation, RmwOperation, ServiceError};
 use stele_storage::memory::MemoryStorage;
-use stele_tablet::Room;
+use stele_tablet::SpaceLimit;
 use stele_types::{ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
 
 fn put(row: &Bytes) -> RowMutation {
@@ -105,7 +105,7 @@ async fn rows_of_another_tablet_are_refused_and_nothing_happens() {
 struct Pieces(usize);
 
 #[async_trait]
-impl BatchRoom for Pieces {
+impl BatchReservation for Pieces {
     fn bytes(&self) -> usize {
         self.0
     }
@@ -141,8 +141,8 @@ async fn cells_in_pieces(server: &TabletServer, tablet: TabletId, row: &Bytes, f
 
 /// The same for one that has begun, of what it has in the end.
 async fn rest_in_pieces(mut stream: Box<dyn RowStream>) -> usize {
-    let (mut room, mut cells) = (Pieces(2 << 20), 0);
-    while let Some(batch) = stream.next_within(&mut room).await.unwrap() {
+    let (mut reservation, mut cells) = (Pieces(2 << 20), 0);
+    while let Some(batch) = stream.next_within(&mut reservation).await.unwrap() {
         if !batch.continues {
             cells = 0;
         }
@@ -226,7 +226,7 @@ async fn a_hit_of_the_row_cache_is_what_a_merge_has_left() {
         [found.into_batch(), stored].map(|batch| batch.into_cells().len())
     };
     assert_eq!([read(), read()], [[1, 1], [1, 1]]);
-    while tablet.compact_for_space(Room::UNLIMITED).await.unwrap().is_some() {}
+    while tablet.compact_for_space(SpaceLimit::UNLIMITED).await.unwrap().is_some() {}
     assert_eq!(read(), [0, 0]);
 }
 
@@ -242,12 +242,12 @@ async fn readers_that_pause_do_not_stop_writes() {
     let share = server.options.memtables.bytes_max();
     // As much between two flushes as there is of a tablet that is flushed because of its size.
     let columns = (share / 4) as usize / 10_000;
-    let (mut readers, mut room) = (Vec::new(), Pieces(2 << 20));
+    let (mut readers, mut reservation) = (Vec::new(), Pieces(2 << 20));
     for n in 0..8 {
         let filler = put_columns(&Bytes::from(format!("a{n}")), 0..columns, b'b');
         server.mutate(TABLETS[0], vec![filler].into(), None).await.unwrap();
         let mut stream = read_row(&server, TABLETS[0], &large, None).await;
-        let piece = stream.next_within(&mut room).await.unwrap().unwrap();
+        let piece = stream.next_within(&mut reservation).await.unwrap().unwrap();
         assert!(piece.unfinished);
         readers.push((stream, piece.into_cells().len()));
         tablet.flush().await.unwrap();
@@ -277,7 +277,7 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
     // Of the first memtables have room for one at a time; the second is copied for the log, for which there is room once.
     for value_bytes in [3 << 20, 100 << 10] {
         let options = ServerOptions {
-            batch_room_bytes: 64 << 10,
+            batch_reservation_bytes: 64 << 10,
             memtables: MemtableLimits::for_share(4 << 20),
             // Who is in a circle is refused then.
             admission_wait_max: Duration::from_secs(30),
@@ -321,7 +321,7 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
 async fn who_waits_for_the_allowance_holds_no_latch() {
     let alone = Alone::default();
     let options = ServerOptions {
-        value_room_bytes: 4 << 20,
+        value_memory_bytes: 4 << 20,
         memtables: MemtableLimits::for_share(64 << 20),
         alone: alone.clone(),
         // Who is in a circle is refused then.
@@ -412,7 +412,7 @@ async fn a_condition_draws_once_for_a_row() {
 #[tokio::test]
 async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     let options = ServerOptions {
-        value_room_bytes: 4 << 20,
+        value_memory_bytes: 4 << 20,
         ..options()
     };
     let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
@@ -442,7 +442,7 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
 async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     let alone = Alone::default();
     let options = ServerOptions {
-        value_room_bytes: 16 << 20,
+        value_memory_bytes: 16 << 20,
         memtables: MemtableLimits::for_share(64 << 20),
         alone: alone.clone(),
         admission_wait_max: Duration::from_millis(200),
@@ -465,7 +465,7 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
 async fn what_a_write_makes_of_its_row_is_in_its_room_until_it_is_applied() {
     const VALUE_BYTES: usize = 10 << 20;
     let options = ServerOptions {
-        value_room_bytes: 16 << 20,
+        value_memory_bytes: 16 << 20,
         memtables: MemtableLimits::for_share(64 << 20),
         ..options()
     };

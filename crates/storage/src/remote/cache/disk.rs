@@ -121,7 +121,7 @@ impl Disk {
             dir: options.dir,
             index: Mutex::new(index),
         };
-        disk.make_room();
+        disk.make_space();
         Ok(disk)
     }
 
@@ -160,7 +160,7 @@ impl Disk {
         match written {
             Ok(()) => {
                 self.index.lock().insert(wanted.id, file.len() as u64);
-                self.make_room();
+                self.make_space();
             }
             Err(error) => {
                 tracing::debug!(path = %path.display(), %error, "a chunk could not be kept");
@@ -170,7 +170,7 @@ impl Disk {
         }
     }
 
-    fn make_room(&self) {
+    fn make_space(&self) {
         let gone = self.index.lock().evict(self.bytes_max);
         gone.iter().for_each(|id| discard(&self.path(*id)));
     }

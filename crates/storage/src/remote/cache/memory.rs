@@ -114,7 +114,7 @@ impl Memory {
     }
 
     /// How many more may be fetched ahead, besides those that are on their way.
-    pub(super) fn room_ahead(&self) -> usize {
+    pub(super) fn readahead_space(&self) -> usize {
         let unread = self.chunks.iter().filter(|kept| kept.unread).count();
         UNREAD_MAX.saturating_sub(unread)
     }
@@ -157,12 +157,12 @@ mod tests {
         for number in 0..10 {
             memory.insert(id(number), chunk(), true, None);
         }
-        assert_eq!(memory.room_ahead(), UNREAD_MAX - 10);
+        assert_eq!(memory.readahead_space(), UNREAD_MAX - 10);
         for number in 10..10 + CHUNKS_MAX as u64 {
             memory.insert(id(number), chunk(), false, None);
         }
         assert!(!memory.has(id(9)) && memory.has(id(10)));
-        assert_eq!(memory.room_ahead(), UNREAD_MAX);
+        assert_eq!(memory.readahead_space(), UNREAD_MAX);
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
             memory.insert(id(number), chunk(), false, None);
             memory.read(id(number), 10);
         }
-        assert_eq!(memory.room_ahead(), UNREAD_MAX, "others have room again");
+        assert_eq!(memory.readahead_space(), UNREAD_MAX, "others have room again");
         assert_eq!(memory.chunks.len(), CHUNKS_MAX);
     }
 }

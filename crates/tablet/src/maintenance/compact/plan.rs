@@ -1,6 +1,6 @@
 //! What the next job of a compaction that is due reads, and what it takes.
 
-use super::Room;
+use super::SpaceLimit;
 use super::cut::cut_to;
 use super::summary::{bounds_to_spare, has_bottom, mark_busy, summarize};
 use crate::error::Result;
@@ -156,7 +156,7 @@ impl Tablet {
         &self,
         group: &GroupState,
         due: &Due,
-        room: Room,
+        reservation: SpaceLimit,
         all_from: Option<&[u8]>,
     ) -> Result<Option<Plan>> {
         let bottom_len = due.runs.first().map_or(0, |run| run.end);
@@ -172,7 +172,7 @@ impl Tablet {
             Some(row) => {
                 let file_bytes = self.file_bytes(group.id);
                 // As much of the tiers may come on top.
-                let bytes_max = (JOB_FILES * file_bytes).min(room.into_bottom / 2);
+                let bytes_max = (JOB_FILES * file_bytes).min(reservation.into_bottom / 2);
                 let part = self.part_from(bottom, &mut next, row, (file_bytes, bytes_max)).await?;
                 cut_to(bottom, part, (tiers, row), bytes_max).await?
             }
@@ -266,10 +266,10 @@ impl Tablet {
         best.map(|(_, start, end)| start..end)
     }
 
-    /// Looks how much a job has to read. Where there is `room` of any kind for that, too, it gathers small value files on its way.
+    /// Looks how much a job has to read. Where there is `reservation` of any kind for that, too, it gathers small value files on its way.
     /// Not in the reserve, whatever the job may have of it: what is gathered is freed only when other parts of the merge, and
     /// the other half of a tablet that was split, have moved theirs, and for these there would be nothing left.
-    pub(super) async fn weigh(&self, group: &GroupState, mut plan: Plan, room: u64) -> Result<Weighed> {
+    pub(super) async fn weigh(&self, group: &GroupState, mut plan: Plan, reservation: u64) -> Result<Weighed> {
         let files = &group.files;
         let mut left = Vec::new();
         if let Some(upper) = &plan.upper {
@@ -292,7 +292,7 @@ impl Tablet {
         let mut needs = bytes_in.saturating_add(moved.map(|link| link.bytes).sum());
         let gathered = gathered(&read, self.file_bytes(group.id));
         let with_those = needs.saturating_add(gathered.values().sum());
-        if with_those <= room {
+        if with_those <= reservation {
             needs = with_those;
             plan.collected.extend(gathered.into_keys());
         }

@@ -3,7 +3,7 @@
 
 use super::super::damage::{flip, read_row};
 use super::*;
-use crate::Room;
+use crate::SpaceLimit;
 use crate::manifest::FileRef;
 use crate::state::Residue;
 use stele_sstable::footer::{FOOTER_BYTES, Footer};
@@ -41,7 +41,7 @@ fn residues(tablet: &Tablet) -> Vec<(u32, u32, bool)> {
 }
 
 /// Room for every merge, and too little for all files to be rewritten together.
-const NOT_ALL: Room = Room {
+const NOT_ALL: SpaceLimit = SpaceLimit {
     any: 0,
     into_bottom: u64::MAX,
 };
@@ -121,11 +121,11 @@ async fn operands_are_not_merged_over_those_of_another_group() {
     assert!((0..3).all(|group| state.is_entangled(GroupId(group))));
     let sum = format!("1={}", 1_210i64.to_be_bytes().escape_ascii());
     assert_eq!(read(&tablet).await, sum);
-    let room = Room {
+    let reservation = SpaceLimit {
         any: state.file_bytes() - 1,
         into_bottom: u64::MAX,
     };
-    while tablet.compact_within(room).await.unwrap().is_some() {}
+    while tablet.compact_within(reservation).await.unwrap().is_some() {}
     assert_eq!(read(&tablet).await, sum);
     tablet.compact_all().await.unwrap();
     assert_eq!((residues(&tablet), read(&tablet).await), (vec![], sum));
