@@ -12,7 +12,7 @@
 //!
 //! A row that takes more than a batch comes in pieces, where client and filter allow it: then at most one of its cells is
 //! large. Otherwise a single row may take more than all the room, and so may a cell. It waits until it has all of it, and
-//! the one allowance that all share ([`Alone`]), and may then go so far beyond as one value of the largest size does; what
+//! the one allowance that all share ([`Overdraft`]), and may then go so far beyond as one value of the largest size does; what
 //! takes still more is refused.
 //!
 //! A client that stops reading keeps what it has as long as nobody needs it. As soon as others wait for room, for the
@@ -35,7 +35,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
-use stele_client::{ALONE_BYTES, Alone, BatchReservation, GoesBeyond, InFlightKind, ServiceError, ServiceResult};
+use stele_client::{
+    BatchReservation, InFlightKind, OVERDRAFT_BYTES, Overdraft, OverdraftPermit, ServiceError, ServiceResult,
+};
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
 use stele_types::ErrorKind;
@@ -85,7 +87,7 @@ pub(crate) struct Answers {
     units: Arc<Semaphore>,
     units_max: u32,
     late: Arc<Semaphore>,
-    alone: Alone,
+    overdraft: Overdraft,
     wait: Duration,
     in_queue: Duration,
     /// Who holds room at the pace of a client.
@@ -109,18 +111,18 @@ pub(crate) struct Reservation {
 struct Held {
     units: OwnedSemaphorePermit,
     /// While more than all the room is, or may be, taken.
-    beyond: Option<GoesBeyond>,
+    beyond: Option<OverdraftPermit>,
     /// Knows what is in flight.
-    alone: Alone,
+    overdraft: Overdraft,
 }
 
 impl Held {
-    fn new(units: OwnedSemaphorePermit, beyond: Option<GoesBeyond>, alone: &Alone) -> Self {
-        alone.add(InFlightKind::Answers, units.num_permits() * UNIT_BYTES);
+    fn new(units: OwnedSemaphorePermit, beyond: Option<OverdraftPermit>, overdraft: &Overdraft) -> Self {
+        overdraft.add(InFlightKind::Answers, units.num_permits() * UNIT_BYTES);
         Held {
             units,
             beyond,
-            alone: alone.clone(),
+            overdraft: overdraft.clone(),
         }
     }
 
@@ -132,29 +134,29 @@ impl Held {
     fn keep(&mut self, units: usize) -> usize {
         let back = self.units.num_permits().saturating_sub(units);
         drop(self.units.split(back));
-        self.alone.sub(InFlightKind::Answers, back * UNIT_BYTES);
+        self.overdraft.sub(InFlightKind::Answers, back * UNIT_BYTES);
         back
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.alone.sub(InFlightKind::Answers, self.bytes());
+        self.overdraft.sub(InFlightKind::Answers, self.bytes());
     }
 }
 
 impl Answers {
     /// Room for this many bytes. What is given up is counted in `given_up`.
-    pub fn new(bytes_max: usize, alone: Alone, env: Env, given_up: IntCounter) -> Self {
+    pub fn new(bytes_max: usize, overdraft: Overdraft, env: Env, given_up: IntCounter) -> Self {
         let units_max = u32::try_from(bytes_max.max(BATCH_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         Answers {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
             watched: Arc::default(),
-            values_wanted: alone.values_wanted(),
+            values_wanted: overdraft.values_wanted(),
             late: Arc::new(Semaphore::new(LATE_BYTES_MAX)),
-            alone,
+            overdraft,
             wait: WAIT,
             in_queue: IN_QUEUE,
             holders: Holders::new(given_up),
@@ -191,18 +193,18 @@ impl Answers {
         wanted.min(self.units_max)
     }
 
-    async fn take(&self, units: u32, goes_beyond: bool) -> Result<Held, Status> {
+    async fn take(&self, units: u32, needs_overdraft: bool) -> Result<Held, Status> {
         let acquire = async {
-            let beyond = match goes_beyond {
-                true => Some(self.alone.take().await),
+            let beyond = match needs_overdraft {
+                true => Some(self.overdraft.take().await),
                 false => None,
             };
             let units = self.acquire(units).await?;
-            let settles = beyond.as_ref().map_or(Duration::ZERO, GoesBeyond::settles);
+            let settles = beyond.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
             if !settles.is_zero() {
                 self.env.sleep(settles).await;
             }
-            Some(Held::new(units, beyond, &self.alone))
+            Some(Held::new(units, beyond, &self.overdraft))
         };
         let acquired = self.env.timeout(self.wait, acquire).await;
         acquired.ok().flatten().ok_or_else(too_many)
@@ -281,9 +283,9 @@ impl Answers {
     fn watch(&self, lent: Weak<Lent>) {
         let answers = self.clone();
         self.env.spawn("allowance of an answer", async move {
-            while lent.upgrade().is_some_and(|lent| lent.goes_beyond()) {
-                if answers.alone.is_wanted() {
-                    answers.holders.give_up_beyond(answers.env.now());
+            while lent.upgrade().is_some_and(|lent| lent.needs_overdraft()) {
+                if answers.overdraft.is_wanted() {
+                    answers.holders.cancel_overdrawn(answers.env.now());
                 }
                 answers.env.sleep(LOOK_FOR_PAUSED).await;
             }
@@ -300,8 +302,8 @@ impl Answers {
     }
 
     /// What one answer may take that has all the room.
-    fn alone_bytes(&self) -> usize {
-        self.all_bytes().max(ALONE_BYTES)
+    fn overdraft_bytes(&self) -> usize {
+        self.all_bytes().max(OVERDRAFT_BYTES)
     }
 }
 
@@ -365,7 +367,7 @@ impl Reservation {
             *piece = lent.cover(std::mem::take(piece));
         }
         let weak = Arc::downgrade(&lent);
-        if lent.goes_beyond() {
+        if lent.needs_overdraft() {
             self.answers.watch(weak.clone());
         }
         Ok(Given {
@@ -379,7 +381,7 @@ impl Answers {
     /// Room for an answer that is there already.
     async fn late(&self, bytes: usize, units: u32) -> Result<Held, Status> {
         if let Ok(units) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Ok(Held::new(units, None, &self.alone));
+            return Ok(Held::new(units, None, &self.overdraft));
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let _waits = self.late.try_acquire_many(bytes).map_err(|_| too_many())?;
@@ -392,7 +394,7 @@ impl BatchReservation for Reservation {
     fn bytes(&self) -> usize {
         let Some(held) = &self.held else { return 0 };
         match held.beyond.is_some() {
-            true => self.answers.alone_bytes(),
+            true => self.answers.overdraft_bytes(),
             false => held.bytes(),
         }
     }
@@ -405,7 +407,7 @@ impl BatchReservation for Reservation {
         // Given back first: two that hold some and want more would wait for each other.
         let before = self.bytes();
         self.held = None;
-        if before >= self.answers.alone_bytes() {
+        if before >= self.answers.overdraft_bytes() {
             let message = format!(
                 "A row takes more than {before} bytes of memory, which is all that this server spares for one answer: \
                  read less of it at once, or give the server more"
@@ -413,8 +415,9 @@ impl BatchReservation for Reservation {
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         let units = self.answers.units_of(bytes);
-        let goes_beyond = units == self.answers.units_max && self.answers.alone_bytes() > self.answers.all_bytes();
-        let taken = self.answers.take(units, goes_beyond).await;
+        let needs_overdraft =
+            units == self.answers.units_max && self.answers.overdraft_bytes() > self.answers.all_bytes();
+        let taken = self.answers.take(units, needs_overdraft).await;
         self.held = Some(taken.map_err(|status| ServiceError::new(ErrorKind::Busy, status.message()))?);
         Ok(())
     }
@@ -452,7 +455,7 @@ impl Lent {
         piece.len() > PIECE_BYTES_MAX || (self.has_large && piece.len() >= SHARED_BYTES_MIN)
     }
 
-    pub fn goes_beyond(&self) -> bool {
+    pub fn needs_overdraft(&self) -> bool {
         self.held.lock().as_ref().is_some_and(|held| held.beyond.is_some())
     }
 
@@ -500,7 +503,7 @@ mod tests {
         let given_up = IntCounter::new("given_up", "given up").unwrap();
         let mut answers = Answers::new(
             batches * BATCH_BYTES,
-            Alone::default(),
+            Overdraft::default(),
             TokioRuntime::current(),
             given_up,
         );
@@ -558,8 +561,8 @@ mod tests {
         drop(other);
         // One that is larger than all the room gets all of it, and no more.
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
-        assert_eq!(reservation.bytes(), ALONE_BYTES);
-        assert!(answers.alone.is_taken());
+        assert_eq!(reservation.bytes(), OVERDRAFT_BYTES);
+        assert!(answers.overdraft.is_taken());
         let refused = reservation.renew(101 * BATCH_BYTES).await.err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
         assert_eq!(answers.units.available_permits() * UNIT_BYTES, 4 * BATCH_BYTES);
@@ -568,7 +571,7 @@ mod tests {
     #[tokio::test]
     async fn one_goes_beyond_the_room_whoever_it_is_and_only_as_long_as_it_must() {
         let answers = answers(4);
-        let write = answers.alone.take().await;
+        let write = answers.overdraft.take().await;
         let mut reservation = answers.for_batch().await.unwrap();
         assert_eq!(
             reservation.renew(100 * BATCH_BYTES).await.err().unwrap().kind,
@@ -576,20 +579,20 @@ mod tests {
         );
         drop(write);
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
-        assert!(answers.alone.is_taken());
+        assert!(answers.overdraft.is_taken());
         // Messages that fit give it back before they are sent; others do not.
         let mut fits = pieces(&[4 * BATCH_BYTES]);
         reservation.give_to(&mut fits).await.unwrap();
-        assert!(!answers.alone.is_taken());
+        assert!(!answers.overdraft.is_taken());
         assert_eq!(answers.taken(), 4 * BATCH_BYTES);
         drop(fits);
         let mut reservation = answers.for_batch().await.unwrap();
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
         let mut beyond = pieces(&[5 * BATCH_BYTES]);
         reservation.give_to(&mut beyond).await.unwrap();
-        assert!(answers.alone.is_taken());
+        assert!(answers.overdraft.is_taken());
         drop(beyond);
-        assert!(!answers.alone.is_taken());
+        assert!(!answers.overdraft.is_taken());
         assert_eq!(answers.taken(), 0);
     }
 
@@ -609,7 +612,7 @@ mod tests {
         };
         drop((paused, batch));
         all.await.unwrap();
-        assert!(answers.alone.is_taken());
+        assert!(answers.overdraft.is_taken());
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@
 //! while they arrive, what is decoded of it is added before it is decoded, and a request that would take the front end
 //! past its budget is refused at that point, with UNAVAILABLE, because backing off helps. One that is too large by
 //! itself is RESOURCE_EXHAUSTED, one that arrives too slowly DEADLINE_EXCEEDED. A message that announces more than requests may
-//! take in all is in no account of theirs: it takes the allowance that everything shares ([`Alone`]), when nobody has it.
+//! take in all is in no account of theirs: it takes the allowance that everything shares ([`Overdraft`]), when nobody has it.
 //!
 //! A call lasts from its first header to the end, or the abandonment, of its response stream.
 
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use stele_client::{ALONE_BYTES, Alone, GoesBeyond, InFlightKind};
+use stele_client::{InFlightKind, OVERDRAFT_BYTES, Overdraft, OverdraftPermit};
 use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 use stele_env::{Env, Priority};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -87,7 +87,7 @@ pub(crate) fn stopped() -> Status {
 pub(crate) struct Ledger {
     env: Env,
     limits: CallLimits,
-    alone: Alone,
+    overdraft: Overdraft,
     slots: Arc<Semaphore>,
     request_bytes: AtomicUsize,
     /// By path; constant.
@@ -111,7 +111,7 @@ impl Ledger {
     pub fn new(
         served: impl Iterator<Item = &'static str>,
         limits: CallLimits,
-        alone: Alone,
+        overdraft: Overdraft,
         env: Env,
         metrics: &Metrics,
     ) -> Self {
@@ -149,7 +149,7 @@ impl Ledger {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
             limits,
-            alone,
+            overdraft,
             request_bytes: AtomicUsize::new(0),
             served,
             unserved,
@@ -167,7 +167,7 @@ impl Ledger {
         };
         of("requests", self.request_bytes.load(Ordering::Relaxed));
         of("answers", answers);
-        of("beyond", if self.alone.is_taken() { ALONE_BYTES } else { 0 });
+        of("beyond", if self.overdraft.is_taken() { OVERDRAFT_BYTES } else { 0 });
     }
 
     /// Admits a call of this path; otherwise what to answer.
@@ -246,7 +246,7 @@ pub(crate) struct Call {
     request_bytes: AtomicUsize,
     /// What of that is counted into the ledger's sum: all, unless it goes beyond.
     counted_bytes: AtomicUsize,
-    beyond: OnceLock<GoesBeyond>,
+    beyond: OnceLock<OverdraftPermit>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -283,9 +283,9 @@ impl Call {
         if bytes == 0 {
             return Ok(());
         }
-        let goes_beyond = self.beyond.get().is_some();
-        let max = match goes_beyond {
-            true => self.ledger.limits.alone_request_bytes,
+        let needs_overdraft = self.beyond.get().is_some();
+        let max = match needs_overdraft {
+            true => self.ledger.limits.overdraft_request_bytes,
             false => self.ledger.limits.request_bytes_max,
         };
         let own = self
@@ -293,10 +293,10 @@ impl Call {
             .fetch_add(bytes, Ordering::Relaxed)
             .saturating_add(bytes);
         let mut before = 0;
-        if !goes_beyond {
+        if !needs_overdraft {
             self.counted_bytes.fetch_add(bytes, Ordering::Relaxed);
             before = self.ledger.request_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.ledger.alone.add(InFlightKind::Requests, bytes);
+            self.ledger.overdraft.add(InFlightKind::Requests, bytes);
         }
         if own > max {
             return Err(Status::resource_exhausted(format!(
@@ -321,7 +321,7 @@ impl Call {
     fn check_message_len(&self, len: usize) -> Result<Duration, Status> {
         let max = self.method.message_bytes_max;
         if len <= max && len > self.ledger.limits.request_bytes_max {
-            return self.go_beyond();
+            return self.take_overdraft();
         }
         if len <= max {
             return Ok(Duration::ZERO);
@@ -333,8 +333,8 @@ impl Call {
     }
 
     /// Takes the allowance for a message that is larger than all requests may be together.
-    fn go_beyond(&self) -> Result<Duration, Status> {
-        let Some(beyond) = self.ledger.alone.try_take() else {
+    fn take_overdraft(&self) -> Result<Duration, Status> {
+        let Some(beyond) = self.ledger.overdraft.try_take() else {
             let message = "Another request takes all the memory there is for one of that size; retry after backing off";
             return Err(Status::unavailable(message));
         };
@@ -368,7 +368,7 @@ impl Drop for Call {
         self.method.seconds.observe(elapsed.as_secs_f64());
         let counted = self.counted_bytes.load(Ordering::Relaxed);
         self.ledger.request_bytes.fetch_sub(counted, Ordering::Relaxed);
-        self.ledger.alone.sub(InFlightKind::Requests, counted);
+        self.ledger.overdraft.sub(InFlightKind::Requests, counted);
         self.ledger.in_flight.dec();
     }
 }

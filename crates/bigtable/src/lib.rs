@@ -75,7 +75,7 @@ use pb::stubs::operations_server::OperationsServer;
 use pb::stubs::table_settings_server::TableSettingsServer;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{Alone, TableAdmin, TableService};
+use stele_client::{Overdraft, TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use tonic::service::Routes;
@@ -117,20 +117,27 @@ pub struct BigtableFrontEnd {
 impl BigtableFrontEnd {
     /// A front end with the default limits. At most one per registry of metrics.
     pub fn new(service: Arc<dyn TableService>, admin: Arc<dyn TableAdmin>, env: Env, metrics: &Metrics) -> Self {
-        Self::with_limits(service, admin, env, metrics, CallLimits::default(), Alone::default())
+        Self::with_limits(
+            service,
+            admin,
+            env,
+            metrics,
+            CallLimits::default(),
+            Overdraft::default(),
+        )
     }
 
-    /// A front end with other limits. What goes beyond them shares the allowance `alone` with everything else of the process.
+    /// A front end with other limits. What goes beyond them shares the allowance `overdraft` with everything else of the process.
     pub fn with_limits(
         service: Arc<dyn TableService>,
         admin: Arc<dyn TableAdmin>,
         env: Env,
         metrics: &Metrics,
         limits: CallLimits,
-        alone: Alone,
+        overdraft: Overdraft,
     ) -> Self {
         let served = SERVED.iter().copied().chain(Hot::PATHS.map(|(path, _)| path));
-        let ledger = Arc::new(Ledger::new(served, limits, alone.clone(), env.clone(), metrics));
+        let ledger = Arc::new(Ledger::new(served, limits, overdraft.clone(), env.clone(), metrics));
         let given_up = metrics.counter(
             "stele_bigtable_answers_given_up_total",
             "Answers of reads that were broken off because their clients took nothing while others waited for room.",
@@ -138,7 +145,7 @@ impl BigtableFrontEnd {
         let context = Arc::new(Context {
             service,
             admin,
-            answers: Answers::new(limits.answer_bytes_max, alone, env.clone(), given_up),
+            answers: Answers::new(limits.answer_bytes_max, overdraft, env.clone(), given_up),
             env,
             operations: OperationLog::default(),
             instance_changes: Arc::default(),

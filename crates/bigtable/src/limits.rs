@@ -12,7 +12,7 @@ use crate::pb::{admin, v2};
 use crate::wire;
 use bytes::Bytes;
 use std::time::Duration;
-use stele_client::{ALONE_BYTES, RmwRule};
+use stele_client::{OVERDRAFT_BYTES, RmwRule};
 use stele_filter::Filter;
 use stele_types::limits::{
     BIGTABLE_ROW_KEY_BYTES_MAX, FAMILIES_MAX, INITIAL_SPLITS_MAX, MUTATIONS_PER_REQUEST_MAX, ROW_BYTES_MAX,
@@ -168,7 +168,7 @@ pub struct CallLimits {
     /// Cost of requests in flight. It is also the largest request, and what one of the largest values needs.
     pub request_bytes_max: usize,
     /// What one request may take that is larger than that and has the allowance for one; 0 where there is none.
-    pub alone_request_bytes: usize,
+    pub overdraft_request_bytes: usize,
     /// Bytes of answers that wait to be taken.
     pub answer_bytes_max: usize,
     /// How long a request of no size may take to arrive.
@@ -190,7 +190,7 @@ const REQUEST_BYTES_MIN: usize = 32 << 20;
 
 /// Budget from which on one request may be as large as the largest value, whatever the others take. It is in memory twice, in
 /// its request and in the memtable, and in the beginning of the request once more for a moment: less would not bear that.
-pub const ALONE_REQUEST_MEMORY_MIN: usize = 256 << 20;
+pub const OVERDRAFT_REQUEST_MEMORY_MIN: usize = 256 << 20;
 
 /// Bytes of answers that any amount of memory allows: sixteen scans at once.
 const ANSWER_BYTES_MIN: usize = 32 << 20;
@@ -201,14 +201,14 @@ const ARRIVAL_BYTES_PER_SECOND: usize = 256 << 10;
 
 impl CallLimits {
     /// For a server with this budget of memory: a quarter of it may be requests in flight, an eighth answers. One that takes values of 100
-    /// MiB needs [`ALONE_REQUEST_MEMORY_MIN`], one that takes messages of 257 MiB needs 1,028 MiB.
+    /// MiB needs [`OVERDRAFT_REQUEST_MEMORY_MIN`], one that takes messages of 257 MiB needs 1,028 MiB.
     pub fn for_memory(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         CallLimits {
             calls_max: (bytes / 4 / CALL_BYTES).clamp(CALLS_MIN, CALLS_MAX),
             request_bytes_max: (bytes / 4).max(REQUEST_BYTES_MIN),
-            alone_request_bytes: match bytes >= ALONE_REQUEST_MEMORY_MIN {
-                true => ALONE_BYTES,
+            overdraft_request_bytes: match bytes >= OVERDRAFT_REQUEST_MEMORY_MIN {
+                true => OVERDRAFT_BYTES,
                 false => 0,
             },
             answer_bytes_max: (bytes / 8).max(ANSWER_BYTES_MIN),
@@ -230,7 +230,7 @@ impl CallLimits {
             Some(("google.bigtable.admin.v2.BigtableInstanceAdmin", _)) => INSTANCE_ADMIN_BYTES_MAX,
             _ => SMALL_BYTES_MAX,
         };
-        of_kind.min(self.request_bytes_max.max(self.alone_request_bytes))
+        of_kind.min(self.request_bytes_max.max(self.overdraft_request_bytes))
     }
 
     /// How long a request may take until this much of it is there.

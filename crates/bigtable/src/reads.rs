@@ -335,7 +335,7 @@ mod tests {
     use crate::messages::PREFIX_BYTES;
     use crate::testing;
     use prost::Message as _;
-    use stele_client::{Alone, ServiceError};
+    use stele_client::{Overdraft, ServiceError};
     use stele_env::metrics::IntCounter;
     use stele_env::tokio_env::TokioRuntime;
     use stele_types::{Cell, ErrorKind, FamilyId, Timestamp};
@@ -377,7 +377,7 @@ mod tests {
             TokioRuntime::current(),
             {
                 let given_up = IntCounter::new("given_up", "given up").unwrap();
-                let answers = Answers::new(1 << 20, Alone::default(), TokioRuntime::current(), given_up);
+                let answers = Answers::new(1 << 20, Overdraft::default(), TokioRuntime::current(), given_up);
                 let reservation = answers.empty_reservation();
                 (answers, reservation)
             },
@@ -411,7 +411,7 @@ mod tests {
         many.begin().await.unwrap();
         assert!(many.ready_bytes() > 6_000_000);
         let lent = many.lent.last().and_then(Weak::upgrade).unwrap();
-        assert!(lent.goes_beyond());
+        assert!(lent.needs_overdraft());
         // More than that.
         let refused = answer(4_000).begin().await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");

@@ -21,7 +21,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
-use stele_client::Alone;
+use stele_client::Overdraft;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
@@ -34,7 +34,7 @@ const TABLE: &str = "projects/p/instances/i/tables/t";
 struct Harness {
     fake: Arc<Fake>,
     metrics: Metrics,
-    alone: Alone,
+    overdraft: Overdraft,
     service: BigtableService,
 }
 
@@ -50,12 +50,13 @@ impl Harness {
     fn with_env(limits: CallLimits, env: Env) -> Self {
         let fake = Arc::new(Fake::default());
         let metrics = Metrics::new();
-        let alone = Alone::default();
-        let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, alone.clone());
+        let overdraft = Overdraft::default();
+        let front_end =
+            BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, overdraft.clone());
         Harness {
             fake,
             metrics,
-            alone,
+            overdraft,
             service: front_end.into_service(),
         }
     }

@@ -5,16 +5,16 @@
 //! each, and goes on where a tablet has split or moved in between. [`scanner::ScannerRegistry`] adds scanners with
 //! leases, for protocols whose scans span requests.
 
-pub mod alone;
 pub mod error;
+pub mod overdraft;
 pub mod request;
 pub mod router;
 pub mod scanner;
 pub mod service;
 pub mod tablets;
 
-pub use alone::{ALONE_BYTES, Alone, GoesBeyond, InFlight, Kind as InFlightKind};
 pub use error::{ServiceError, ServiceResult};
+pub use overdraft::{InFlight, Kind as InFlightKind, OVERDRAFT_BYTES, Overdraft, OverdraftPermit};
 pub use request::{
     CheckAndMutate, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
     RmwOperation, RmwRule, RowSample, TableGroups, TableUpdate, TabletInfo,

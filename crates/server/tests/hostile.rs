@@ -11,7 +11,7 @@
 mod server;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use server::{BEYOND_BYTES, Server};
+use server::{OVERDRAFT_BYTES, Server};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -306,7 +306,7 @@ async fn no_request_takes_more_memory_than_there_is() {
             status.code(),
             Code::InvalidArgument | Code::ResourceExhausted | Code::NotFound
         );
-        if !told || peak > BUDGET_BYTES + BEYOND_BYTES {
+        if !told || peak > BUDGET_BYTES + OVERDRAFT_BYTES {
             over.push(format!("{method}: {} MiB, {status}", peak >> 20));
         }
     }
@@ -343,7 +343,7 @@ async fn many_large_requests_at_once_do_not_add_up() {
     let peak = server.peak_bytes();
     println!("{written} of 64 batches of 12 MiB written, peak {} MiB", peak >> 20);
     assert!(written > 0, "some of them fit");
-    assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{} MiB", peak >> 20);
+    assert!(peak <= BUDGET_BYTES + OVERDRAFT_BYTES, "{} MiB", peak >> 20);
 }
 
 /// Makes a table of 48 batches of so many rows of so many bytes.
@@ -408,7 +408,7 @@ async fn answers_that_nobody_takes_do_not_add_up() {
     let peak = server.peak_bytes();
     println!("{} of 400 scans have answers, peak {} MiB", held.len(), peak >> 20);
     assert!(
-        held.len() >= 16 && peak <= BUDGET_BYTES + BEYOND_BYTES,
+        held.len() >= 16 && peak <= BUDGET_BYTES + OVERDRAFT_BYTES,
         "{} MiB",
         peak >> 20
     );
@@ -497,5 +497,5 @@ async fn readers_of_a_wide_row_do_not_add_up() {
     let peak = server.peak_bytes();
     println!("{read} of 24 readers of 60,000 cells answered, peak {} MiB", peak >> 20);
     assert!(read > 0, "one after the other they fit");
-    assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{} MiB", peak >> 20);
+    assert!(peak <= BUDGET_BYTES + OVERDRAFT_BYTES, "{} MiB", peak >> 20);
 }

@@ -21,7 +21,7 @@ use futures::future::join_all;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use noise::noise;
 use resident::Watch;
-use server::{BEYOND_BYTES, Server};
+use server::{OVERDRAFT_BYTES, Server};
 use std::time::{Duration, Instant};
 use table::{TABLE, connect, create_table};
 use tonic::{Code, Status};
@@ -63,7 +63,7 @@ impl Pressed {
         let seen = self.watch.take().unwrap().seen();
         println!("{what}: peak {} MiB, {} looks", seen.peak_bytes / MIB, seen.looks);
         assert!(
-            seen.peak_bytes <= self.budget + BEYOND_BYTES,
+            seen.peak_bytes <= self.budget + OVERDRAFT_BYTES,
             "{what}: {} MiB",
             seen.peak_bytes / MIB
         );

@@ -17,7 +17,7 @@ mod table;
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use noise::noise;
-use server::{BEYOND_BYTES, Server};
+use server::{OVERDRAFT_BYTES, Server};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ fn take_peak(server: &Server) -> u64 {
 fn check_peak(server: &Server, what: &str) {
     let peak = take_peak(server);
     println!("{what}: peak {} MiB", peak >> 20);
-    assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{what}: {} MiB", peak >> 20);
+    assert!(peak <= BUDGET_BYTES + OVERDRAFT_BYTES, "{what}: {} MiB", peak >> 20);
 }
 
 /// Key, bytes of the value and their checksum of every row. Who is told that others take all the room tries again, as

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
 use noise::noise;
 use resident::Watch;
-use server::{BEYOND_BYTES, Server};
+use server::{OVERDRAFT_BYTES, Server};
 use std::time::{Duration, Instant};
 use table::{TABLE, connect, create_table};
 use tonic::Code;
@@ -63,7 +63,7 @@ impl Pressed {
             seen.looks
         );
         assert!(
-            seen.peak_bytes <= self.budget + BEYOND_BYTES,
+            seen.peak_bytes <= self.budget + OVERDRAFT_BYTES,
             "{what}: {} MiB with a budget of {}",
             seen.peak_bytes >> 20,
             self.budget >> 20

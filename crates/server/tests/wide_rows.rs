@@ -15,7 +15,7 @@ mod table;
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2;
-use server::{BEYOND_BYTES, Server};
+use server::{OVERDRAFT_BYTES, Server};
 use table::{TABLE, connect, create_table};
 use tonic::transport::Channel;
 use v2::bigtable_client::BigtableClient;
@@ -167,7 +167,7 @@ fn check_peak(server: &Server, what: &str) {
     let peak = server.peak_bytes();
     server.forget_peak();
     println!("{what}: peak {} MiB", peak >> 20);
-    assert!(peak <= BUDGET_BYTES + BEYOND_BYTES, "{what}: {} MiB", peak >> 20);
+    assert!(peak <= BUDGET_BYTES + OVERDRAFT_BYTES, "{what}: {} MiB", peak >> 20);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::{Alone, Router};
+use stele_client::{Overdraft, Router};
 use stele_coord::{EmbeddedCoord, next_epoch_above};
 use stele_env::metrics::Metrics;
 use stele_env::{Env, PlantedBug, Priority};
@@ -129,7 +129,7 @@ pub fn options() -> ServerOptions {
         catalog_in_doubt: false,
         inherit_from: usize::MAX,
         batch_reservation_bytes: 64 << 10,
-        alone: Alone::default(),
+        overdraft: Overdraft::default(),
         compactions_max: 2,
         job_readahead_bytes: 8 << 10,
         // Enough for one scan of two runs, and not for another.

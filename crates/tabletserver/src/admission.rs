@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use stele_client::{Alone, InFlightKind, ServiceError, ServiceResult};
+use stele_client::{InFlightKind, Overdraft, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_storage::Storage;
 use stele_tablet::{MemoryAccount, Moved, SpaceLimit};
@@ -74,7 +74,7 @@ pub struct Admission {
     /// Bytes of large writes that have been let in and may not be in memtables yet.
     coming: AtomicU64,
     /// Knows what is in flight, of which memtables beyond their share are a part.
-    alone: Alone,
+    overdraft: Overdraft,
     /// Bytes that answers have been asked for.
     asked: AtomicUsize,
 }
@@ -88,7 +88,7 @@ pub struct Coming {
 impl Drop for Coming {
     fn drop(&mut self) {
         self.admission.coming.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.admission.tell_beyond();
+        self.admission.report_excess();
         self.admission.freed.notify_waiters();
     }
 }
@@ -123,7 +123,7 @@ impl Admission {
             // As much as values on their way to readers may take, and for the same reason.
             rows: RowMemory::new(
                 options.value_memory_bytes,
-                options.alone.clone(),
+                options.overdraft.clone(),
                 options.admission_wait_max,
                 env.clone(),
             ),
@@ -131,7 +131,7 @@ impl Admission {
             large: Semaphore::new(1),
             wanted: AtomicU64::new(0),
             coming: AtomicU64::new(0),
-            alone: options.alone.clone(),
+            overdraft: options.overdraft.clone(),
             asked: AtomicUsize::new(0),
             env,
             memory,
@@ -318,7 +318,7 @@ impl Admission {
     pub fn count_in(self: &Arc<Self>, bytes: usize) -> Coming {
         let bytes = bytes as u64;
         self.coming.fetch_add(bytes, Ordering::Relaxed);
-        self.tell_beyond();
+        self.report_excess();
         Coming {
             admission: Arc::clone(self),
             bytes,
@@ -334,11 +334,13 @@ impl Admission {
     }
 
     /// Tells what memtables take beyond their share, so that others give way.
-    fn tell_beyond(&self) {
+    fn report_excess(&self) {
         let taken = self.memory.bytes() + self.coming.load(Ordering::Relaxed);
-        let beyond = taken.saturating_sub(self.memtables.bytes_max());
-        self.alone
-            .set(InFlightKind::Memtables, usize::try_from(beyond).unwrap_or(usize::MAX));
+        let overdraft = taken.saturating_sub(self.memtables.bytes_max());
+        self.overdraft.set(
+            InFlightKind::Memtables,
+            usize::try_from(overdraft).unwrap_or(usize::MAX),
+        );
     }
 
     /// Whether a large write waits for memory.
@@ -351,7 +353,7 @@ impl Admission {
     pub fn ask_of_answers(&self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let before = self.asked.swap(bytes, Ordering::Relaxed);
-        let wanted = self.alone.values_wanted();
+        let wanted = self.overdraft.values_wanted();
         match bytes.checked_sub(before) {
             Some(more) => wanted.fetch_add(more, Ordering::Relaxed),
             None => wanted.fetch_sub(before - bytes, Ordering::Relaxed),
@@ -371,7 +373,7 @@ impl Admission {
 
     /// A flush has ended: tells waiting writers, and shows how fast flushes are.
     pub fn memory_freed(&self) {
-        self.tell_beyond();
+        self.report_excess();
         let load = self.load(0);
         let (drain, merge_yield) = {
             let mut pacer = self.pacer.lock();

@@ -130,7 +130,7 @@ impl TabletServer {
         ));
         let made = Arc::clone(&claims);
         self.options
-            .alone
+            .overdraft
             .on_change(Arc::new(move |in_flight| made.claim(in_flight)));
         self.env.spawn_background("govern memory", async move {
             server.govern(governor, budget, &claims).await;

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{ALONE_BYTES, Alone, GoesBeyond, ServiceError, ServiceResult};
+use stele_client::{OVERDRAFT_BYTES, Overdraft, OverdraftPermit, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_types::ErrorKind;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,7 +29,7 @@ const FIRST_BYTES: usize = 2 << 20;
 pub(crate) struct RowMemory {
     units: Arc<Semaphore>,
     units_max: u32,
-    alone: Alone,
+    overdraft: Overdraft,
     wait_max: Duration,
     env: Env,
 }
@@ -37,20 +37,20 @@ pub(crate) struct RowMemory {
 /// Room of one row.
 pub(crate) struct RowReservation {
     _permit: OwnedSemaphorePermit,
-    _beyond: Option<GoesBeyond>,
+    _overdraft: Option<OverdraftPermit>,
     /// What may be in it.
     pub(crate) bytes: usize,
 }
 
 impl RowMemory {
     /// Room for this many bytes, for which nobody waits longer than `wait_max`.
-    pub(crate) fn new(bytes: usize, alone: Alone, wait_max: Duration, env: Env) -> Self {
+    pub(crate) fn new(bytes: usize, overdraft: Overdraft, wait_max: Duration, env: Env) -> Self {
         let units_max = u32::try_from(bytes.max(FIRST_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
         RowMemory {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
-            alone,
+            overdraft,
             wait_max,
             env,
         }
@@ -66,7 +66,7 @@ impl RowMemory {
     pub(crate) fn try_more(&self, held: RowReservation, bytes: usize) -> ServiceResult<Result<RowReservation, usize>> {
         let before = held.bytes;
         drop(held);
-        if before >= self.alone_bytes() {
+        if before >= self.overdraft_bytes() {
             let message = format!("the row takes more than {before} bytes, which is all that is spared for one write");
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
@@ -77,7 +77,7 @@ impl RowMemory {
     /// Room that is there. The allowance is not taken so: after it caches may have to be waited for.
     fn try_take(&self, bytes: usize) -> Option<RowReservation> {
         let units = self.units_of(bytes);
-        if self.goes_beyond(units) {
+        if self.needs_overdraft(units) {
             return None;
         }
         let permit = Arc::clone(&self.units).try_acquire_many_owned(units).ok()?;
@@ -88,23 +88,23 @@ impl RowMemory {
     pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<RowReservation> {
         let units = self.units_of(bytes);
         let taken = self.env.timeout(self.wait_max, async {
-            let beyond = match self.goes_beyond(units) {
-                true => Some(self.alone.take().await),
+            let overdraft = match self.needs_overdraft(units) {
+                true => Some(self.overdraft.take().await),
                 false => None,
             };
             let permit = self.units.clone().acquire_many_owned(units).await;
-            let settles = beyond.as_ref().map_or(Duration::ZERO, GoesBeyond::settles);
+            let settles = overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
             if !settles.is_zero() {
                 self.env.sleep(settles).await;
             }
-            (beyond, permit)
+            (overdraft, permit)
         });
         // Never closed.
-        let Ok((beyond, Ok(permit))) = taken.await else {
+        let Ok((overdraft, Ok(permit))) = taken.await else {
             let message = "rows that are read for writes take all the memory there is for them: retry later";
             return Err(ServiceError::new(ErrorKind::Busy, message));
         };
-        Ok(self.held(units, permit, beyond))
+        Ok(self.held(units, permit, overdraft))
     }
 
     fn units_of(&self, bytes: usize) -> u32 {
@@ -113,18 +113,18 @@ impl RowMemory {
     }
 
     /// Whether who takes so much has the allowance as well.
-    fn goes_beyond(&self, units: u32) -> bool {
-        units == self.units_max && self.alone_bytes() > self.all_bytes()
+    fn needs_overdraft(&self, units: u32) -> bool {
+        units == self.units_max && self.overdraft_bytes() > self.all_bytes()
     }
 
-    fn held(&self, units: u32, permit: OwnedSemaphorePermit, beyond: Option<GoesBeyond>) -> RowReservation {
+    fn held(&self, units: u32, permit: OwnedSemaphorePermit, overdraft: Option<OverdraftPermit>) -> RowReservation {
         let bytes = match units == self.units_max {
-            true => self.alone_bytes(),
+            true => self.overdraft_bytes(),
             false => units as usize * UNIT_BYTES,
         };
         RowReservation {
             _permit: permit,
-            _beyond: beyond,
+            _overdraft: overdraft,
             bytes,
         }
     }
@@ -139,8 +139,8 @@ impl RowMemory {
         self.units_max as usize * UNIT_BYTES
     }
 
-    fn alone_bytes(&self) -> usize {
-        self.all_bytes().max(ALONE_BYTES)
+    fn overdraft_bytes(&self) -> usize {
+        self.all_bytes().max(OVERDRAFT_BYTES)
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_row_waits_for_more_without_what_it_had() {
-        let allowance = Alone::default();
+        let allowance = Overdraft::default();
         let wait = Duration::from_millis(10);
         let reservation = RowMemory::new(8 << 20, allowance.clone(), wait, TokioRuntime::current());
         let first = reservation.try_first().unwrap();
@@ -237,18 +237,18 @@ mod tests {
         // What was held is there for others, who do not take the allowance where they may not wait.
         let bytes = reservation.try_more(other, 8 << 20).unwrap().err().unwrap();
         assert!(!allowance.is_taken() && reservation.taken() == 0);
-        let alone = reservation.take(bytes).await.unwrap();
-        assert_eq!(alone.bytes, ALONE_BYTES);
+        let overdraft = reservation.take(bytes).await.unwrap();
+        assert_eq!(overdraft.bytes, OVERDRAFT_BYTES);
         assert!(allowance.is_taken());
         assert_eq!(reservation.try_first().err(), Some(FIRST_BYTES));
-        let refused = reservation.try_more(alone, 1 << 30).err().unwrap();
+        let refused = reservation.try_more(overdraft, 1 << 30).err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
         // Somebody else goes beyond what there is.
         let answer = allowance.take().await;
         let busy = reservation.take(bytes).await.err().unwrap();
         assert_eq!((busy.kind, reservation.taken()), (ErrorKind::Busy, 0));
         drop(answer);
-        assert_eq!(reservation.take(bytes).await.unwrap().bytes, ALONE_BYTES);
+        assert_eq!(reservation.take(bytes).await.unwrap().bytes, OVERDRAFT_BYTES);
         // Less than all of it is had at once, in place of what there was.
         let reservation = RowMemory::new(16 << 20, allowance.clone(), wait, TokioRuntime::current());
         let first = reservation.try_first().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stele_client::Alone;
+use stele_client::Overdraft;
 use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
 
@@ -144,7 +144,7 @@ pub struct ServerOptions {
     /// Bytes that batches may take between their requests and the memtables.
     pub batch_reservation_bytes: usize,
     /// What one request at a time may take beyond its room; whoever else gives room shares it.
-    pub alone: Alone,
+    pub overdraft: Overdraft,
     /// Compactions at once, two of one tablet at most. Each takes what it reads ahead, a few megabytes of blocks on their way, and
     /// the filter and index of the file it writes.
     pub compactions_max: usize,
@@ -191,7 +191,7 @@ impl ServerOptions {
             batch_reservation_bytes: usize::try_from(memory / 16)
                 .unwrap_or(usize::MAX)
                 .clamp(8 << 20, 128 << 20),
-            alone: Alone::default(),
+            overdraft: Overdraft::default(),
             compactions_max: 2,
             // A megabyte for each of 32 runs where there is a gigabyte; less is more requests to the medium, which only one far
             // away would notice.

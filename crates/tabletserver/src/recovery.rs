@@ -96,7 +96,7 @@ impl TabletServer {
             .with_file_bytes(options.sstable_bytes)
             .with_values(
                 options.value_separate_bytes,
-                ValueMemory::wanted_in(options.value_memory_bytes, options.alone.values_wanted()),
+                ValueMemory::wanted_in(options.value_memory_bytes, options.overdraft.values_wanted()),
             )
             .with_job_readahead(options.job_readahead_bytes)
             .with_scan_ahead(options.scan_ahead_bytes)

@@ -46,7 +46,7 @@ pub(crate) struct Reserved {
     /// Bytes of memtables that it is for.
     applied: usize,
     /// For more than these.
-    beyond: Option<Coming>,
+    overdraft: Option<Coming>,
     /// With the room for what is written.
     row: Option<RowCells>,
 }
@@ -56,7 +56,7 @@ impl Reserved {
     fn counted(self) -> Option<Box<Reserved>> {
         let has_reservation = self.row.as_ref().is_some_and(RowCells::has_reservation);
         let is_counted =
-            has_reservation || self.reservation.is_some() || self.coming.is_some() || self.beyond.is_some();
+            has_reservation || self.reservation.is_some() || self.coming.is_some() || self.overdraft.is_some();
         is_counted.then(|| Box::new(self))
     }
 }
@@ -192,8 +192,11 @@ impl TabletServer {
     ) -> ServiceResult<()> {
         let size = WriteSize::of(&rows);
         let extent = self.extent_of(held.entered.tablet.id(), &size)?;
-        let beyond = extent.applied.saturating_sub(reserved.applied);
-        reserved.beyond = self.admission.is_large(beyond).then(|| self.admission.count_in(beyond));
+        let overdraft = extent.applied.saturating_sub(reserved.applied);
+        reserved.overdraft = self
+            .admission
+            .is_large(overdraft)
+            .then(|| self.admission.count_in(overdraft));
         held._reserved = reserved.counted();
         let mut builder = BatchBuilder::default();
         builder.push_rows_within(&rows, size.batch());
@@ -234,7 +237,7 @@ impl TabletServer {
             reservation,
             coming,
             applied,
-            beyond: None,
+            overdraft: None,
             row: None,
         };
         Ok((held, reserved))

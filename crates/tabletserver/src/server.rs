@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_catalog::block_of;
-use stele_client::{Alone, ServiceError, ServiceResult};
+use stele_client::{Overdraft, ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
 use stele_env::Env;
 use stele_sstable::Cache;
@@ -258,8 +258,8 @@ impl TabletServer {
     }
 
     /// What one request at a time may take beyond its room: front ends share it.
-    pub fn alone(&self) -> &Alone {
-        &self.options.alone
+    pub fn overdraft(&self) -> &Overdraft {
+        &self.options.overdraft
     }
 
     /// The environment.

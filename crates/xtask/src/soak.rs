@@ -24,7 +24,7 @@ use std::time::Instant;
 const VALUE_BYTES: u64 = 1_000;
 
 /// Allowed above the budget: the project's promise.
-const RSS_BEYOND_BYTES: u64 = 200_000_000;
+const RSS_MARGIN_BYTES: u64 = 200_000_000;
 
 /// Files may hold this much more than the values: keys, indexes, inputs of a running compaction, the log.
 const DISK_FACTOR: f64 = 2.5;
@@ -155,7 +155,7 @@ fn one(load: &Path, megabytes: u64, memory_mib: u64, seconds: u32) -> Result<Out
     let wide = json_line(Run::new(load).args(["count", "-table", "wide", "-address", server.address()]))?;
     peaks.push(("restart and count".to_owned(), server.process().peak_rss_bytes()?));
 
-    let limit = (memory_mib << 20) + RSS_BEYOND_BYTES;
+    let limit = (memory_mib << 20) + RSS_MARGIN_BYTES;
     let mut checks = vec![
         (format!("{rows} whole rows before the kill"), held(&counted) == filled),
         // Since then they were overwritten with others of the same length; large values and the wide row have tables of their own.
@@ -201,7 +201,7 @@ fn print_table(outcomes: &[Outcome]) {
     }
     print!("{:<36}", "allowed");
     for outcome in outcomes {
-        print!("{:>8}", ((outcome.memory_mib << 20) + RSS_BEYOND_BYTES) >> 20);
+        print!("{:>8}", ((outcome.memory_mib << 20) + RSS_MARGIN_BYTES) >> 20);
     }
     println!();
 }

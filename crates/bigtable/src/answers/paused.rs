@@ -32,7 +32,7 @@ pub(crate) trait Paced: Send + Sync {
 pub(crate) struct Late {
     pub by: Duration,
     /// It has the allowance.
-    pub goes_beyond: bool,
+    pub needs_overdraft: bool,
 }
 
 /// How a client takes an answer.
@@ -149,10 +149,10 @@ impl Holders {
     }
 
     /// Has the answer that has the allowance given up, if it is late.
-    pub fn give_up_beyond(&self, now: Duration) {
+    pub fn cancel_overdrawn(&self, now: Duration) {
         let holders: Vec<_> = self.shared.lock().by_number.values().cloned().collect();
         for holder in holders.iter().filter_map(Weak::upgrade) {
-            if holder.late(now).is_some_and(|late| late.goes_beyond) {
+            if holder.late(now).is_some_and(|late| late.needs_overdraft) {
                 self.counted(holder.give_up(now));
             }
         }

@@ -155,7 +155,7 @@ impl Shelved {
         let unwanted = self.deadline.and_then(|deadline| now.checked_sub(deadline));
         Some(Late {
             by: self.pace.late_by(now).max(unwanted)?,
-            goes_beyond: lent.iter().any(|lent| lent.goes_beyond()),
+            needs_overdraft: lent.iter().any(|lent| lent.needs_overdraft()),
         })
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     use crate::chunks::MessageSizes;
     use crate::reads::{ReadOptions, Rows};
     use crate::testing::{self, clock};
-    use stele_client::{Alone, BatchReservation, RowStream, ServiceResult};
+    use stele_client::{BatchReservation, Overdraft, RowStream, ServiceResult};
     use stele_env::Env;
     use stele_env::metrics::IntCounter;
     use stele_types::{Cell, FamilyId, RowBatch, Timestamp};
@@ -230,10 +230,10 @@ mod tests {
     }
 
     /// Room for two batches.
-    fn answers(env: Env) -> (Answers, Alone) {
-        let alone = Alone::default();
+    fn answers(env: Env) -> (Answers, Overdraft) {
+        let overdraft = Overdraft::default();
         let given_up = IntCounter::new("given_up", "given up").unwrap();
-        (Answers::new(4 << 20, alone.clone(), env, given_up), alone)
+        (Answers::new(4 << 20, overdraft.clone(), env, given_up), overdraft)
     }
 
     async fn begun(answers: &Answers, env: &Env, sizes: MessageSizes, bytes: usize) -> Responses {
@@ -272,17 +272,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_allowance_goes_from_who_pauses_to_who_waits() {
         let env = clock::env();
-        let (answers, alone) = answers(env.clone());
+        let (answers, overdraft) = answers(env.clone());
         let (shelf, taken) = paused(&answers, &env, MessageSizes::DEFAULT).await;
         let weak = Arc::downgrade(&shelf);
         let _registered = answers.register(weak);
         sleep(Duration::from_secs(1_000)).await;
-        assert!(alone.is_taken(), "nobody wants it");
+        assert!(overdraft.is_taken(), "nobody wants it");
         let begin = Instant::now();
         let other = begun(&answers, &env, MessageSizes::DEFAULT, LARGE).await;
         assert!(begin.elapsed() < Duration::from_secs(1));
         drop(other);
-        assert!(!alone.is_taken());
+        assert!(!overdraft.is_taken());
         // What the transport has of it takes as much as it has, and no more.
         assert!(taken.iter().map(Bytes::len).sum::<usize>() <= 2 * PIECE_BYTES_MAX);
         assert_eq!(answers.taken(), 0);
@@ -291,15 +291,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_is_refused_the_allowance_gets_it_after_a_while() {
         let env = clock::env();
-        let (answers, alone) = answers(env.clone());
+        let (answers, overdraft) = answers(env.clone());
         let (shelf, _taken) = paused(&answers, &env, MessageSizes::DEFAULT).await;
         let weak = Arc::downgrade(&shelf);
         let _registered = answers.register(weak);
-        assert!(alone.try_take().is_none());
+        assert!(overdraft.try_take().is_none());
         sleep(Duration::from_secs(4)).await;
-        assert!(alone.try_take().is_none(), "a client may pause for a moment");
+        assert!(overdraft.try_take().is_none(), "a client may pause for a moment");
         sleep(Duration::from_secs(2)).await;
-        assert!(alone.try_take().is_some());
+        assert!(overdraft.try_take().is_some());
     }
 
     /// What a client has got when its answer is given up, and how it goes on.

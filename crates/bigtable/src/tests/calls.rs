@@ -60,7 +60,7 @@ async fn overload_is_unavailable_and_passes() {
     let harness = Harness::with_limits(CallLimits {
         calls_max: 1,
         request_bytes_max: 20_000,
-        alone_request_bytes: 0,
+        overdraft_request_bytes: 0,
         ..CallLimits::default()
     });
     harness.tables().create_table(table_request("t")).await.unwrap();
@@ -92,7 +92,7 @@ async fn overload_is_unavailable_and_passes() {
 async fn one_request_larger_than_all_may_be_is_taken_at_a_time() {
     let harness = Harness::with_limits(CallLimits {
         request_bytes_max: 20_000,
-        alone_request_bytes: 40_000,
+        overdraft_request_bytes: 40_000,
         ..CallLimits::default()
     });
     harness.tables().create_table(table_request("t")).await.unwrap();
@@ -109,12 +109,12 @@ async fn one_request_larger_than_all_may_be_is_taken_at_a_time() {
         "more than the allowance"
     );
     // Somebody else has it: an answer, say.
-    let taken = harness.alone.try_take().unwrap();
+    let taken = harness.overdraft.try_take().unwrap();
     assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Unavailable);
     assert_eq!(code(harness.data().mutate_row(write(10_000)).await), Code::Ok);
     drop(taken);
     assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Ok);
-    assert!(!harness.alone.is_taken());
+    assert!(!harness.overdraft.is_taken());
     // All of it was given back.
     assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
 }
@@ -257,7 +257,7 @@ async fn what_will_be_decoded_is_in_the_accounts() {
 async fn automata_of_filters_are_in_the_accounts() {
     let harness = Harness::with_limits(CallLimits {
         request_bytes_max: 1 << 20,
-        alone_request_bytes: 0,
+        overdraft_request_bytes: 0,
         ..CallLimits::default()
     });
     harness.tables().create_table(table_request("t")).await.unwrap();
@@ -297,7 +297,7 @@ async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() 
     use v2::read_modify_write_rule::Rule;
     let mut harness = Harness::with_limits(CallLimits {
         request_bytes_max: 1 << 20,
-        alone_request_bytes: 0,
+        overdraft_request_bytes: 0,
         ..CallLimits::default()
     });
     harness.tables().create_table(table_request("t")).await.unwrap();
@@ -346,7 +346,7 @@ async fn tables_that_are_shown_are_in_the_accounts_until_they_are_sent() {
     use tonic::codegen::Service as _;
     let mut harness = Harness::with_limits(CallLimits {
         request_bytes_max: 8 << 20,
-        alone_request_bytes: 0,
+        overdraft_request_bytes: 0,
         ..CallLimits::default()
     });
     let mut request = table_request("t");
@@ -408,7 +408,7 @@ async fn a_large_write_is_in_the_accounts_until_its_end_though_its_caller_goes_a
     use tonic::codegen::Service as _;
     let harness = Harness::with_limits(CallLimits {
         request_bytes_max: 3 << 20,
-        alone_request_bytes: 0,
+        overdraft_request_bytes: 0,
         ..CallLimits::default()
     });
     harness.tables().create_table(table_request("t")).await.unwrap();

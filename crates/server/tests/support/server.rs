@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 pub const STELE: &str = env!("CARGO_BIN_EXE_stele");
 
 /// What the project promises that a server takes at most beyond its budget.
-pub const BEYOND_BYTES: u64 = 200_000_000;
+pub const OVERDRAFT_BYTES: u64 = 200_000_000;
 
 /// The arguments by which a server takes free ports.
 pub const FREE_PORTS: [&str; 4] = ["--bigtable", "127.0.0.1:0", "--http", "127.0.0.1:0"];

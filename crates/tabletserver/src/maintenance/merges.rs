@@ -30,9 +30,9 @@ const ROUND_STEP: usize = 32;
 const JOBS_OF_TABLET_MAX: usize = 2;
 /// How long a tablet is left alone when its compaction fails for the first time: longer than the worker pauses, so that it takes
 /// up something else then.
-const LEFT_ALONE: Duration = Duration::from_millis(1_500);
+const COMPACTION_RETRY_MIN: Duration = Duration::from_millis(1_500);
 /// The same at most: twice as long each time up to here. A job may write hundreds of megabytes before it fails.
-const LEFT_ALONE_MAX: Duration = Duration::from_secs(60);
+const COMPACTION_RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// The tablets that wait for a look.
 #[derive(Default)]
@@ -66,13 +66,13 @@ impl Inner {
         self.running.get(&tablet).copied().unwrap_or(0)
     }
 
-    fn is_left_alone(&self, tablet: TabletId, now: Duration) -> bool {
+    fn is_backing_off(&self, tablet: TabletId, now: Duration) -> bool {
         self.failed.get(&tablet).is_some_and(|failed| now < failed.until)
     }
 
     /// The most urgent tablet without a job, or, when there is none, of those that may have another; none that is left alone.
     fn next(&self, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<TabletId> {
-        let may_begin = |tablet: &&TabletId| !self.is_left_alone(**tablet, now);
+        let may_begin = |tablet: &&TabletId| !self.is_backing_off(**tablet, now);
         let idle = self.waiting.iter().filter(|tablet| self.jobs(**tablet) == 0);
         let may_have = |tablet: &&TabletId| (1..JOBS_OF_TABLET_MAX).contains(&self.jobs(**tablet));
         let busy = self.waiting.union(&self.beside).filter(may_have);
@@ -96,8 +96,8 @@ impl Merges {
         let mut inner = self.inner.lock();
         let before = inner.failed.get(&tablet).map_or(Duration::ZERO, |failed| failed.pause);
         let pause = match is_for_space {
-            true => LEFT_ALONE,
-            false => (before * 2).clamp(LEFT_ALONE, LEFT_ALONE_MAX),
+            true => COMPACTION_RETRY_MIN,
+            false => (before * 2).clamp(COMPACTION_RETRY_MIN, COMPACTION_RETRY_MAX),
         };
         let until = now + pause;
         inner.failed.insert(tablet, Failed { pause, until });
@@ -115,10 +115,10 @@ impl Merges {
     }
 
     /// Takes the waiting tablet with the highest urgency, and whether it has another job; none beside another if it is to be
-    /// `alone`.
-    fn begin(&self, alone: bool, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<(TabletId, bool)> {
+    /// `overdraft`.
+    fn begin(&self, overdraft: bool, now: Duration, urgency: impl Fn(TabletId) -> u64) -> Option<(TabletId, bool)> {
         let mut inner = self.inner.lock();
-        if alone && !inner.running.is_empty() {
+        if overdraft && !inner.running.is_empty() {
             return None;
         }
         let tablet = inner.next(now, urgency)?;
@@ -250,9 +250,9 @@ mod tests {
             merges.announce(TabletId(id));
         }
         let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
-        let begin = |alone| {
+        let begin = |overdraft| {
             merges
-                .begin(alone, Duration::ZERO, urgency)
+                .begin(overdraft, Duration::ZERO, urgency)
                 .map(|(tablet, is_second)| (tablet.0, is_second))
         };
         assert_eq!(begin(false), Some((2, false)));

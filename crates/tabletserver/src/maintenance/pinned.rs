@@ -24,7 +24,7 @@ impl TabletServer {
         let mut asked = 0;
         if is_memory_short {
             self.release_pinned(served);
-            asked = self.kept_beyond(served);
+            asked = self.excess_pinned(served);
         }
         self.admission.ask_of_answers(asked);
     }
@@ -33,7 +33,7 @@ impl TabletServer {
     fn release_pinned(&self, served: &[Arc<Served>]) {
         let pinned: Vec<_> = served.iter().flat_map(|served| served.tablet.pinned()).collect();
         let seen: Vec<_> = pinned.iter().map(|pin| (pin.since, &pin.memtables[..])).collect();
-        for at in beyond(&seen, self.options.memtables.bytes_max() / PINNED_PART) {
+        for at in overdraft(&seen, self.options.memtables.bytes_max() / PINNED_PART) {
             if let Some(pin) = pinned.get(at) {
                 pin.release();
                 self.metrics.pins_released.inc();
@@ -42,7 +42,7 @@ impl TabletServer {
     }
 
     /// Bytes of memtables that no tablet has any more, as far as readers may not keep them.
-    fn kept_beyond(&self, served: &[Arc<Served>]) -> u64 {
+    fn excess_pinned(&self, served: &[Arc<Served>]) -> u64 {
         // First: what grows while this looks is nobody's yet.
         let all = self.context.memory.bytes();
         let of_tablets: u64 = served.iter().map(|served| served.memtable_bytes()).sum();
@@ -56,7 +56,7 @@ impl TabletServer {
 
 /// Which of the pins are to be released, so that the others keep at most so many bytes together: those who have come last, as far
 /// as what they keep fits. Of each the time since when it waits, and what it keeps; the same memtable counts once.
-fn beyond(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usize> {
+fn overdraft(pinned: &[(Duration, &[(usize, u64)])], bytes_max: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pinned.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(pinned.get(*at).map(|(since, _)| *since)));
     let (mut kept, mut bytes) = (BTreeSet::new(), 0u64);
@@ -94,7 +94,7 @@ mod tests {
             (69, vec![0, 1]),
             (0, vec![3, 0, 2, 1]),
         ] {
-            assert_eq!(beyond(&pinned, bytes_max), expected, "{bytes_max}");
+            assert_eq!(overdraft(&pinned, bytes_max), expected, "{bytes_max}");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::options::{MemtableLimits, ServerOptions};
 use crate::recovery::tests::{TABLETS, Watched, first, first_with, options};
 use std::ops::Range;
 use std::time::Duration;
-use stele_client::{Alone, BatchReservation, RmwOperation, ServiceError};
+use stele_client::{BatchReservation, Overdraft, RmwOperation, ServiceError};
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::SpaceLimit;
 use stele_types::{ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
@@ -319,11 +319,11 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
 /// The allowance may be a plain write's that waits for the latch: it has it from when it arrives.
 #[tokio::test]
 async fn who_waits_for_the_allowance_holds_no_latch() {
-    let alone = Alone::default();
+    let overdraft = Overdraft::default();
     let options = ServerOptions {
         value_memory_bytes: 4 << 20,
         memtables: MemtableLimits::for_share(64 << 20),
-        alone: alone.clone(),
+        overdraft: overdraft.clone(),
         // Who is in a circle is refused then.
         admission_wait_max: Duration::from_secs(30),
         ..options()
@@ -332,7 +332,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     let row = Bytes::from_static(b"a row");
     let columns = put_columns(&row, 0..200, b'a');
     server.mutate(TABLETS[0], vec![columns].into(), None).await.unwrap();
-    let taken = alone.take().await;
+    let taken = overdraft.take().await;
     // Must see the row as a whole, and makes so many copies that it needs more than all the room.
     let whole = Filter::Condition {
         predicate: Box::new(Filter::PassAll),
@@ -349,7 +349,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     };
     let conditional = TabletService::check_and_mutate(&*server, TABLETS[0], request);
     let plain = async {
-        while !alone.is_wanted() {
+        while !overdraft.is_wanted() {
             tokio::task::yield_now().await;
         }
         let plain = server.mutate(TABLETS[0], vec![put_column(&row, "plain", 10)].into(), None);
@@ -359,7 +359,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     };
     let (conditional, ()) = tokio::join!(conditional, plain);
     assert!(conditional.unwrap());
-    assert_eq!((server.admission.rows.taken(), alone.is_taken()), (0, false));
+    assert_eq!((server.admission.rows.taken(), overdraft.is_taken()), (0, false));
     // 200 columns, one that was written meanwhile, and what the condition wrote.
     assert_eq!(cells_in_pieces(&server, TABLETS[0], &row, None).await, 202);
     server.shut_down().await;
@@ -440,11 +440,11 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
 /// What is kept of a row may take all its room: where nothing is left to read, no more is asked for.
 #[tokio::test]
 async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
-    let alone = Alone::default();
+    let overdraft = Overdraft::default();
     let options = ServerOptions {
         value_memory_bytes: 16 << 20,
         memtables: MemtableLimits::for_share(64 << 20),
-        alone: alone.clone(),
+        overdraft: overdraft.clone(),
         admission_wait_max: Duration::from_millis(200),
         ..options()
     };
@@ -454,7 +454,7 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     let put = put_column(&row, "q", 5 << 20);
     server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
-    let taken = alone.take().await;
+    let taken = overdraft.take().await;
     let written = append(&server, TABLETS[0], &row).await.unwrap();
     assert_eq!(written[0].value.len(), (5 << 20) + 1);
     drop(taken);

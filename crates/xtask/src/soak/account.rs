@@ -41,7 +41,7 @@ const BEYOND: &str = r#"stele_bigtable_held_bytes{of="beyond"}"#;
 pub struct Account {
     resident: u64,
     known: Vec<(&'static str, u64)>,
-    goes_beyond: bool,
+    needs_overdraft: bool,
 }
 
 impl Account {
@@ -77,7 +77,7 @@ impl Account {
         Account {
             resident: of(OWN) + of(r#"stele_resident_bytes{kind="files"}"#),
             known,
-            goes_beyond: of(BEYOND) > 0,
+            needs_overdraft: of(BEYOND) > 0,
         }
     }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Account {
         for (shown, bytes) in self.known.iter().filter(|(_, bytes)| *bytes >= 1 << 19) {
             write!(f, " {shown} {},", (bytes + (1 << 19)) >> 20)?;
         }
-        let beyond = if self.goes_beyond {
+        let beyond = if self.needs_overdraft {
             ", one goes beyond its room"
         } else {
             ""

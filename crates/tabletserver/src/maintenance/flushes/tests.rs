@@ -138,7 +138,7 @@ async fn what_readers_hold_is_not_flushed_for() {
 async fn what_answers_keep_of_memtables_is_asked_for_while_memory_is_short() {
     let medium = Watched::over(MemoryStorage::new());
     let server = first_with(&medium, None, options()).await;
-    let wanted = server.options.alone.values_wanted();
+    let wanted = server.options.overdraft.values_wanted();
     let enough = server.options.memtables.bytes_max() / 4 * 3;
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let mut held = Vec::new();

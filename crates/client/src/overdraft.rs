@@ -13,7 +13,7 @@
 //! can let go of them.
 //!
 //! What is in flight is known here too, each kind as far as its part tells, so that who divides the budget can have caches give
-//! way the moment that more is taken than was set aside: [`Alone::on_change`].
+//! way the moment that more is taken than was set aside: [`Overdraft::on_change`].
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use stele_types::limits::VALUE_BYTES_MAX;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What whoever has the allowance may take, room included: a value of the largest size and what it comes in.
-pub const ALONE_BYTES: usize = VALUE_BYTES_MAX + (4 << 20);
+pub const OVERDRAFT_BYTES: usize = VALUE_BYTES_MAX + (4 << 20);
 
 /// Changes of what is in flight that are worth telling of. Below it are all small requests, which come and go by the
 /// thousand.
@@ -31,7 +31,7 @@ const STEP_BYTES: usize = 4 << 20;
 
 /// The allowance. Cloning shares it.
 #[derive(Clone)]
-pub struct Alone(Arc<Shared>);
+pub struct Overdraft(Arc<Shared>);
 
 struct Shared {
     permit: Arc<Semaphore>,
@@ -45,7 +45,7 @@ struct Shared {
     listener: Mutex<Option<Arc<Listener>>>,
 }
 
-impl std::fmt::Debug for Alone {
+impl std::fmt::Debug for Overdraft {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Alone").field(&self.in_flight()).finish()
     }
@@ -94,29 +94,29 @@ impl Drop for Waiting<'_> {
 
 /// The right to go beyond, until it is dropped.
 #[derive(Debug)]
-pub struct GoesBeyond {
+pub struct OverdraftPermit {
     permit: Option<OwnedSemaphorePermit>,
-    alone: Alone,
+    overdraft: Overdraft,
     settles: Duration,
 }
 
-impl GoesBeyond {
+impl OverdraftPermit {
     /// How long to wait before anything is taken: until what has made room for it is gone.
     pub fn settles(&self) -> Duration {
         self.settles
     }
 }
 
-impl Drop for GoesBeyond {
+impl Drop for OverdraftPermit {
     fn drop(&mut self) {
         drop(self.permit.take());
-        self.alone.changed();
+        self.overdraft.changed();
     }
 }
 
-impl Default for Alone {
+impl Default for Overdraft {
     fn default() -> Self {
-        Alone(Arc::new(Shared {
+        Overdraft(Arc::new(Shared {
             permit: Arc::new(Semaphore::new(1)),
             waiting: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
@@ -127,9 +127,9 @@ impl Default for Alone {
     }
 }
 
-impl Alone {
+impl Overdraft {
     /// Waits for it, in order of arrival.
-    pub async fn take(&self) -> GoesBeyond {
+    pub async fn take(&self) -> OverdraftPermit {
         let _waits = Waiting::new(&self.0.waiting);
         // Never closed.
         let permit = Arc::clone(&self.0.permit).acquire_owned().await.ok();
@@ -137,7 +137,7 @@ impl Alone {
     }
 
     /// The allowance, if nobody has it and nobody waits for it.
-    pub fn try_take(&self) -> Option<GoesBeyond> {
+    pub fn try_take(&self) -> Option<OverdraftPermit> {
         match Arc::clone(&self.0.permit).try_acquire_owned() {
             Ok(permit) => Some(self.granted(Some(permit))),
             Err(_) => {
@@ -147,11 +147,11 @@ impl Alone {
         }
     }
 
-    fn granted(&self, permit: Option<OwnedSemaphorePermit>) -> GoesBeyond {
+    fn granted(&self, permit: Option<OwnedSemaphorePermit>) -> OverdraftPermit {
         self.0.refused.store(false, Ordering::Relaxed);
-        GoesBeyond {
+        OverdraftPermit {
             permit,
-            alone: self.clone(),
+            overdraft: self.clone(),
             settles: self.changed(),
         }
     }
@@ -165,7 +165,7 @@ impl Alone {
     /// What is in flight.
     pub fn in_flight(&self) -> InFlight {
         let of = |kind: Kind| self.0.in_flight[kind as usize].load(Ordering::Relaxed);
-        let beyond = if self.is_taken() { ALONE_BYTES } else { 0 };
+        let beyond = if self.is_taken() { OVERDRAFT_BYTES } else { 0 };
         InFlight {
             calls: of(Kind::Requests) + of(Kind::Answers) + beyond,
             memtables: of(Kind::Memtables),
@@ -223,52 +223,55 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_at_a_time_goes_beyond() {
-        let alone = Alone::default();
-        let first = alone.take().await;
-        assert!(alone.is_taken() && !alone.is_wanted());
-        assert!(alone.try_take().is_none() && alone.is_wanted());
-        let other = alone.clone();
+    async fn one_overdraft_at_a_time() {
+        let overdraft = Overdraft::default();
+        let first = overdraft.take().await;
+        assert!(overdraft.is_taken() && !overdraft.is_wanted());
+        assert!(overdraft.try_take().is_none() && overdraft.is_wanted());
+        let other = overdraft.clone();
         let mut waits = Box::pin(async move { other.take().await });
         assert!(futures::poll!(&mut waits).is_pending());
         drop(first);
         let second = waits.await;
-        assert!(alone.is_taken() && !alone.is_wanted(), "as long as nobody else comes");
+        assert!(
+            overdraft.is_taken() && !overdraft.is_wanted(),
+            "as long as nobody else comes"
+        );
         {
-            let mut third = Box::pin(alone.take());
-            assert!(futures::poll!(&mut third).is_pending() && alone.is_wanted());
+            let mut third = Box::pin(overdraft.take());
+            assert!(futures::poll!(&mut third).is_pending() && overdraft.is_wanted());
         }
-        assert!(!alone.is_wanted(), "it no longer waits");
+        assert!(!overdraft.is_wanted(), "it no longer waits");
         drop(second);
-        assert!(!alone.is_taken() && alone.try_take().is_some());
+        assert!(!overdraft.is_taken() && overdraft.try_take().is_some());
     }
 
     #[test]
     fn who_makes_room_hears_of_what_is_in_flight() {
-        let alone = Alone::default();
+        let overdraft = Overdraft::default();
         let told = Arc::new(Mutex::new(Vec::new()));
         let tells = Arc::clone(&told);
-        alone.on_change(Arc::new(move |in_flight: &dyn Fn() -> InFlight| {
+        overdraft.on_change(Arc::new(move |in_flight: &dyn Fn() -> InFlight| {
             let in_flight = in_flight();
             tells.lock().push((in_flight.calls, in_flight.memtables));
             Duration::from_millis(7)
         }));
-        alone.add(Kind::Requests, STEP_BYTES - 1);
-        alone.add(Kind::Answers, 1);
+        overdraft.add(Kind::Requests, STEP_BYTES - 1);
+        overdraft.add(Kind::Answers, 1);
         assert_eq!(*told.lock(), [(0, 0)], "steps of each kind");
-        alone.add(Kind::Requests, 1);
-        alone.set(Kind::Memtables, 2 * STEP_BYTES);
-        let beyond = alone.try_take().unwrap();
+        overdraft.add(Kind::Requests, 1);
+        overdraft.set(Kind::Memtables, 2 * STEP_BYTES);
+        let beyond = overdraft.try_take().unwrap();
         assert_eq!(beyond.settles(), Duration::from_millis(7));
         drop(beyond);
-        alone.sub(Kind::Requests, STEP_BYTES);
-        alone.set(Kind::Memtables, 0);
+        overdraft.sub(Kind::Requests, STEP_BYTES);
+        overdraft.set(Kind::Memtables, 0);
         let calls = STEP_BYTES + 1;
         let expected = [
             (0, 0),
             (calls, 0),
             (calls, 2 * STEP_BYTES),
-            (calls + ALONE_BYTES, 2 * STEP_BYTES),
+            (calls + OVERDRAFT_BYTES, 2 * STEP_BYTES),
             (calls, 2 * STEP_BYTES),
             (1, 2 * STEP_BYTES),
             (1, 0),
