@@ -38,7 +38,7 @@ pub struct Model {
 #[derive(Clone, Debug, Default)]
 struct Row {
     writes: Vec<Write>,
-    markers: Vec<Marker>,
+    tombstones: Vec<Tombstone>,
     /// For every version, its position after writes to the row: (number of the write, position).
     positions: BTreeMap<VersionName, Vec<(u64, u64)>>,
 }
@@ -57,7 +57,7 @@ struct Write {
 }
 
 #[derive(Clone, Debug)]
-struct Marker {
+struct Tombstone {
     number: u64,
     /// A marker of a row is kept once per locality group, because a group drops it on its own.
     group: GroupId,
@@ -128,8 +128,8 @@ impl Model {
         }
         let (schema, newest) = (&self.schema, self.newest);
         for (_, row) in self.rows.iter_mut().filter(|(row, _)| tablet.contains(row)) {
-            let markers: Vec<Marker> = row
-                .markers
+            let tombstones: Vec<Tombstone> = row
+                .tombstones
                 .iter()
                 .filter(|m| m.group == group && m.number <= through)
                 .cloned()
@@ -137,9 +137,11 @@ impl Model {
             row.writes.retain(|write| {
                 write.group != group
                     || write.number > through
-                    || !markers.iter().any(|marker| marker.hides(write, schema.delete_rule))
+                    || !tombstones
+                        .iter()
+                        .any(|tombstone| tombstone.hides(write, schema.delete_rule))
             });
-            row.markers.retain(|m| m.group != group || m.number > through);
+            row.tombstones.retain(|m| m.group != group || m.number > through);
             // What comes back takes its place among the versions.
             row.note_positions(schema, newest);
         }
@@ -172,7 +174,7 @@ impl Model {
                     column.1.escape_ascii(),
                     show(cells),
                     model.writes,
-                    model.markers
+                    model.tombstones
                 )
             })?;
         }
@@ -296,8 +298,8 @@ impl Row {
                 None => schema.groups.iter().map(|group| group.id).collect(),
             };
             let qualifier = qualifier.cloned();
-            let markers = groups.into_iter().map(|group| (group, qualifier.clone()));
-            self.markers.extend(markers.map(|(group, qualifier)| Marker {
+            let tombstones = groups.into_iter().map(|group| (group, qualifier.clone()));
+            self.tombstones.extend(tombstones.map(|(group, qualifier)| Tombstone {
                 number,
                 group,
                 family,
@@ -373,9 +375,9 @@ impl Row {
         let mut value: Option<Bytes> = None;
         for write in self.writes.iter().filter(|w| w.version == *version && w.number > since) {
             if self
-                .markers
+                .tombstones
                 .iter()
-                .any(|marker| marker.hides(write, schema.delete_rule))
+                .any(|tombstone| tombstone.hides(write, schema.delete_rule))
             {
                 continue;
             }
@@ -404,7 +406,7 @@ impl Row {
     }
 }
 
-impl Marker {
+impl Tombstone {
     fn hides(&self, write: &Write, rule: DeleteRule) -> bool {
         let (family, qualifier, timestamp) = &write.version;
         // Each group drops markers at a time of its own, which matters where they hide what is written later.

@@ -108,7 +108,7 @@ pub struct WriteSize {
     /// Keys of rows that a memtable has once more with every mutation, and the batch once.
     repeated: usize,
     /// Cells that mark whole rows: those go into the memtable of each locality group.
-    row_markers: usize,
+    row_tombstones: usize,
 }
 
 impl WriteSize {
@@ -127,7 +127,7 @@ impl WriteSize {
                 size.batch += ENTRY_OVERHEAD + mutation.data_len() - apart;
                 size.apart += apart;
                 if matches!(mutation, Mutation::DeleteRow { .. }) {
-                    size.row_markers += row.row.len() + ENTRY_OVERHEAD;
+                    size.row_tombstones += row.row.len() + ENTRY_OVERHEAD;
                 }
                 mutations += 1;
             });
@@ -143,13 +143,13 @@ impl WriteSize {
 
     /// Whether the number of locality groups makes a difference.
     pub fn marks_rows(&self) -> bool {
-        self.row_markers > 0
+        self.row_tombstones > 0
     }
 
     /// Of what memtables of so many locality groups take, what is not in the batch.
     pub fn repeated(&self, groups: usize) -> usize {
-        let markers = self.row_markers.saturating_mul(groups.saturating_sub(1));
-        self.repeated.saturating_add(markers)
+        let tombstones = self.row_tombstones.saturating_mul(groups.saturating_sub(1));
+        self.repeated.saturating_add(tombstones)
     }
 
     /// What memtables of so many locality groups take for it.

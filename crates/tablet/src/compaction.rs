@@ -121,11 +121,11 @@ fn readahead_of(sources: usize, bytes: usize) -> usize {
 
 /// Runs a job. On an error its files are discarded.
 pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport> {
-    let drops_markers = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
+    let drops_tombstones = job.bottom && (job.major || job.schema.delete_rule == DeleteRule::BySequence);
     let carried = job.carried.clone();
     // Another group may still have its copy of a row's marker.
     let is_alone = job.schema.groups.len() == 1;
-    let forgets_sequences = drops_markers && is_alone && !job.sources.iter().any(Source::is_memtable);
+    let forgets_sequences = drops_tombstones && is_alone && !job.sources.iter().any(Source::is_memtable);
     let output = Output::new(
         env,
         files,
@@ -138,7 +138,7 @@ pub async fn run(job: Job, env: &Env, files: &FileRegistry) -> Result<JobReport>
         job.schema.clone(),
         env.wall_micros(),
         (job.bottom, job.older_until),
-        drops_markers,
+        drops_tombstones,
         output,
     );
     let mut report = JobReport::default();

@@ -8,13 +8,13 @@
 //! compaction into the entries that are still needed. Bigtable §2 and §5.4; HBase's delete rules are documented in
 //! `docs/data-model.md`. Pure: no I/O, no clock.
 
-mod markers;
+mod tombstones;
 
 use bytes::Bytes;
-use markers::{Marker, Markers};
 use std::sync::Arc;
 use stele_types::key::{self, CellKind, KeyParts};
 use stele_types::{AggregateKind, DeleteRule, FamilyId, SeqNo, TableSchema, Timestamp, ValueType};
+use tombstones::{Tombstone, Tombstones};
 
 /// What may be skipped from here on: the caller may jump there or keep pushing, the outcome is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub trait Sink {
     /// A column begins; its key and parts are those of its first entry. `Skip::Nothing` takes it.
     fn begin_column(&mut self, key: &[u8], parts: &KeyParts) -> Skip;
     /// A marker above version level, in key order.
-    fn marker(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes);
+    fn tombstone(&mut self, key: &[u8], parts: &KeyParts, value: &Bytes);
     /// A version comes that is hidden or deleted, before the older ones of its column. `by_older` says that all markers that
     /// do that were committed before it: by timestamp it shows when a major compaction drops them and does not meet it.
     #[inline]
@@ -115,9 +115,9 @@ pub struct Resolver {
     schema: Arc<TableSchema>,
     /// Entries newer than this do not exist.
     snapshot: SeqNo,
-    row: Markers,
-    family_markers: Markers,
-    column_markers: Markers,
+    row: Tombstones,
+    family_tombstones: Tombstones,
+    column_tombstones: Tombstones,
     /// Family of the current entries; 0 before the first.
     family: FamilyId,
     /// The family that `aggregate` is of; outlives the row, because the next one mostly begins with the same.
@@ -157,9 +157,9 @@ impl Resolver {
         Resolver {
             schema,
             snapshot,
-            row: Markers::default(),
-            family_markers: Markers::default(),
-            column_markers: Markers::default(),
+            row: Tombstones::default(),
+            family_tombstones: Tombstones::default(),
+            column_tombstones: Tombstones::default(),
             family: FamilyId(0),
             known_family: FamilyId(0),
             aggregate: None,
@@ -179,7 +179,7 @@ impl Resolver {
     pub fn begin_row(&mut self) {
         debug_assert!(!self.version.active, "the row before was not ended");
         self.row.clear();
-        self.family_markers.clear();
+        self.family_tombstones.clear();
         self.family = FamilyId(0);
         self.column.clear();
         self.skip = Skip::Nothing;
@@ -191,8 +191,8 @@ impl Resolver {
     pub fn is_settled_in(&self, column: &[u8]) -> bool {
         let version = &self.version;
         let settled = version.active && version.complete && version.parts.is_none();
-        let markers = [&self.row, &self.family_markers, &self.column_markers];
-        settled && markers.iter().all(|markers| markers.is_empty()) && key::is_same(&self.column, column)
+        let tombstones = [&self.row, &self.family_tombstones, &self.column_tombstones];
+        settled && tombstones.iter().all(|tombstones| tombstones.is_empty()) && key::is_same(&self.column, column)
     }
 
     /// Whether an entry of this sequence number exists.
@@ -226,8 +226,8 @@ impl Resolver {
         }
         if parts.family.0 == 0 {
             self.row
-                .add(Marker::new(parts, Timestamp::MIN), self.schema.delete_rule);
-            sink.marker(key, parts, &Bytes::new());
+                .add(Tombstone::new(parts, Timestamp::MIN), self.schema.delete_rule);
+            sink.tombstone(key, parts, &Bytes::new());
             return Skip::Nothing;
         }
         if parts.family != self.family && self.begin_family(parts.family, sink) == Skip::Row {
@@ -237,9 +237,11 @@ impl Resolver {
             return Skip::Family;
         }
         if parts.qualifier_start == parts.qualifier_end {
-            self.family_markers
-                .add(Marker::new(parts, family_marker_start(parts)), self.schema.delete_rule);
-            sink.marker(key, parts, &Bytes::new());
+            self.family_tombstones.add(
+                Tombstone::new(parts, family_tombstone_start(parts)),
+                self.schema.delete_rule,
+            );
+            sink.tombstone(key, parts, &Bytes::new());
             return Skip::Nothing;
         }
         let column = key.get(parts.row_end..parts.qualifier_end).unwrap_or_default();
@@ -251,7 +253,7 @@ impl Resolver {
             }
             self.column.clear();
             self.column.extend_from_slice(column);
-            self.column_markers.clear();
+            self.column_tombstones.clear();
             self.skip = sink.begin_column(key, parts);
         }
         if self.skip != Skip::Nothing {
@@ -260,11 +262,11 @@ impl Resolver {
         if parts.kind.is_delete() && parts.kind != CellKind::DeleteVersion {
             let value = value.into_bytes();
             let start = key::range_delete_start(&value).filter(|_| parts.kind == CellKind::DeleteRange);
-            self.column_markers.add(
-                Marker::new(parts, start.unwrap_or(Timestamp::MIN)),
+            self.column_tombstones.add(
+                Tombstone::new(parts, start.unwrap_or(Timestamp::MIN)),
                 self.schema.delete_rule,
             );
-            sink.marker(key, parts, &value);
+            sink.tombstone(key, parts, &value);
             return Skip::Nothing;
         }
         self.push_version(key, parts, value, sink)
@@ -276,7 +278,7 @@ impl Resolver {
             _ => Skip::Nothing,
         };
         self.family = family;
-        self.family_markers.clear();
+        self.family_tombstones.clear();
         self.column.clear();
         if family != self.known_family {
             self.known_family = family;
@@ -303,8 +305,9 @@ impl Resolver {
         }
         let rule = self.schema.delete_rule;
         let (timestamp, seq) = (parts.timestamp, parts.seq);
-        let hidden = |markers: &mut Markers| markers.hide(timestamp, seq, rule);
-        let hidden = hidden(&mut self.row) || hidden(&mut self.family_markers) || hidden(&mut self.column_markers);
+        let hidden = |tombstones: &mut Tombstones| tombstones.hide(timestamp, seq, rule);
+        let hidden =
+            hidden(&mut self.row) || hidden(&mut self.family_tombstones) || hidden(&mut self.column_tombstones);
         if !same && !hidden && parts.kind.is_put() && rule == DeleteRule::BySequence {
             // Nothing that is older can change it: the version as it stands.
             self.version.settled(timestamp);
@@ -319,7 +322,7 @@ impl Resolver {
             // version is hidden alike.
             self.version.hidden_below();
             if !same {
-                let by_older = rule == DeleteRule::ByTimestamp && !self.is_older_than_marker(timestamp, seq);
+                let by_older = rule == DeleteRule::ByTimestamp && !self.is_older_than_tombstone(timestamp, seq);
                 sink.hidden(by_older);
             }
             return Skip::Nothing;
@@ -330,10 +333,12 @@ impl Resolver {
 
     /// Whether a marker hides an entry by sequence, whatever the table's rule.
     #[cold]
-    fn is_older_than_marker(&mut self, timestamp: Timestamp, seq: SeqNo) -> bool {
-        let mut levels = [&mut self.row, &mut self.family_markers, &mut self.column_markers];
+    fn is_older_than_tombstone(&mut self, timestamp: Timestamp, seq: SeqNo) -> bool {
+        let mut levels = [&mut self.row, &mut self.family_tombstones, &mut self.column_tombstones];
         let rule = DeleteRule::BySequence;
-        levels.iter_mut().any(|markers| markers.hide(timestamp, seq, rule))
+        levels
+            .iter_mut()
+            .any(|tombstones| tombstones.hide(timestamp, seq, rule))
     }
 
     /// Ends the row: hands the last version to the sink.
@@ -377,7 +382,7 @@ impl Resolver {
 }
 
 /// The lowest timestamp a family marker hides.
-fn family_marker_start(parts: &KeyParts) -> Timestamp {
+fn family_tombstone_start(parts: &KeyParts) -> Timestamp {
     match parts.kind {
         CellKind::DeleteFamilyVersion => parts.timestamp,
         _ => Timestamp::MIN,

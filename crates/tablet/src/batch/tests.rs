@@ -365,9 +365,9 @@ fn the_size_of_a_write_counts_what_memtables_repeat() {
     let own = 10 + entry + 1;
     let all = own + APART_BYTES_MIN;
     assert_eq!(sizes(vec![row(10, vec![put(APART_BYTES_MIN)])]), [own, own, all, all]);
-    let marker = 10 + entry;
+    let tombstone = 10 + entry;
     assert_eq!(
         sizes(vec![row(10, vec![delete()])]),
-        [marker, marker, marker, 3 * marker]
+        [tombstone, tombstone, tombstone, 3 * tombstone]
     );
 }

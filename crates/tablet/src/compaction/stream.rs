@@ -58,7 +58,7 @@ impl<'a> Stream<'a> {
         schema: Arc<TableSchema>,
         now_micros: i64,
         (bottom, older_until): (bool, Timestamp),
-        drops_markers: bool,
+        drops_tombstones: bool,
         output: Output<'a>,
     ) -> Self {
         Stream {
@@ -69,7 +69,7 @@ impl<'a> Stream<'a> {
                 now_micros,
                 bottom,
                 older_until,
-                drops_markers,
+                drops_tombstones,
                 miscounts: output.env().planted(PlantedBug::DropVersion),
                 widens: output.env().planted(PlantedBug::WidenDelete),
                 version_index: 0,
@@ -270,7 +270,7 @@ struct Keep<'a> {
     now_micros: i64,
     bottom: bool,
     older_until: Timestamp,
-    drops_markers: bool,
+    drops_tombstones: bool,
     /// By a planted bug.
     miscounts: bool,
     /// By a planted bug.
@@ -336,15 +336,15 @@ impl Sink for Keep<'_> {
         Skip::Nothing
     }
 
-    fn marker(&mut self, key: &[u8], _: &KeyParts, value: &Bytes) {
-        if !self.drops_markers {
+    fn tombstone(&mut self, key: &[u8], _: &KeyParts, value: &Bytes) {
+        if !self.drops_tombstones {
             self.add(key, if self.widens { &[] } else { value });
         }
     }
 
     fn version(&mut self, version: Version<'_>) -> Skip {
         let (kind, value) = match version.outcome {
-            Outcome::Deleted if self.drops_markers => return Skip::Nothing,
+            Outcome::Deleted if self.drops_tombstones => return Skip::Nothing,
             Outcome::Deleted => (CellKind::DeleteVersion, Bytes::new()),
             Outcome::Value(value) => (CellKind::Put, value),
             Outcome::Reference(value) => (CellKind::Reference, value),

@@ -37,7 +37,7 @@ impl Sink for Newest {
         Skip::Nothing
     }
 
-    fn marker(&mut self, _: &[u8], _: &KeyParts, _: &Bytes) {}
+    fn tombstone(&mut self, _: &[u8], _: &KeyParts, _: &Bytes) {}
 
     fn version(&mut self, version: Version<'_>) -> Skip {
         if let Outcome::Value(value) = version.outcome {

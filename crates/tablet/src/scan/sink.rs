@@ -306,7 +306,7 @@ impl<O: Output> Sink for ReadSink<O> {
         Skip::Nothing
     }
 
-    fn marker(&mut self, _: &[u8], _: &KeyParts, _: &Bytes) {}
+    fn tombstone(&mut self, _: &[u8], _: &KeyParts, _: &Bytes) {}
 
     #[cold]
     fn hidden(&mut self, by_older: bool) {

@@ -233,8 +233,8 @@ async fn a_compaction_of_everything_is_one_of_parts() {
     let jobs = &tablet.context.metrics.compactions;
     assert!(jobs.get() > 6, "{} jobs", jobs.get());
     check_runs(&tablet, 1);
-    let markers: u64 = files(&tablet).iter().map(|file| file.reference.deletes).sum();
-    assert_eq!((markers, read(&tablet).await.matches('=').count()), (0, 2900));
+    let tombstones: u64 = files(&tablet).iter().map(|file| file.reference.deletes).sum();
+    assert_eq!((tombstones, read(&tablet).await.matches('=').count()), (0, 2900));
     // Every file is rewritten, though nothing lies above it.
     let before = ids(&tablet);
     tablet.compact_all().await.unwrap();
@@ -272,8 +272,8 @@ async fn deletes_give_space_back_by_themselves() {
     merge_all(&tablet).await;
     let after = tablet.state().file_bytes();
     assert!(after * 2 < before, "{before} {after}");
-    let markers: u64 = files(&tablet).iter().map(|file| file.reference.deletes).sum();
-    assert_eq!(markers, 0);
+    let tombstones: u64 = files(&tablet).iter().map(|file| file.reference.deletes).sum();
+    assert_eq!(tombstones, 0);
     assert_eq!(read(&tablet).await.matches('=').count(), 300);
 }
 

@@ -14,15 +14,15 @@ const LINEAR_MAX: usize = 16;
 
 /// Hides timestamps `from..=to`: those older in commit order, or all of them, by the table's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Marker {
+pub(super) struct Tombstone {
     from: Timestamp,
     to: Timestamp,
     seq: SeqNo,
 }
 
-impl Marker {
+impl Tombstone {
     pub(super) fn new(parts: &KeyParts, from: Timestamp) -> Self {
-        Marker {
+        Tombstone {
             from,
             to: parts.timestamp,
             seq: parts.seq,
@@ -33,56 +33,56 @@ impl Marker {
         self.from <= timestamp && timestamp <= self.to && (rule == DeleteRule::ByTimestamp || seq < self.seq)
     }
 
-    fn covers(&self, other: &Marker, rule: DeleteRule) -> bool {
+    fn covers(&self, other: &Tombstone, rule: DeleteRule) -> bool {
         self.from <= other.from && other.to <= self.to && (rule == DeleteRule::ByTimestamp || other.seq <= self.seq)
     }
 }
 
 /// A set of markers without those that another covers, so that deleting the same thing over and over costs one.
 #[derive(Debug, Default)]
-pub(super) struct Markers {
-    markers: Vec<Marker>,
+pub(super) struct Tombstones {
+    tombstones: Vec<Tombstone>,
     /// From each timestamp up to the next step's: the newest marker there, if any. Empty until it is needed, and again
     /// when a marker comes.
     steps: Vec<(Timestamp, Option<SeqNo>)>,
 }
 
-impl Markers {
+impl Tombstones {
     #[inline]
     pub(super) fn clear(&mut self) {
-        if !self.markers.is_empty() {
-            self.markers.clear();
+        if !self.tombstones.is_empty() {
+            self.tombstones.clear();
             self.steps.clear();
         }
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.markers.is_empty()
+        self.tombstones.is_empty()
     }
 
-    pub(super) fn add(&mut self, marker: Marker, rule: DeleteRule) {
+    pub(super) fn add(&mut self, tombstone: Tombstone, rule: DeleteRule) {
         // The newest of equals comes first and the widest come first, so looking at the latest few finds most covers.
-        if self.markers.iter().rev().take(8).any(|m| m.covers(&marker, rule)) {
+        if self.tombstones.iter().rev().take(8).any(|m| m.covers(&tombstone, rule)) {
             return;
         }
         self.steps.clear();
-        if let Some(last) = self.markers.last_mut()
-            && marker.covers(last, rule)
+        if let Some(last) = self.tombstones.last_mut()
+            && tombstone.covers(last, rule)
         {
-            *last = marker;
+            *last = tombstone;
             return;
         }
-        self.markers.push(marker);
+        self.tombstones.push(tombstone);
     }
 
     #[inline]
     pub(super) fn hide(&mut self, timestamp: Timestamp, seq: SeqNo, rule: DeleteRule) -> bool {
-        if self.markers.is_empty() {
+        if self.tombstones.is_empty() {
             return false;
         }
-        if self.markers.len() <= LINEAR_MAX {
-            return self.markers.iter().any(|m| m.hides(timestamp, seq, rule));
+        if self.tombstones.len() <= LINEAR_MAX {
+            return self.tombstones.iter().any(|m| m.hides(timestamp, seq, rule));
         }
         self.hide_by_steps(timestamp, seq, rule)
     }
@@ -97,17 +97,20 @@ impl Markers {
     }
 
     fn work_out_steps(&mut self) {
-        let ends = self.markers.iter().filter_map(|m| m.to.0.checked_add(1).map(Timestamp));
-        let mut points: Vec<Timestamp> = self.markers.iter().map(|m| m.from).chain(ends).collect();
+        let ends = self
+            .tombstones
+            .iter()
+            .filter_map(|m| m.to.0.checked_add(1).map(Timestamp));
+        let mut points: Vec<Timestamp> = self.tombstones.iter().map(|m| m.from).chain(ends).collect();
         points.sort_unstable();
         points.dedup();
-        self.markers.sort_unstable_by_key(|m| (m.from, Reverse(m.to)));
-        let mut waiting = self.markers.iter().peekable();
+        self.tombstones.sort_unstable_by_key(|m| (m.from, Reverse(m.to)));
+        let mut waiting = self.tombstones.iter().peekable();
         // Markers that have begun, the newest on top; those that have ended go when they come to the top.
         let mut begun: BinaryHeap<(SeqNo, Timestamp)> = BinaryHeap::new();
         for point in points {
-            while let Some(marker) = waiting.next_if(|m| m.from <= point) {
-                begun.push((marker.seq, marker.to));
+            while let Some(tombstone) = waiting.next_if(|m| m.from <= point) {
+                begun.push((tombstone.seq, tombstone.to));
             }
             while begun.peek().is_some_and(|(_, to)| *to < point) {
                 begun.pop();
@@ -127,30 +130,30 @@ mod tests {
     }
 
     prop_compose! {
-        fn marker()(from in timestamp(), to in timestamp(), seq in 0u64..50) -> Marker {
-            Marker { from, to, seq: SeqNo(seq) }
+        fn tombstone()(from in timestamp(), to in timestamp(), seq in 0u64..50) -> Tombstone {
+            Tombstone { from, to, seq: SeqNo(seq) }
         }
     }
 
     proptest! {
         #[test]
         fn many_markers_hide_what_each_of_them_hides(
-            levels in prop::collection::vec(prop::collection::vec(marker(), 0..60), 1..3),
+            levels in prop::collection::vec(prop::collection::vec(tombstone(), 0..60), 1..3),
             asked in prop::collection::vec((timestamp(), 0u64..50), 1..40), by_timestamp: bool,
         ) {
             let rule = if by_timestamp { DeleteRule::ByTimestamp } else { DeleteRule::BySequence };
-            let mut markers = Markers::default();
+            let mut tombstones = Tombstones::default();
             for level in levels {
-                markers.clear();
-                for (n, marker) in level.iter().enumerate() {
-                    markers.add(*marker, rule);
+                tombstones.clear();
+                for (n, tombstone) in level.iter().enumerate() {
+                    tombstones.add(*tombstone, rule);
                     if n % 25 == 24 {
-                        markers.hide(Timestamp(0), SeqNo(0), rule);
+                        tombstones.hide(Timestamp(0), SeqNo(0), rule);
                     }
                 }
                 for (timestamp, seq) in &asked {
                     let expected = level.iter().any(|m| m.hides(*timestamp, SeqNo(*seq), rule));
-                    prop_assert_eq!(markers.hide(*timestamp, SeqNo(*seq), rule), expected);
+                    prop_assert_eq!(tombstones.hide(*timestamp, SeqNo(*seq), rule), expected);
                 }
             }
         }
