@@ -124,14 +124,14 @@ const COMPRESSIBLE_MIN: u64 = 256 << 10;
 /// Space as a multiple of what is expected to be live, in percent, from which on writers are slowed, and at which they
 /// are slowed much. Merges that keep up stay below the first; about half way is where they settle when they do not, and what they
 /// are writing comes on top. Below 134 nobody would have a merge to wait for: see [`EXPECTED_PERCENT`].
-const CROWDED_PERCENT: Range<u64> = 135..235;
+const PRESSURE_FULL_PERCENT: Range<u64> = 135..235;
 /// Garbage that slows nobody, however little is live: there are disks for that.
-const CROWDED_BYTES_MIN: u64 = 256 << 20;
+const PRESSURE_BYTES_MIN: u64 = 256 << 20;
 /// Sorted runs of a group up to which writers are not slowed: those that a merge into the bottom takes, and those that
 /// gather behind it meanwhile. At twice as many they are slowed much.
 const RUNS_EASY: u64 = 64;
-/// Crowding at which writers are slowed much: see [`crowding`].
-pub const CROWDED: u64 = 1000;
+/// Crowding at which writers are slowed much: see [`compaction_pressure`].
+pub const PRESSURE_FULL: u64 = 1000;
 /// Files that are this many times larger than what is referenced of them are worth rewriting: two splits, say, or most
 /// rows dropped.
 const FOREIGN_RATIO: u64 = 4;
@@ -231,21 +231,21 @@ pub fn expected_garbage(runs: &[RunSummary], experience: Experience) -> u64 {
     overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100
 }
 
-/// How much a group asks of those who write to it, in thousandths: nothing while merges keep up, [`CROWDED`] where writers are
+/// How much a group asks of those who write to it, in thousandths: nothing while merges keep up, [`PRESSURE_FULL`] where writers are
 /// slowed much, and more beyond. Grows in a straight line with the number of sorted runs, or with the space that they take
 /// beyond what is expected to be live, whichever asks more. Space counts where the first run `is_bottom`: where nothing can
 /// be merged into it, to wait brings no space.
-pub fn crowding(runs: &[RunSummary], experience: Experience, is_bottom: bool) -> u64 {
+pub fn compaction_pressure(runs: &[RunSummary], experience: Experience, is_bottom: bool) -> u64 {
     let excess = (runs.len() as u64).saturating_sub(RUNS_EASY);
-    let by_runs = excess * CROWDED / RUNS_EASY;
+    let by_runs = excess * PRESSURE_FULL / RUNS_EASY;
     if is_bottom {
-        by_runs.max(crowding_by_space(runs, experience))
+        by_runs.max(pressure_by_space(runs, experience))
     } else {
         by_runs
     }
 }
 
-fn crowding_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
+fn pressure_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
     let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
     // A file that is half merged is there as a whole until the merge is through. One that is shared with the other half of a
     // split tablet goes when it is worth rewriting, and no waiting brings that nearer.
@@ -261,14 +261,14 @@ fn crowding_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
     let overlapping: u64 = runs.iter().skip(1).map(|run| run.known_overlapping).sum();
     let garbage = overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100;
     let live = bytes.saturating_sub(garbage).max(1);
-    if space.saturating_sub(live) < CROWDED_BYTES_MIN {
+    if space.saturating_sub(live) < PRESSURE_BYTES_MIN {
         return 0;
     }
     // In thousandths of a percent, so that it does not jump.
-    let percent = u128::from(space) * u128::from(100 * CROWDED) / u128::from(live);
-    let over = percent.saturating_sub(u128::from(CROWDED_PERCENT.start * CROWDED));
-    let crowding = over / u128::from(CROWDED_PERCENT.end - CROWDED_PERCENT.start);
-    u64::try_from(crowding).unwrap_or(u64::MAX)
+    let percent = u128::from(space) * u128::from(100 * PRESSURE_FULL) / u128::from(live);
+    let over = percent.saturating_sub(u128::from(PRESSURE_FULL_PERCENT.start * PRESSURE_FULL));
+    let compaction_pressure = over / u128::from(PRESSURE_FULL_PERCENT.end - PRESSURE_FULL_PERCENT.start);
+    u64::try_from(compaction_pressure).unwrap_or(u64::MAX)
 }
 
 fn shifted(tier: Range<usize>, by: usize) -> Pick {

@@ -54,8 +54,8 @@ pub struct WriteLoad {
     /// Bytes in active memtables.
     pub active_bytes: u64,
     /// How far merges are behind in the locality group where they are furthest, as of the last flush or compaction:
-    /// [`crate::picker::crowding`].
-    pub crowding: u64,
+    /// [`crate::picker::compaction_pressure`].
+    pub compaction_pressure: u64,
 }
 
 /// No compaction of the tablet runs.
@@ -100,7 +100,7 @@ pub struct Tablet {
     /// What merges are expected to free, in thousandths; likewise.
     pub(crate) garbage_share: AtomicU64,
     /// How far merges are behind; likewise.
-    pub(crate) crowding: AtomicU64,
+    pub(crate) compaction_pressure: AtomicU64,
     /// Where scans stand that wait for their readers.
     parked: Mutex<Vec<Weak<Parked>>>,
 }
@@ -195,7 +195,7 @@ impl Tablet {
             committer: tokio::sync::Mutex::new(Committer::new(log, manifest)),
             garbage_share: AtomicU64::new(0),
             debt: AtomicU64::new(0),
-            crowding: AtomicU64::new(0),
+            compaction_pressure: AtomicU64::new(0),
             parked: Mutex::default(),
             context,
         });
@@ -244,7 +244,7 @@ impl Tablet {
         let state = self.current.load();
         WriteLoad {
             active_bytes: state.active_bytes(),
-            crowding: self.crowding.load(Ordering::Relaxed),
+            compaction_pressure: self.compaction_pressure.load(Ordering::Relaxed),
         }
     }
 

@@ -165,11 +165,11 @@ impl Admission {
         checked
     }
 
-    /// Waits until a write of about so many bytes may proceed, to a tablet of this crowding (`picker::crowding`). A few loads
+    /// Waits until a write of about so many bytes may proceed, to a tablet of this crowding (`picker::compaction_pressure`). A few loads
     /// where there is no pressure.
-    pub async fn pace(&self, bytes: usize, crowding: u64) -> ServiceResult<()> {
+    pub async fn pace(&self, bytes: usize, compaction_pressure: u64) -> ServiceResult<()> {
         self.spend(bytes)?;
-        let load = self.load(crowding);
+        let load = self.load(compaction_pressure);
         if !load.is_easy() {
             self.wait_for_turn(bytes, load).await?;
         }
@@ -226,9 +226,9 @@ impl Admission {
         self.memory.bytes().saturating_sub(self.stuck.memory_bytes())
     }
 
-    fn load(&self, crowding: u64) -> Load {
+    fn load(&self, compaction_pressure: u64) -> Load {
         let foreseen = self.memory_bytes() + self.memory.flushing_bytes();
-        Load::new(foreseen, self.memtables.bytes_max(), crowding)
+        Load::new(foreseen, self.memtables.bytes_max(), compaction_pressure)
     }
 
     /// Whether memtables take so much more than their share that nothing may be added: the last resort, where a

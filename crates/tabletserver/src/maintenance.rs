@@ -233,8 +233,14 @@ impl TabletServer {
         let served = self.all_served();
         let debt = served.iter().map(|served| served.tablet.compaction_debt()).sum();
         self.metrics.compaction_debt_bytes.set(gauge(debt));
-        let crowding = served.iter().map(|served| served.tablet.write_load().crowding).max();
-        self.metrics.admission.crowding.set(gauge(crowding.unwrap_or(0)));
+        let compaction_pressure = served
+            .iter()
+            .map(|served| served.tablet.write_load().compaction_pressure)
+            .max();
+        self.metrics
+            .admission
+            .compaction_pressure
+            .set(gauge(compaction_pressure.unwrap_or(0)));
         self.metrics
             .running_compactions
             .set(gauge(self.merges.running() as u64));

@@ -243,7 +243,7 @@ impl TabletServer {
         if self.presses(tablet, load.active_bytes) {
             self.work.notify_one();
         }
-        self.admission.pace(bytes, load.crowding).await?;
+        self.admission.pace(bytes, load.compaction_pressure).await?;
         Ok(served)
     }
 

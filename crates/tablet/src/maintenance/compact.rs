@@ -264,7 +264,7 @@ impl Tablet {
     /// Works out what writers are slowed by, after a change of files.
     pub(crate) fn note_debt(&self) {
         let state = self.state();
-        let (mut debt, mut crowding) = (0, 0);
+        let (mut debt, mut compaction_pressure) = (0, 0);
         let (mut garbage, mut bytes) = (0, 0);
         for group in &state.groups {
             let (runs, places) = self.summaries(group);
@@ -273,12 +273,12 @@ impl Tablet {
             garbage += picker::expected_garbage(&runs, experience);
             bytes += runs.iter().map(|run| run.bytes).sum::<u64>();
             let is_bottom = has_bottom(&state, group, &places) && !state.is_entangled(group.id);
-            crowding = crowding.max(picker::crowding(&runs, experience, is_bottom));
+            compaction_pressure = compaction_pressure.max(picker::compaction_pressure(&runs, experience, is_bottom));
         }
         self.debt.store(debt, Ordering::Relaxed);
         let share = garbage.saturating_mul(1000) / bytes.max(1);
         self.garbage_share.store(share, Ordering::Relaxed);
-        self.crowding.store(crowding, Ordering::Relaxed);
+        self.compaction_pressure.store(compaction_pressure, Ordering::Relaxed);
     }
 
     /// Whether a merge is due in a group, or runs.

@@ -234,7 +234,7 @@ fn new_rows_make_no_garbage() {
 }
 
 #[test]
-fn space_that_is_not_live_crowds() {
+fn space_that_is_not_live_is_pressure() {
     const MIB: u64 = 1 << 20;
     let check = |bottom: u64, tier: RunSummary, expected: u64| {
         let bottom = RunSummary {
@@ -242,11 +242,11 @@ fn space_that_is_not_live_crowds() {
             ..RunSummary::default()
         };
         assert_eq!(
-            crowding(&[bottom, tier], Experience::default(), true),
+            compaction_pressure(&[bottom, tier], Experience::default(), true),
             expected,
             "{tier:?}"
         );
-        assert_eq!(crowding(&[bottom, tier], Experience::default(), false), 0);
+        assert_eq!(compaction_pressure(&[bottom, tier], Experience::default(), false), 0);
     };
     let tier = |mib: u64, overlap: u64| RunSummary {
         bytes: mib * MIB,
@@ -256,9 +256,9 @@ fn space_that_is_not_live_crowds() {
     check(1000, tier(350, 100), 0);
     check(1000, tier(351, 100), 1);
     check(1000, tier(360, 100), 10);
-    check(1000, tier(850, 100), CROWDED / 2);
-    check(1000, tier(1350, 100), CROWDED);
-    check(1000, tier(9000, 100), 865 * CROWDED / 100);
+    check(1000, tier(850, 100), PRESSURE_FULL / 2);
+    check(1000, tier(1350, 100), PRESSURE_FULL);
+    check(1000, tier(9000, 100), 865 * PRESSURE_FULL / 100);
     check(1000, tier(1000, 0), 0);
     // Little, however many times what is live.
     check(10, tier(200, 100), 0);
@@ -268,21 +268,21 @@ fn space_that_is_not_live_crowds() {
         advanced,
         ..tier(0, 0)
     };
-    check(1000, cut(true), 65 * CROWDED / 100);
+    check(1000, cut(true), 65 * PRESSURE_FULL / 100);
     check(1000, cut(false), 0);
 }
 
 #[test]
-fn many_runs_crowd() {
+fn many_runs_are_pressure() {
     let check = |runs, expected| {
         let runs = vec![RunSummary::default(); runs];
-        assert_eq!(crowding(&runs, Experience::default(), false), expected);
-        assert_eq!(crowding(&runs, Experience::default(), true), expected);
+        assert_eq!(compaction_pressure(&runs, Experience::default(), false), expected);
+        assert_eq!(compaction_pressure(&runs, Experience::default(), true), expected);
     };
     check(0, 0);
     check(RUNS_EASY as usize, 0);
-    check(RUNS_EASY as usize * 5 / 4, CROWDED / 4);
-    check(RUNS_EASY as usize * 3, 2 * CROWDED);
+    check(RUNS_EASY as usize * 5 / 4, PRESSURE_FULL / 4);
+    check(RUNS_EASY as usize * 3, 2 * PRESSURE_FULL);
 }
 
 /// Or they would wait for nothing.
@@ -308,7 +308,7 @@ fn who_waits_for_space_waits_for_a_merge() {
                 };
                 let runs: Vec<_> = [bottom].into_iter().chain(std::iter::repeat_n(tier, tiers)).collect();
                 let experience = Experience::default();
-                if crowding(&runs, experience, true) > 0 {
+                if compaction_pressure(&runs, experience, true) > 0 {
                     let pick = pick(&runs, experience);
                     assert!(pick.is_some_and(|pick| pick.runs.start == 0), "{tiers} of {tier:?}");
                 }

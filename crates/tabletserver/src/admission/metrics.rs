@@ -24,7 +24,7 @@ pub struct AdmissionMetrics {
     /// How many bytes of writes merges make good for, as measured.
     pub merge_yield_bytes_per_second: IntGauge,
     /// How far merges are behind in the tablet where they are furthest, in thousandths.
-    pub crowding: IntGauge,
+    pub compaction_pressure: IntGauge,
 }
 
 impl AdmissionMetrics {
@@ -67,8 +67,8 @@ impl AdmissionMetrics {
                 "stele_merge_yield_bytes_per_second",
                 "How fast writes may come for merges to keep up, as measured.",
             ),
-            crowding: m.gauge(
-                "stele_crowding_thousandths",
+            compaction_pressure: m.gauge(
+                "stele_compaction_pressure_thousandths",
                 "How far merges are behind, in runs or in space, in the tablet where they are furthest; writes to it are slowed above 0.",
             ),
         }

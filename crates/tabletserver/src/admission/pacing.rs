@@ -14,7 +14,7 @@
 //! writes come as fast as they are flushed. Going by the memory of the moment, a writer met the limit just before
 //! the end of every flush.
 //!
-//! **Merges.** A tablet's *crowding* (`stele_tablet::picker::crowding`) says how far merges are behind there, in runs or in space:
+//! **Merges.** A tablet's *crowding* (`stele_tablet::picker::compaction_pressure`) says how far merges are behind there, in runs or in space:
 //! 0 is not at all. The *yield* is how many bytes of writes merges make good for in a second. A write of a crowded tablet
 //! may come at four times the yield where crowding begins, at the yield half way to 1, at a quarter of it at 1, a 16th at
 //! 1.5, and so on: each step of the same width divides the rate by the same number. Such a law has no
@@ -30,7 +30,7 @@
 
 use std::time::Duration;
 use stele_tablet::MovedBytes;
-use stele_tablet::picker::CROWDED;
+use stele_tablet::picker::PRESSURE_FULL;
 
 /// Pressure up to which writes are not slowed. Flushes for the sake of memory begin at a half.
 pub const PRESSURE_EASY: f64 = 0.6;
@@ -78,21 +78,21 @@ pub struct Load {
     /// Pressure on memory.
     pub pressure: f64,
     /// Crowding of the tablet: 1 is much.
-    pub crowding: f64,
+    pub compaction_pressure: f64,
 }
 
 impl Load {
-    /// `foreseen` are bytes of memory, see the [module](self); `crowding` is in units of [`CROWDED`].
-    pub fn new(foreseen: u64, memory_bytes_max: u64, crowding: u64) -> Load {
+    /// `foreseen` are bytes of memory, see the [module](self); `compaction_pressure` is in units of [`PRESSURE_FULL`].
+    pub fn new(foreseen: u64, memory_bytes_max: u64, compaction_pressure: u64) -> Load {
         Load {
             pressure: (foreseen as f64 / memory_bytes_max.max(1) as f64).min(1.0),
-            crowding: crowding as f64 / CROWDED as f64,
+            compaction_pressure: compaction_pressure as f64 / PRESSURE_FULL as f64,
         }
     }
 
     /// Whether nothing slows.
     pub fn is_easy(&self) -> bool {
-        self.pressure <= PRESSURE_EASY && self.crowding <= 0.0
+        self.pressure <= PRESSURE_EASY && self.compaction_pressure <= 0.0
     }
 }
 
@@ -103,13 +103,13 @@ pub fn memory_rate(drain: f64, pressure: f64) -> Option<f64> {
 }
 
 /// Bytes a second that may come to a tablet of this crowding; `None` for as many as like.
-pub fn merge_rate(merged: f64, crowding: f64) -> Option<f64> {
-    (crowding > 0.0).then(|| (merged * STEEPNESS.powf(0.5 - crowding)).max(RATE_MIN))
+pub fn merge_rate(merged: f64, compaction_pressure: f64) -> Option<f64> {
+    (compaction_pressure > 0.0).then(|| (merged * STEEPNESS.powf(0.5 - compaction_pressure)).max(RATE_MIN))
 }
 
 /// Longest that a write to a tablet of this crowding waits for merges.
-pub fn longest_wait(crowding: f64, wait_max: Duration) -> Duration {
-    let longest = LONGEST_WAIT.as_secs_f64() * STEEPNESS.powf((crowding - 1.0).clamp(0.0, 8.0));
+pub fn longest_wait(compaction_pressure: f64, wait_max: Duration) -> Duration {
+    let longest = LONGEST_WAIT.as_secs_f64() * STEEPNESS.powf((compaction_pressure - 1.0).clamp(0.0, 8.0));
     Duration::from_secs_f64(longest).min(wait_max)
 }
 
@@ -154,7 +154,7 @@ impl Pacer {
     /// longer than `wait_max`.
     pub fn turn(&mut self, now: Duration, bytes: usize, load: Load, wait_max: Duration) -> Option<(Duration, Cause)> {
         let memory = self.memory_turn(now, bytes, load.pressure, wait_max)?;
-        let merges = self.merge_turn(now, bytes, load.crowding, wait_max);
+        let merges = self.merge_turn(now, bytes, load.compaction_pressure, wait_max);
         let (wait, cause) = match merges > memory {
             true => (merges, Cause::Compaction),
             false => (memory, Cause::Memory),
@@ -178,11 +178,11 @@ impl Pacer {
         Some(self.used_up.saturating_sub(now).min(wait_max))
     }
 
-    fn merge_turn(&mut self, now: Duration, bytes: usize, crowding: f64, wait_max: Duration) -> Duration {
-        let Some(rate) = merge_rate(self.merge_yield(), crowding) else {
+    fn merge_turn(&mut self, now: Duration, bytes: usize, compaction_pressure: f64, wait_max: Duration) -> Duration {
+        let Some(rate) = merge_rate(self.merge_yield(), compaction_pressure) else {
             return Duration::ZERO;
         };
-        let longest = longest_wait(crowding, wait_max);
+        let longest = longest_wait(compaction_pressure, wait_max);
         let turn = Duration::from_secs_f64(bytes as f64 / rate).min(longest);
         let begins = self.merges_used_up.max(now.saturating_sub(BURST));
         // Who has waited long enough takes no more of the others' time.
@@ -195,7 +195,7 @@ impl Pacer {
     /// every turn, and when a flush ends: while nobody is slowed they may have nothing to do, and how fast they are is not
     /// known.
     pub fn observe(&mut self, now: Duration, flushed: u64, moved: MovedBytes, load: Load) {
-        self.merging.observe(now, moved, load.crowding > 0.0);
+        self.merging.observe(now, moved, load.compaction_pressure > 0.0);
         if load.pressure <= PRESSURE_EASY {
             self.measured = None;
             return;
@@ -244,16 +244,16 @@ impl Merging {
         (merged * self.memtables / self.files.max(1.0)).max(RATE_MIN)
     }
 
-    fn observe(&mut self, now: Duration, moved: MovedBytes, is_crowded: bool) {
-        let (since, before, was_crowded) = self.measured.get_or_insert((now, moved, false));
-        *was_crowded |= is_crowded;
-        let (since, before, was_crowded) = (*since, *before, *was_crowded);
+    fn observe(&mut self, now: Duration, moved: MovedBytes, is_under_pressure: bool) {
+        let (since, before, was_under_pressure) = self.measured.get_or_insert((now, moved, false));
+        *was_under_pressure |= is_under_pressure;
+        let (since, before, was_under_pressure) = (*since, *before, *was_under_pressure);
         let took = now.saturating_sub(since);
         if took < MERGE_WINDOW {
             return;
         }
         self.measured = Some((now, moved, false));
-        if !was_crowded || took > MERGE_PAUSE {
+        if !was_under_pressure || took > MERGE_PAUSE {
             return;
         }
         let seconds = took.as_secs_f64();
@@ -276,7 +276,7 @@ mod tests {
     fn pressed(pressure: f64) -> Load {
         Load {
             pressure,
-            crowding: 0.0,
+            compaction_pressure: 0.0,
         }
     }
 
@@ -297,8 +297,11 @@ mod tests {
 
     #[test]
     fn the_longer_wait_counts() {
-        let at = |pressure, crowding| {
-            let load = Load { pressure, crowding };
+        let at = |pressure, compaction_pressure| {
+            let load = Load {
+                pressure,
+                compaction_pressure,
+            };
             Pacer::new()
                 .turn(Duration::from_secs(1), 1_000_000, load, WAIT_MAX)
                 .unwrap()
@@ -309,7 +312,7 @@ mod tests {
             Load::new(200, 100, 500),
             Load {
                 pressure: 1.0,
-                crowding: 0.5
+                compaction_pressure: 0.5
             }
         );
         assert_eq!(at(0.5, 0.0), (Duration::ZERO, Cause::Memory));
@@ -319,11 +322,11 @@ mod tests {
     }
 
     /// The wait of one who writes 100 kB at this crowding, alone.
-    fn lone_wait(crowding: f64) -> Duration {
+    fn lone_wait(compaction_pressure: f64) -> Duration {
         let mut pacer = Pacer::new();
         let now = Duration::from_secs(1);
         pacer.merges_used_up = now;
-        pacer.merge_turn(now, 100_000, crowding, WAIT_MAX)
+        pacer.merge_turn(now, 100_000, compaction_pressure, WAIT_MAX)
     }
 
     #[test]
@@ -334,11 +337,14 @@ mod tests {
         let at_yield = 100_000.0 / DRAIN_INITIAL;
         assert!((before.as_secs_f64() / at_yield - 0.25).abs() < 1e-3, "{before:?}");
         for step in 1..5_000 {
-            let crowding = f64::from(step) / 1e3;
-            let wait = lone_wait(crowding);
-            assert!(wait >= before, "{crowding}: {wait:?} after {before:?}");
-            assert!(wait <= before.mul_f64(1.01), "{crowding}: {wait:?} after {before:?}");
-            assert!(wait <= longest_wait(crowding, WAIT_MAX));
+            let compaction_pressure = f64::from(step) / 1e3;
+            let wait = lone_wait(compaction_pressure);
+            assert!(wait >= before, "{compaction_pressure}: {wait:?} after {before:?}");
+            assert!(
+                wait <= before.mul_f64(1.01),
+                "{compaction_pressure}: {wait:?} after {before:?}"
+            );
+            assert!(wait <= longest_wait(compaction_pressure, WAIT_MAX));
             before = wait;
         }
         assert!((lone_wait(0.5).as_secs_f64() / at_yield - 1.0).abs() < 1e-3);
@@ -349,8 +355,8 @@ mod tests {
     fn nobody_waits_long_for_merges_before_they_are_far_behind() {
         let second = Duration::from_secs(1);
         let mut pacer = Pacer::new();
-        let most = |pacer: &mut Pacer, crowding, writers| {
-            let turn = |_| pacer.merge_turn(second, 1 << 20, crowding, WAIT_MAX);
+        let most = |pacer: &mut Pacer, compaction_pressure, writers| {
+            let turn = |_| pacer.merge_turn(second, 1 << 20, compaction_pressure, WAIT_MAX);
             (0..writers).map(turn).max().unwrap()
         };
         assert_eq!(most(&mut pacer, 0.9, 1000), LONGEST_WAIT);
@@ -403,7 +409,7 @@ mod tests {
             let percent = space / LIVE * 100.0;
             let load = Load {
                 pressure: 0.0,
-                crowding: ((percent - 150.0) / 100.0).max(0.0),
+                compaction_pressure: ((percent - 150.0) / 100.0).max(0.0),
             };
             pacer.observe(now, 0, moved, load);
             while free_at <= now {
@@ -458,9 +464,9 @@ mod tests {
     #[test]
     fn the_yield_is_measured_while_there_are_crowded_tablets() {
         let at = Duration::from_millis;
-        let crowded = |crowding| Load {
+        let under_pressure = |compaction_pressure| Load {
             pressure: 0.0,
-            crowding,
+            compaction_pressure,
         };
         let mut pacer = Pacer::new();
         let mut moved = MovedBytes::default();
@@ -473,16 +479,16 @@ mod tests {
                 pacer.observe(at(from + 200 * step), 0, moved, load);
             }
         };
-        go(&mut pacer, 0, 100_000_000, crowded(0.0));
+        go(&mut pacer, 0, 100_000_000, under_pressure(0.0));
         assert_eq!(pacer.merge_yield(), DRAIN_INITIAL);
-        go(&mut pacer, 40_000, 20_000_000, crowded(0.1));
+        go(&mut pacer, 40_000, 20_000_000, under_pressure(0.1));
         assert!(
             (pacer.merge_yield() / 100e6 - 1.0).abs() < 0.02,
             "{}",
             pacer.merge_yield()
         );
         // A pause in which nothing was to be merged.
-        pacer.observe(at(200_000), 0, moved_by(0), crowded(0.1));
+        pacer.observe(at(200_000), 0, moved_by(0), under_pressure(0.1));
         assert!(
             (pacer.merge_yield() / 100e6 - 1.0).abs() < 0.02,
             "{}",
