@@ -21,7 +21,7 @@
 //! * Runs that a job is at are *busy*. What is picked beside it are runs that lie on one side of them: a merge of tiers behind
 //!   a merge into the bottom, of other tiers, or of what is older into the bottom.
 //!
-//! The trade between bytes written and bytes of space is in `docs/adr/0007-tiers-above-a-leveled-bottom.md`; the test
+//! The trade between bytes written and bytes of space is in `docs/adr/0007-upper_runs-above-a-leveled-bottom.md`; the test
 //! `twenty_gigabytes_overwritten` computes it.
 //!
 //! Pure: `tabletserver::maintenance` decides *when*, this module decides *what*.
@@ -87,15 +87,15 @@ pub struct Pick {
 
 /// Runs of a tier that make a merge worth its writes while the group is written: with 8, an entry is rewritten log8(size)
 /// times, two thirds of log4, and a reader merges at most about 8 runs per tier.
-pub const TIER_RUNS: usize = 8;
+pub const UPPER_RUNS: usize = 8;
 /// The same when nobody writes any more, for there will be no more to merge in the next round of the same merge; and where it is
 /// read about as much as it is written. Reads that open runs pay for merges, but not for the filters of runs that they need
 /// not open, nor for what waits behind a slow read.
-const TIER_RUNS_READ: usize = 4;
+const UPPER_RUNS_READ: usize = 4;
 /// The same where it is hardly read at all, while there are no more than [`RUNS_UNREAD_MAX`] in all. Nobody gains by fewer runs
 /// then, and the merge that reads ask for later, or a time of quiet, writes each entry once however many there are. Not as many
 /// as a merge takes: the first reads, until they are no longer rare, look at the filters of all.
-const TIER_RUNS_UNREAD: usize = 24;
+const UPPER_RUNS_UNREAD: usize = 24;
 /// Half of what slows writers: tiers of very different sizes do not gather to that.
 const RUNS_UNREAD_MAX: usize = RUNS_EASY as usize / 2;
 /// Entries written for each further run that reads have opened, above which a group is rather written than read.
@@ -110,7 +110,7 @@ const RUNS_BEHIND_MERGE: usize = 32;
 const RUNS_MAX: usize = 64;
 /// A run joins a tier when it is at most this much larger than the largest newer one of the tier. (Not than all of them
 /// together: what eight flushes were merged to would be merged again with the next four.)
-const TIER_RATIO: u64 = 2;
+const UPPER_RUN_RATIO: u64 = 2;
 /// Known garbage as a share of everything, in percent, that is worth a merge into the bottom: Hypertable's threshold.
 const GARBAGE_PERCENT: u64 = 20;
 /// The same of garbage that is expected, while the group is written: each percent less is bought with more bytes written
@@ -149,13 +149,13 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
     let taken = is_under_way.then(|| runs.iter().take_while(|run| run.busy).count());
     if let Some(end) = begun(runs).or(taken) {
         let behind = runs.get(end..).unwrap_or_default();
-        let mut tier = pick_behind(behind);
+        let mut upper_run = pick_behind(behind);
         if is_under_way {
             // The next such merge takes what gathers meanwhile, but reads may have paid for not waiting.
-            tier = tier.or_else(|| pick_tier(behind, usize::MAX, runs.len(), experience));
+            upper_run = upper_run.or_else(|| pick_upper_runs(behind, usize::MAX, runs.len(), experience));
         }
-        return match tier {
-            Some(tier) => Some(shifted(tier, end)),
+        return match upper_run {
+            Some(upper_run) => Some(shifted(upper_run, end)),
             None if is_under_way => None,
             // One that is at tiers among them began when nothing here was the bottom: then with those below it.
             None => Some(down_to_bottom(runs, end.min(free))),
@@ -168,14 +168,14 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
     if is_worth_merging(runs.get(..free).unwrap_or_default(), experience) {
         return Some(down_to_bottom(runs, free));
     }
-    let pick = pick_tier(runs, tier_runs(runs, experience), runs.len(), experience)?;
+    let pick = pick_upper_runs(runs, upper_run_count(runs, experience), runs.len(), experience)?;
     let major = pick.start == 0 && pick.end == runs.len();
     Some(Pick { runs: pick, major })
 }
 
 /// The next compaction when the oldest runs, `runs` not among them, cannot be touched: nothing is the bottom.
 pub fn pick_above(runs: &[RunSummary]) -> Option<Pick> {
-    pick_tier(runs, TIER_RUNS, runs.len(), Experience::default()).map(|tier| shifted(tier, 0))
+    pick_upper_runs(runs, UPPER_RUNS, runs.len(), Experience::default()).map(|upper_run| shifted(upper_run, 0))
 }
 
 /// The merge into the bottom that is under way, or one of all runs: what can be done in small parts, where there is no space
@@ -271,9 +271,9 @@ fn pressure_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
     u64::try_from(compaction_pressure).unwrap_or(u64::MAX)
 }
 
-fn shifted(tier: Range<usize>, by: usize) -> Pick {
+fn shifted(upper_run: Range<usize>, by: usize) -> Pick {
     Pick {
-        runs: tier.start + by..tier.end + by,
+        runs: upper_run.start + by..upper_run.end + by,
         major: false,
     }
 }
@@ -288,14 +288,14 @@ fn down_to_bottom(runs: &[RunSummary], end: usize) -> Pick {
 
 /// Whether merging everything into the bottom frees enough, or spares reads enough.
 fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
-    let Some((bottom, tiers)) = runs.split_first() else {
+    let Some((bottom, upper_runs)) = runs.split_first() else {
         return false;
     };
     if runs.len() > RUNS_MAX {
         return false;
     }
     let mut all = *bottom;
-    for run in tiers {
+    for run in upper_runs {
         all.bytes += run.bytes;
         all.cells += run.cells;
         all.garbage += run.garbage;
@@ -326,16 +326,16 @@ fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, experience: Experie
 }
 
 /// Runs of a tier that make a merge worth its writes.
-fn tier_runs(runs: &[RunSummary], experience: Experience) -> usize {
+fn upper_run_count(runs: &[RunSummary], experience: Experience) -> usize {
     let written: u64 = runs.iter().skip(1).map(|run| run.cells).sum();
     let read = experience.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ);
     let is_read_rarely = experience.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ_RARELY) <= written;
     if experience.is_quiet || read > written {
-        TIER_RUNS_READ
+        UPPER_RUNS_READ
     } else if is_read_rarely && runs.len() <= RUNS_UNREAD_MAX {
-        TIER_RUNS_UNREAD
+        UPPER_RUNS_UNREAD
     } else {
-        TIER_RUNS
+        UPPER_RUNS
     }
 }
 
@@ -360,23 +360,28 @@ fn lasting(run: &RunSummary) -> u64 {
 
 /// The longest row of similar runs, counted from the newest, that has so many or has been paid for by reads of all the
 /// `opened` runs.
-fn pick_tier(runs: &[RunSummary], runs_min: usize, opened: usize, experience: Experience) -> Option<Range<usize>> {
+fn pick_upper_runs(
+    runs: &[RunSummary],
+    runs_min: usize,
+    opened: usize,
+    experience: Experience,
+) -> Option<Range<usize>> {
     free_stretches(runs).find_map(|stretch| {
         let mut end = stretch.end;
         while end > stretch.start {
             let mut start = end - 1;
-            let mut tier = runs.get(start).copied()?;
-            let mut largest = lasting(&tier);
+            let mut upper_run = runs.get(start).copied()?;
+            let mut largest = lasting(&upper_run);
             while let Some(older) = start.checked_sub(1).and_then(|at| runs.get(at))
                 && start > stretch.start
                 && end - start < RUNS_MAX
-                && lasting(older) <= largest.saturating_mul(TIER_RATIO)
+                && lasting(older) <= largest.saturating_mul(UPPER_RUN_RATIO)
             {
                 start -= 1;
-                tier.bytes += older.bytes;
+                upper_run.bytes += older.bytes;
                 largest = largest.max(lasting(older));
             }
-            if end - start >= runs_min || is_paid_for(&tier, end - start, opened, experience) {
+            if end - start >= runs_min || is_paid_for(&upper_run, end - start, opened, experience) {
                 return Some(start..end);
             }
             end = start;
@@ -390,7 +395,7 @@ fn pick_tier(runs: &[RunSummary], runs_min: usize, opened: usize, experience: Ex
 fn pick_behind(behind: &[RunSummary]) -> Option<Range<usize>> {
     free_stretches(behind).find_map(|stretch| {
         let free = behind.get(stretch.clone())?;
-        pick_similar(free).map(|tier| tier.start + stretch.start..tier.end + stretch.start)
+        pick_similar(free).map(|upper_run| upper_run.start + stretch.start..upper_run.end + stretch.start)
     })
 }
 
@@ -404,7 +409,7 @@ fn pick_similar(behind: &[RunSummary]) -> Option<Range<usize>> {
         let mut largest = lasting(behind.get(start)?);
         while let Some(older) = start.checked_sub(1).and_then(|at| behind.get(at))
             && end - start < RUNS_MAX
-            && lasting(older) <= largest.saturating_mul(TIER_RATIO)
+            && lasting(older) <= largest.saturating_mul(UPPER_RUN_RATIO)
         {
             start -= 1;
             largest = largest.max(lasting(older));

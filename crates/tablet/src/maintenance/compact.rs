@@ -98,7 +98,7 @@ impl Tablet {
         for id in self.group_ids() {
             let Some(mut job) = self.claim_due(id) else { continue };
             if !job.due.is_into_bottom() {
-                let plan = self.plan_tier(&job.group, &job.due);
+                let plan = self.plan_upper_runs(&job.group, &job.due);
                 let weighed = self.weigh(&job.group, plan, reservation.any).await?;
                 if weighed.needs <= reservation.any {
                     return self.carry_out_claimed(&job.claim, &job.group, weighed).await;

@@ -65,7 +65,7 @@ fn where_it_is_read_as_much_as_written_four_tiers_are_enough() {
 }
 
 #[test]
-fn tiers_and_garbage() {
+fn upper_runs_and_garbage() {
     check("", "nothing");
     check("100", "nothing");
     check("10000 1000 1000", "nothing");
@@ -139,23 +139,23 @@ fn what_is_overwritten_is_merged_sooner_than_what_grows() {
     check("10000 3300", "nothing");
     check("10000 3400", "0..2 major");
     check_with("10000 3400", grows, "nothing");
-    check_with(&["10000"; TIER_RUNS_UNREAD - 1].join(" "), grows, "nothing");
-    check_with(&["10000"; TIER_RUNS_UNREAD].join(" "), grows, "0..24 major");
+    check_with(&["10000"; UPPER_RUNS_UNREAD - 1].join(" "), grows, "nothing");
+    check_with(&["10000"; UPPER_RUNS_UNREAD].join(" "), grows, "0..24 major");
 }
 
 #[test]
-fn who_is_hardly_read_gathers_more_tiers() {
-    let check = |tiers: usize, extra_runs_read, expected: &str| {
-        let runs = format!("1000 {}", vec!["1"; tiers].join(" "));
+fn a_group_that_is_hardly_read_keeps_more_upper_runs() {
+    let check = |upper_runs: usize, extra_runs_read, expected: &str| {
+        let runs = format!("1000 {}", vec!["1"; upper_runs].join(" "));
         let experience = Experience {
             extra_runs_read,
             ..Experience::default()
         };
         check_of(1 << 20, &runs, experience, expected);
     };
-    check(TIER_RUNS, 0, "nothing");
-    check(TIER_RUNS_UNREAD - 1, 0, "nothing");
-    check(TIER_RUNS_UNREAD, 0, "1..25");
+    check(UPPER_RUNS, 0, "nothing");
+    check(UPPER_RUNS_UNREAD - 1, 0, "nothing");
+    check(UPPER_RUNS_UNREAD, 0, "1..25");
     // Tiers of different sizes.
     let of_sizes = |small: usize, expected: &str| {
         let runs = format!("90000 {} {}", vec!["1000"; 20].join(" "), vec!["1"; small].join(" "));
@@ -164,8 +164,8 @@ fn who_is_hardly_read_gathers_more_tiers() {
     of_sizes(11, "nothing");
     of_sizes(12, "21..33");
     // Of 800 entries above the bottom.
-    check(TIER_RUNS, 6, "nothing");
-    check(TIER_RUNS, 7, "1..9");
+    check(UPPER_RUNS, 6, "nothing");
+    check(UPPER_RUNS, 7, "1..9");
 }
 
 #[test]
@@ -223,12 +223,17 @@ fn what_was_not_compressed_joins_what_it_will_be_like() {
 
 #[test]
 fn new_rows_make_no_garbage() {
-    let tier = |overlapping| RunSummary {
+    let upper_run = |overlapping| RunSummary {
         bytes: 4000,
         overlapping,
         ..RunSummary::default()
     };
-    let merges = |overlapping| pick(&[tier(0), tier(overlapping), tier(overlapping)], Experience::default());
+    let merges = |overlapping| {
+        pick(
+            &[upper_run(0), upper_run(overlapping), upper_run(overlapping)],
+            Experience::default(),
+        )
+    };
     assert_eq!(merges(1499), None);
     assert_eq!(merges(1501).map(|pick| pick.runs), Some(0..3));
 }
@@ -236,37 +241,40 @@ fn new_rows_make_no_garbage() {
 #[test]
 fn space_that_is_not_live_is_pressure() {
     const MIB: u64 = 1 << 20;
-    let check = |bottom: u64, tier: RunSummary, expected: u64| {
+    let check = |bottom: u64, upper_run: RunSummary, expected: u64| {
         let bottom = RunSummary {
             bytes: bottom * MIB,
             ..RunSummary::default()
         };
         assert_eq!(
-            compaction_pressure(&[bottom, tier], Experience::default(), true),
+            compaction_pressure(&[bottom, upper_run], Experience::default(), true),
             expected,
-            "{tier:?}"
+            "{upper_run:?}"
         );
-        assert_eq!(compaction_pressure(&[bottom, tier], Experience::default(), false), 0);
+        assert_eq!(
+            compaction_pressure(&[bottom, upper_run], Experience::default(), false),
+            0
+        );
     };
-    let tier = |mib: u64, overlap: u64| RunSummary {
+    let upper_run = |mib: u64, overlap: u64| RunSummary {
         bytes: mib * MIB,
         known_overlapping: mib * overlap / 100 * MIB,
         ..RunSummary::default()
     };
-    check(1000, tier(350, 100), 0);
-    check(1000, tier(351, 100), 1);
-    check(1000, tier(360, 100), 10);
-    check(1000, tier(850, 100), PRESSURE_FULL / 2);
-    check(1000, tier(1350, 100), PRESSURE_FULL);
-    check(1000, tier(9000, 100), 865 * PRESSURE_FULL / 100);
-    check(1000, tier(1000, 0), 0);
+    check(1000, upper_run(350, 100), 0);
+    check(1000, upper_run(351, 100), 1);
+    check(1000, upper_run(360, 100), 10);
+    check(1000, upper_run(850, 100), PRESSURE_FULL / 2);
+    check(1000, upper_run(1350, 100), PRESSURE_FULL);
+    check(1000, upper_run(9000, 100), 865 * PRESSURE_FULL / 100);
+    check(1000, upper_run(1000, 0), 0);
     // Little, however many times what is live.
-    check(10, tier(200, 100), 0);
+    check(10, upper_run(200, 100), 0);
     // What a merge has cut off a file counts while it goes on; what the other half of a split tablet has of it does not.
     let cut = |advanced| RunSummary {
         file_bytes: 1000 * MIB,
         advanced,
-        ..tier(0, 0)
+        ..upper_run(0, 0)
     };
     check(1000, cut(true), 65 * PRESSURE_FULL / 100);
     check(1000, cut(false), 0);
@@ -289,12 +297,12 @@ fn many_runs_are_pressure() {
 #[test]
 fn who_waits_for_space_waits_for_a_merge() {
     const MIB: u64 = 1 << 20;
-    for tiers in 1..RUNS_MAX {
-        for tier_mib in [1, 10, 100, 1000] {
+    for upper_runs in 1..RUNS_MAX {
+        for upper_run_mib in [1, 10, 100, 1000] {
             for (known, of_others) in [(0, 1), (30, 1), (60, 1), (100, 1), (0, 3), (60, 3)] {
-                let bytes = tier_mib * MIB;
+                let bytes = upper_run_mib * MIB;
                 let known_overlapping = bytes * known / 100;
-                let tier = RunSummary {
+                let upper_run = RunSummary {
                     bytes,
                     file_bytes: bytes * of_others,
                     overlapping: known_overlapping,
@@ -306,11 +314,17 @@ fn who_waits_for_space_waits_for_a_merge() {
                     file_bytes: 1000 * of_others * MIB,
                     ..RunSummary::default()
                 };
-                let runs: Vec<_> = [bottom].into_iter().chain(std::iter::repeat_n(tier, tiers)).collect();
+                let runs: Vec<_> = [bottom]
+                    .into_iter()
+                    .chain(std::iter::repeat_n(upper_run, upper_runs))
+                    .collect();
                 let experience = Experience::default();
                 if compaction_pressure(&runs, experience, true) > 0 {
                     let pick = pick(&runs, experience);
-                    assert!(pick.is_some_and(|pick| pick.runs.start == 0), "{tiers} of {tier:?}");
+                    assert!(
+                        pick.is_some_and(|pick| pick.runs.start == 0),
+                        "{upper_runs} of {upper_run:?}"
+                    );
                 }
             }
         }
@@ -344,7 +358,7 @@ fn a_merge_that_has_begun_ends_though_flushes_come_fast() {
     for flush in [1, 10, 50] {
         let mut runs = vec![run(3000, false), run(1000, true)];
         let (mut read, mut jobs) = (0, 0);
-        while runs.get(1).is_some_and(|tier| tier.advanced) {
+        while runs.get(1).is_some_and(|upper_run| upper_run.advanced) {
             let pick = pick(&runs, Experience::default()).unwrap();
             if pick.runs.start == 0 {
                 read += 300;

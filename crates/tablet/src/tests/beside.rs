@@ -99,7 +99,7 @@ async fn flush_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>, valu
 /// A merge of many flushes does not wait for the merge into the bottom that they came behind, in whichever order they end.
 #[tokio::test]
 async fn tiers_are_merged_behind_a_merge_into_the_bottom() {
-    for tiers_first in [false, true] {
+    for upper_runs_first in [false, true] {
         let (_, tablet) = slow_tablet(1, 2 << 10).await;
         flush_rows(&tablet, 0..2000, "one").await;
         flush_rows(&tablet, 0..1500, "two").await;
@@ -112,11 +112,15 @@ async fn tiers_are_merged_behind_a_merge_into_the_bottom() {
             flush_rows(&tablet, [n, 100 + n], "three").await;
         }
         assert_eq!((runs(&tablet), beside(&tablet)), (34, 0));
-        let mut tiers = tablet.compact_next().boxed();
-        assert!(poll!(&mut tiers).is_pending());
+        let mut upper_runs = tablet.compact_next().boxed();
+        assert!(poll!(&mut upper_runs).is_pending());
         assert_eq!(beside(&tablet), 1);
         flush_rows(&tablet, [10], "four").await;
-        let jobs = if tiers_first { [tiers, down] } else { [down, tiers] };
+        let jobs = if upper_runs_first {
+            [upper_runs, down]
+        } else {
+            [down, upper_runs]
+        };
         for job in jobs {
             assert!(job.await.unwrap().is_some());
         }

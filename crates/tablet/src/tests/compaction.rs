@@ -474,7 +474,7 @@ async fn small_drops_do_not_make_a_bottom_look_mostly_dead() {
 
 /// Nor is a tier of which something was dropped in the middle one that a merge has begun with.
 #[tokio::test]
-async fn a_drop_within_a_tier_begins_no_merge() {
+async fn a_drop_within_an_upper_run_begins_no_compaction() {
     let tablet = with_bottom().await;
     write_rows(&tablet, 500..520, "new");
     tablet.flush().await.unwrap();

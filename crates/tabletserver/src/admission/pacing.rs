@@ -382,21 +382,21 @@ mod tests {
         let step = Duration::from_millis(1);
         let mut pacer = Pacer::new();
         // Tiers that are merged, what the merge has read; tiers behind it.
-        let (mut tiers, mut read, mut behind) = (0.0, 0.0, 0.0);
+        let (mut upper_runs, mut read, mut behind) = (0.0, 0.0, 0.0);
         let (mut memtable, mut moved) = (0.0, MovedBytes::default());
         let (mut now, mut free_at) = (Duration::ZERO, Duration::ZERO);
         let (mut most, mut accepted, mut longest) = (0f64, 0.0, Duration::ZERO);
         let end = Duration::from_secs(400);
         while now < end {
             now += step;
-            if tiers > 0.0 {
+            if upper_runs > 0.0 {
                 read += merged * 1e-3;
                 moved.merged += (merged * 1e-3) as u64;
-                if read >= LIVE + tiers {
-                    (tiers, read) = (0.0, 0.0);
+                if read >= LIVE + upper_runs {
+                    (upper_runs, read) = (0.0, 0.0);
                 }
             } else if behind > 0.33 * LIVE {
-                (tiers, behind) = (behind, 0.0);
+                (upper_runs, behind) = (behind, 0.0);
             }
             if memtable > 50e6 {
                 moved.memtables += memtable as u64;
@@ -404,8 +404,8 @@ mod tests {
                 behind += memtable * compressed;
                 memtable = 0.0;
             }
-            let part = read / (LIVE + tiers);
-            let space = LIVE + tiers * (1.0 - (part - held).max(0.0)) + behind;
+            let part = read / (LIVE + upper_runs);
+            let space = LIVE + upper_runs * (1.0 - (part - held).max(0.0)) + behind;
             let percent = space / LIVE * 100.0;
             let load = Load {
                 pressure: 0.0,

@@ -16,15 +16,15 @@ const PARTS: u64 = 16;
 pub(super) async fn cut_to(
     bottom: &[HeldFile],
     (mut inputs, upper): (Range<usize>, Option<Bytes>),
-    (tiers, row): (&[HeldFile], &[u8]),
+    (upper_runs, row): (&[HeldFile], &[u8]),
     bytes_max: u64,
 ) -> Result<(Range<usize>, Option<Bytes>)> {
-    if bytes_until(tiers, upper.as_deref()).await? <= bytes_max {
+    if bytes_until(upper_runs, upper.as_deref()).await? <= bytes_max {
         return Ok((inputs, upper));
     }
     let is_within = |at: &Bytes| &at[..] > row && upper.as_ref().is_none_or(|upper| at < upper);
     let mut ends = BTreeSet::new();
-    for run in tiers.chunk_by(|a, b| a.reference.continues_in(&b.reference)) {
+    for run in upper_runs.chunk_by(|a, b| a.reference.continues_in(&b.reference)) {
         let mut before = 0;
         for file in run {
             // Behind this the run alone has too much.
@@ -45,7 +45,7 @@ pub(super) async fn cut_to(
     let (mut best, mut too_much) = (0, ends.len());
     while too_much.saturating_sub(best) > 1 {
         let middle = best.midpoint(too_much);
-        match bytes_until(tiers, ends.get(middle).map(|end| &end[..])).await? <= bytes_max {
+        match bytes_until(upper_runs, ends.get(middle).map(|end| &end[..])).await? <= bytes_max {
             true => best = middle,
             false => too_much = middle,
         }

@@ -20,7 +20,7 @@ use stele_types::{FileId, GroupId, TableSchema, Timestamp};
 
 /// Bytes after which a file above the bottom is ended, where those of the bottom are larger: a merge into the bottom gives a
 /// file of the tiers back when it has read all of it, so a flush of 100 MB goes a few parts at a time instead of at the end.
-const TIER_FILE_BYTES: u64 = 16 << 20;
+const UPPER_RUN_FILE_BYTES: u64 = 16 << 20;
 
 /// Of so many blocks of a flush that nobody has time to compress one is all the same, to know what that would save: a thirtieth
 /// of the time, and known within a few percent for a file of some megabytes.
@@ -83,7 +83,7 @@ impl Tablet {
         metrics.compaction_read_bytes.inc_by(bytes_in);
         metrics.compaction_written_bytes.inc_by(report.bytes());
         learn(group, &plan, &left, &report);
-        let tier_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
+        let upper_run_files: Vec<FileId> = report.files.iter().map(FileRef::id).collect();
         let (made, older) = (report.made(), plan.inputs.start);
         let mut output = report.files;
         output.extend(kept);
@@ -96,7 +96,7 @@ impl Tablet {
         if !plan.bottom {
             let percent = overlap_with(self.env(), group, older, report.sample.rows()).await;
             if let Some(now) = self.state().group(group.id) {
-                group.learnt.note_overlap(now, tier_files.into_iter(), percent);
+                group.learnt.note_overlap(now, upper_run_files.into_iter(), percent);
             }
         }
         self.note_debt();
@@ -148,7 +148,7 @@ impl Tablet {
             write,
             file_bytes: match bottom {
                 true => file_bytes,
-                false => file_bytes.min(TIER_FILE_BYTES),
+                false => file_bytes.min(UPPER_RUN_FILE_BYTES),
             },
             progress,
             carried,
@@ -164,10 +164,10 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
     let learnt = &group.learnt;
     learnt.forget_reads();
     if plan.bottom && !plan.cut.is_empty() {
-        let tiers = group.files.get(plan.cut.clone()).unwrap_or_default();
+        let upper_runs = group.files.get(plan.cut.clone()).unwrap_or_default();
         let overlapping = |file: &FileRef| cells_of(file) * learnt.known_overlap(file.id()).unwrap_or(100) / 100;
         let moved = |cells: &dyn Fn(&FileRef) -> u64| {
-            let before: u64 = tiers.iter().map(|file| cells(&file.reference)).sum();
+            let before: u64 = upper_runs.iter().map(|file| cells(&file.reference)).sum();
             before.saturating_sub(left.iter().map(cells).sum())
         };
         let dropped = report.entries_in.saturating_sub(report.entries_out);

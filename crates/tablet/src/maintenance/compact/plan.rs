@@ -133,7 +133,7 @@ impl Tablet {
     }
 
     /// A merge of whole runs above the bottom.
-    pub(super) fn plan_tier(&self, group: &GroupState, due: &Due) -> Plan {
+    pub(super) fn plan_upper_runs(&self, group: &GroupState, due: &Due) -> Plan {
         let inputs = due.files();
         let files = group.files.get(inputs.clone()).unwrap_or_default();
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
@@ -162,10 +162,10 @@ impl Tablet {
         let bottom_len = due.runs.first().map_or(0, |run| run.end);
         let (bottom, above) = group.files.split_at_checked(bottom_len).unwrap_or_default();
         let cut = bottom_len..due.files().end;
-        let tiers = above.get(..cut.len()).unwrap_or_default();
+        let upper_runs = above.get(..cut.len()).unwrap_or_default();
         let mut next = match all_from {
-            None => Tiers::new(tiers),
-            Some(_) => Tiers::new(group.files.get(..cut.end).unwrap_or_default()),
+            None => UpperRuns::new(upper_runs),
+            Some(_) => UpperRuns::new(group.files.get(..cut.end).unwrap_or_default()),
         };
         let begins = next.row_from(all_from.unwrap_or(&[])).await?;
         let (inputs, upper) = match &begins {
@@ -174,17 +174,17 @@ impl Tablet {
                 // As much of the tiers may come on top.
                 let bytes_max = (JOB_FILES * file_bytes).min(reservation.into_bottom / 2);
                 let part = self.part_from(bottom, &mut next, row, (file_bytes, bytes_max)).await?;
-                cut_to(bottom, part, (tiers, row), bytes_max).await?
+                cut_to(bottom, part, (upper_runs, row), bytes_max).await?
             }
             None if all_from.is_some() => return Ok(None),
             // Nothing is left of the tiers.
-            None if !tiers.is_empty() => (0..0, None),
+            None if !upper_runs.is_empty() => (0..0, None),
             None => match self.most_garbage(group, bottom) {
                 Some(file) => (file, None),
                 None => return Ok(None),
             },
         };
-        let runs = tiers.chunk_by(|a, b| a.reference.continues_in(&b.reference));
+        let runs = upper_runs.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let mut sources: Vec<Source> = Vec::new();
         let replaced = bottom.get(inputs.clone()).unwrap_or_default();
         let read = read_of(due.pick.runs.len());
@@ -214,7 +214,7 @@ impl Tablet {
     async fn part_from(
         &self,
         bottom: &[HeldFile],
-        tiers: &mut Tiers,
+        upper_runs: &mut UpperRuns,
         row: &[u8],
         (file_bytes, bytes_max): (u64, u64),
     ) -> Result<(Range<usize>, Option<Bytes>)> {
@@ -230,7 +230,7 @@ impl Tablet {
             if bytes >= bytes_max {
                 return Ok((start..end, Some(begins)));
             }
-            match tiers.row_from(&begins).await? {
+            match upper_runs.row_from(&begins).await? {
                 None => return Ok((start..end, None)),
                 Some(row) if next.ends_before(&row) => return Ok((start..end, Some(begins))),
                 Some(_) => {}
@@ -315,15 +315,15 @@ fn read_of(runs: usize) -> ReadOptions {
 }
 
 /// Where the merged tiers have rows.
-struct Tiers {
+struct UpperRuns {
     merge: Merge,
 }
 
-impl Tiers {
+impl UpperRuns {
     fn new(files: &[HeldFile]) -> Self {
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ));
-        Tiers {
+        UpperRuns {
             merge: Merge::new(sources.collect()),
         }
     }
