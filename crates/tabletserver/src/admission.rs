@@ -4,14 +4,14 @@
 //!   merges are behind in runs and in space ([`pacing`]), so that the load settles instead of stopping and starting. Should
 //!   memory run over nevertheless, they wait; one that waited too long is told that the server is busy.
 //! * Tablets that cannot be flushed: writes to them are refused when log or memory keep too much for them, and those of others
-//!   are not slowed for their sake ([`stuck`]).
+//!   are not slowed for their sake ([`unflushable`]).
 //! * Disk: below a reserve, writes are refused as `ResourceExhausted` while reads go on. The reserve lets flushes finish, and
 //!   merges that make garbage go; writes come back by themselves when there is space again. A large write that would take
 //!   of the reserve by itself is refused before that.
 
 mod metrics;
 mod pacing;
-mod stuck;
+mod unflushable;
 
 pub use metrics::AdmissionMetrics;
 
@@ -29,8 +29,8 @@ use stele_env::Env;
 use stele_storage::Storage;
 use stele_tablet::{MemoryAccount, Moved, SpaceLimit};
 use stele_types::{ErrorKind, TabletId};
-use stuck::Stuck;
 use tokio::sync::{Notify, Semaphore};
+use unflushable::Unflushable;
 
 /// How far memtables may grow past their share before writers are stopped, where a quarter of it is more. Part of what a
 /// server may take above its budget.
@@ -62,7 +62,7 @@ pub struct Admission {
     free_bytes: AtomicU64,
     metrics: ServerMetrics,
     /// Tablets that cannot be flushed.
-    pub(crate) stuck: Stuck,
+    pub(crate) unflushable: Unflushable,
     /// For rows that writes read.
     pub(crate) rows: RowMemory,
     /// For what is copied of requests.
@@ -119,7 +119,7 @@ impl Admission {
     pub fn new(env: Env, memory: MemoryAccount, moved: Moved, options: &ServerOptions, metrics: ServerMetrics) -> Self {
         Admission {
             pacer: Mutex::new(Pacer::new()),
-            stuck: Stuck::default(),
+            unflushable: Unflushable::default(),
             // As much as values on their way to readers may take, and for the same reason.
             rows: RowMemory::new(
                 options.value_memory_bytes,
@@ -157,10 +157,10 @@ impl Admission {
     }
 
     /// Refuses writes to a tablet that cannot be flushed, and has so many `bytes` in memtables, while too much is kept for it.
-    pub fn check_stuck(&self, tablet: TabletId, bytes: impl FnOnce() -> u64) -> ServiceResult<()> {
-        let checked = self.stuck.check(tablet, bytes, self.memtables.bytes_max());
+    pub fn check_unflushable(&self, tablet: TabletId, bytes: impl FnOnce() -> u64) -> ServiceResult<()> {
+        let checked = self.unflushable.check(tablet, bytes, self.memtables.bytes_max());
         if checked.is_err() {
-            self.metrics.admission.refused_stuck.inc();
+            self.metrics.admission.refused_unflushable.inc();
         }
         checked
     }
@@ -223,7 +223,7 @@ impl Admission {
 
     /// Bytes of memtables that flushes can free.
     fn memory_bytes(&self) -> u64 {
-        self.memory.bytes().saturating_sub(self.stuck.memory_bytes())
+        self.memory.bytes().saturating_sub(self.unflushable.memory_bytes())
     }
 
     fn load(&self, compaction_pressure: u64) -> Load {

@@ -156,7 +156,7 @@ impl TabletServer {
             if let Err(error) = self.delete_unneeded_log().await {
                 tracing::warn!(%error, "log segment left over");
             }
-            self.look_at_stuck_log();
+            self.check_unflushable_log();
             self.look_at_some();
             // What takes a look at every file or tablet, less often.
             if looks.is_multiple_of(LOOKS_PER_REPORT) {
@@ -247,8 +247,10 @@ impl TabletServer {
         self.metrics
             .damaged_tablets
             .set(gauge(self.damaged.read().len() as u64));
-        let failing = self.admission.stuck.tablets();
-        self.metrics.log_stuck_bytes.set(gauge(self.stuck_log_bytes(&failing)));
+        let failing = self.admission.unflushable.tablets();
+        self.metrics
+            .log_unflushable_bytes
+            .set(gauge(self.unflushable_log_bytes(&failing)));
     }
 }
 

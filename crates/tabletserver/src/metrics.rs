@@ -63,7 +63,7 @@ pub struct ServerMetrics {
     /// Tablets whose manifest cannot be read.
     pub damaged_tablets: IntGauge,
     /// Bytes of log kept for tablets that are damaged.
-    pub log_stuck_bytes: IntGauge,
+    pub log_unflushable_bytes: IntGauge,
 }
 
 impl ServerMetrics {
@@ -140,8 +140,8 @@ impl ServerMetrics {
                 "stele_damaged_tablets",
                 "Tablets that are not served because their manifest cannot be read.",
             ),
-            log_stuck_bytes: m.gauge(
-                "stele_log_stuck_bytes",
+            log_unflushable_bytes: m.gauge(
+                "stele_log_unflushable_bytes",
                 "Bytes of commit log kept for tablets that are damaged, or whose last flush failed.",
             ),
         }

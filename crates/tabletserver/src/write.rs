@@ -238,7 +238,7 @@ impl TabletServer {
         }
         self.admission.check_accepting()?;
         let served = self.served(tablet)?;
-        self.admission.check_stuck(tablet, || served.memtable_bytes())?;
+        self.admission.check_unflushable(tablet, || served.memtable_bytes())?;
         let load = served.tablet.write_load();
         if self.presses(tablet, load.active_bytes) {
             self.work.notify_one();

@@ -8,7 +8,7 @@ pub struct AdmissionMetrics {
     /// Writes refused because the disk is full.
     pub refused_disk: IntCounter,
     /// Writes refused because their tablet cannot be flushed.
-    pub refused_stuck: IntCounter,
+    pub refused_unflushable: IntCounter,
     /// Writes refused because memory stayed full.
     pub refused_memory: IntCounter,
     /// Writes that waited for memory.
@@ -35,8 +35,8 @@ impl AdmissionMetrics {
                 "stele_writes_refused_disk_total",
                 "Writes refused because the disk is full.",
             ),
-            refused_stuck: m.counter(
-                "stele_writes_refused_stuck_total",
+            refused_unflushable: m.counter(
+                "stele_writes_refused_unflushable_total",
                 "Writes refused because their tablet cannot be flushed and log or memory keep too much for it.",
             ),
             refused_memory: m.counter(

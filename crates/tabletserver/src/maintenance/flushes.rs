@@ -87,13 +87,13 @@ impl TabletServer {
         board.busy.remove(&tablet);
         match flushed {
             Ok(()) => {
-                self.admission.stuck.ended(tablet);
+                self.admission.unflushable.ended(tablet);
                 self.merges.announce(tablet);
             }
             Err(error) => {
                 match &error {
-                    TabletError::Closed { .. } => self.admission.stuck.ended(tablet),
-                    error => self.admission.stuck.failed(tablet, error.to_string()),
+                    TabletError::Closed { .. } => self.admission.unflushable.ended(tablet),
+                    error => self.admission.unflushable.failed(tablet, error.to_string()),
                 }
                 self.note_failure("flush", &error);
                 self.ripe.lock().insert(tablet);
@@ -112,17 +112,17 @@ impl TabletServer {
         if now >= board.retry_at {
             board.failed.clear();
         }
-        let stuck = self.look_at_stuck();
-        let log_bytes = self.log_bytes(&stuck);
+        let unflushable = self.find_unflushable();
+        let log_bytes = self.log_bytes(&unflushable);
         // What cannot go would have all others flushed for nothing.
-        let is_gone = |id: &TabletId| !stuck.contains(id);
+        let is_gone = |id: &TabletId| !unflushable.contains(id);
         let going: u64 = board
             .busy
             .iter()
             .filter(|(id, _)| is_gone(id))
             .map(|(_, bytes)| bytes)
             .sum();
-        let gone = going + self.admission.stuck.memory_bytes();
+        let gone = going + self.admission.unflushable.memory_bytes();
         let mut pressure = FlushPressure {
             memory_bytes: self.context.memory.bytes().saturating_sub(gone) + self.admission.expected_bytes(),
             memory_bytes_max: self.options.memtables.bytes_max(),
@@ -133,7 +133,7 @@ impl TabletServer {
             has_reserve: self.admission.has_reserve(),
         };
         let holders = if log_bytes > pressure.log_bytes_max {
-            self.log_holders(&stuck)
+            self.log_holders(&unflushable)
         } else {
             BTreeSet::new()
         };
@@ -158,7 +158,7 @@ impl TabletServer {
         }
         let picked = pick_flush(&candidates, pressure).or_else(|| {
             // However little there is of it, and if another has flushed it since: then it is no longer stuck.
-            stuck.iter().copied().find(is_free)
+            unflushable.iter().copied().find(is_free)
         });
         if picked.is_none() {
             if now >= board.round_at {
@@ -172,24 +172,24 @@ impl TabletServer {
     }
 
     /// The tablets of which the last flush failed, those that are not served any more left out; notes what memory they take.
-    fn look_at_stuck(&self) -> BTreeSet<TabletId> {
-        let mut stuck = self.admission.stuck.tablets();
-        if stuck.is_empty() {
-            return stuck;
+    fn find_unflushable(&self) -> BTreeSet<TabletId> {
+        let mut unflushable = self.admission.unflushable.tablets();
+        if unflushable.is_empty() {
+            return unflushable;
         }
         let mut bytes = 0;
-        stuck.retain(|tablet| match self.served(*tablet) {
+        unflushable.retain(|tablet| match self.served(*tablet) {
             Ok(served) => {
                 bytes += served.memtable_bytes();
                 true
             }
             Err(_) => {
-                self.admission.stuck.ended(*tablet);
+                self.admission.unflushable.ended(*tablet);
                 false
             }
         });
-        self.admission.stuck.set_memory(bytes);
-        stuck
+        self.admission.unflushable.set_memory(bytes);
+        unflushable
     }
 
     /// Bytes of log that flushes can make superfluous. What is kept for a tablet that cannot be flushed, now or ever, is not:
@@ -199,29 +199,36 @@ impl TabletServer {
         if retained <= self.options.log_bytes_max {
             return retained;
         }
-        retained.saturating_sub(self.stuck_log_bytes(failed))
+        retained.saturating_sub(self.unflushable_log_bytes(failed))
     }
 
     /// Bytes of log kept for tablets that are not served, or of which the flush `failed`.
-    pub(super) fn stuck_log_bytes(&self, failed: &BTreeSet<TabletId>) -> u64 {
+    pub(super) fn unflushable_log_bytes(&self, failed: &BTreeSet<TabletId>) -> u64 {
         if failed.is_empty() && self.strays.is_empty() && self.damaged.read().is_empty() {
             return 0;
         }
-        let is_stuck =
+        let is_unflushable =
             |tablet, seq| !self.is_flushed(tablet, seq) && (failed.contains(&tablet) || !self.is_served(tablet));
-        self.streams.iter().map(|stream| stream.bytes_kept_by(is_stuck)).sum()
+        self.streams
+            .iter()
+            .map(|stream| stream.bytes_kept_by(is_unflushable))
+            .sum()
     }
 
     /// Sees whether the log keeps more than it may for tablets whose flush fails. What is kept for those that are not served
     /// does not grow: nobody writes to them.
-    pub(super) fn look_at_stuck_log(&self) {
-        let failing = self.admission.stuck.tablets();
-        let is_stuck = |tablet, seq| failing.contains(&tablet) && !self.is_flushed(tablet, seq);
+    pub(super) fn check_unflushable_log(&self) {
+        let failing = self.admission.unflushable.tablets();
+        let is_unflushable = |tablet, seq| failing.contains(&tablet) && !self.is_flushed(tablet, seq);
         let kept = match failing.is_empty() {
             true => 0,
-            false => self.streams.iter().map(|stream| stream.bytes_kept_by(is_stuck)).sum(),
+            false => self
+                .streams
+                .iter()
+                .map(|stream| stream.bytes_kept_by(is_unflushable))
+                .sum(),
         };
-        self.admission.stuck.set_kept(kept, self.options.log_bytes_max);
+        self.admission.unflushable.set_kept(kept, self.options.log_bytes_max);
     }
 
     /// The tablets that are to be flushed for the log. Of one stream: a large tablet that holds a short one would be flushed

@@ -61,7 +61,7 @@ async fn a_tablet_that_cannot_be_flushed_stops_no_other() {
         write(&server, TABLETS[1], number, 100 << 10).await.unwrap();
     }
     medium.refuses_manifests.store(false, Ordering::Relaxed);
-    until("flushed", || server.admission.stuck.tablets().is_empty()).await;
+    until("flushed", || server.admission.unflushable.tablets().is_empty()).await;
     write(&server, TABLETS[0], 0, 10).await.unwrap();
     server.shut_down().await;
 }
@@ -75,15 +75,15 @@ async fn a_tablet_that_another_has_flushed_is_not_stuck() {
     write(&server, TABLETS[0], 0, 10).await.unwrap();
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let error = tablet.flush().await.unwrap_err();
-    server.admission.stuck.failed(TABLETS[0], error.to_string());
+    server.admission.unflushable.failed(TABLETS[0], error.to_string());
     medium.refuses_manifests.store(false, Ordering::Relaxed);
     tablet.flush().await.unwrap();
     // There is nothing to flush that anybody would flush it for.
     write(&server, TABLETS[0], 1, 10).await.unwrap();
-    until("forgotten", || server.admission.stuck.tablets().is_empty()).await;
+    until("forgotten", || server.admission.unflushable.tablets().is_empty()).await;
     // One that is no more is forgotten as well.
-    server.admission.stuck.failed(TabletId(77), "gone".to_owned());
-    until("forgotten", || server.admission.stuck.tablets().is_empty()).await;
+    server.admission.unflushable.failed(TabletId(77), "gone".to_owned());
+    until("forgotten", || server.admission.unflushable.tablets().is_empty()).await;
     server.shut_down().await;
 }
 
@@ -198,7 +198,7 @@ async fn what_presses_meanwhile_is_not_forgotten() {
         number += 1;
     }
     write(&server, TABLETS[0], number, 10).await.unwrap();
-    until("tried", || !server.admission.stuck.tablets().is_empty()).await;
+    until("tried", || !server.admission.unflushable.tablets().is_empty()).await;
     medium.refuses_manifests.store(false, Ordering::Relaxed);
     until("flushed", || tablet.state().memtable_bytes() == 0).await;
     server.shut_down().await;

@@ -25,7 +25,7 @@ const MEMORY_PART: u64 = 4;
 
 /// The tablets of which the last flush failed.
 #[derive(Default)]
-pub(crate) struct Stuck {
+pub(crate) struct Unflushable {
     /// With what it failed with.
     failing: Mutex<BTreeMap<TabletId, String>>,
     /// There are some.
@@ -36,7 +36,7 @@ pub(crate) struct Stuck {
     is_over: AtomicBool,
 }
 
-impl Stuck {
+impl Unflushable {
     /// A flush failed.
     pub fn failed(&self, tablet: TabletId, error: String) {
         let mut failing = self.failing.lock();
