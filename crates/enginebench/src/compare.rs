@@ -111,7 +111,7 @@ fn open(side: Side, folder: &Path, workload: &Workload, setup: &Setup) -> anyhow
         Side::RocksDb => Ok(Box::new(crate::rocks::RocksEngine::open(
             folder,
             memory,
-            setup.rival_in_haste,
+            setup.rival_urgent,
             setup.fixed_memory,
         )?)),
         #[cfg(not(feature = "rocksdb"))]

@@ -66,7 +66,7 @@ struct Arguments {
     count: Option<u64>,
     /// Has the rival leave uncompressed what it flushes, as Stele does in a load; by itself it compresses everything.
     #[arg(long)]
-    rival_in_haste: bool,
+    rival_urgent: bool,
     /// Has both leave their memory divided: two fifths for memtables, two fifths for blocks. Otherwise each gives nearly all to
     /// blocks where there are only reads.
     #[arg(long)]
@@ -119,7 +119,7 @@ fn main() -> anyhow::Result<()> {
         scale: arguments.scale,
         memory: arguments.memory_mib << 20,
         seconds: arguments.seconds,
-        rival_in_haste: arguments.rival_in_haste,
+        rival_urgent: arguments.rival_urgent,
         fixed_memory: arguments.fixed_memory,
     };
     match table {

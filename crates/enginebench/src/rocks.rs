@@ -34,7 +34,7 @@ pub struct RocksEngine {
 impl RocksEngine {
     /// A new database in an empty folder. In haste, it does not compress what it flushes; with fixed memory, blocks have no
     /// more than two fifths of it, whatever memtables take.
-    pub fn open(folder: &Path, memory: u64, in_haste: bool, fixed_memory: bool) -> anyhow::Result<Self> {
+    pub fn open(folder: &Path, memory: u64, urgently: bool, fixed_memory: bool) -> anyhow::Result<Self> {
         let memtables = ServerOptions::for_memory(memory).memtables.bytes_max();
         let cache = Cache::new_lru_cache(match fixed_memory {
             true => ServerOptions::block_cache_bytes(memory),
@@ -47,7 +47,7 @@ impl RocksEngine {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_compression_type(DBCompressionType::Snappy);
-        if in_haste {
+        if urgently {
             // By level; the last holds for all below it.
             options.set_compression_per_level(&[DBCompressionType::None, DBCompressionType::Snappy]);
         }

@@ -22,7 +22,7 @@ pub struct Setup {
     pub seconds: Option<u64>,
     /// The rival does not compress what it flushes.
     #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "there is no rival"))]
-    pub rival_in_haste: bool,
+    pub rival_urgent: bool,
     /// Memory stays divided between memtables and blocks, in both engines.
     pub fixed_memory: bool,
 }

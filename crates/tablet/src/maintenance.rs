@@ -64,7 +64,7 @@ impl Committer {
 
 /// Whether a flush has time to compress what it writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Haste {
+enum Urgency {
     None,
     Some,
 }
@@ -90,16 +90,16 @@ const READ: ReadOptions = ReadOptions {
 impl Tablet {
     /// Writes everything applied so far to files; whether there was anything.
     pub async fn flush(&self) -> Result<bool> {
-        self.flush_as(Haste::None).await
+        self.flush_as(Urgency::None).await
     }
 
     /// As [`Tablet::flush`], while writers wait for the memory or will: most of it is not compressed, if there is room for
     /// that. The merge that reads the files next makes up for it.
-    pub async fn flush_in_haste(&self) -> Result<bool> {
-        self.flush_as(Haste::Some).await
+    pub async fn flush_urgently(&self) -> Result<bool> {
+        self.flush_as(Urgency::Some).await
     }
 
-    async fn flush_as(&self, haste: Haste) -> Result<bool> {
+    async fn flush_as(&self, urgency: Urgency) -> Result<bool> {
         let _flushing = self.flushing.lock().await;
         if self.take_replayed() {
             // Records of a log need not come in the order of their numbers, and a manifest says up to which number files hold
@@ -108,12 +108,12 @@ impl Tablet {
         }
         // What a flush that failed has set aside goes first, by itself: as long as it cannot go, nothing is added to it, or
         // every attempt would leave one more memtable for reads to look into.
-        let again = self.flush_frozen(haste).await?;
+        let again = self.flush_frozen(urgency).await?;
         self.freeze();
-        Ok(self.flush_frozen(haste).await? || again)
+        Ok(self.flush_frozen(urgency).await? || again)
     }
 
-    async fn flush_frozen(&self, haste: Haste) -> Result<bool> {
+    async fn flush_frozen(&self, urgency: Urgency) -> Result<bool> {
         let state = self.state();
         // Of what was replayed the last need not have the newest.
         let Some(newest) = state.frozen.iter().map(|f| f.newest).max() else {
@@ -126,7 +126,7 @@ impl Tablet {
         let (mut made, mut added, mut bytes) = (Vec::new(), Vec::new(), 0);
         let mut samples = Vec::new();
         for group in &state.groups {
-            match self.flush_group(&state, &schema, group.id, haste, &progress).await {
+            match self.flush_group(&state, &schema, group.id, urgency, &progress).await {
                 Ok(report) => {
                     made.extend(report.made());
                     bytes += report.bytes();
@@ -237,7 +237,7 @@ impl Tablet {
         state: &State,
         schema: &Arc<TableSchema>,
         group: GroupId,
-        haste: Haste,
+        urgency: Urgency,
         progress: &Arc<Progress>,
     ) -> Result<JobReport> {
         let mut tables: Vec<_> = state
@@ -266,7 +266,7 @@ impl Tablet {
             bottom,
             major: false,
             older_until: reach,
-            loose: haste == Haste::Some && self.may_be_loose(of_group),
+            loose: urgency == Urgency::Some && self.may_be_loose(of_group),
         };
         let with = (Carried::default(), Some(progress.clone()));
         self.run_job(group, schema.clone(), sources, None, shape, with).await

@@ -8,12 +8,12 @@ mod directions;
 mod filters;
 mod golden;
 mod groups;
-mod haste;
 mod pieces;
 mod readahead;
 mod reads;
 mod rows;
 mod samples;
+mod urgent;
 mod values;
 
 use crate::manifest::Manifest;

@@ -256,7 +256,7 @@ impl TabletServer {
     async fn flush_tablet(&self, tablet: TabletId) -> Result<(), TabletError> {
         if let Ok(served) = self.served(tablet) {
             match self.admission.has_ample_space() {
-                true => served.tablet.flush_in_haste().await?,
+                true => served.tablet.flush_urgently().await?,
                 false => served.tablet.flush().await?,
             };
         }

@@ -113,7 +113,7 @@ async fn what_was_flushed_in_haste_is_compressed_when_nobody_writes_any_more() {
         let (tablet, hours) = tablet_of(compression).await;
         write_rows(&tablet, false);
         let before = read(&tablet).await;
-        assert!(tablet.flush_in_haste().await.unwrap());
+        assert!(tablet.flush_urgently().await.unwrap());
         let &[(bytes, compressible)] = &sizes(&tablet)[..] else {
             unreachable!("one file")
         };
@@ -140,7 +140,7 @@ async fn what_cannot_be_compressed_is_left_alone() {
     for (compression, is_noise) in [(Compression::Lz4, true), (Compression::None, false)] {
         let (tablet, hours) = tablet_of(compression).await;
         write_rows(&tablet, is_noise);
-        tablet.flush_in_haste().await.unwrap();
+        tablet.flush_urgently().await.unwrap();
         hours.store(1, Ordering::Relaxed);
         let [(_, compressible)] = sizes(&tablet)[..] else {
             unreachable!("one file")
@@ -170,7 +170,7 @@ async fn many_small_files_that_were_not_compressed_are_in_the_end() {
     tablet.set_schema(Arc::new(schema));
     write_values(&tablet, 8000, 320);
     let before = read(&tablet).await;
-    tablet.flush_in_haste().await.unwrap();
+    tablet.flush_urgently().await.unwrap();
     let loose = sizes(&tablet);
     assert!(
         loose.len() > 2 && loose.iter().all(|(_, rest)| *rest < 256 << 10),
