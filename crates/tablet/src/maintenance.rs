@@ -7,9 +7,9 @@
 mod compact;
 mod gaps;
 mod learnt;
+mod migrate;
 mod opened;
 mod progress;
-mod relocate;
 mod sample;
 mod unread;
 mod values;
@@ -259,7 +259,7 @@ impl Tablet {
         let sources = tables.into_iter().map(Source::memtable).collect();
         // Older entries can only be in files. A compaction that runs meanwhile makes none of nothing, and what it brings from
         // a group that a family has left was complete there.
-        let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_residue(group);
+        let bottom = state.group(group).is_none_or(|g| g.files.is_empty()) && !state.is_above_misplaced(group);
         let of_group = state.group(group);
         let reach = of_group.map_or(Timestamp::MAX, |group| state.newest_before(group, group.files.len()));
         let shape = Shape {

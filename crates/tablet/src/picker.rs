@@ -134,7 +134,7 @@ const RUNS_EASY: u64 = 64;
 pub const PRESSURE_FULL: u64 = 1000;
 /// Files that are this many times larger than what is referenced of them are worth rewriting: two splits, say, or most
 /// rows dropped.
-const FOREIGN_RATIO: u64 = 4;
+const OTHER_FAMILY_RATIO: u64 = 4;
 /// Pieces of a file from which on it is worth rewriting, however little was dropped between them: each has its bounds in every
 /// manifest that is written, of up to two rows. So a file of 64 MiB is written once for as many drops of a few rows.
 const PIECES_MAX: u64 = 64;
@@ -202,7 +202,7 @@ pub fn is_worth_rewriting(file: &RunSummary, experience: Experience) -> bool {
 /// need.
 fn is_mostly_dead(run: &RunSummary) -> bool {
     run.garbage * 100 > run.cells * GARBAGE_PERCENT
-        || run.bytes.saturating_mul(FOREIGN_RATIO) < run.file_bytes
+        || run.bytes.saturating_mul(OTHER_FAMILY_RATIO) < run.file_bytes
         || run.pieces > PIECES_MAX
         || run.bounds > 0
 }

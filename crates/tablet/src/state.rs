@@ -135,10 +135,10 @@ pub struct State {
     pub groups: Vec<GroupState>,
     /// Oldest first.
     pub frozen: Vec<Arc<Frozen>>,
-    /// What families may have in groups that are not theirs; see [`Residue`].
-    residues: Vec<Residue>,
+    /// What families may have in groups that are not theirs; see [`Misplaced`].
+    misplaced: Vec<Misplaced>,
     /// Of each group of the schema, ranges that the families of the others are in.
-    foreign: Arc<[(GroupId, FamilyRanges)]>,
+    other_families: Arc<[(GroupId, FamilyRanges)]>,
     /// Grows with every change.
     pub generation: u64,
 }
@@ -151,7 +151,7 @@ type FamilyRanges = Vec<(FamilyId, FamilyId)>;
 ///
 /// What is in the files decides, not what the catalog says of moves: a catalog that was restored may have forgotten some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Residue {
+pub struct Misplaced {
     /// Which family.
     pub family: FamilyId,
     /// Where it was.
@@ -260,11 +260,11 @@ impl State {
             schema,
             groups: loaded,
             frozen: Vec::new(),
-            residues: Vec::new(),
-            foreign: Arc::default(),
+            misplaced: Vec::new(),
+            other_families: Arc::default(),
             generation: 1,
         };
-        state.foreign = foreign(&state.schema);
+        state.other_families = other_families(&state.schema);
         state.refresh();
         Ok(state)
     }
@@ -308,26 +308,26 @@ impl State {
             }
         }
         self.schema = schema;
-        self.foreign = foreign(&self.schema);
+        self.other_families = other_families(&self.schema);
     }
 
     /// How many ranges of foreign families are kept.
     #[cfg(test)]
-    pub(crate) fn foreign_ranges(&self) -> usize {
-        self.foreign.iter().map(|(_, ranges)| ranges.len()).sum()
+    pub(crate) fn other_family_ranges(&self) -> usize {
+        self.other_families.iter().map(|(_, ranges)| ranges.len()).sum()
     }
 
-    fn find_residues(&mut self) {
+    fn find_misplaced(&mut self) {
         let schema = &self.schema;
-        let mut residues = Vec::new();
-        for (id, foreign) in self.foreign.iter() {
+        let mut misplaced = Vec::new();
+        for (id, other_families) in self.other_families.iter() {
             let Some(group) = schema.groups.iter().find(|group| group.id == *id) else {
                 continue;
             };
             let files = self.group(*id).map_or(&[][..], |state| &state.files);
             let mut found: BTreeSet<FamilyId> = files
                 .iter()
-                .flat_map(|file| strays(file, schema, *id, foreign))
+                .flat_map(|file| misplaced_families(file, schema, *id, other_families))
                 .collect();
             for &family in &group.left {
                 // Of a file that cannot be opened nobody knows more than the catalog does.
@@ -339,7 +339,7 @@ impl State {
                     found.insert(family);
                 }
             }
-            residues.extend(found.into_iter().map(|family| Residue {
+            misplaced.extend(found.into_iter().map(|family| Misplaced {
                 family,
                 left: *id,
                 group: schema.group_of(family),
@@ -347,17 +347,20 @@ impl State {
             }));
         }
         // Of several residues of one family the catalog knows one at most, and which of them is the oldest nobody does.
-        let families: Vec<FamilyId> = residues.iter().map(|residue| residue.family).collect();
-        for residue in &mut residues {
-            let places = families.iter().filter(|family| **family == residue.family).count();
-            residue.is_oldest &= places == 1;
+        let families: Vec<FamilyId> = misplaced.iter().map(|misplaced_cells| misplaced_cells.family).collect();
+        for misplaced_cells in &mut misplaced {
+            let places = families
+                .iter()
+                .filter(|family| **family == misplaced_cells.family)
+                .count();
+            misplaced_cells.is_oldest &= places == 1;
         }
-        self.residues = residues;
+        self.misplaced = misplaced;
     }
 
     /// Brings what follows from the schema, the files and the memtables up to date; after every change.
     pub(crate) fn refresh(&mut self) {
-        self.find_residues();
+        self.find_misplaced();
         for group in &self.groups {
             let kept = self.schema.keeps_in_memory(group.id);
             group.files.iter().for_each(|file| file.sstable.keep(kept));
@@ -365,19 +368,21 @@ impl State {
     }
 
     /// What families may have in groups that are not theirs.
-    pub fn residues(&self) -> &[Residue] {
-        &self.residues
+    pub fn misplaced(&self) -> &[Misplaced] {
+        &self.misplaced
     }
 
     /// Whether older entries of some family in the group may be in another.
-    pub fn is_above_residue(&self, group: GroupId) -> bool {
-        let is_above = |residue: &Residue| residue.group == group || (residue.left == group && !residue.is_oldest);
-        self.residues.iter().any(is_above)
+    pub fn is_above_misplaced(&self, group: GroupId) -> bool {
+        let is_above = |misplaced_cells: &Misplaced| {
+            misplaced_cells.group == group || (misplaced_cells.left == group && !misplaced_cells.is_oldest)
+        };
+        self.misplaced.iter().any(is_above)
     }
 
     /// No entry that is older than those behind the first `files` files of a group has a later timestamp.
     pub fn newest_before(&self, group: &GroupState, files: usize) -> Timestamp {
-        if self.is_above_residue(group.id) {
+        if self.is_above_misplaced(group.id) {
             return Timestamp::MAX;
         }
         let older = group.files.iter().take(files);
@@ -536,10 +541,10 @@ impl State {
 
 /// Ranges of a group's foreign families beyond which neighbours become one, with families of the group in between: every tablet of
 /// the table has them, and there may be thousands of families that are of one group and the other by turns.
-const FOREIGN_RANGES_MAX: usize = 64;
+const OTHER_FAMILY_RANGES_MAX: usize = 64;
 
 /// Of each group, the families of the others, and where these are scattered some of its own.
-fn foreign(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
+fn other_families(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
     if schema.groups.len() < 2 {
         return Arc::default();
     }
@@ -555,7 +560,7 @@ fn foreign(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
             }
             goes_on = is_other;
         }
-        let together = ranges.len().div_ceil(FOREIGN_RANGES_MAX).max(1);
+        let together = ranges.len().div_ceil(OTHER_FAMILY_RANGES_MAX).max(1);
         let ends = |some: &[(FamilyId, FamilyId)]| Some((some.first()?.0, some.last()?.1));
         ranges.chunks(together).filter_map(ends).collect::<FamilyRanges>()
     };
@@ -569,17 +574,22 @@ fn foreign(schema: &TableSchema) -> Arc<[(GroupId, FamilyRanges)]> {
 /// The families of other groups that a file says it has entries of. One that cannot be opened says nothing, nor does one
 /// that does not say which it has: it is of the time before there were several groups, and what left its group since is in
 /// the catalog.
-fn strays(file: &HeldFile, schema: &TableSchema, group: GroupId, foreign: &FamilyRanges) -> Vec<FamilyId> {
+fn misplaced_families(
+    file: &HeldFile,
+    schema: &TableSchema,
+    group: GroupId,
+    other_families: &FamilyRanges,
+) -> Vec<FamilyId> {
     if file.sstable.damage().of_everything().is_some() {
         return Vec::new();
     }
     let properties = file.sstable.properties();
-    let common = foreign
+    let common = other_families
         .iter()
         .filter_map(|(first, last)| properties.families_within(*first, *last));
     let known = common.flat_map(|(first, last)| schema.families.range(first..=last));
-    let strays = known.filter(|(id, family)| family.group != group && properties.may_have_family(**id));
-    strays.map(|(id, _)| *id).collect()
+    let misplaced_families = known.filter(|(id, family)| family.group != group && properties.may_have_family(**id));
+    misplaced_families.map(|(id, _)| *id).collect()
 }
 
 impl ValueFiles for State {
@@ -604,10 +614,11 @@ impl Wanted<'_> {
 
     /// Whether a wanted family may be in the group: it is its own, or one that the family has left something in.
     fn has_group(&self, group: GroupId) -> bool {
-        let State { schema, residues, .. } = self.state;
+        let State { schema, misplaced, .. } = self.state;
         let may_have = |family| {
-            let is_left = |residue: &Residue| residue.left == group && residue.family == family;
-            schema.group_of(family) == group || residues.iter().any(is_left)
+            let is_left =
+                |misplaced_cells: &Misplaced| misplaced_cells.left == group && misplaced_cells.family == family;
+            schema.group_of(family) == group || misplaced.iter().any(is_left)
         };
         self.families().is_none_or(|mut families| families.any(may_have))
     }

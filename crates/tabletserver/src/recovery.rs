@@ -322,8 +322,8 @@ struct Leftovers {
 /// every stray is kept. In doubt about the catalog strays are kept with the files that they refer to; where there are none,
 /// nothing is missing in the catalog: whatever a transaction made known had its manifests before.
 async fn find_leftovers(context: &TabletContext, opened: &Opened, in_doubt: bool) -> (BTreeSet<TabletId>, Leftovers) {
-    let is_stray = |id: &&TabletId| !opened.tablets.contains_key(id) && !opened.damaged.contains_key(id);
-    let strays: BTreeSet<TabletId> = opened.manifests.keys().filter(is_stray).copied().collect();
+    let is_orphan = |id: &&TabletId| !opened.tablets.contains_key(id) && !opened.damaged.contains_key(id);
+    let strays: BTreeSet<TabletId> = opened.manifests.keys().filter(is_orphan).copied().collect();
     let mut manifests = opened.superseded.clone();
     let mut referenced: BTreeSet<StoredFile> = BTreeSet::new();
     for tablet in opened.tablets.values() {
@@ -341,13 +341,13 @@ async fn find_leftovers(context: &TabletContext, opened: &Opened, in_doubt: bool
             "tablets that the catalog does not name are kept, because it may be wrong"
         );
     }
-    let of_strays = match opened.damaged.is_empty() {
+    let of_orphans = match opened.damaged.is_empty() {
         true => files_of(context, &strays).await,
         false => None,
     };
-    let referenced = of_strays.map(|of_strays| {
-        context.files.keep(of_strays.clone());
-        referenced.extend(of_strays);
+    let referenced = of_orphans.map(|of_orphans| {
+        context.files.keep(of_orphans.clone());
+        referenced.extend(of_orphans);
         referenced
     });
     if referenced.is_none() {

@@ -284,7 +284,7 @@ impl TabletServer {
                 // What a family has left in memory of another group follows it when it is in files.
                 self.ripe.lock().insert(tablet.id());
                 self.work.notify_one();
-            } else if !tablet.state().residues().is_empty() || tablet.wants_warming() {
+            } else if !tablet.state().misplaced().is_empty() || tablet.wants_warming() {
                 self.merges.announce(tablet.id());
             }
         }

@@ -167,7 +167,7 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) -> Resu
         report.damage(&path, None, what, places(referrers, None));
     }
     for referrer in referrers {
-        note_strays(&path, outcome.properties.as_ref(), referrer, report);
+        note_orphans(&path, outcome.properties.as_ref(), referrer, report);
         let Referrer { tablet, reference, .. } = referrer;
         let counted = outcome
             .counted
@@ -185,7 +185,7 @@ fn judge(outcome: &Outcome, referrers: &[Referrer], report: &mut Report) -> Resu
 
 /// Notes families that are not of the group whose file it is, unless the catalog knows that they have left it. A server finds
 /// them, and compactions take them to their group.
-fn note_strays(path: &str, properties: Option<&Properties>, referrer: &Referrer, report: &mut Report) {
+fn note_orphans(path: &str, properties: Option<&Properties>, referrer: &Referrer, report: &mut Report) {
     let (Some(properties), Some(schema)) = (properties, &referrer.tablet.schema) else {
         return;
     };
@@ -197,10 +197,10 @@ fn note_strays(path: &str, properties: Option<&Properties>, referrer: &Referrer,
     else {
         return;
     };
-    let stray = schema.families.iter().filter(|(id, family)| {
+    let orphan = schema.families.iter().filter(|(id, family)| {
         family.group != group.id && !group.left.contains(id) && properties.may_have_family(**id)
     });
-    let names: Vec<&str> = stray.map(|(_, family)| &family.name[..]).collect();
+    let names: Vec<&str> = orphan.map(|(_, family)| &family.name[..]).collect();
     if !names.is_empty() {
         let what = format!(
             "is of locality group {} of {}, and has cells of families of others: {}; compactions take them there",

@@ -231,8 +231,12 @@ async fn missing_and_left_over_files_are_told_apart() {
     let folder = folder().await;
     let files = folder.list("sst/").await.unwrap();
     folder.delete(&files[1].path).await.unwrap();
-    let stray = "sst/00000000000000ff.sst";
-    for path in [stray, "tablets/00000000000000ff/manifest-0000000000000001", "notes.txt"] {
+    let orphan = "sst/00000000000000ff.sst";
+    for path in [
+        orphan,
+        "tablets/00000000000000ff/manifest-0000000000000001",
+        "notes.txt",
+    ] {
         folder.put_if_absent(path, Bytes::from_static(b"?")).await.unwrap();
     }
     let report = check(folder.clone()).await;
@@ -241,7 +245,7 @@ async fn missing_and_left_over_files_are_told_apart() {
         found.map(|f| f.file.as_str()).collect()
     };
     assert_eq!(of(Severity::Damage), [files[1].path.as_str()]);
-    assert_eq!(of(Severity::Note), ["tablets/00000000000000ff/", stray, "notes.txt"]);
+    assert_eq!(of(Severity::Note), ["tablets/00000000000000ff/", orphan, "notes.txt"]);
     let manifests = folder.list("tablets/").await.unwrap();
     folder.delete(&manifests[1].path).await.unwrap();
     let report = check(folder).await;

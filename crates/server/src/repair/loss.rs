@@ -193,24 +193,24 @@ async fn lost_splits(storage: &Arc<dyn Storage>, examined: &Examined) -> anyhow:
     if gone.is_empty() {
         return Ok(Vec::new());
     }
-    let mut strays: Vec<Manifest> = Vec::new();
+    let mut orphans: Vec<Manifest> = Vec::new();
     for tablet in all.keys().filter(|tablet| !tablets.known.contains_key(*tablet)) {
         match ManifestLog::open(storage.clone(), *tablet).await {
-            Ok((_, found)) => strays.push(found),
+            Ok((_, found)) => orphans.push(found),
             // Nobody knows which rows it has.
             Err(error) if error.kind() == ErrorKind::Corruption => {}
             Err(error) => return Err(error.into()),
         }
     }
-    strays.sort_by(|a, b| a.start.cmp(&b.start));
+    orphans.sort_by(|a, b| a.start.cmp(&b.start));
     let mut lost = Vec::new();
     for tablet in gone {
         let Some(info) = tablets.known.get(tablet) else {
             continue;
         };
         let Some(schema) = &info.schema else { continue };
-        let is_part = |stray: &&Manifest| stray.table() == schema.id && info.range.contains(&stray.start);
-        let parts: Vec<&Manifest> = strays.iter().filter(is_part).collect();
+        let is_part = |orphan: &&Manifest| orphan.table() == schema.id && info.range.contains(&orphan.start);
+        let parts: Vec<&Manifest> = orphans.iter().filter(is_part).collect();
         let logged = examined.logged.get(tablet);
         let is_flushed = |part: &&Manifest| logged.is_none_or(|logged| logged.last <= part.flushed_through());
         if !cover(&parts, &info.range) || !parts.iter().all(is_flushed) {

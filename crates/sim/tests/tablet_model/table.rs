@@ -171,9 +171,9 @@ impl Table {
         self.reopen().await?;
         self.check_scan(&RowRange::all(), false).await?;
         self.compact_all().await?;
-        if let Some(served) = self.tablets.iter().find(|s| !s.tablet.state().residues().is_empty()) {
-            let residues = served.tablet.state().residues().to_vec();
-            return Err(format!("everything was compacted, and there still are {residues:?}"));
+        if let Some(served) = self.tablets.iter().find(|s| !s.tablet.state().misplaced().is_empty()) {
+            let misplaced = served.tablet.state().misplaced().to_vec();
+            return Err(format!("everything was compacted, and there still are {misplaced:?}"));
         }
         self.check_scan(&RowRange::all(), false).await?;
         self.check_files().await

@@ -88,7 +88,7 @@ impl Tablet {
             let Ok(_alone) = self.compacting.try_write() else {
                 return Ok(None);
             };
-            if let Some(moved) = self.relocate_next().await? {
+            if let Some(moved) = self.migrate_next().await? {
                 return Ok(Some(moved));
             }
         }
@@ -185,7 +185,7 @@ impl Tablet {
     pub async fn compact_all(&self) -> Result<()> {
         self.flush().await?;
         let _alone = self.compacting.write().await;
-        while self.relocate_next().await?.is_some() {}
+        while self.migrate_next().await?.is_some() {}
         for collects in [false, true] {
             let state = self.with_state(|state| state.of_files(&self.context.memory));
             let collected = match collects {
@@ -215,7 +215,7 @@ impl Tablet {
                 return Ok(());
             };
             // Of a damaged file nobody may know which rows it has.
-            if state.is_above_residue(group.id) || group.files.iter().any(HeldFile::is_damaged) {
+            if state.is_above_misplaced(group.id) || group.files.iter().any(HeldFile::is_damaged) {
                 let plan = self.plan_all(&state, &group, collected.clone());
                 let weighed = self.weigh(&group, plan, SpaceLimit::UNLIMITED.any).await?;
                 return self.carry_out(&group, weighed).await.map(drop);

@@ -106,7 +106,7 @@ pub(super) fn value_units(state: &State) -> Vec<Unit> {
 pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
     let mut shares: BTreeMap<FileId, Shared> = BTreeMap::new();
     for group in &state.groups {
-        let may_merge = !state.is_above_residue(group.id) && !state.is_entangled(group.id);
+        let may_merge = !state.is_above_misplaced(group.id) && !state.is_entangled(group.id);
         let is_sound = may_merge && !group.files.iter().any(HeldFile::is_damaged);
         let links = group
             .files

@@ -346,12 +346,12 @@ async fn memtables_flushed_during_a_relocation_are_freed_at_once() {
         Bytes::from("00000"),
         vec![put_in(1, 1, b"another value".to_vec())],
     );
-    let mut relocating = Box::pin(tablet.compact_next());
-    assert!(futures::poll!(&mut relocating).is_pending());
+    let mut migrating = Box::pin(tablet.compact_next());
+    assert!(futures::poll!(&mut migrating).is_pending());
     tablet.flush().await.unwrap();
     assert_eq!(tablet.context.memory.bytes(), 0);
-    assert!(relocating.await.unwrap().is_some());
-    assert_eq!((families(&tablet, 0).len(), tablet.state().residues().len()), (0, 0));
+    assert!(migrating.await.unwrap().is_some());
+    assert_eq!((families(&tablet, 0).len(), tablet.state().misplaced().len()), (0, 0));
     assert_eq!(scan(&tablet, None).await, 16_000);
 }
 
@@ -425,7 +425,7 @@ async fn families_may_change_places() {
     tablet.flush().await.unwrap();
     assert_eq!(read(&tablet).await, "2=c 1=b");
     assert!(tablet.compact_if_due().await.unwrap() && tablet.compact_if_due().await.unwrap());
-    assert!(tablet.state().residues().is_empty());
+    assert!(tablet.state().misplaced().is_empty());
     assert_eq!(read(&tablet).await, "2=c 1=b");
     tablet.compact_all().await.unwrap();
     assert_eq!(read(&tablet).await, "2=c 1=b");
@@ -513,7 +513,7 @@ async fn what_the_catalog_forgot_is_found_in_the_files() {
         tablet.set_schema(Arc::new(forgetful));
         let found: Vec<_> = tablet
             .state()
-            .residues()
+            .misplaced()
             .iter()
             .map(|r| (r.family, r.group, r.is_oldest))
             .collect();
@@ -530,7 +530,7 @@ async fn what_the_catalog_forgot_is_found_in_the_files() {
             write(&tablet, vec![delete_family(2), put_in(2, 1, b"other".to_vec())]);
         }
         assert!(tablet.compact_if_due().await.unwrap());
-        assert_eq!(tablet.state().residues(), []);
+        assert_eq!(tablet.state().misplaced(), []);
         assert_eq!((scan(&tablet, Some("f")).await, scan(&tablet, None).await), (1, 2));
         assert_eq!(families(&tablet, at).concat()[0], 1);
         tablet.compact_all().await.unwrap();
@@ -556,19 +556,19 @@ async fn strays_are_found_among_scattered_families() {
     let tablet = tablet(Arc::new(schema.clone())).await;
     write(&tablet, (290..=510).map(|id| put_in(id, 1, b"v".to_vec())).collect());
     tablet.flush().await.unwrap();
-    assert_eq!(tablet.state().residues(), []);
+    assert_eq!(tablet.state().misplaced(), []);
     for (id, group) in [(301, 1), (500, 0), (700, 0)] {
         schema.families.get_mut(&FamilyId(id)).unwrap().group = GroupId(group);
     }
     tablet.set_schema(Arc::new(schema));
     let state = tablet.state();
     let found: Vec<_> = state
-        .residues()
+        .misplaced()
         .iter()
         .map(|r| (r.family.0, r.left.0, r.group.0))
         .collect();
     assert_eq!(found, [(301, 0, 1), (500, 1, 0)]);
-    assert!(state.foreign_ranges() <= 128, "{}", state.foreign_ranges());
+    assert!(state.other_family_ranges() <= 128, "{}", state.other_family_ranges());
 }
 
 /// Operands of an aggregate are summed up in the order of age, so nothing is merged before it is sorted out.

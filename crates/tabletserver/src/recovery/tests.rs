@@ -657,9 +657,9 @@ async fn what_a_catalog_in_doubt_does_not_name_is_kept() {
 /// Nothing is missing in it: what nobody needs goes without another start. Of what a stray needs nothing does.
 #[tokio::test]
 async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
-    for with_stray in [false, true] {
+    for with_orphan in [false, true] {
         let medium = Watched::over(MemoryStorage::new());
-        let named = match with_stray {
+        let named = match with_orphan {
             true => catalog_of_the_second().await,
             false => catalog(None).await,
         };
@@ -693,7 +693,7 @@ async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
             "{of_both:?}, then {left:?}"
         );
         assert!(
-            !with_stray || of_both[0].iter().all(|path| left.contains(path)),
+            !with_orphan || of_both[0].iter().all(|path| left.contains(path)),
             "{of_both:?}, then {left:?}"
         );
         server.shut_down().await;

@@ -88,7 +88,7 @@ impl Due {
 impl Tablet {
     pub(super) fn plan_all(&self, state: &State, group: &GroupState, collected: BTreeSet<FileId>) -> Plan {
         let runs = group.runs();
-        let is_bottom = !state.is_above_residue(group.id);
+        let is_bottom = !state.is_above_misplaced(group.id);
         Plan {
             sources: runs.filter_map(|run| run::source(run, &[], None, None, READ)).collect(),
             inputs: 0..group.files.len(),

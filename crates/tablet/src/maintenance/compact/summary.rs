@@ -41,9 +41,14 @@ impl Tablet {
     /// What the rules say of what is in the group's files.
     pub(super) fn expiry(&self, group: GroupId) -> Expiry {
         self.with_state(|state| {
-            let strays = state.residues().iter().filter(|residue| residue.left == group);
-            let strays: Vec<FamilyId> = strays.map(|residue| residue.family).collect();
-            Expiry::new(&state.schema, group, &strays, self.wall_micros())
+            let misplaced_families = state
+                .misplaced()
+                .iter()
+                .filter(|misplaced_cells| misplaced_cells.left == group);
+            let misplaced_families: Vec<FamilyId> = misplaced_families
+                .map(|misplaced_cells| misplaced_cells.family)
+                .collect();
+            Expiry::new(&state.schema, group, &misplaced_families, self.wall_micros())
         })
     }
 }
@@ -63,7 +68,7 @@ pub(super) fn mark_busy(
 
 /// Whether the first of these runs is the oldest of all: what a family has left in another group is below all that is here.
 pub(super) fn has_bottom(state: &State, group: &GroupState, runs: &[Range<usize>]) -> bool {
-    runs.first().is_some_and(|first| first.start == 0) && !state.is_above_residue(group.id)
+    runs.first().is_some_and(|first| first.start == 0) && !state.is_above_misplaced(group.id)
 }
 
 /// About how many entries are referenced.
@@ -137,10 +142,10 @@ pub(super) struct Expiry {
 const RULES_MAX: usize = 8;
 
 impl Expiry {
-    /// Of a group whose files have cells of `strays`, too, which are families of other groups.
-    fn new(schema: &TableSchema, group: GroupId, strays: &[FamilyId], now_micros: i64) -> Self {
+    /// Of a group whose files have cells of `misplaced_families`, too, which are families of other groups.
+    fn new(schema: &TableSchema, group: GroupId, misplaced_families: &[FamilyId], now_micros: i64) -> Self {
         let mut rules: Vec<GcRule> = Vec::new();
-        let is_there = |(id, family): &(&FamilyId, &Family)| family.group == group || strays.contains(id);
+        let is_there = |(id, family): &(&FamilyId, &Family)| family.group == group || misplaced_families.contains(id);
         for (_, family) in schema.families.iter().filter(is_there) {
             match &family.gc_rule {
                 Some(rule) if rules.contains(rule) => {}
@@ -236,7 +241,9 @@ mod tests {
             ..kept
         };
         schema.families.insert(FamilyId(1), elsewhere);
-        let percent = |strays: &[FamilyId]| Expiry::new(&schema, GroupId(0), strays, i64::MAX).percent(0, 1);
+        let percent = |misplaced_families: &[FamilyId]| {
+            Expiry::new(&schema, GroupId(0), misplaced_families, i64::MAX).percent(0, 1)
+        };
         assert_eq!((percent(&[]), percent(&[FamilyId(1)])), (100, 0));
     }
 }

@@ -5,7 +5,7 @@ use super::super::damage::{flip, read_row};
 use super::*;
 use crate::SpaceLimit;
 use crate::manifest::FileRef;
-use crate::state::Residue;
+use crate::state::Misplaced;
 use stele_sstable::footer::{FOOTER_BYTES, Footer};
 use stele_sstable::frame;
 use stele_types::{ErrorKind, FileId};
@@ -34,10 +34,16 @@ fn without_left(schema: &TableSchema, group: u32) -> Arc<TableSchema> {
 }
 
 /// Family, group that it has left, whether that is known to be the oldest of it.
-fn residues(tablet: &Tablet) -> Vec<(u32, u32, bool)> {
+fn misplaced(tablet: &Tablet) -> Vec<(u32, u32, bool)> {
     let state = tablet.state();
-    let known = |residue: &Residue| (residue.family.0, residue.left.0, residue.is_oldest);
-    state.residues().iter().map(known).collect()
+    let known = |misplaced_cells: &Misplaced| {
+        (
+            misplaced_cells.family.0,
+            misplaced_cells.left.0,
+            misplaced_cells.is_oldest,
+        )
+    };
+    state.misplaced().iter().map(known).collect()
 }
 
 /// Room for every merge, and too little for all files to be rewritten together.
@@ -61,9 +67,9 @@ async fn a_marker_stays_while_a_family_is_left_in_another_group_for_unknown_reas
         tablet.flush().await.unwrap();
     }
     tablet.set_schema(without_left(&moved(&once, FamilyId(1), GroupId(2)), 0));
-    assert_eq!(residues(&tablet), [(1, 0, false), (1, 1, false)]);
+    assert_eq!(misplaced(&tablet), [(1, 0, false), (1, 1, false)]);
     let state = tablet.state();
-    assert!((0..3).all(|group| state.is_above_residue(GroupId(group))));
+    assert!((0..3).all(|group| state.is_above_misplaced(GroupId(group))));
     let expected = "2=x 3=x";
     assert_eq!(sorted(&read(&tablet).await), expected);
     // A disk that is all but full merges what it can.
@@ -77,7 +83,7 @@ async fn a_marker_stays_while_a_family_is_left_in_another_group_for_unknown_reas
     }
     tablet.compact_all().await.unwrap();
     assert_eq!(
-        (residues(&tablet), sorted(&read(&tablet).await)),
+        (misplaced(&tablet), sorted(&read(&tablet).await)),
         (vec![], expected.to_owned())
     );
 }
@@ -116,7 +122,7 @@ async fn operands_are_not_merged_over_those_of_another_group() {
     }
     // Of the way there and back again the catalog knows nothing.
     tablet.set_schema(without_left(&moved(&back, FamilyId(1), GroupId(2)), 0));
-    assert_eq!(residues(&tablet), [(1, 0, false), (1, 1, false)]);
+    assert_eq!(misplaced(&tablet), [(1, 0, false), (1, 1, false)]);
     let state = tablet.state();
     assert!((0..3).all(|group| state.is_entangled(GroupId(group))));
     let sum = format!("1={}", 1_210i64.to_be_bytes().escape_ascii());
@@ -128,7 +134,7 @@ async fn operands_are_not_merged_over_those_of_another_group() {
     while tablet.compact_within(reservation).await.unwrap().is_some() {}
     assert_eq!(read(&tablet).await, sum);
     tablet.compact_all().await.unwrap();
-    assert_eq!((residues(&tablet), read(&tablet).await), (vec![], sum));
+    assert_eq!((misplaced(&tablet), read(&tablet).await), (vec![], sum));
 }
 
 /// Makes a file one of the time before lists of families: what was the list is a field that nobody knows.
@@ -194,11 +200,11 @@ async fn a_file_without_a_list_has_what_the_catalog_says() {
         forget_families(&storage, oldest).await;
         let tablet = reopened_as(&storage, &catalog, 2).await;
         assert_eq!(families(&tablet, 0), [Vec::<u32>::new()], "the list is gone");
-        assert_eq!((residues(&tablet), tablet.compaction_due()), (expected, due));
+        assert_eq!((misplaced(&tablet), tablet.compaction_due()), (expected, due));
         assert_eq!(sorted(&read(&tablet).await), all.join(" "));
         assert_eq!((scan(&tablet, Some("f")).await, scan(&tablet, Some("g")).await), (1, 1));
         while tablet.compact_if_due().await.unwrap() {}
-        assert_eq!(residues(&tablet), []);
+        assert_eq!(misplaced(&tablet), []);
         assert_eq!(sorted(&read(&tablet).await), all.join(" "));
         tablet.compact_all().await.unwrap();
         assert_eq!((scan(&tablet, Some("f")).await, scan(&tablet, Some("g")).await), (1, 1));
@@ -246,7 +252,7 @@ async fn a_known_residue_is_relocated_beside_a_damaged_file() {
         let damaged = tablet.manifest().await.files(GroupId(group))[0].id();
         flip(&storage, &FileRef::path(damaged), at).await;
         let tablet = reopened_as(&storage, &catalog, 2).await;
-        assert_eq!(residues(&tablet), [&[(1, 0, true)], &stays[..]].concat());
+        assert_eq!(misplaced(&tablet), [&[(1, 0, true)], &stays[..]].concat());
         write_row(&tablet, Bytes::from_static(b"new"), vec![put_in(1, 1, b"n".to_vec())]);
         tablet.flush().await.unwrap();
         let met = usize::from(at > 0);
@@ -254,7 +260,7 @@ async fn a_known_residue_is_relocated_beside_a_damaged_file() {
         assert_eq!(done[..met], vec![Err(ErrorKind::Corruption); met], "damage is met once");
         assert_eq!(done[met..met + 2], [Ok(true), Ok(false)]);
         assert!(!tablet.compaction_due(), "nothing can be done any more");
-        assert_eq!(residues(&tablet), stays, "what is not moved is not forgotten");
+        assert_eq!(misplaced(&tablet), stays, "what is not moved is not forgotten");
         assert_eq!(families(&tablet, 0).len(), 0);
         assert_eq!(scan(&tablet, Some("f")).await, ROWS + 1);
         let rows = ["00", "39"].map(|row| read_row(&tablet, row));
@@ -267,9 +273,9 @@ async fn a_known_residue_is_relocated_beside_a_damaged_file() {
         tablet.close();
         flip(&storage, &FileRef::path(damaged), at).await;
         let tablet = reopened_as(&storage, &catalog, 3).await;
-        assert_eq!(residues(&tablet), [MIXED]);
+        assert_eq!(misplaced(&tablet), [MIXED]);
         while tablet.compact_if_due().await.unwrap() {}
-        assert_eq!((residues(&tablet), families(&tablet, 2)), (vec![], vec![]));
+        assert_eq!((misplaced(&tablet), families(&tablet, 2)), (vec![], vec![]));
         for (name, rows) in [("f", ROWS + 1), ("h2", ROWS), ("h4", ROWS)] {
             assert_eq!(scan(&tablet, Some(name)).await, rows);
         }
@@ -303,7 +309,7 @@ async fn a_damaged_residue_stays_and_so_does_what_hides_it() {
             "{done:?}"
         );
         assert!(!tablet.compaction_due());
-        assert_eq!(residues(&tablet), [(1, 0, true)]);
+        assert_eq!(misplaced(&tablet), [(1, 0, true)]);
         assert_eq!(scan(&tablet, Some("g")).await, ROWS);
         assert_eq!(tablet.compact_all().await.unwrap_err().kind(), ErrorKind::Corruption);
         tablet.close();
@@ -313,6 +319,6 @@ async fn a_damaged_residue_stays_and_so_does_what_hides_it() {
             assert_eq!((scan(&tablet, Some("f")).await, scan(&tablet, None).await), (0, ROWS));
             while tablet.compact_if_due().await.unwrap() {}
         }
-        assert_eq!(residues(&tablet), []);
+        assert_eq!(misplaced(&tablet), []);
     }
 }

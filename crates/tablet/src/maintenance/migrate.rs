@@ -32,7 +32,7 @@ use crate::compaction::{Carried, JobReport};
 use crate::error::Result;
 use crate::manifest::{FileRef, Manifest, StoredFile};
 use crate::run;
-use crate::state::{GroupState, HeldFile, Residue, State};
+use crate::state::{GroupState, HeldFile, Misplaced, State};
 use crate::tablet::Tablet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,10 +47,14 @@ impl State {
     fn movable(&self) -> Option<(&GroupState, Leavers)> {
         self.groups.iter().find_map(|group| {
             let mut leavers = Leavers::new();
-            for residue in self.residues().iter().filter(|residue| residue.left == group.id) {
-                match leavers.iter_mut().find(|(to, _)| *to == residue.group) {
-                    Some((_, families)) => drop(families.insert(residue.family)),
-                    None => leavers.push((residue.group, [residue.family].into())),
+            for misplaced_cells in self
+                .misplaced()
+                .iter()
+                .filter(|misplaced_cells| misplaced_cells.left == group.id)
+            {
+                match leavers.iter_mut().find(|(to, _)| *to == misplaced_cells.group) {
+                    Some((_, families)) => drop(families.insert(misplaced_cells.family)),
+                    None => leavers.push((misplaced_cells.group, [misplaced_cells.family].into())),
                 }
             }
             let mut waiting = self.frozen.iter().flat_map(|frozen| &frozen.memtables);
@@ -63,16 +67,23 @@ impl State {
     /// Whether a group, or a family that has left it, has to do with entries of which the catalog does not know why they are
     /// where they are. They may be older than what the group has.
     fn is_beside_mixed(&self, group: GroupId, leavers: &Leavers) -> bool {
-        let mut mixed = self.residues().iter().filter(|residue| !residue.is_oldest);
-        mixed.any(|residue| {
-            let has_left = leavers.iter().any(|(_, families)| families.contains(&residue.family));
-            residue.left == group || residue.group == group || has_left
+        let mut mixed = self
+            .misplaced()
+            .iter()
+            .filter(|misplaced_cells| !misplaced_cells.is_oldest);
+        mixed.any(|misplaced_cells| {
+            let has_left = leavers
+                .iter()
+                .any(|(_, families)| families.contains(&misplaced_cells.family));
+            misplaced_cells.left == group || misplaced_cells.group == group || has_left
         })
     }
 
     /// Whether entries are in a group of which the catalog does not know why.
     fn is_mixed(&self) -> bool {
-        self.residues().iter().any(|residue| !residue.is_oldest)
+        self.misplaced()
+            .iter()
+            .any(|misplaced_cells| !misplaced_cells.is_oldest)
     }
 
     /// Whether all files are to be rewritten together, and can be.
@@ -97,18 +108,21 @@ impl State {
             let family = self.schema.families.get(family);
             family.is_some_and(|family| matches!(family.value_type, ValueType::Aggregate(_)))
         };
-        let of_group = |residue: &&Residue| residue.group == group || residue.left == group;
+        let of_group = |misplaced_cells: &&Misplaced| misplaced_cells.group == group || misplaced_cells.left == group;
         let mut mixed = self
-            .residues()
+            .misplaced()
             .iter()
-            .filter(|residue| !residue.is_oldest)
+            .filter(|misplaced_cells| !misplaced_cells.is_oldest)
             .filter(of_group);
-        mixed.any(|residue| is_aggregate(&residue.family))
+        mixed.any(|misplaced_cells| is_aggregate(&misplaced_cells.family))
     }
 
     /// Whether all of a family is in its own group.
     pub fn is_settled(&self, family: FamilyId) -> bool {
-        !self.residues().iter().any(|residue| residue.family == family)
+        !self
+            .misplaced()
+            .iter()
+            .any(|misplaced_cells| misplaced_cells.family == family)
     }
 }
 
@@ -125,7 +139,7 @@ struct Made {
 impl Tablet {
     /// Relocates the residues of one group, if some can be; no compaction runs meanwhile. What waits in memtables decides
     /// whether that is possible; what is rewritten are files, and takes too long to keep the memtables for.
-    pub(super) async fn relocate_next(&self) -> Result<Option<Compacted>> {
+    pub(super) async fn migrate_next(&self) -> Result<Option<Compacted>> {
         let (is_to_sort_out, movable, files) = self.with_state(|state| {
             let movable = state.movable().map(|(group, leavers)| (group.id, leavers));
             (state.is_to_sort_out(), movable, state.of_files(&self.context.memory))
@@ -134,19 +148,19 @@ impl Tablet {
             return self.sort_out(&files).await;
         }
         match movable {
-            Some((group, leavers)) => self.relocate(&files, group, leavers).await,
+            Some((group, leavers)) => self.migrate(&files, group, leavers).await,
             None => Ok(None),
         }
     }
 
     /// Takes the families that have left a group out of it.
-    async fn relocate(&self, state: &State, group: GroupId, leavers: Leavers) -> Result<Option<Compacted>> {
+    async fn migrate(&self, state: &State, group: GroupId, leavers: Leavers) -> Result<Option<Compacted>> {
         let Some(group) = state.group(group) else {
             return Ok(None);
         };
         self.settle().await?;
         let start = self.env().now();
-        let bottom = !state.is_above_residue(group.id);
+        let bottom = !state.is_above_misplaced(group.id);
         let mut made = Made::default();
         for (target, families) in parts(&state.schema, group.id, &leavers) {
             let schema = with_families(&state.schema, |family| {
