@@ -174,7 +174,7 @@ impl Cursor {
     }
 
     /// Bytes of the blocks of cells it has been in: no more is kept in memory by the values it gave, but for a quarter and a
-    /// kilobyte of blocks whose memory is lent (`lent`).
+    /// kilobyte of blocks whose memory is lent (`borrowed`).
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }

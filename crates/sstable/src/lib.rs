@@ -25,11 +25,11 @@ pub mod footer;
 pub mod frame;
 pub mod index;
 mod inspect;
-mod lent;
 pub mod limits;
 pub mod properties;
 mod ranges;
 mod reader;
+mod scratch;
 mod warm;
 mod writer;
 

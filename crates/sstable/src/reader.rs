@@ -17,9 +17,9 @@ use crate::filter::{self, BloomMemory, Filter, HeldFilter};
 use crate::footer::{self, FOOTER_BYTES, Footer, FooterError};
 use crate::frame::{self, Handle};
 use crate::index::IndexBlock;
-use crate::lent;
 use crate::limits;
 use crate::properties::Properties;
+use crate::scratch;
 use crate::warm::Residence;
 use bytes::Bytes;
 use std::cell::Cell;
@@ -463,7 +463,7 @@ impl Sstable {
             let content = opened.into_bytes().map_err(|e| self.corruption_at(handle, &e))?;
             return self.keep_block(handle, content).map(Some);
         }
-        let content = lent::bytes(opened.content_len(), |out| opened.write_to(out));
+        let content = scratch::bytes(opened.content_len(), |out| opened.write_to(out));
         let content = content.map_err(|e| self.corruption_at(handle, &e))?;
         let block = self.parse(handle, content)?;
         if fill_cache {

@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 /// The largest that is lent, and thus, with what is added to it, the most that a thread has: with the default sizes all blocks but those of a large
 /// value.
-const LENT_BYTES_MAX: usize = 64 << 10;
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
 /// What is taken anew is somewhat more than is wanted, for blocks of one file are of many lengths, which mostly differ by less: a
 /// multiple of this part of it.
 const ROUNDED_TO_ONE_IN: usize = 8;
@@ -24,7 +24,7 @@ thread_local! {
 
 /// So many bytes, as `fill` leaves them. What it finds there is of no meaning.
 pub(crate) fn bytes<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Bytes, E> {
-    if len > LENT_BYTES_MAX {
+    if len > SCRATCH_BYTES_MAX {
         let mut memory = vec![0; len];
         fill(&mut memory)?;
         return Ok(memory.into());
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn little_does_not_hold_much() {
-        drop(block(LENT_BYTES_MAX, 1));
+        drop(block(SCRATCH_BYTES_MAX, 1));
         let little = block(100, 2);
         let all = little.try_into_mut();
         assert!(all.is_err(), "the thread has it, too");
@@ -87,7 +87,7 @@ mod tests {
         let last = LAST.take();
         assert_eq!(last.len(), 2 * SMALL_BYTES);
         // More than is lent is the caller's alone.
-        assert!(block(LENT_BYTES_MAX + 1, 3).try_into_mut().is_ok());
+        assert!(block(SCRATCH_BYTES_MAX + 1, 3).try_into_mut().is_ok());
     }
 
     #[test]
