@@ -7,7 +7,6 @@
 //! within a row that is given in [`pieces`] it is kept for a time.
 
 pub(crate) mod ahead;
-mod alike;
 mod backward;
 mod get;
 mod output;
@@ -15,6 +14,7 @@ mod parked;
 mod pieces;
 mod row;
 mod rows;
+mod same_column;
 mod scattered;
 mod sink;
 mod visit;
@@ -355,7 +355,9 @@ impl<O: Output> TabletScanner<O> {
                     if self.reader.is_full(rows_max) && self.reader.look(rows_max, position.merge.passed_bytes()) {
                         return Ok(Progress::Batch);
                     }
-                    if self.reader.is_alike() && position.read_alike(&mut self.reader, &self.tablet, rows_max)? {
+                    if self.reader.is_same_column()
+                        && position.read_same_column(&mut self.reader, &self.tablet, rows_max)?
+                    {
                         continue;
                     }
                     if !position.has_row() {

@@ -757,11 +757,11 @@ impl<'a> Writer<'a> {
             }
             next => self.skip_between(low, self.tree.node(next).low, 0),
         };
-        let begins_alike = |anchor| {
+        let shares_prefix = |anchor| {
             let skipped = |cell| self.tree.key(cell).get(..node.skip as usize);
             anchor == 0 || skipped(anchor) == skipped(low)
         };
-        if skip.bytes == node.skip && begins_alike(node.anchor) {
+        if skip.bytes == node.skip && shares_prefix(node.anchor) {
             // Between bounds that begin so, all keys do.
             return (same(if skip.anchor == 0 { 0 } else { node.anchor }), true);
         }

@@ -119,11 +119,11 @@ impl Fences {
 /// Of the files from `start` on whose last fence is the row's, how many end before the row.
 #[cold]
 fn ended(fences: &[Fence], run: &[HeldFile], start: usize, row: &Sought<'_>) -> usize {
-    let alike = |from: &[Fence]| {
+    let same_column = |from: &[Fence]| {
         let last = from.first().map(|fence| fence.last);
         from.partition_point(|fence| Some(fence.last) <= last)
     };
-    let count = fences.get(start..).map_or(0, alike);
+    let count = fences.get(start..).map_or(0, same_column);
     let files = run.get(start..start + count).unwrap_or_default();
     files.partition_point(|file| file.ends_before(row.prefix))
 }

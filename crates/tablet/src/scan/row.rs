@@ -61,8 +61,8 @@ pub(super) struct RowReader<O = RowBatch> {
     pub(super) sink: ReadSink<O>,
     splitter: KeySplitter,
     /// The row read last was settled by its last entry's column, and a row that begins with a put in the same one may be taken by
-    /// [`RowReader::begin_alike`]. Never with a filter.
-    alike: bool,
+    /// [`RowReader::begin_same_column`]. Never with a filter.
+    same_column: bool,
     /// The filter lets the row in that is being read or was read last.
     is_admitted: bool,
     /// The row, encoded, that was let in when it was given up: when it is begun again, nothing is drawn about it.
@@ -93,7 +93,7 @@ impl<O: Output> RowReader<O> {
             sink: ReadSink::new(schema, filter.as_deref(), output),
             filter,
             splitter: KeySplitter::default(),
-            alike: false,
+            same_column: false,
             is_admitted: false,
             admitted: Vec::new(),
             rows_begun: 0,
@@ -162,7 +162,7 @@ impl<O: Output> RowReader<O> {
             self.admitted.clear();
             self.admitted.extend_from_slice(self.sink.row.encoded());
         }
-        self.alike = false;
+        self.same_column = false;
         self.resolver.abandon_row();
         // Also where no piece of it has ended: a cell may be set aside while the first one waits for values.
         self.pieces.abandon();
@@ -207,14 +207,14 @@ impl<O: Output> RowReader<O> {
 
     /// Counts the row with this encoded prefix as looked at: there is nothing of it.
     pub(super) fn pass_row(&mut self, prefix: &[u8]) {
-        self.alike = false;
+        self.same_column = false;
         self.is_admitted = false;
         self.sink.row.set(prefix, false);
         self.rows_begun += 1;
     }
 
     fn begin_here(&mut self, env: &Env) -> bool {
-        self.alike = false;
+        self.same_column = false;
         self.rows_begun += 1;
         self.resolver.begin_row();
         self.sink.begin_row();
@@ -226,10 +226,10 @@ impl<O: Output> RowReader<O> {
         self.is_admitted
     }
 
-    /// Whether [`RowReader::begin_alike`] may say yes.
+    /// Whether [`RowReader::begin_same_column`] may say yes.
     #[inline]
-    pub(super) fn is_alike(&self) -> bool {
-        self.alike
+    pub(super) fn is_same_column(&self) -> bool {
+        self.same_column
     }
 
     /// Begins the row of this entry and takes the entry, if both are as they mostly are: a put in the column that the row
@@ -237,8 +237,14 @@ impl<O: Output> RowReader<O> {
     /// [`RowReader::take`], which do the same in five times as many instructions. `row_end` and `is_plain` are as
     /// [`key::measure_row_prefix`] gives them.
     #[inline]
-    pub(super) fn begin_alike(&mut self, key: &[u8], row_end: usize, is_plain: bool, value: impl StoredValue) -> bool {
-        if !self.alike {
+    pub(super) fn begin_same_column(
+        &mut self,
+        key: &[u8],
+        row_end: usize,
+        is_plain: bool,
+        value: impl StoredValue,
+    ) -> bool {
+        if !self.same_column {
             return false;
         }
         let put = self.splitter.put_in_same_column(key, row_end);
@@ -323,8 +329,8 @@ impl<O: Output> RowReader<O> {
     /// Ends the row: what the filter makes of its cells goes to the batch.
     #[inline]
     pub(super) fn finish(&mut self, env: &Env) -> Result<Finish> {
-        let may_be_alike = self.filter.is_none() && !self.raw;
-        self.alike = may_be_alike && self.resolver.is_settled_in(self.splitter.column());
+        let may_be_same_column = self.filter.is_none() && !self.raw;
+        self.same_column = may_be_same_column && self.resolver.is_settled_in(self.splitter.column());
         self.resolver.end_row(&mut self.sink);
         if self.cost() > self.reservation && self.pieces.bytes.is_some() {
             return Ok(Finish::Piece);
@@ -337,9 +343,9 @@ impl<O: Output> RowReader<O> {
         Ok(Finish::Row)
     }
 
-    /// Ends a row of one entry, which [`RowReader::begin_alike`] has taken.
+    /// Ends a row of one entry, which [`RowReader::begin_same_column`] has taken.
     #[inline]
-    pub(super) fn finish_alike(&mut self, env: &Env) -> Result<()> {
+    pub(super) fn finish_same_column(&mut self, env: &Env) -> Result<()> {
         self.resolver.end_settled_row();
         self.check_size()?;
         self.complete(env)

@@ -13,7 +13,7 @@ use super::ahead::AheadShare;
 use super::backward::Gathered;
 use super::output::Output;
 use super::row::Finish;
-use super::{At, Forward, Position, TabletScanner, alike, malformed, read_forward};
+use super::{At, Forward, Position, TabletScanner, malformed, read_forward, same_column};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
 use crate::run::fences::Sought;
@@ -98,12 +98,12 @@ impl<O: Output> TabletScanner<O> {
             reader.pass_row(prefix);
             return Ok(None);
         }
-        let alike = alike::begin_row(merge, reader, prefix, is_plain)?;
-        if alike == Some(Step::End) {
-            reader.finish_alike(env)?;
+        let same_column = same_column::begin_row(merge, reader, prefix, is_plain)?;
+        if same_column == Some(Step::End) {
+            reader.finish_same_column(env)?;
             return Ok(None);
         }
-        if alike.is_none() && !reader.begin_row(prefix, is_plain, env) {
+        if same_column.is_none() && !reader.begin_row(prefix, is_plain, env) {
             return Ok(None);
         }
         let mut steps = 0;

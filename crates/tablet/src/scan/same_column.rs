@@ -32,20 +32,20 @@ impl StoredValue for CurrentValue<'_> {
 
 impl Position {
     /// Reads rows that are like the one read last, until one is not or the batch is full. False when none was read.
-    pub(super) fn read_alike<O: Output>(
+    pub(super) fn read_same_column<O: Output>(
         &mut self,
         reader: &mut RowReader<O>,
         tablet: &Tablet,
         rows_max: u64,
     ) -> Result<bool> {
         if self.backward {
-            self.read_alike_backward(reader, tablet, rows_max)
+            self.read_same_column_backward(reader, tablet, rows_max)
         } else {
-            self.read_alike_forward(reader, tablet, rows_max)
+            self.read_same_column_forward(reader, tablet, rows_max)
         }
     }
 
-    fn read_alike_forward<O: Output>(
+    fn read_same_column_forward<O: Output>(
         &mut self,
         reader: &mut RowReader<O>,
         tablet: &Tablet,
@@ -62,7 +62,7 @@ impl Position {
                 break;
             };
             if upper.is_some_and(|upper| key >= upper)
-                || !reader.begin_alike(key, row_end, is_plain, CurrentValue(cursor))
+                || !reader.begin_same_column(key, row_end, is_plain, CurrentValue(cursor))
             {
                 break;
             }
@@ -79,12 +79,12 @@ impl Position {
                 self.steps = 0;
                 break;
             }
-            reader.finish_alike(tablet.env())?;
+            reader.finish_same_column(tablet.env())?;
         }
         Ok(any)
     }
 
-    fn read_alike_backward<O: Output>(
+    fn read_same_column_backward<O: Output>(
         &mut self,
         reader: &mut RowReader<O>,
         tablet: &Tablet,
@@ -102,11 +102,11 @@ impl Position {
             if key < &self.lower[..] || !is_alone(cursor, key.get(..row_end).unwrap_or(key)) {
                 break;
             }
-            if !reader.begin_alike(key, row_end, is_plain, CurrentValue(cursor)) {
+            if !reader.begin_same_column(key, row_end, is_plain, CurrentValue(cursor)) {
                 break;
             }
             any = true;
-            reader.finish_alike(tablet.env())?;
+            reader.finish_same_column(tablet.env())?;
             cursor.leave(1);
         }
         Ok(any)
@@ -123,10 +123,10 @@ pub(super) fn begin_row<O: Output>(
     prefix: &[u8],
     is_plain: bool,
 ) -> Result<Option<Step>> {
-    let Some(cursor) = merge.lone_cursor().filter(|_| reader.is_alike()) else {
+    let Some(cursor) = merge.lone_cursor().filter(|_| reader.is_same_column()) else {
         return Ok(None);
     };
-    if !reader.begin_alike(cursor.key(), prefix.len(), is_plain, CurrentValue(cursor)) {
+    if !reader.begin_same_column(cursor.key(), prefix.len(), is_plain, CurrentValue(cursor)) {
         return Ok(None);
     }
     let mut step = cursor.advance()?;
