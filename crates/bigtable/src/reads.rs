@@ -441,10 +441,10 @@ mod tests {
         one.options.one_row = true;
         one.begin().await.unwrap();
         assert!(!one.ready.is_empty() && one.ended);
-        let mut at_hand = responses(vec![]);
-        at_hand.rows = Rows::Batch(rows(SMALL_BYTES).unwrap());
-        at_hand.begin().await.unwrap();
-        assert!(!at_hand.ready.is_empty() && at_hand.ended);
+        let mut buffered = responses(vec![]);
+        buffered.rows = Rows::Batch(rows(SMALL_BYTES).unwrap());
+        buffered.begin().await.unwrap();
+        assert!(!buffered.ready.is_empty() && buffered.ended);
         // A filter may let nothing of the first row through, and the next one is wanted.
         let mut second = responses(vec![Ok(Some(RowBatch::default())), rows(SMALL_BYTES), failure()]);
         second.options.one_row = true;

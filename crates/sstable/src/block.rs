@@ -27,7 +27,7 @@ mod directory;
 mod window;
 
 pub use builder::BlockBuilder;
-pub use cursor::{AtHand, BlockCursor, ValueAtHand};
+pub use cursor::{BlockCursor, Buffered, BufferedValue};
 
 use crate::error::DecodeError;
 use crate::index::{common_prefix, leading_number};

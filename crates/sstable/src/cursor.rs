@@ -12,7 +12,7 @@
 mod place;
 mod readahead;
 
-use crate::block::{AtHand, BlockCursor};
+use crate::block::{BlockCursor, Buffered};
 use crate::error::{DecodeError, Result};
 use crate::frame::Handle;
 use crate::index::IndexBlock;
@@ -232,23 +232,23 @@ impl Cursor {
     /// The cells up to the current one that `belongs` accepts, in order, if they and the one before them, which it does not
     /// accept, are at hand: in memory, and put together already. Never so on the way forward.
     #[inline]
-    pub fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+    pub fn buffered(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
         match self.status {
-            Step::Ready => self.cells.at_hand(belongs),
+            Step::Ready => self.cells.buffered(belongs),
             _ => None,
         }
     }
 
     /// The key before the current one, if it is at hand.
     #[inline]
-    pub fn before_at_hand(&self) -> Option<&[u8]> {
-        self.cells.before_at_hand()
+    pub fn buffered_before(&self) -> Option<&[u8]> {
+        self.cells.buffered_before()
     }
 
-    /// To the cell before as many as [`Cursor::at_hand`] has given, which is at hand, too.
+    /// To the cell before as many as [`Cursor::buffered`] has given, which is at hand, too.
     #[inline]
-    pub fn leave(&mut self, at_hand: usize) {
-        let left = self.cells.leave(at_hand);
+    pub fn leave(&mut self, buffered: usize) {
+        let left = self.cells.leave(buffered);
         debug_assert!(left, "what is before the cells at hand is at hand");
     }
 

@@ -33,7 +33,7 @@ mod scratch;
 mod warm;
 mod writer;
 
-pub use block::{AtHand, ValueAtHand};
+pub use block::{Buffered, BufferedValue};
 pub use cursor::{Cursor, CursorOptions, Missing, Step};
 pub use damage::Damage;
 pub use error::{DecodeError, Result, SstableError};

@@ -456,7 +456,7 @@ impl Sstable {
             .map_err(|e| self.corruption_at(handle, &e))?;
         let (key, weight) = (self.cache_key(handle), opened.content_len() + size_of::<CachedBlock>());
         let is_kept = || {
-            let is_wanted = B::LEADS_TO_OTHERS || self.residence.is_kept() || !self.file.keeps_at_hand();
+            let is_wanted = B::LEADS_TO_OTHERS || self.residence.is_kept() || !self.file.reads_from_memory();
             is_wanted || self.cache.is_worth_keeping(key, weight)
         };
         if fill_cache && is_kept() {

@@ -301,7 +301,7 @@ pub trait ReadFile: Send + Sync + 'static {
 
     /// Whether what comes without blocking will as a rule come without blocking again, as from the system's page cache; not so
     /// where it is what a read nearby has left, and the next one replaces.
-    fn keeps_at_hand(&self) -> bool {
+    fn reads_from_memory(&self) -> bool {
         false
     }
 

@@ -218,7 +218,7 @@ impl ReadFile for MemoryRead {
         }
     }
 
-    fn keeps_at_hand(&self) -> bool {
+    fn reads_from_memory(&self) -> bool {
         true
     }
 

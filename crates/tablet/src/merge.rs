@@ -14,7 +14,7 @@ use crate::run::RunCursor;
 use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
 use std::sync::Arc;
-use stele_sstable::AtHand;
+use stele_sstable::Buffered;
 pub use stele_sstable::Step;
 
 /// The value a merge is on.
@@ -186,24 +186,24 @@ impl Source {
     }
 
     #[inline]
-    fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+    fn buffered(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
         match &self.cursor {
             Cursor::Memtable(_) => None,
-            Cursor::Sstable(c) => c.at_hand(belongs),
-            Cursor::Run(c) => c.at_hand(belongs),
+            Cursor::Sstable(c) => c.buffered(belongs),
+            Cursor::Run(c) => c.buffered(belongs),
         }
     }
 
     #[inline]
-    fn leave(&mut self, at_hand: usize) -> Result<Step> {
+    fn leave(&mut self, buffered: usize) -> Result<Step> {
         let step = match &mut self.cursor {
             // Has nothing at hand.
             Cursor::Memtable(c) => found(c.is_valid()),
             Cursor::Sstable(c) => {
-                c.leave(at_hand);
+                c.leave(buffered);
                 Step::Ready
             }
-            Cursor::Run(c) => c.leave(at_hand)?,
+            Cursor::Run(c) => c.leave(buffered)?,
         };
         Ok(self.arrive(step))
     }
@@ -421,23 +421,23 @@ impl Merge {
     /// The entries of the row the merge is on, in order, on the way backward, if they are at hand: one source has all of
     /// them and knows where they begin. `belongs` says whether a key is of the row.
     #[inline]
-    pub(crate) fn row_at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+    pub(crate) fn buffered_row(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
         let (&top, others) = self.heap.split_first()?;
         // The greatest key of all others is next to the top, and a row's keys stand together.
         if others.iter().take(2).any(|&other| belongs(self.sources[other].key())) {
             return None;
         }
-        self.sources[top].at_hand(belongs)
+        self.sources[top].buffered(belongs)
     }
 
-    /// Moves to the key before as many as [`Merge::row_at_hand`] has given.
+    /// Moves to the key before as many as [`Merge::buffered_row`] has given.
     #[inline]
-    pub(crate) fn leave(&mut self, at_hand: usize) -> Result<Step> {
+    pub(crate) fn leave(&mut self, buffered: usize) -> Result<Step> {
         debug_assert!(self.backward, "retreated on the way forward");
         let Some(&top) = self.heap.first() else {
             return Ok(Step::End);
         };
-        let step = self.sources[top].leave(at_hand)?;
+        let step = self.sources[top].leave(buffered)?;
         Ok(self.moved(step))
     }
 

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::merge::{Source, Step};
 use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
-use stele_sstable::{AtHand, Cursor};
+use stele_sstable::{Buffered, Cursor};
 
 /// A position in a run.
 pub struct RunCursor {
@@ -172,17 +172,17 @@ impl RunCursor {
         self.arrive(step)
     }
 
-    /// As [`Cursor::at_hand`]: the neighbouring files have nothing of a row whose first key this one has, and one before it.
+    /// As [`Cursor::buffered`]: the neighbouring files have nothing of a row whose first key this one has, and one before it.
     #[inline]
-    pub fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
-        self.cursor.as_ref()?.at_hand(belongs)
+    pub fn buffered(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
+        self.cursor.as_ref()?.buffered(belongs)
     }
 
     /// To the key before as many as are at hand.
-    pub fn leave(&mut self, at_hand: usize) -> Result<Step> {
+    pub fn leave(&mut self, buffered: usize) -> Result<Step> {
         self.backward = true;
         match &mut self.cursor {
-            Some(cursor) => cursor.leave(at_hand),
+            Some(cursor) => cursor.leave(buffered),
             None => return Ok(Step::End),
         }
         self.arrive(Step::Ready)

@@ -35,16 +35,16 @@ pub struct BlockCursor {
     window: Window,
 }
 
-/// Entries before the current one of a cursor, up to it, in order: see [`BlockCursor::at_hand`].
+/// Entries before the current one of a cursor, up to it, in order: see [`BlockCursor::buffered`].
 #[derive(Debug)]
-pub struct AtHand<'a> {
+pub struct Buffered<'a> {
     cells: &'a BlockCursor,
     left: usize,
 }
 
-impl<'a> Iterator for AtHand<'a> {
+impl<'a> Iterator for Buffered<'a> {
     /// A key with its value.
-    type Item = (&'a [u8], ValueAtHand<'a>);
+    type Item = (&'a [u8], BufferedValue<'a>);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -52,7 +52,7 @@ impl<'a> Iterator for AtHand<'a> {
         self.left = before;
         let (key, range) = self.cells.window.before(before)?;
         let block = &self.cells.block;
-        Some((key, ValueAtHand { block, range }))
+        Some((key, BufferedValue { block, range }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -60,16 +60,16 @@ impl<'a> Iterator for AtHand<'a> {
     }
 }
 
-impl ExactSizeIterator for AtHand<'_> {}
+impl ExactSizeIterator for Buffered<'_> {}
 
 /// The value of an entry at hand.
 #[derive(Debug)]
-pub struct ValueAtHand<'a> {
+pub struct BufferedValue<'a> {
     block: &'a Block,
     range: Range<usize>,
 }
 
-impl<'a> ValueAtHand<'a> {
+impl<'a> BufferedValue<'a> {
     /// To look at.
     #[inline]
     pub fn as_slice(&self) -> &'a [u8] {
@@ -293,25 +293,25 @@ impl BlockCursor {
     /// The entries up to the current one that `belongs` accepts, in order, if they and the one before them, which it does not
     /// accept, are at hand.
     #[inline]
-    pub fn at_hand(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<AtHand<'_>> {
+    pub fn buffered(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
         let mut left = 1;
         while belongs(self.window.before(left)?.0) {
             left += 1;
         }
-        Some(AtHand { cells: self, left })
+        Some(Buffered { cells: self, left })
     }
 
     /// The key before the current one, if it is at hand; not when the walk is at its end.
     #[inline]
-    pub fn before_at_hand(&self) -> Option<&[u8]> {
+    pub fn buffered_before(&self) -> Option<&[u8]> {
         Some(self.window.before(1)?.0)
     }
 
-    /// To the entry before the first of so many at hand ([`BlockCursor::at_hand`]); false, without moving, when it is not at
+    /// To the entry before the first of so many at hand ([`BlockCursor::buffered`]); false, without moving, when it is not at
     /// hand itself.
     #[inline]
-    pub fn leave(&mut self, at_hand: usize) -> bool {
-        self.window.step_back(at_hand)
+    pub fn leave(&mut self, buffered: usize) -> bool {
+        self.window.step_back(buffered)
     }
 
     /// Memory of what is at hand.

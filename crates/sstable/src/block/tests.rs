@@ -83,7 +83,7 @@ proptest! {
                 (5, Some(i)) => {
                     // As many as begin alike, more or less; and away from them.
                     let prefix = &list[i].0[..index.index(list[i].0.len())];
-                    match check_at_hand(&cursor, prefix, &list[..=i])? {
+                    match check_buffered(&cursor, prefix, &list[..=i])? {
                         Some(count) => (Ok(cursor.leave(count)), Some(i - count)),
                         None => continue,
                     }
@@ -113,7 +113,7 @@ proptest! {
             let current = list[left - 1].0;
             prop_assert_eq!(cursor.key(), current.as_slice());
             let prefix = current.get(..len).unwrap_or(current);
-            if let Some(count) = check_at_hand(&cursor, prefix, &list[..left])? {
+            if let Some(count) = check_buffered(&cursor, prefix, &list[..left])? {
                 prop_assert!(cursor.leave(count));
                 left -= count;
             } else {
@@ -190,13 +190,13 @@ proptest! {
 }
 
 /// What is at hand is right, and how much it is; `list` ends with the current entry.
-fn check_at_hand(
+fn check_buffered(
     cursor: &BlockCursor,
     prefix: &[u8],
     list: &[(&Vec<u8>, &Vec<u8>)],
 ) -> Result<Option<usize>, TestCaseError> {
     let belongs = |key: &[u8]| key.starts_with(prefix);
-    let Some(entries) = cursor.at_hand(belongs) else {
+    let Some(entries) = cursor.buffered(belongs) else {
         return Ok(None);
     };
     let count = list.iter().rev().take_while(|(key, _)| belongs(key)).count();
@@ -302,7 +302,7 @@ fn a_walk_back_takes_ever_more_intervals_of_short_keys() {
         let (mut unknown, mut seen) = (0, 0);
         while more == Ok(true) {
             seen += 1;
-            unknown += usize::from(cursor.at_hand(|key| key == cursor.key()).is_none());
+            unknown += usize::from(cursor.buffered(|key| key == cursor.key()).is_none());
             assert!(cursor.window_bytes() < 2 * (64 << 10) + 16 * 2 * key_bytes);
             more = cursor.retreat();
         }

@@ -43,7 +43,7 @@ pub(super) struct Memory {
     /// Whether `try_read_at` answers.
     resident: bool,
     /// Whether it goes on answering.
-    pub(super) keeps_at_hand: AtomicBool,
+    pub(super) reads_from_memory: AtomicBool,
     /// Where a byte is that the device cannot read; past the end for nowhere.
     pub(super) bad: AtomicU64,
     /// Offset and length of each `read_at`.
@@ -55,7 +55,7 @@ impl Memory {
         Arc::new(Memory {
             bytes: bytes.into(),
             resident,
-            keeps_at_hand: AtomicBool::new(true),
+            reads_from_memory: AtomicBool::new(true),
             bad: AtomicU64::new(u64::MAX),
             reads: Mutex::default(),
         })
@@ -96,8 +96,8 @@ impl ReadFile for Memory {
         self.resident.then(|| self.slice(offset, len))
     }
 
-    fn keeps_at_hand(&self) -> bool {
-        self.keeps_at_hand.load(Ordering::Relaxed)
+    fn reads_from_memory(&self) -> bool {
+        self.reads_from_memory.load(Ordering::Relaxed)
     }
 
     fn len(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Of several times what the cache holds each block is read once: so many were turned away.
-fn turned_away(keeps_at_hand: bool) -> u64 {
+fn turned_away(reads_from_memory: bool) -> u64 {
     let (bytes, _) = write(
         &grid(40_000, 1, 100),
         WriteOptions {
@@ -16,7 +16,7 @@ fn turned_away(keeps_at_hand: bool) -> u64 {
         },
     );
     let file = Memory::new(bytes, true);
-    file.keeps_at_hand.store(keeps_at_hand, Ordering::Relaxed);
+    file.reads_from_memory.store(reads_from_memory, Ordering::Relaxed);
     let cache = Arc::new(Cache::new(1 << 20));
     let table = block_on(Sstable::open(file, FILE, cache.clone())).expect("just written");
     let mut cursor = Cursor::new(

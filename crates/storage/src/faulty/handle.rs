@@ -129,7 +129,7 @@ impl ReadFile for FaultyRead {
         Some(self.slice(offset, len))
     }
 
-    fn keeps_at_hand(&self) -> bool {
+    fn reads_from_memory(&self) -> bool {
         true
     }
 

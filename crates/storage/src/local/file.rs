@@ -234,7 +234,7 @@ impl ReadFile for LocalRead {
         (bytes.len() <= INLINE_READ_BYTES_MAX && read_cached(&self.file, offset, bytes)).then_some(Ok(()))
     }
 
-    fn keeps_at_hand(&self) -> bool {
+    fn reads_from_memory(&self) -> bool {
         true
     }
 

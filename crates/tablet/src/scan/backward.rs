@@ -15,7 +15,7 @@ use crate::tablet::Tablet;
 use crate::values::ValueRef;
 use bytes::Bytes;
 use std::ops::Range;
-use stele_sstable::ValueAtHand;
+use stele_sstable::BufferedValue;
 use stele_types::CellKind;
 
 /// Entries of a row that are gathered. With keys of the usual 50 bytes that is 400 KB, and seeking twice is by far not
@@ -47,7 +47,7 @@ struct Entry {
 }
 
 /// A value of a row at hand.
-struct HeldValue<'a>(ValueAtHand<'a>);
+struct HeldValue<'a>(BufferedValue<'a>);
 
 impl StoredValue for HeldValue<'_> {
     #[inline]
@@ -133,8 +133,8 @@ fn apart_bytes(key: &[u8], value: &[u8]) -> usize {
 
 impl Position {
     /// Whether a row at hand has so much in value files that it must be read in pieces.
-    fn is_large_at_hand<O: Output>(&self, reader: &RowReader<O>) -> bool {
-        let entries = self.merge.row_at_hand(|key| reader.holds(key));
+    fn is_large_buffered<O: Output>(&self, reader: &RowReader<O>) -> bool {
+        let entries = self.merge.buffered_row(|key| reader.holds(key));
         let bytes = entries.map(|entries| entries.map(|(key, value)| apart_bytes(key, value.as_slice())).sum());
         bytes.is_some_and(|bytes: usize| bytes > BYTES_MAX)
     }
@@ -143,10 +143,10 @@ impl Position {
     pub(super) fn begin_row_backward<O: Output>(&mut self, reader: &mut RowReader<O>, tablet: &Tablet) -> Result<()> {
         let wanted = reader.begin(self.merge.key(), tablet.env());
         let wanted = wanted.ok_or_else(|| malformed(tablet))?;
-        let is_large = wanted && self.refers && self.is_large_at_hand(reader);
-        let at_hand = self.merge.row_at_hand(|key| reader.holds(key));
-        if let Some(entries) = at_hand.filter(|_| !is_large) {
-            let at_hand = entries.len();
+        let is_large = wanted && self.refers && self.is_large_buffered(reader);
+        let buffered = self.merge.buffered_row(|key| reader.holds(key));
+        if let Some(entries) = buffered.filter(|_| !is_large) {
+            let buffered = entries.len();
             if wanted {
                 for (key, value) in entries {
                     reader.take(key, HeldValue(value)).ok_or_else(|| malformed(tablet))?;
@@ -154,7 +154,7 @@ impl Position {
                 }
                 self.end_row(reader, tablet)?;
             }
-            self.merge.leave(at_hand)?;
+            self.merge.leave(buffered)?;
             return Ok(());
         }
         if wanted {

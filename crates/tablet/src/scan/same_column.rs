@@ -144,6 +144,6 @@ pub(super) fn begin_row<O: Output>(
 fn is_alone(cursor: &Cursor, row: &[u8]) -> bool {
     // Most neighbours differ in the last byte before the terminator.
     let last = row.len().saturating_sub(3);
-    let before = cursor.before_at_hand();
+    let before = cursor.buffered_before();
     before.is_some_and(|key| key.get(last) != row.get(last) || !key.starts_with(row))
 }
