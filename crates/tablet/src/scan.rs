@@ -3,14 +3,14 @@
 //! A [`TabletScanner`] walks a set of row ranges, resolves each row as of a snapshot, applies the filter, and hands out
 //! batches. A row is always read at one snapshot; a scan as a whole is not: at each batch it moves on to the newest
 //! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
-//! next batch pins none at all: its position is [`Parked`] meanwhile, where the tablet takes it when its state changes; only
+//! next batch pins none at all: its position is [`Detached`] meanwhile, where the tablet takes it when its state changes; only
 //! within a row that is given in [`pieces`] it is kept for a time.
 
 pub(crate) mod ahead;
 mod backward;
+mod detached;
 mod get;
 mod output;
-mod parked;
 mod pieces;
 mod row;
 mod rows;
@@ -33,9 +33,9 @@ use crate::values::load::{self as values, ValueFiles};
 use ahead::AheadShare;
 use backward::Gathered;
 use bytes::Bytes;
+pub(crate) use detached::Detached;
+pub use detached::Pinned;
 use output::Output;
-pub(crate) use parked::Parked;
-pub use parked::Pinned;
 use row::{Finish, RowReader};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub struct TabletScanner<O = RowBatch> {
     /// So many ranges behind the front one have had fetched what they lacked.
     rows_fetched: usize,
     /// Where the position is between batches; made when the first one ends.
-    parked: Option<Arc<Parked>>,
+    detached: Option<Arc<Detached>>,
     reader: RowReader<O>,
     /// The states that the batch is made of: they hold the value files that its cells refer to.
     states: States,
@@ -196,7 +196,7 @@ impl<O: Output> TabletScanner<O> {
             position: None,
             row_before: None,
             rows_fetched: 0,
-            parked: None,
+            detached: None,
             states: States::default(),
             schema,
             batches: 0,
@@ -263,7 +263,7 @@ impl TabletScanner {
         if self.ranges.is_empty() {
             return false;
         }
-        self.position = self.parked.as_ref().and_then(|place| place.take());
+        self.position = self.detached.as_ref().and_then(|place| place.take());
         // What a call that was dropped has left.
         self.reader.abandon();
         drop(self.reader.take_batch());

@@ -20,7 +20,7 @@ use crate::maintenance::{Claims, Committer};
 use crate::manifest::{Manifest, ManifestLog};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::metrics::TabletMetrics;
-use crate::scan::{Parked, Pinned};
+use crate::scan::{Detached, Pinned};
 use crate::schema_mark::SchemaMark;
 use crate::state::State;
 use arc_swap::ArcSwap;
@@ -102,7 +102,7 @@ pub struct Tablet {
     /// How far merges are behind; likewise.
     pub(crate) compaction_pressure: AtomicU64,
     /// Where scans stand that wait for their readers.
-    parked: Mutex<Vec<Weak<Parked>>>,
+    detached: Mutex<Vec<Weak<Detached>>>,
 }
 
 impl Tablet {
@@ -196,7 +196,7 @@ impl Tablet {
             garbage_share: AtomicU64::new(0),
             debt: AtomicU64::new(0),
             compaction_pressure: AtomicU64::new(0),
-            parked: Mutex::default(),
+            detached: Mutex::default(),
             context,
         });
         tablet.note_debt();
@@ -455,39 +455,39 @@ impl Tablet {
     }
 
     /// Has the place of a waiting scan given up when the state changes.
-    pub(crate) fn register_parked(&self, place: &Arc<Parked>) {
-        let mut parked = self.parked.lock();
-        if parked.len() == parked.capacity() {
-            parked.retain(|place| place.strong_count() > 0);
+    pub(crate) fn register_detached(&self, place: &Arc<Detached>) {
+        let mut detached = self.detached.lock();
+        if detached.len() == detached.capacity() {
+            detached.retain(|place| place.strong_count() > 0);
         }
-        parked.push(Arc::downgrade(place));
+        detached.push(Arc::downgrade(place));
     }
 
     /// Scans that wait for their readers within a row, and keep memtables that are flushed already.
     pub fn pinned(&self) -> Vec<Pinned> {
-        let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();
-        if parked.is_empty() {
+        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
+        if detached.is_empty() {
             return Vec::new();
         }
         let current = self.state();
-        parked.iter().filter_map(|place| place.pinned(&current)).collect()
+        detached.iter().filter_map(|place| place.pinned(&current)).collect()
     }
 
     /// Gives back the memory of what scans have read ahead whose readers have not come for so long; how many bytes. They read
     /// it again when they go on. So with their shares of what may be read ahead, but for scans within a row.
     pub fn drop_readahead(&self, idle: Duration) -> usize {
         let before = self.env().now().saturating_sub(idle);
-        let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();
-        parked.iter().map(|place| place.drop_readahead(before)).sum()
+        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
+        detached.iter().map(|place| place.drop_readahead(before)).sum()
     }
 
     /// Frees what waiting scans hold of a state that is no longer the tablet's, but for what is pinned for a time. All of it
     /// when the tablet is closed: their readers go on elsewhere.
     fn unpark(&self) {
-        let parked: Vec<Arc<Parked>> = self.parked.lock().iter().filter_map(Weak::upgrade).collect();
+        let detached: Vec<Arc<Detached>> = self.detached.lock().iter().filter_map(Weak::upgrade).collect();
         match self.check_open() {
-            Ok(()) => parked.iter().for_each(|place| place.release(self.env())),
-            Err(_) => parked.iter().for_each(|place| drop(place.take())),
+            Ok(()) => detached.iter().for_each(|place| place.release(self.env())),
+            Err(_) => detached.iter().for_each(|place| drop(place.take())),
         }
     }
 

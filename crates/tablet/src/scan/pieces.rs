@@ -268,7 +268,7 @@ impl<O: Output> TabletScanner<O> {
             return Ok(false);
         }
         self.reader.check_space_to_resume()?;
-        let position = self.parked.as_ref().and_then(|place| place.take());
+        let position = self.detached.as_ref().and_then(|place| place.take());
         self.states.0.clear();
         let Some(position) = position else {
             self.reader.pieces.restarts += 1;

@@ -16,7 +16,7 @@ use stele_env::Env;
 
 /// Where a position waits for its reader.
 #[derive(Default)]
-pub(crate) struct Parked(Mutex<Place>);
+pub(crate) struct Detached(Mutex<Place>);
 
 #[derive(Default)]
 struct Place {
@@ -31,7 +31,7 @@ struct Place {
 
 /// A position that pins memtables which are its tablet's no more.
 pub struct Pinned {
-    place: Arc<Parked>,
+    place: Arc<Detached>,
     /// Since when its reader has not come.
     pub since: Duration,
     /// The memtables, by where they are in memory, with their bytes. Others may pin them, too.
@@ -45,7 +45,7 @@ impl Pinned {
     }
 }
 
-impl Parked {
+impl Detached {
     /// Takes the position, whoever needs it.
     pub(crate) fn take(&self) -> Option<Position> {
         let mut place = self.0.lock();
@@ -128,9 +128,9 @@ impl<O: Output> TabletScanner<O> {
         let Some(position) = self.position.take() else { return };
         let generation = position.state.generation;
         let tablet = &self.tablet;
-        let place = self.parked.get_or_insert_with(|| {
-            let place = Arc::<Parked>::default();
-            tablet.register_parked(&place);
+        let place = self.detached.get_or_insert_with(|| {
+            let place = Arc::<Detached>::default();
+            tablet.register_detached(&place);
             place
         });
         {
