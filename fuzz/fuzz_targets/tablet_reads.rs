@@ -220,7 +220,7 @@ async fn agree(tablet: &Arc<Tablet>, filter: Option<&Arc<CompiledFilter>>, part:
         let mut spec = spec(filter, reversed);
         let what = format!("reversed: {reversed}, filter: {filter:?}");
         assert_eq!(scan(tablet, &spec).await.rows, in_order(expected), "{what}");
-        assert_eq!(in_pieces(tablet, &spec).await, in_order(expected), "in pieces, {what}");
+        assert_eq!(in_partial_rows(tablet, &spec).await, in_order(expected), "in pieces, {what}");
         spec.rows = rows.clone();
         assert_eq!(
             scan(tablet, &spec).await.rows,
@@ -360,11 +360,11 @@ async fn scan(tablet: &Arc<Tablet>, spec: &ScanSpec) -> Found {
 }
 
 /// The same in pieces of a cell or two.
-async fn in_pieces(tablet: &Arc<Tablet>, spec: &ScanSpec) -> Rows {
+async fn in_partial_rows(tablet: &Arc<Tablet>, spec: &ScanSpec) -> Rows {
     let mut scanner = TabletScanner::new(tablet.clone(), spec.clone());
     let (mut rows, mut goes_on) = (Rows::new(), false);
     loop {
-        scanner.set_pieces(Some(1));
+        scanner.set_partial_rows(Some(1));
         let Some(batch) = scanner.next_batch().await.expect("memory does not fail") else {
             break;
         };

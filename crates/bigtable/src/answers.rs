@@ -399,7 +399,7 @@ impl BatchReservation for Reservation {
         }
     }
 
-    fn takes_pieces(&self) -> bool {
+    fn takes_partial_rows(&self) -> bool {
         self.pieces
     }
 

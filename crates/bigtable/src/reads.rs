@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_in_pieces_are_put_together() {
+    async fn partial_rows_are_put_together() {
         let empty = || {
             let mut batch = RowBatch::default();
             batch.continues = true;
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_in_pieces_has_a_last_cell() {
+    async fn partial_rows_have_a_last_cell() {
         let unknown = |continues, unfinished| {
             let mut batch = RowBatch::default();
             batch.push_row("r", [Cell::put(FamilyId(9), "q".into(), Timestamp(0), "v".into())]);

@@ -51,7 +51,7 @@ pub trait RowStream: Send + 'static {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>>;
 
     /// The same within `room`, which is made larger for a row that takes more, unless that may come in pieces
-    /// ([`BatchReservation::takes_pieces`]). Streams that are read elsewhere, or put together by others, need not look at it.
+    /// ([`BatchReservation::takes_partial_rows`]). Streams that are read elsewhere, or put together by others, need not look at it.
     async fn next_within(&mut self, room: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         let _ = room;
         self.next().await
@@ -66,7 +66,7 @@ pub trait BatchReservation: Send {
 
     /// Whether a large row may come in pieces: [`RowBatch::continues`]. Where it may not, or cannot because its filter must see
     /// it as a whole, it comes whole, in as much room as it takes.
-    fn takes_pieces(&self) -> bool {
+    fn takes_partial_rows(&self) -> bool {
         false
     }
 

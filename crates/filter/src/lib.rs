@@ -22,7 +22,7 @@ mod evaluate;
 mod known;
 mod labels;
 mod need;
-mod pieces;
+mod partial_rows;
 mod pushdown;
 pub mod re2;
 mod size;
@@ -31,7 +31,7 @@ mod values;
 pub use ast::Filter;
 pub use compiled::CompiledFilter;
 pub use error::FilterError;
-pub use pieces::RowProgress;
+pub use partial_rows::RowProgress;
 pub use pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
 
 #[cfg(test)]

@@ -248,9 +248,9 @@ fn check(seed: u64, filter: &Filter, row: &[u8], cells: &[Cell]) {
     if !row.starts_with(&pushdown.row_prefix) {
         assert_eq!(expected, "", "seed {seed}: {filter:?} with {pushdown:?}");
     }
-    check_pieces(seed, &compiled, row, cells, &expected);
+    check_partial_rows(seed, &compiled, row, cells, &expected);
     let reduced = pushdown.reduce(cells.to_vec());
-    check_pieces(seed, &compiled, row, &reduced, &expected);
+    check_partial_rows(seed, &compiled, row, &reduced, &expected);
     if let Some(families) = pushdown.families() {
         assert!(reduced.iter().all(|cell| families.contains(&cell.family)));
     }
@@ -264,7 +264,7 @@ fn check(seed: u64, filter: &Filter, row: &[u8], cells: &[Cell]) {
 }
 
 /// Pieces give together what the row gives, wherever they end.
-fn check_pieces(seed: u64, compiled: &CompiledFilter, row: &[u8], cells: &[Cell], expected: &str) {
+fn check_partial_rows(seed: u64, compiled: &CompiledFilter, row: &[u8], cells: &[Cell], expected: &str) {
     let mut middle = || 0.5;
     let Some(mut progress) = compiled.progress().filter(|_| compiled.admits_row(row, &mut middle)) else {
         return;
@@ -272,9 +272,9 @@ fn check_pieces(seed: u64, compiled: &CompiledFilter, row: &[u8], cells: &[Cell]
     let mut random = Random(seed);
     let (mut answer, mut rest) = (Vec::new(), cells);
     while !rest.is_empty() {
-        let (piece, after) = rest.split_at(random.below(rest.len() + 1).min(3));
+        let (partial_row, after) = rest.split_at(random.below(rest.len() + 1).min(3));
         rest = after;
-        let cells = compiled.evaluate_piece(row, piece.to_vec(), &mut progress, &mut middle);
+        let cells = compiled.evaluate_partial_row(row, partial_row.to_vec(), &mut progress, &mut middle);
         answer.extend(cells.unwrap());
     }
     assert_eq!(
@@ -287,7 +287,7 @@ fn check_pieces(seed: u64, compiled: &CompiledFilter, row: &[u8], cells: &[Cell]
 
 #[test]
 fn random_filters_over_random_rows() {
-    let (mut answers, mut reductions, mut pieces) = (0, 0, 0);
+    let (mut answers, mut reductions, mut partial_rows) = (0, 0, 0);
     for seed in 0..30_000 {
         let mut random = Random(seed);
         random.below(2);
@@ -297,11 +297,11 @@ fn random_filters_over_random_rows() {
             check(seed, &filter, row, &cells);
             let compiled = filter.compile(&schema()).unwrap();
             answers += usize::from(compiled.apply(row, cells.clone(), &mut || 0.5) != Ok(vec![]));
-            pieces += usize::from(compiled.progress().is_some());
+            partial_rows += usize::from(compiled.progress().is_some());
             reductions += usize::from(compiled.pushdown().reduce(cells.clone()) != cells);
         }
     }
     // The test is worth nothing if most filters block everything or reduce nothing.
     assert!(answers > 10_000 && reductions > 10_000, "{answers} {reductions}");
-    assert!(pieces > 30_000, "{pieces}");
+    assert!(partial_rows > 30_000, "{partial_rows}");
 }

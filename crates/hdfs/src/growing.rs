@@ -48,7 +48,7 @@ const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
 const COPY_BYTES: u64 = 4 << 20;
 
 /// Pieces read at once by one read.
-const PIECES_AT_ONCE: usize = 8;
+const PIECES_CONCURRENT: usize = 8;
 
 pub(crate) fn piece_key(path: &str, number: u32) -> String {
     format!("{path}/@{number:08x}")
@@ -595,7 +595,7 @@ impl ReadFile for GrowingRead {
         });
         let reads: Vec<_> = wanted.map(|(piece, from, len)| piece.read(from, len)).collect();
         let mut parts: Vec<Bytes> = futures::stream::iter(reads)
-            .buffered(PIECES_AT_ONCE)
+            .buffered(PIECES_CONCURRENT)
             .try_collect()
             .await
             .map_err(|error| error.of_whole(&self.path))?;

@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 8 << 20;
 /// Most pieces of an upload.
 const PIECES_MAX: usize = 10_000;
 /// Pieces of one file under way at once.
-const PIECES_AT_ONCE: usize = 4;
+const PIECES_CONCURRENT: usize = 4;
 /// Pieces of all files under way at once: 64 MiB, a part of what the process may take beyond its budget, which knows nothing of them. A
 /// dozen files are written at once where flushes and merges have large values, and four pieces of each would be 400 MiB.
 pub(crate) const PIECES_IN_ALL: usize = 8;
@@ -101,7 +101,7 @@ impl WholeAppend {
                 done: Vec::new(),
             });
         }
-        self.wait_for_pieces(PIECES_AT_ONCE - 1).await?;
+        self.wait_for_pieces(PIECES_CONCURRENT - 1).await?;
         // Whoever has it is being sent, which ends, so nobody waits for somebody who waits. Never closed.
         let under_way = Arc::clone(&self.shared.pieces).acquire_owned().await.ok();
         let content = std::mem::take(&mut self.filling);

@@ -171,7 +171,7 @@ fn check_peak(server: &Server, what: &str) {
 }
 
 #[tokio::test]
-async fn wide_rows_are_read_in_pieces() {
+async fn wide_rows_are_read_as_partial_rows() {
     let scratch = tempfile::tempdir().unwrap();
     let data = scratch.path().join("data");
     let server = Server::start(&data, &["--memory", &BUDGET_BYTES.to_string()]);

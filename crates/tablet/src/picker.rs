@@ -44,7 +44,7 @@ pub struct RunSummary {
     /// Bytes of the whole files, each once.
     pub file_bytes: u64,
     /// The most references to one file that are neighbours.
-    pub pieces: u64,
+    pub partial_rows: u64,
     /// Bytes of their bounds, where the manifest has so many that they are to become fewer.
     pub bounds: u64,
     /// About how many bytes fewer a merge would write for compressing what was not.
@@ -203,7 +203,7 @@ pub fn is_worth_rewriting(file: &RunSummary, experience: Experience) -> bool {
 fn is_mostly_dead(run: &RunSummary) -> bool {
     run.garbage * 100 > run.cells * GARBAGE_PERCENT
         || run.bytes.saturating_mul(OTHER_FAMILY_RATIO) < run.file_bytes
-        || run.pieces > PIECES_MAX
+        || run.partial_rows > PIECES_MAX
         || run.bounds > 0
 }
 
@@ -300,7 +300,7 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
         all.cells += run.cells;
         all.garbage += run.garbage;
         all.file_bytes += run.file_bytes;
-        all.pieces = all.pieces.max(run.pieces);
+        all.partial_rows = all.partial_rows.max(run.partial_rows);
         all.bounds += run.bounds;
         all.compressible += run.compressible;
     }

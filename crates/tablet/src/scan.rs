@@ -4,14 +4,14 @@
 //! batches. A row is always read at one snapshot; a scan as a whole is not: at each batch it moves on to the newest
 //! state, so that a slow reader pins neither memtables nor obsolete files for long. One that does not come back for the
 //! next batch pins none at all: its position is [`Detached`] meanwhile, where the tablet takes it when its state changes; only
-//! within a row that is given in [`pieces`] it is kept for a time.
+//! within a row that is given in [`partial_rows`] it is kept for a time.
 
 pub(crate) mod ahead;
 mod backward;
 mod detached;
 mod get;
 mod output;
-mod pieces;
+mod partial_rows;
 mod row;
 mod rows;
 mod same_column;
@@ -279,7 +279,7 @@ impl TabletScanner {
     /// Lets go of what a call that failed has read.
     pub fn drop_batch(&mut self) {
         // It has not begun: there was no room for what it is to begin with.
-        if self.reader.pieces.is_between() {
+        if self.reader.partial_rows.is_between() {
             return;
         }
         self.position = None;
@@ -292,12 +292,12 @@ impl TabletScanner {
     /// Takes the batch, and cuts the ranges to what is left behind it.
     fn end_batch(&mut self) -> RowBatch {
         let row = self.pass_batch();
-        let (continues, unfinished) = (self.reader.pieces.continues, self.reader.pieces.unfinished);
+        let (continues, unfinished) = (self.reader.partial_rows.continues, self.reader.partial_rows.unfinished);
         let mut batch = self.reader.take_batch();
         self.states.0.clear();
         self.batches += 1;
         (batch.continues, batch.unfinished) = (continues, unfinished);
-        batch.scanned_through = match self.reader.pieces.is_between() {
+        batch.scanned_through = match self.reader.partial_rows.is_between() {
             // The row that it is in is not scanned through.
             true => complete_row(&batch),
             false => row,
@@ -392,7 +392,7 @@ impl<O: Output> TabletScanner<O> {
             row = key::decode_row(self.reader.row()).map(|row| Bytes::copy_from_slice(&row));
         }
         if let Some(row) = &row {
-            match self.reader.pieces.is_between() {
+            match self.reader.partial_rows.is_between() {
                 true => self.pass_to(row),
                 false => self.pass(row),
             }

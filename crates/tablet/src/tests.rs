@@ -8,7 +8,7 @@ mod directions;
 mod filters;
 mod golden;
 mod groups;
-mod pieces;
+mod partial_rows;
 mod readahead;
 mod reads;
 mod rows;

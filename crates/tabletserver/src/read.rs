@@ -19,7 +19,7 @@ use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 const SAMPLE_ROWS_MAX: usize = 4096;
 
 /// What a piece of a row takes that is given in pieces: as much as rows that make a batch.
-const PIECE_BYTES: usize = 1 << 20;
+const PARTIAL_ROW_BYTES: usize = 1 << 20;
 
 /// Room beside a large row: for the batch it comes in.
 const ROW_OVERHEAD_BYTES: usize = 1 << 20;
@@ -313,7 +313,7 @@ async fn read_within(
     cells: &mut Vec<Cell>,
     kept: &mut usize,
 ) -> Result<(), TabletError> {
-    scanner.set_pieces(Some(PIECE_BYTES));
+    scanner.set_partial_rows(Some(PARTIAL_ROW_BYTES));
     loop {
         scanner.set_reservation(reservation.saturating_sub(*kept));
         // They are not sent while the rest is read, and all of them are in the room of this write.
@@ -328,7 +328,7 @@ async fn read_within(
         }
         for mut cell in batch.into_cells() {
             if (wanted.keeps)(&cell, cells.last()) {
-                if cell.value.len() < PIECE_BYTES {
+                if cell.value.len() < PARTIAL_ROW_BYTES {
                     cell.value = Bytes::copy_from_slice(&cell.value);
                 }
                 cell.qualifier = Bytes::copy_from_slice(&cell.qualifier);
@@ -339,7 +339,7 @@ async fn read_within(
         if wanted.any && !cells.is_empty() {
             return Ok(());
         }
-        if scanner.is_within_row() && reservation.saturating_sub(*kept) < PIECE_BYTES {
+        if scanner.is_within_row() && reservation.saturating_sub(*kept) < PARTIAL_ROW_BYTES {
             // A next piece beside them has no room.
             return Err(TabletError::NeedsMemory { bytes: *kept });
         }
@@ -412,7 +412,7 @@ impl TabletRows {
 impl RowStream for TabletRows {
     async fn next(&mut self) -> ServiceResult<Option<RowBatch>> {
         self.check_open()?;
-        self.scanner.set_pieces(None);
+        self.scanner.set_partial_rows(None);
         let batch = self.scanner.next_batch().await.map_err(from_tablet)?;
         Ok(self.pass(batch))
     }
@@ -422,7 +422,7 @@ impl RowStream for TabletRows {
             self.check_open()?;
             self.scanner.set_reservation(reservation.bytes());
             self.scanner
-                .set_pieces(reservation.takes_pieces().then_some(PIECE_BYTES));
+                .set_partial_rows(reservation.takes_partial_rows().then_some(PARTIAL_ROW_BYTES));
             match self.scanner.next_batch().await {
                 Ok(batch) => return Ok(self.pass(batch)),
                 // Nothing of the batch is kept, so that two that need more do not wait for what the other one holds.

@@ -5,7 +5,7 @@
 //! * A key occurs once per batch: the server may apply entries in any order, but the mutations of one entry apply in
 //!   theirs. So later records of the same key win, as they would if written one by one.
 //! * A batch holds at most [`BATCH_BYTES_MAX`] and `rows_max` rows, except for a single row that is larger; a row over
-//!   [`ROW_PIECE_BYTES_MAX`] is spread over several batches.
+//!   [`PARTIAL_ROW_BYTES_MAX`] is spread over several batches.
 
 use super::bad::BadRecord;
 use crate::records::{CellValue, RowCells};
@@ -22,7 +22,7 @@ const BATCH_BYTES_MAX: usize = 2 << 20;
 /// Mutations per batch; the API refuses requests of more than 100,000.
 const BATCH_MUTATIONS_MAX: usize = 50_000;
 /// A row is written atomically up to this size.
-const ROW_PIECE_BYTES_MAX: usize = 128 << 20;
+const PARTIAL_ROW_BYTES_MAX: usize = 128 << 20;
 /// Records per batch, counting those without cells and bad ones.
 const BATCH_RECORDS_MAX: u64 = 100_000;
 /// What a mutation costs besides its bytes, roughly: tags, lengths and the timestamp.
@@ -114,7 +114,7 @@ impl BatchBuilder {
         let mut piece_bytes = 0;
         for cell in row.cells {
             piece_bytes += cell_bytes(&cell);
-            let is_full = piece_bytes > ROW_PIECE_BYTES_MAX || self.mutations >= BATCH_MUTATIONS_MAX;
+            let is_full = piece_bytes > PARTIAL_ROW_BYTES_MAX || self.mutations >= BATCH_MUTATIONS_MAX;
             if is_full && self.mutations > 0 {
                 piece_bytes = cell_bytes(&cell);
                 if !emit(self.take()) {

@@ -149,7 +149,7 @@ async fn a_sync_that_fails_while_a_group_is_appended_costs_the_group_nothing() {
 #[tokio::test]
 async fn a_payload_in_pieces_is_one_on_the_medium() {
     let head = Bytes::from_static(b"head");
-    let in_pieces = |n: u64, lens: &[usize]| {
+    let in_partial_rows = |n: u64, lens: &[usize]| {
         let rest: Vec<Bytes> = lens.iter().map(|len| Bytes::from(vec![*len as u8; *len])).collect();
         let crc = Payload::checksum(&head, &rest);
         Record {
@@ -169,7 +169,7 @@ async fn a_payload_in_pieces_is_one_on_the_medium() {
         &[INLINE_RECORD_BYTES_MAX, 7, INLINE_BYTES_MAX],
     ];
     for (n, lens) in (1..).zip(all) {
-        let pieces = in_pieces(n, lens);
+        let pieces = in_partial_rows(n, lens);
         let (records, payloads) = (std::iter::once(pieces.borrowed()), std::iter::once(&pieces.payload));
         segments.append(records, payloads).await.unwrap();
         segments.acknowledge(std::iter::once(pieces.borrowed()));

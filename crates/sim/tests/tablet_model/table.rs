@@ -548,7 +548,7 @@ impl Table {
             while let Some(batch) = scanner.next_batch().await.map_err(text)? {
                 found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
             }
-            if scan_in_pieces(served, spec).await? != found {
+            if scan_partial_rows(served, spec).await? != found {
                 return Err("rows in pieces are others".to_owned());
             }
             rows.append(&mut found);
@@ -675,10 +675,10 @@ impl Table {
 }
 
 /// The rows of a scan that gives them in pieces of a few cells.
-async fn scan_in_pieces(served: &Served, spec: ScanSpec) -> Outcome<Vec<(Bytes, Vec<Cell>)>> {
+async fn scan_partial_rows(served: &Served, spec: ScanSpec) -> Outcome<Vec<(Bytes, Vec<Cell>)>> {
     let mut rows: Vec<(Bytes, Vec<Cell>)> = Vec::new();
     let mut scanner = TabletScanner::new(served.tablet.clone(), spec);
-    scanner.set_pieces(Some(400));
+    scanner.set_partial_rows(Some(400));
     while let Some(batch) = scanner.next_batch().await.map_err(text)? {
         let mut goes_on = batch.continues;
         for (row, cells) in batch.shared_rows() {

@@ -292,7 +292,7 @@ fn large_values_stay_where_they_are() {
             .other_pieces()
             .iter()
             .step_by(2)
-            .map(|piece| piece.as_ptr())
+            .map(|partial_row| partial_row.as_ptr())
             .collect();
         assert_eq!(found, shared.iter().map(|value| value.as_ptr()).collect::<Vec<_>>());
         let own = batch

@@ -25,7 +25,7 @@ fn check_of(unit: u64, runs: &str, experience: Experience, expected: &str) {
             overlapping: bytes,
             known_overlapping: bytes,
             file_bytes: whole.parse().map_or(bytes, |whole: u64| whole * unit),
-            pieces: 1,
+            partial_rows: 1,
             bounds: 0,
             compressible,
             advanced,
@@ -89,17 +89,17 @@ fn upper_runs_and_garbage() {
 
 #[test]
 fn what_is_in_many_pieces_is_rewritten() {
-    let run = |pieces| RunSummary {
+    let run = |partial_rows| RunSummary {
         bytes: 1000,
         cells: 100,
         file_bytes: 1000,
-        pieces,
+        partial_rows,
         ..RunSummary::default()
     };
-    for (pieces, expected) in [(PIECES_MAX, false), (PIECES_MAX + 1, true)] {
+    for (partial_rows, expected) in [(PIECES_MAX, false), (PIECES_MAX + 1, true)] {
         let experience = Experience::default();
-        assert_eq!(pick(&[run(pieces)], experience).is_some(), expected);
-        assert_eq!(is_worth_rewriting(&run(pieces), experience), expected);
+        assert_eq!(pick(&[run(partial_rows)], experience).is_some(), expected);
+        assert_eq!(is_worth_rewriting(&run(partial_rows), experience), expected);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A position holds the state that it was opened in: memtables that may have been flushed, files that may be obsolete. Between
 //! rows it is only there to save seeking, and the tablet takes it away when its state changes. Within a row it *pins* that
-//! state until a time that the row allows (`pieces`), and is taken away then, whether or not its reader ever comes back; sooner
+//! state until a time that the row allows (`partial_rows`), and is taken away then, whether or not its reader ever comes back; sooner
 //! when memory is short, of which no flush frees what is pinned ([`Pinned`]).
 
 use super::output::Output;
@@ -135,7 +135,7 @@ impl<O: Output> TabletScanner<O> {
         });
         {
             let mut waiting = place.0.lock();
-            waiting.pinned_until = self.reader.pieces.pinned_until();
+            waiting.pinned_until = self.reader.partial_rows.pinned_until();
             waiting.since = tablet.env().now();
             waiting.position = Some(position);
         }

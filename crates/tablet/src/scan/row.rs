@@ -5,7 +5,7 @@
 
 use super::BATCH_BYTES;
 use super::output::Output;
-use super::pieces::Pieces;
+use super::partial_rows::PartialRows;
 use super::scattered::{BYTES_PER_LOOK, Looks};
 use super::sink::ReadSink;
 use crate::error::{Result, TabletError};
@@ -56,7 +56,7 @@ pub(super) struct RowReader<O = RowBatch> {
     /// look for scattered values.
     pub(super) limit: usize,
     pub(super) looks: Looks,
-    pub(super) pieces: Pieces,
+    pub(super) partial_rows: PartialRows,
     resolver: Resolver,
     pub(super) sink: ReadSink<O>,
     splitter: KeySplitter,
@@ -86,7 +86,7 @@ impl<O: Output> RowReader<O> {
             reservation: usize::MAX,
             limit: BYTES_PER_LOOK,
             looks: Looks::default(),
-            pieces: Pieces::default(),
+            partial_rows: PartialRows::default(),
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
             resolver: Resolver::new(schema.clone(), SeqNo::ZERO),
@@ -115,7 +115,7 @@ impl<O: Output> RowReader<O> {
 
     /// Bytes at which the row, or a piece of it, has to end.
     pub(super) fn limit_max(&self) -> usize {
-        self.pieces.bytes.unwrap_or(usize::MAX).min(self.reservation)
+        self.partial_rows.bytes.unwrap_or(usize::MAX).min(self.reservation)
     }
 
     /// What rows are read as of from now on.
@@ -150,7 +150,7 @@ impl<O: Output> RowReader<O> {
         self.looked_through = 0;
         self.begin_looks(0);
         self.set_limit();
-        (self.pieces.continues, self.pieces.unfinished) = (false, false);
+        (self.partial_rows.continues, self.partial_rows.unfinished) = (false, false);
         self.sink.batch_taken();
         self.sink.output.take_batch()
     }
@@ -165,8 +165,8 @@ impl<O: Output> RowReader<O> {
         self.same_column = false;
         self.resolver.abandon_row();
         // Also where no piece of it has ended: a cell may be set aside while the first one waits for values.
-        self.pieces.abandon();
-        self.sink.end_pieces();
+        self.partial_rows.abandon();
+        self.sink.end_partial_rows();
     }
 
     /// The row, encoded, that the filter lets in when it is begun again; gives up the one being read.
@@ -332,7 +332,7 @@ impl<O: Output> RowReader<O> {
         let may_be_same_column = self.filter.is_none() && !self.raw;
         self.same_column = may_be_same_column && self.resolver.is_settled_in(self.splitter.column());
         self.resolver.end_row(&mut self.sink);
-        if self.cost() > self.reservation && self.pieces.bytes.is_some() {
+        if self.cost() > self.reservation && self.partial_rows.bytes.is_some() {
             return Ok(Finish::Piece);
         }
         self.check_size()?;
@@ -364,8 +364,8 @@ impl<O: Output> RowReader<O> {
     /// Ends the row, of which all cells have what it takes.
     #[inline]
     pub(super) fn complete(&mut self, env: &Env) -> Result<()> {
-        if self.pieces.is_within() {
-            return self.end_pieces(env);
+        if self.partial_rows.is_within() {
+            return self.end_partial_rows(env);
         }
         if self.sink.cells() == 0 {
             return Ok(());

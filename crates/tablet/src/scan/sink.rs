@@ -117,13 +117,13 @@ impl<O: Output> ReadSink<O> {
     }
 
     /// A piece of the row ends: what comes is counted anew.
-    pub(super) fn end_piece(&mut self) {
+    pub(super) fn end_partial_row(&mut self) {
         self.cut.cells = self.cut.cells.saturating_sub(self.cells);
         (self.cells, self.bytes) = (0, 0);
     }
 
     /// A batch begins within the row, perhaps with a cell of this weight that was counted before the last piece ended.
-    pub(super) fn begin_piece(&mut self, weight: Option<usize>) {
+    pub(super) fn begin_partial_row(&mut self, weight: Option<usize>) {
         let cells = usize::from(weight.is_some());
         self.cut.cells = self.cut.cells.saturating_add(cells);
         (self.cells, self.bytes) = (cells, weight.unwrap_or(0));
@@ -131,7 +131,7 @@ impl<O: Output> ReadSink<O> {
     }
 
     /// The row, of which pieces have ended, has ended as well.
-    pub(super) fn end_pieces(&mut self) {
+    pub(super) fn end_partial_rows(&mut self) {
         self.cut.cells = self.cut.cells_of_row;
     }
 

@@ -173,12 +173,12 @@ async fn check_filters(tablet: &Arc<Tablet>, filters: impl IntoIterator<Item = F
         }
         let found = scan_filtered(tablet, RowSet::all(), false, None, Some(filter.clone())).await;
         assert_eq!(found, expected, "{shown}");
-        check_pieces(tablet, Some(filter), &expected).await;
+        check_partial_rows(tablet, Some(filter), &expected).await;
     }
 }
 
 /// Rows that are given in pieces, of a cell each and of some, are the same.
-async fn check_pieces(tablet: &Arc<Tablet>, filter: Option<Arc<CompiledFilter>>, expected: &Rows) {
+async fn check_partial_rows(tablet: &Arc<Tablet>, filter: Option<Arc<CompiledFilter>>, expected: &Rows) {
     for (reversed, bytes) in [(false, 0), (false, 600), (true, 600)] {
         let spec = ScanSpec {
             rows: RowSet::all(),
@@ -187,7 +187,7 @@ async fn check_pieces(tablet: &Arc<Tablet>, filter: Option<Arc<CompiledFilter>>,
             raw: false,
             rows_limit: None,
         };
-        let mut found = super::pieces::in_pieces(tablet, spec, bytes).await.unwrap();
+        let mut found = super::partial_rows::in_partial_rows(tablet, spec, bytes).await.unwrap();
         if reversed {
             found.reverse();
         }
@@ -293,7 +293,7 @@ async fn check(tablet: &Arc<Tablet>, names: &[Bytes]) {
     let mut backward = scan(tablet, RowSet::all(), true, None).await;
     backward.reverse();
     assert_eq!(forward, backward);
-    check_pieces(tablet, None, &forward).await;
+    check_partial_rows(tablet, None, &forward).await;
     let mut visited = visit(tablet, false).await;
     assert_eq!(visited, forward);
     visited = visit(tablet, true).await;

@@ -90,7 +90,10 @@ async fn cells(tablet: &Arc<Tablet>, filter: Option<Filter>, reversed: bool) -> 
     while let Some(batch) = scanner.next_batch().await? {
         found.extend(batch.shared_rows().map(|(row, cells)| (row, cells.to_vec())));
     }
-    assert_eq!(super::pieces::in_pieces(tablet, spec, APART / 2).await?, found);
+    assert_eq!(
+        super::partial_rows::in_partial_rows(tablet, spec, APART / 2).await?,
+        found
+    );
     Ok(found)
 }
 
@@ -593,7 +596,7 @@ async fn a_row_of_many_values_comes_in_pieces_backward() {
             let mut scanner = TabletScanner::new(tablet.clone(), spec);
             let (mut found, mut batches) = (0, 0);
             loop {
-                scanner.set_pieces(Some(1 << 20));
+                scanner.set_partial_rows(Some(1 << 20));
                 scanner.set_reservation(2 << 20);
                 let Some(batch) = scanner.next_batch().await.unwrap() else {
                     break;
@@ -628,7 +631,7 @@ async fn values_do_not_wait_for_those_before_them_in_an_answer() {
         end: Bound::Unbounded,
     };
     let filter = Arc::new(filter.compile(&tablet.schema()).unwrap());
-    for pieces in [None, Some(APART)] {
+    for partial_rows in [None, Some(APART)] {
         let spec = ScanSpec {
             rows: RowSet::all(),
             filter: Some(filter.clone()),
@@ -639,14 +642,14 @@ async fn values_do_not_wait_for_those_before_them_in_an_answer() {
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
         let mut found = 0;
         loop {
-            scanner.set_pieces(pieces);
+            scanner.set_partial_rows(partial_rows);
             let Some(batch) = scanner.next_batch().await.unwrap() else {
                 break;
             };
             let cells = batch.rows().flat_map(|(_, cells)| cells);
             found += cells.map(|cell| cell.value.len()).sum::<usize>();
         }
-        assert_eq!(found, 40_000 + 6 * MEMORY, "pieces of {pieces:?} bytes");
+        assert_eq!(found, 40_000 + 6 * MEMORY, "pieces of {partial_rows:?} bytes");
     }
 }
 
@@ -673,7 +676,7 @@ async fn a_dropped_call_has_set_nothing_aside() {
     };
     let holder = scan(1, None).next_batch().await.unwrap();
     let mut scanner = scan(2, Some(Filter::ValueRegex(Bytes::from_static(b"(?s).*"))));
-    scanner.set_pieces(Some(4 * MEMORY));
+    scanner.set_partial_rows(Some(4 * MEMORY));
     // For the first two values, not for the third beside them.
     scanner.set_reservation(4 * MEMORY);
     let waits = tokio::time::timeout(std::time::Duration::from_millis(50), scanner.next_batch()).await;

@@ -1,7 +1,7 @@
 //! Memtables that readers keep, which no flush frees.
 //!
 //! Within a large row that it takes in pieces, a reader pins the state in which the row was begun: memtables among it that have long
-//! been flushed, for ten seconds or as long as the row takes at a megabyte a second (`stele_tablet`, `scan::pieces`). They count as
+//! been flushed, for ten seconds or as long as the row takes at a megabyte a second (`stele_tablet`, `scan::partial_rows`). They count as
 //! memory of memtables, so some readers that pause, each in another state, would have all writes slowed and refused. While
 //! memory is short they may keep a part of it. What is beyond is released, that of those first who have not come for longest; they
 //! begin their rows again, which they must expect.

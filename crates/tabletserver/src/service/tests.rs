@@ -102,15 +102,15 @@ async fn rows_of_another_tablet_are_refused_and_nothing_happens() {
 }
 
 /// Room of a reader that takes large rows in pieces.
-struct Pieces(usize);
+struct PartialRows(usize);
 
 #[async_trait]
-impl BatchReservation for Pieces {
+impl BatchReservation for PartialRows {
     fn bytes(&self) -> usize {
         self.0
     }
 
-    fn takes_pieces(&self) -> bool {
+    fn takes_partial_rows(&self) -> bool {
         true
     }
 
@@ -134,14 +134,14 @@ async fn read_row(server: &TabletServer, tablet: TabletId, row: &Bytes, filter: 
 }
 
 /// Cells of a row for a reader that takes it in pieces.
-async fn cells_in_pieces(server: &TabletServer, tablet: TabletId, row: &Bytes, filter: Option<Filter>) -> usize {
+async fn cells_in_partial_rows(server: &TabletServer, tablet: TabletId, row: &Bytes, filter: Option<Filter>) -> usize {
     let stream = read_row(server, tablet, row, filter).await;
-    rest_in_pieces(stream).await
+    rest_in_partial_rows(stream).await
 }
 
 /// The same for one that has begun, of what it has in the end.
-async fn rest_in_pieces(mut stream: Box<dyn RowStream>) -> usize {
-    let (mut reservation, mut cells) = (Pieces(2 << 20), 0);
+async fn rest_in_partial_rows(mut stream: Box<dyn RowStream>) -> usize {
+    let (mut reservation, mut cells) = (PartialRows(2 << 20), 0);
     while let Some(batch) = stream.next_within(&mut reservation).await.unwrap() {
         if !batch.continues {
             cells = 0;
@@ -182,9 +182,9 @@ async fn the_row_cache_keeps_no_beginnings_of_rows() {
         .await
         .unwrap();
     for round in 0..3 {
-        let one = cells_in_pieces(&server, TABLETS[0], &large, None).await;
+        let one = cells_in_partial_rows(&server, TABLETS[0], &large, None).await;
         let filter = Filter::ValueRegex(Bytes::from_static(b"b+"));
-        let wanted = cells_in_pieces(&server, TABLETS[0], &late, Some(filter)).await;
+        let wanted = cells_in_partial_rows(&server, TABLETS[0], &late, Some(filter)).await;
         assert_eq!((one, wanted), (1, 10), "round {round}");
     }
 }
@@ -242,14 +242,14 @@ async fn readers_that_pause_do_not_stop_writes() {
     let share = server.options.memtables.bytes_max();
     // As much between two flushes as there is of a tablet that is flushed because of its size.
     let columns = (share / 4) as usize / 10_000;
-    let (mut readers, mut reservation) = (Vec::new(), Pieces(2 << 20));
+    let (mut readers, mut reservation) = (Vec::new(), PartialRows(2 << 20));
     for n in 0..8 {
         let filler = put_columns(&Bytes::from(format!("a{n}")), 0..columns, b'b');
         server.mutate(TABLETS[0], vec![filler].into(), None).await.unwrap();
         let mut stream = read_row(&server, TABLETS[0], &large, None).await;
-        let piece = stream.next_within(&mut reservation).await.unwrap().unwrap();
-        assert!(piece.unfinished);
-        readers.push((stream, piece.into_cells().len()));
+        let partial_row = stream.next_within(&mut reservation).await.unwrap().unwrap();
+        assert!(partial_row.unfinished);
+        readers.push((stream, partial_row.into_cells().len()));
         tablet.flush().await.unwrap();
         let mut looks = 0;
         while server.context.memory.bytes() > share / 2 {
@@ -265,10 +265,10 @@ async fn readers_that_pause_do_not_stop_writes() {
     }
     // Who was the last to come keeps its place, the others begin again, and all get their row.
     assert_eq!(server.metrics.pins_released.get(), 7);
-    let (last, piece) = readers.pop().unwrap();
-    assert_eq!(piece + rest_in_pieces(last).await, 400);
+    let (last, partial_row) = readers.pop().unwrap();
+    assert_eq!(partial_row + rest_in_partial_rows(last).await, 400);
     let (released, _) = readers.swap_remove(0);
-    assert_eq!(rest_in_pieces(released).await, 400);
+    assert_eq!(rest_in_partial_rows(released).await, 400);
 }
 
 /// A conditional write that holds its row's latch does not wait for room that a plain write has which waits for the latch.
@@ -361,7 +361,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     assert!(conditional.unwrap());
     assert_eq!((server.admission.rows.taken(), overdraft.is_taken()), (0, false));
     // 200 columns, one that was written meanwhile, and what the condition wrote.
-    assert_eq!(cells_in_pieces(&server, TABLETS[0], &row, None).await, 202);
+    assert_eq!(cells_in_partial_rows(&server, TABLETS[0], &row, None).await, 202);
     server.shut_down().await;
 }
 
@@ -546,8 +546,8 @@ async fn answers_that_wait_do_not_stop_writes() {
             server.mutate(TABLETS[0], vec![mutation].into(), None).await.unwrap();
         }
         let mut stream = read_row(&server, TABLETS[0], &row, None).await;
-        let piece = stream.next_within(&mut Pieces(2 << 20)).await.unwrap().unwrap();
-        answers.push(piece.into_cells());
+        let partial_row = stream.next_within(&mut PartialRows(2 << 20)).await.unwrap().unwrap();
+        answers.push(partial_row.into_cells());
         drop(stream);
         tablet.flush().await.unwrap();
     }

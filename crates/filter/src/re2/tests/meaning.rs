@@ -48,15 +48,17 @@ impl Meaning {
                 let there = (0..=text.len()).filter(is_from).filter(|at| holds(text, *at));
                 there.fold(0, |ends, at| ends | (1 << at))
             }
-            Meaning::All(pieces) => pieces.iter().fold(from, |from, piece| piece.ends(text, from)),
+            Meaning::All(partial_rows) => partial_rows
+                .iter()
+                .fold(from, |from, partial_row| partial_row.ends(text, from)),
             Meaning::Either(branches) => branches.iter().fold(0, |ends, branch| ends | branch.ends(text, from)),
-            Meaning::Times(piece, low, high) => {
-                let mut last = (0..*low).fold(from, |from, _| piece.ends(text, from));
+            Meaning::Times(partial_row, low, high) => {
+                let mut last = (0..*low).fold(from, |from, _| partial_row.ends(text, from));
                 let mut ends = last;
                 // More rounds than there are bytes lead nowhere else.
                 let more = high.map_or(text.len() as u32, |high| high - low);
                 for _ in 0..more {
-                    last = piece.ends(text, last);
+                    last = partial_row.ends(text, last);
                     ends |= last;
                 }
                 ends
@@ -155,20 +157,20 @@ impl Maker {
     }
 
     fn branches(&mut self, deep: u32) -> Meaning {
-        let mut branches = vec![self.pieces(deep)];
+        let mut branches = vec![self.partial_rows(deep)];
         while self.below(6) == 0 {
             self.write("|");
-            branches.push(self.pieces(deep));
+            branches.push(self.partial_rows(deep));
         }
         Meaning::Either(branches)
     }
 
-    fn pieces(&mut self, deep: u32) -> Meaning {
+    fn partial_rows(&mut self, deep: u32) -> Meaning {
         let count = self.below(5);
-        Meaning::All((0..count).map(|_| self.piece(deep)).collect())
+        Meaning::All((0..count).map(|_| self.partial_row(deep)).collect())
     }
 
-    fn piece(&mut self, deep: u32) -> Meaning {
+    fn partial_row(&mut self, deep: u32) -> Meaning {
         let atom = match self.below(22) {
             0..7 => self.literal(),
             7..11 => self.end(),

@@ -246,10 +246,10 @@ impl Tablet {
         let expiry = self.expiry(group.id);
         let experience = group.learnt.experience(self.env().now());
         let is_cut_up = self.with_state(State::is_cut_up);
-        let share = |pieces: &[HeldFile]| {
+        let share = |partial_rows: &[HeldFile]| {
             let run = RunSummary {
-                bounds: bounds_to_spare(pieces, is_cut_up),
-                ..summarize(pieces, &expiry, &[], &group.learnt)
+                bounds: bounds_to_spare(partial_rows, is_cut_up),
+                ..summarize(partial_rows, &expiry, &[], &group.learnt)
             };
             let garbage = run.garbage * 1000 / run.cells.max(1);
             let bounds = run.bounds.saturating_mul(1000) / run.bytes.max(1);
@@ -258,10 +258,10 @@ impl Tablet {
         };
         let mut end = 0;
         let mut best: Option<(u64, usize, usize)> = None;
-        for pieces in bottom.chunk_by(|a, b| a.reference.file == b.reference.file) {
+        for partial_rows in bottom.chunk_by(|a, b| a.reference.file == b.reference.file) {
             let start = end;
-            end += pieces.len();
-            best = best.max(share(pieces).map(|share| (share, start, end)));
+            end += partial_rows.len();
+            best = best.max(share(partial_rows).map(|share| (share, start, end)));
         }
         best.map(|(_, start, end)| start..end)
     }

@@ -109,7 +109,10 @@ pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], 
         all.compressible += file.compressible_bytes();
     }
     let of_one_file = run.chunk_by(|a, b| a.reference.file == b.reference.file);
-    all.pieces = of_one_file.map(|pieces| pieces.len() as u64).max().unwrap_or(0);
+    all.partial_rows = of_one_file
+        .map(|partial_rows| partial_rows.len() as u64)
+        .max()
+        .unwrap_or(0);
     // A merge takes from the front, and cuts all that is left. What is cut further behind has lost rows that were dropped.
     let begins = run.first().and_then(|file| file.reference.lower.as_deref());
     all.advanced = begins.is_some_and(|lower| lower > tablet_start);

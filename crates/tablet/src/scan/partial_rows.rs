@@ -39,7 +39,7 @@ const TAKEN_BYTES_PER_SECOND: usize = 1 << 20;
 const RESTARTS_MAX: u32 = 2;
 
 /// Of a scan, how it gives rows in pieces, and of the row being read what the rest of it depends on.
-pub(super) struct Pieces {
+pub(super) struct PartialRows {
     /// What a piece is to take; `None` gives rows as a whole.
     pub(super) bytes: Option<usize>,
     /// [`PINNED`].
@@ -62,9 +62,9 @@ pub(super) struct Pieces {
     restarts: u32,
 }
 
-impl Default for Pieces {
+impl Default for PartialRows {
     fn default() -> Self {
-        Pieces {
+        PartialRows {
             bytes: None,
             pinned: PINNED,
             stage: Stage::Whole,
@@ -92,7 +92,7 @@ enum Stage {
     Within,
 }
 
-impl Pieces {
+impl PartialRows {
     /// Whether a piece of the row has ended.
     pub(super) fn is_within(&self) -> bool {
         self.stage != Stage::Whole
@@ -105,11 +105,11 @@ impl Pieces {
 
     /// The row is begun again, or given up.
     pub(super) fn abandon(&mut self) {
-        *self = Pieces {
+        *self = PartialRows {
             bytes: self.bytes,
             pinned: self.pinned,
             restarts: self.restarts,
-            ..Pieces::default()
+            ..PartialRows::default()
         };
     }
 
@@ -127,99 +127,99 @@ impl Pieces {
 
 impl<O: Output> RowReader<O> {
     /// Has rows given in pieces of so many bytes from the next batch on that begins with a row, or as a whole.
-    pub(super) fn set_pieces(&mut self, bytes: Option<usize>) {
-        if self.pieces.bytes == bytes {
+    pub(super) fn set_partial_rows(&mut self, bytes: Option<usize>) {
+        if self.partial_rows.bytes == bytes {
             return;
         }
         let can = !self.raw && self.filter.as_ref().is_none_or(|filter| filter.progress().is_some());
-        self.pieces.bytes = bytes.filter(|_| can);
+        self.partial_rows.bytes = bytes.filter(|_| can);
         self.set_limit();
     }
 
     /// The row has outgrown a piece, if it is given in pieces, or its room. An error where it cannot go on.
     #[cold]
     pub(super) fn outgrown(&self) -> Result<()> {
-        match self.pieces.bytes {
+        match self.partial_rows.bytes {
             Some(_) => Ok(()),
             None => self.check_size(),
         }
     }
 
     /// Before a piece is cut: whether cells of it must have their values first. One that is too large for the room is set aside.
-    pub(super) fn piece_needs_values(&mut self) -> bool {
-        if self.cost() > self.reservation && self.pieces.set_aside.is_none() {
-            self.pieces.set_aside = self.sink.output.pop_cell();
+    pub(super) fn partial_row_needs_values(&mut self) -> bool {
+        if self.cost() > self.reservation && self.partial_rows.set_aside.is_none() {
+            self.partial_rows.set_aside = self.sink.output.pop_cell();
         }
         self.sink.row_refers() && self.needs_values().iter().any(Cell::is_reference)
     }
 
     /// Ends a piece of the row.
     pub(super) fn cut(&mut self, env: &Env) -> Result<()> {
-        let mut cells = self.piece(env)?;
+        let mut cells = self.partial_row(env)?;
         let last = cells.pop();
         let held_back = match last {
-            Some(last) => self.pieces.held_back.replace(last),
+            Some(last) => self.partial_rows.held_back.replace(last),
             None => None,
         };
         if held_back.is_some() || !cells.is_empty() {
             self.sink
                 .output
                 .give(&self.sink.row, held_back.into_iter().chain(cells));
-            (self.pieces.given, self.pieces.unfinished) = (true, true);
+            (self.partial_rows.given, self.partial_rows.unfinished) = (true, true);
         }
-        if self.pieces.stage == Stage::Whole {
-            self.pieces.began = env.now();
+        if self.partial_rows.stage == Stage::Whole {
+            self.partial_rows.began = env.now();
         }
-        self.pieces.stage = Stage::Between;
-        self.sink.end_piece();
+        self.partial_rows.stage = Stage::Between;
+        self.sink.end_partial_row();
         Ok(())
     }
 
     /// Ends the row, of which pieces have ended before.
-    pub(super) fn end_pieces(&mut self, env: &Env) -> Result<()> {
-        let cells = self.piece(env)?;
-        let held_back = self.pieces.held_back.take();
+    pub(super) fn end_partial_rows(&mut self, env: &Env) -> Result<()> {
+        let cells = self.partial_row(env)?;
+        let held_back = self.partial_rows.held_back.take();
         if held_back.is_some() || !cells.is_empty() {
             self.sink
                 .output
                 .give(&self.sink.row, held_back.into_iter().chain(cells));
         }
         self.sink.output.count_row();
-        let continues = self.pieces.continues;
-        self.pieces.abandon();
-        (self.pieces.continues, self.pieces.restarts) = (continues, 0);
-        self.sink.end_pieces();
+        let continues = self.partial_rows.continues;
+        self.partial_rows.abandon();
+        (self.partial_rows.continues, self.partial_rows.restarts) = (continues, 0);
+        self.sink.end_partial_rows();
         self.batch_bytes = self.batch_bytes.max(super::BATCH_BYTES);
         Ok(())
     }
 
     /// What the filter makes of the cells since the last piece.
-    fn piece(&mut self, env: &Env) -> Result<Vec<Cell>> {
+    fn partial_row(&mut self, env: &Env) -> Result<Vec<Cell>> {
         let cells = self.sink.output.take_piece();
         let own = |cell: &Cell| weight(cell) - size_of::<Cell>();
-        self.pieces.bytes_before += cells.iter().map(own).sum::<usize>();
-        if self.pieces.bytes_before > limits::ROW_BYTES_MAX {
+        self.partial_rows.bytes_before += cells.iter().map(own).sum::<usize>();
+        if self.partial_rows.bytes_before > limits::ROW_BYTES_MAX {
             return Err(self.too_large());
         }
         let Some(filter) = &self.filter else {
             return Ok(cells);
         };
-        let pieces = &mut self.pieces;
-        let progress = match &mut pieces.progress {
+        let partial_rows = &mut self.partial_rows;
+        let progress = match &mut partial_rows.progress {
             Some(progress) => progress,
             none => match filter.progress() {
                 Some(progress) => none.insert(progress),
-                // Such a filter is given rows as a whole: `set_pieces`.
+                // Such a filter is given rows as a whole: `set_partial_rows`.
                 None => return Ok(cells),
             },
         };
         let row = self.sink.row.decoded();
-        Ok(filter.evaluate_piece(&row, cells, progress, &mut super::row::chance(env))?)
+        Ok(filter.evaluate_partial_row(&row, cells, progress, &mut super::row::chance(env))?)
     }
 
     /// Whether the row that goes on has room for what it begins with.
     fn check_space_to_resume(&self) -> Result<()> {
-        let kept = [&self.pieces.held_back, &self.pieces.set_aside];
+        let kept = [&self.partial_rows.held_back, &self.partial_rows.set_aside];
         let cost = |cell: &Cell| weight(cell).saturating_add(self.cell_cost);
         let bytes: usize = kept.into_iter().flatten().map(cost).sum();
         match bytes > self.reservation {
@@ -230,12 +230,13 @@ impl<O: Output> RowReader<O> {
 
     /// A batch begins within the row.
     fn resume(&mut self) {
-        self.pieces.stage = Stage::Within;
-        (self.pieces.continues, self.pieces.unfinished) = (self.pieces.given, false);
+        self.partial_rows.stage = Stage::Within;
+        (self.partial_rows.continues, self.partial_rows.unfinished) = (self.partial_rows.given, false);
         self.rows_begun = 1;
         // The cell held back is in the room of the rows that come before a large one, of which there are none here.
-        self.sink.begin_piece(self.pieces.set_aside.as_ref().map(weight));
-        if let Some(cell) = self.pieces.set_aside.take() {
+        self.sink
+            .begin_partial_row(self.partial_rows.set_aside.as_ref().map(weight));
+        if let Some(cell) = self.partial_rows.set_aside.take() {
             self.sink.output.cell(cell);
         }
     }
@@ -244,35 +245,35 @@ impl<O: Output> RowReader<O> {
 impl<O: Output> TabletScanner<O> {
     /// Has rows of which the reader can put the pieces together given in pieces of so many bytes each, or as a whole, as rows are
     /// without a call. See [`RowBatch::continues`](stele_types::RowBatch::continues).
-    pub fn set_pieces(&mut self, bytes: Option<usize>) {
-        if !self.reader.pieces.is_within() {
-            self.reader.set_pieces(bytes);
+    pub fn set_partial_rows(&mut self, bytes: Option<usize>) {
+        if !self.reader.partial_rows.is_within() {
+            self.reader.set_partial_rows(bytes);
         }
     }
 
     /// Whether the last batch has ended within a row. It need not have cells of it: what has been read of the row may be held
     /// back, or all be filtered out, and then the batch looks as if it had ended behind a row.
     pub fn is_within_row(&self) -> bool {
-        self.reader.pieces.is_between()
+        self.reader.partial_rows.is_between()
     }
 
     /// For tests, which have only the real clock.
     #[cfg(test)]
     pub(crate) fn set_pinned(&mut self, pinned: Duration) {
-        self.reader.pieces.pinned = pinned;
+        self.reader.partial_rows.pinned = pinned;
     }
 
     /// Goes on within a row, if the last batch has ended in one and it need not be begun again.
     pub(super) fn resume(&mut self) -> Result<bool> {
-        if !self.reader.pieces.is_between() {
+        if !self.reader.partial_rows.is_between() {
             return Ok(false);
         }
         self.reader.check_space_to_resume()?;
         let position = self.detached.as_ref().and_then(|place| place.take());
         self.states.0.clear();
         let Some(position) = position else {
-            self.reader.pieces.restarts += 1;
-            if self.reader.pieces.restarts > RESTARTS_MAX {
+            self.reader.partial_rows.restarts += 1;
+            if self.reader.partial_rows.restarts > RESTARTS_MAX {
                 self.ranges.clear();
                 let detail = "a large row was taken too slowly for what it keeps the tablet from giving up";
                 return Err(TabletError::Busy { detail });
@@ -281,7 +282,7 @@ impl<O: Output> TabletScanner<O> {
         };
         self.states.0.push(position.state.clone());
         self.position = Some(position);
-        self.holds_values = self.reader_holds || self.reader.pieces.holds_value();
+        self.holds_values = self.reader_holds || self.reader.partial_rows.holds_value();
         self.begin_looks();
         self.reader.resume();
         Ok(true)
@@ -289,7 +290,7 @@ impl<O: Output> TabletScanner<O> {
 
     /// Ends a piece of the row, once its cells have what the filter looks at.
     pub(super) fn cut(&mut self) -> Result<Progress> {
-        if self.reader.piece_needs_values() {
+        if self.reader.partial_row_needs_values() {
             return Ok(Progress::Blocked);
         }
         self.reader.cut(self.tablet.env())?;

@@ -16,7 +16,7 @@ struct Joiner {
     is_open: bool,
     /// Pieces that were void.
     void: usize,
-    pieces: usize,
+    partial_rows: usize,
     /// Cells of the largest batch.
     cells_max: usize,
 }
@@ -47,7 +47,7 @@ impl Joiner {
         if batch.unfinished {
             assert!(!batch.is_empty());
             self.is_open = true;
-            self.pieces += 1;
+            self.partial_rows += 1;
         }
         if let Some(through) = &batch.scanned_through {
             let unfinished = self.rows.last().filter(|_| self.is_open);
@@ -57,11 +57,11 @@ impl Joiner {
 }
 
 /// What a scan gives in pieces of so many bytes each.
-pub(super) async fn in_pieces(tablet: &Arc<Tablet>, spec: ScanSpec, bytes: usize) -> crate::Result<Rows> {
+pub(super) async fn in_partial_rows(tablet: &Arc<Tablet>, spec: ScanSpec, bytes: usize) -> crate::Result<Rows> {
     let mut scanner = TabletScanner::new(tablet.clone(), spec);
     let mut joiner = Joiner::default();
     loop {
-        scanner.set_pieces(Some(bytes));
+        scanner.set_partial_rows(Some(bytes));
         let Some(batch) = scanner.next_batch().await? else {
             break;
         };
@@ -108,7 +108,7 @@ async fn wide(cells: u32) -> Arc<Tablet> {
 /// The wide row stays as it was when its first piece was read, whatever is written, flushed and compacted meanwhile, and what
 /// comes behind it is read as it is then.
 #[tokio::test]
-async fn a_row_in_pieces_is_of_one_moment() {
+async fn partial_rows_are_of_one_moment() {
     for (flushed, reversed) in [(false, false), (true, false), (false, true), (true, true)] {
         let tablet = wide(10_000).await;
         if flushed {
@@ -116,7 +116,7 @@ async fn a_row_in_pieces_is_of_one_moment() {
         }
         let spec = ScanSpec { reversed, ..all() };
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
-        scanner.set_pieces(Some(64 << 10));
+        scanner.set_partial_rows(Some(64 << 10));
         let mut joiner = Joiner::default();
         let mut round = 0;
         while let Some(batch) = scanner.next_batch().await.unwrap() {
@@ -136,9 +136,9 @@ async fn a_row_in_pieces_is_of_one_moment() {
             }
         }
         assert!(
-            joiner.pieces > 10 && joiner.void == 0,
+            joiner.partial_rows > 10 && joiner.void == 0,
             "{} {}",
-            joiner.pieces,
+            joiner.partial_rows,
             joiner.void
         );
         assert!(joiner.cells_max < 1_000, "{}", joiner.cells_max);
@@ -158,7 +158,7 @@ async fn a_row_in_pieces_is_of_one_moment() {
 async fn a_pinned_state_is_given_up_after_a_while() {
     let tablet = wide(10_000).await;
     let mut scanner = TabletScanner::new(tablet.clone(), all());
-    scanner.set_pieces(Some(64 << 10));
+    scanner.set_partial_rows(Some(64 << 10));
     scanner.set_pinned(PINNED);
     let mut joiner = Joiner::default();
     let mut next = async |joiner: &mut Joiner| {
@@ -171,7 +171,7 @@ async fn a_pinned_state_is_given_up_after_a_while() {
     tablet.flush().await.unwrap();
     assert!(tablet.context.memory.bytes() > held / 2, "pinned");
     assert!(next(&mut joiner).await.unwrap());
-    assert_eq!((joiner.void, joiner.pieces), (0, 2));
+    assert_eq!((joiner.void, joiner.partial_rows), (0, 2));
     tokio::time::sleep(2 * PINNED).await;
     assert!(tablet.context.memory.bytes() < held / 2, "given up, though nobody came");
     for round in 1..3 {
@@ -190,7 +190,7 @@ async fn a_pinned_state_is_given_up_after_a_while() {
 async fn a_slow_reader_of_a_quiet_tablet_gets_its_row() {
     let tablet = wide(10_000).await;
     let mut scanner = TabletScanner::new(tablet.clone(), all());
-    scanner.set_pieces(Some(64 << 10));
+    scanner.set_partial_rows(Some(64 << 10));
     let mut joiner = Joiner::default();
     scanner.set_pinned(Duration::ZERO);
     while let Some(batch) = scanner.next_batch().await.unwrap() {
@@ -205,7 +205,7 @@ async fn a_slow_reader_of_a_quiet_tablet_gets_its_row() {
 async fn a_closed_tablet_pins_nothing() {
     let tablet = wide(10_000).await;
     let mut scanner = TabletScanner::new(tablet.clone(), all());
-    scanner.set_pieces(Some(64 << 10));
+    scanner.set_partial_rows(Some(64 << 10));
     scanner.next_batch().await.unwrap();
     let held = tablet.context.memory.bytes();
     tablet.flush().await.unwrap();
@@ -240,7 +240,7 @@ async fn a_large_value_within_a_row_waits_for_room() {
         for filter in [None, Some(Filter::ValueRegex(Bytes::from_static(b"(?s).*")))] {
             let filter = filter.map(|filter| Arc::new(filter.compile(&tablet.schema()).unwrap()));
             let mut scanner = TabletScanner::new(tablet.clone(), ScanSpec { filter, ..all() });
-            scanner.set_pieces(Some(1 << 20));
+            scanner.set_partial_rows(Some(1 << 20));
             let (mut joiner, mut waits) = (Joiner::default(), 0);
             scanner.set_reservation(2 << 20);
             loop {
@@ -279,7 +279,7 @@ async fn what_must_see_the_row_as_a_whole_does() {
     let filter = Some(Arc::new(condition.compile(&tablet.schema()).unwrap()));
     for spec in [ScanSpec { filter, ..all() }, ScanSpec { raw: true, ..all() }] {
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
-        scanner.set_pieces(Some(1 << 10));
+        scanner.set_partial_rows(Some(1 << 10));
         while let Some(batch) = scanner.next_batch().await.unwrap() {
             assert!(!batch.unfinished && !batch.continues);
         }
@@ -297,7 +297,7 @@ async fn limits_and_lists_count_whole_rows() {
                 reversed,
                 ..all()
             };
-            assert_eq!(in_pieces(&tablet, spec, 5_000).await.unwrap().len() as u64, limit);
+            assert_eq!(in_partial_rows(&tablet, spec, 5_000).await.unwrap().len() as u64, limit);
         }
         let rows = ["a", "aa", "b", "bb", "c"].map(|row| RowRange::single(&Bytes::from_static(row.as_bytes())));
         let spec = ScanSpec {
@@ -305,7 +305,7 @@ async fn limits_and_lists_count_whole_rows() {
             reversed,
             ..all()
         };
-        let found = in_pieces(&tablet, spec, 5_000).await.unwrap();
+        let found = in_partial_rows(&tablet, spec, 5_000).await.unwrap();
         assert_eq!(found.iter().map(|(_, cells)| cells.len()).sum::<usize>(), 10_006);
     }
 }

@@ -42,7 +42,7 @@ impl CompiledFilter {
 
     /// What the filter makes of the next piece of an admitted row. Must be called only after
     /// [`admits_row`](Self::admits_row) said yes, like [`evaluate`](Self::evaluate).
-    pub fn evaluate_piece(
+    pub fn evaluate_partial_row(
         &self,
         row: &[u8],
         cells: Vec<Cell>,
