@@ -5,8 +5,8 @@
 //! compaction that ends while a compaction runs is not undone by it.
 
 mod compact;
+mod compaction_stats;
 mod gaps;
-mod learnt;
 mod migrate;
 mod opened;
 mod progress;
@@ -17,7 +17,7 @@ mod values;
 pub(crate) use compact::Claims;
 pub use compact::{Compacted, SpaceLimit};
 use compact::{Shape, number_run};
-pub use learnt::{Learnt, RowSample};
+pub use compaction_stats::{CompactionStats, RowSample};
 pub use progress::{Moved, MovedBytes, Progress};
 
 use crate::compaction::{Carried, JobReport};
@@ -28,8 +28,8 @@ use crate::merge::Source;
 use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;
+use compaction_stats::overlap_with;
 use gaps::placed;
-use learnt::overlap_with;
 use prost::Message as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ impl Tablet {
         let place = |group: &GroupState, first| group.files.iter().position(|file| file.reference.id() == first);
         let overlaps = flushed.iter().map(|(id, first, sample)| async move {
             let group = self.state().group(*id)?.of_files(&self.context.memory);
-            group.learnt.flushed(now);
+            group.compaction_stats.flushed(now);
             let at = place(&group, *first)?;
             Some(overlap_with(self.env(), &group, at, sample.rows()).await)
         });
@@ -186,7 +186,7 @@ impl Tablet {
             let group = state.group(*id).and_then(|group| Some((group, place(group, *first)?)));
             if let (Some((group, at)), Some(percent)) = (group, percent) {
                 let made = group.files.iter().skip(at).map(|file| file.reference.id());
-                group.learnt.note_overlap(group, made, percent);
+                group.compaction_stats.note_overlap(group, made, percent);
             }
         }
     }
@@ -197,7 +197,7 @@ impl Tablet {
         let known = whole.state();
         for group in &self.state().groups {
             if let Some(known) = known.group(group.id) {
-                group.learnt.take_over(&known.learnt);
+                group.compaction_stats.take_over(&known.compaction_stats);
             }
         }
         self.note_debt();

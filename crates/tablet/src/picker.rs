@@ -57,7 +57,7 @@ pub struct RunSummary {
 
 /// What has been learnt of a group while it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Experience {
+pub struct PickerStats {
     /// Of the entries of overlapping rows that merges took to the bottom, how many in a hundred made room for themselves.
     pub replaced_percent: u64,
     /// Runs beyond the first that reads have opened since the last merge.
@@ -66,9 +66,9 @@ pub struct Experience {
     pub is_quiet: bool,
 }
 
-impl Default for Experience {
+impl Default for PickerStats {
     fn default() -> Self {
-        Experience {
+        PickerStats {
             replaced_percent: 100,
             extra_runs_read: 0,
             is_quiet: false,
@@ -143,7 +143,7 @@ const PIECES_MAX: u64 = 64;
 const BYTES_PER_RUN_READ: u64 = 512;
 
 /// The next compaction, if one is due, of runs that no job is at. `runs` is ordered oldest first; the first is the bottom.
-pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
+pub fn pick(runs: &[RunSummary], picker_stats: PickerStats) -> Option<Pick> {
     let free = runs.iter().take_while(|run| !run.busy).count();
     let is_under_way = free == 0 && !runs.is_empty();
     let taken = is_under_way.then(|| runs.iter().take_while(|run| run.busy).count());
@@ -152,7 +152,7 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
         let mut upper_run = pick_behind(behind);
         if is_under_way {
             // The next such merge takes what gathers meanwhile, but reads may have paid for not waiting.
-            upper_run = upper_run.or_else(|| pick_upper_runs(behind, usize::MAX, runs.len(), experience));
+            upper_run = upper_run.or_else(|| pick_upper_runs(behind, usize::MAX, runs.len(), picker_stats));
         }
         return match upper_run {
             Some(upper_run) => Some(shifted(upper_run, end)),
@@ -165,17 +165,17 @@ pub fn pick(runs: &[RunSummary], experience: Experience) -> Option<Pick> {
         // First, for drops of rows may be waiting; alone, for what is above need not be read for that.
         return Some(down_to_bottom(runs, 1));
     }
-    if is_worth_merging(runs.get(..free).unwrap_or_default(), experience) {
+    if is_worth_merging(runs.get(..free).unwrap_or_default(), picker_stats) {
         return Some(down_to_bottom(runs, free));
     }
-    let pick = pick_upper_runs(runs, upper_run_count(runs, experience), runs.len(), experience)?;
+    let pick = pick_upper_runs(runs, upper_run_count(runs, picker_stats), runs.len(), picker_stats)?;
     let major = pick.start == 0 && pick.end == runs.len();
     Some(Pick { runs: pick, major })
 }
 
 /// The next compaction when the oldest runs, `runs` not among them, cannot be touched: nothing is the bottom.
 pub fn pick_above(runs: &[RunSummary]) -> Option<Pick> {
-    pick_upper_runs(runs, UPPER_RUNS, runs.len(), Experience::default()).map(|upper_run| shifted(upper_run, 0))
+    pick_upper_runs(runs, UPPER_RUNS, runs.len(), PickerStats::default()).map(|upper_run| shifted(upper_run, 0))
 }
 
 /// The merge into the bottom that is under way, or one of all runs: what can be done in small parts, where there is no space
@@ -192,9 +192,9 @@ fn begun(runs: &[RunSummary]) -> Option<usize> {
 
 /// Whether a file of a group of which something is due is worth rewriting by itself. Of files that together are due one at
 /// least is, so everything here is a share, and nothing a number of bytes.
-pub fn is_worth_rewriting(file: &RunSummary, experience: Experience) -> bool {
+pub fn is_worth_rewriting(file: &RunSummary, picker_stats: PickerStats) -> bool {
     is_mostly_dead(file)
-        || experience.is_quiet
+        || picker_stats.is_quiet
             && file.compressible.saturating_mul(100) > file.bytes.saturating_mul(EXPECTED_PERCENT_QUIET)
 }
 
@@ -217,35 +217,35 @@ fn worth_compressing(run: &RunSummary) -> u64 {
 
 /// Bytes that compactions are behind: to be read so that nothing is due any more. Grows with every flush that finds them
 /// behind already, by about what the flush will cost them.
-pub fn debt(runs: &[RunSummary], experience: Experience) -> u64 {
+pub fn debt(runs: &[RunSummary], picker_stats: PickerStats) -> u64 {
     let bytes = |runs: &[RunSummary]| runs.iter().map(|run| run.bytes).sum::<u64>();
-    pick(runs, experience).map_or(0, |pick| {
+    pick(runs, picker_stats).map_or(0, |pick| {
         let behind = bytes(runs.get(pick.runs.end..).unwrap_or_default());
         bytes(runs.get(pick.runs).unwrap_or_default()) + behind
     })
 }
 
 /// Bytes of runs above the bottom that merges into it are expected to free.
-pub fn expected_garbage(runs: &[RunSummary], experience: Experience) -> u64 {
+pub fn expected_garbage(runs: &[RunSummary], picker_stats: PickerStats) -> u64 {
     let overlapping: u64 = runs.iter().skip(1).map(|run| run.overlapping).sum();
-    overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100
+    overlapping.saturating_mul(picker_stats.replaced_percent.min(100)) / 100
 }
 
 /// How much a group asks of those who write to it, in thousandths: nothing while merges keep up, [`PRESSURE_FULL`] where writers are
 /// slowed much, and more beyond. Grows in a straight line with the number of sorted runs, or with the space that they take
 /// beyond what is expected to be live, whichever asks more. Space counts where the first run `is_bottom`: where nothing can
 /// be merged into it, to wait brings no space.
-pub fn compaction_pressure(runs: &[RunSummary], experience: Experience, is_bottom: bool) -> u64 {
+pub fn compaction_pressure(runs: &[RunSummary], picker_stats: PickerStats, is_bottom: bool) -> u64 {
     let excess = (runs.len() as u64).saturating_sub(RUNS_EASY);
     let by_runs = excess * PRESSURE_FULL / RUNS_EASY;
     if is_bottom {
-        by_runs.max(pressure_by_space(runs, experience))
+        by_runs.max(pressure_by_space(runs, picker_stats))
     } else {
         by_runs
     }
 }
 
-fn pressure_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
+fn pressure_by_space(runs: &[RunSummary], picker_stats: PickerStats) -> u64 {
     let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
     // A file that is half merged is there as a whole until the merge is through. One that is shared with the other half of a
     // split tablet goes when it is worth rewriting, and no waiting brings that nearer.
@@ -259,7 +259,7 @@ fn pressure_by_space(runs: &[RunSummary], experience: Experience) -> u64 {
     let space: u64 = runs.iter().map(held).sum();
     // What merges may turn out to free is worth a try, but nobody is to wait for it.
     let overlapping: u64 = runs.iter().skip(1).map(|run| run.known_overlapping).sum();
-    let garbage = overlapping.saturating_mul(experience.replaced_percent.min(100)) / 100;
+    let garbage = overlapping.saturating_mul(picker_stats.replaced_percent.min(100)) / 100;
     let live = bytes.saturating_sub(garbage).max(1);
     if space.saturating_sub(live) < PRESSURE_BYTES_MIN {
         return 0;
@@ -287,7 +287,7 @@ fn down_to_bottom(runs: &[RunSummary], end: usize) -> Pick {
 }
 
 /// Whether merging everything into the bottom frees enough, or spares reads enough.
-fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
+fn is_worth_merging(runs: &[RunSummary], picker_stats: PickerStats) -> bool {
     let Some((bottom, upper_runs)) = runs.split_first() else {
         return false;
     };
@@ -307,30 +307,30 @@ fn is_worth_merging(runs: &[RunSummary], experience: Experience) -> bool {
     if is_mostly_dead(&all) {
         return true;
     }
-    let expected = expected_garbage(runs, experience);
-    let (freed, percent) = if experience.is_quiet {
+    let expected = expected_garbage(runs, picker_stats);
+    let (freed, percent) = if picker_stats.is_quiet {
         (expected + worth_compressing(&all), EXPECTED_PERCENT_QUIET)
     } else {
         // Whatever merges next compresses what it reads, so nothing is due for that while there are writes.
         (expected, EXPECTED_PERCENT)
     };
     freed.saturating_mul(100) > all.bytes.saturating_mul(percent)
-        || is_paid_for(&all, runs.len(), runs.len(), experience)
+        || is_paid_for(&all, runs.len(), runs.len(), picker_stats)
 }
 
 /// Whether reads have paid for merging `merged` of `runs` runs, which together are `all`.
-fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, experience: Experience) -> bool {
+fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, picker_stats: PickerStats) -> bool {
     let spared = merged.saturating_sub(1) as u64;
-    let paid = experience.extra_runs_read.saturating_mul(BYTES_PER_RUN_READ);
+    let paid = picker_stats.extra_runs_read.saturating_mul(BYTES_PER_RUN_READ);
     spared > 0 && paid / (runs.saturating_sub(1).max(1) as u64) * spared >= all.bytes
 }
 
 /// Runs of a tier that make a merge worth its writes.
-fn upper_run_count(runs: &[RunSummary], experience: Experience) -> usize {
+fn upper_run_count(runs: &[RunSummary], picker_stats: PickerStats) -> usize {
     let written: u64 = runs.iter().skip(1).map(|run| run.cells).sum();
-    let read = experience.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ);
-    let is_read_rarely = experience.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ_RARELY) <= written;
-    if experience.is_quiet || read > written {
+    let read = picker_stats.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ);
+    let is_read_rarely = picker_stats.extra_runs_read.saturating_mul(WRITES_PER_RUN_READ_RARELY) <= written;
+    if picker_stats.is_quiet || read > written {
         UPPER_RUNS_READ
     } else if is_read_rarely && runs.len() <= RUNS_UNREAD_MAX {
         UPPER_RUNS_UNREAD
@@ -364,7 +364,7 @@ fn pick_upper_runs(
     runs: &[RunSummary],
     runs_min: usize,
     opened: usize,
-    experience: Experience,
+    picker_stats: PickerStats,
 ) -> Option<Range<usize>> {
     free_stretches(runs).find_map(|stretch| {
         let mut end = stretch.end;
@@ -381,7 +381,7 @@ fn pick_upper_runs(
                 upper_run.bytes += older.bytes;
                 largest = largest.max(lasting(older));
             }
-            if end - start >= runs_min || is_paid_for(&upper_run, end - start, opened, experience) {
+            if end - start >= runs_min || is_paid_for(&upper_run, end - start, opened, picker_stats) {
                 return Some(start..end);
             }
             end = start;

@@ -5,7 +5,7 @@
 
 use crate::error::{Result, TabletError};
 use crate::files::{FileRegistry, Opening};
-use crate::maintenance::Learnt;
+use crate::maintenance::CompactionStats;
 use crate::manifest::{CUT_BYTES_EASY, FileRef, Manifest, StoredFile};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
@@ -48,7 +48,7 @@ pub struct GroupState {
     /// Bytes of the references in a manifest to the files that say which keys they have: others are not rewritten.
     reference_bytes: usize,
     /// What compactions go by.
-    pub learnt: Arc<Learnt>,
+    pub compaction_stats: Arc<CompactionStats>,
 }
 
 /// A run of a group's files.
@@ -67,7 +67,7 @@ impl GroupState {
             files: Vec::new(),
             runs: Arc::default(),
             reference_bytes: 0,
-            learnt: Arc::default(),
+            compaction_stats: Arc::default(),
         }
     }
 
@@ -454,7 +454,7 @@ impl State {
                 };
                 sources.push(source);
             }
-            group.learnt.read(sources.len() - sources_before);
+            group.compaction_stats.read(sources.len() - sources_before);
         }
     }
 
@@ -491,7 +491,7 @@ impl State {
                     .runs()
                     .filter_map(|run| run::source_of(run, lower, upper, row, options, may_want)),
             );
-            group.learnt.read(sources.len() - before);
+            group.compaction_stats.read(sources.len() - before);
         }
     }
 

@@ -308,7 +308,10 @@ impl Table {
     async fn compact_beside(&mut self, reads: usize) -> Outcome<()> {
         for served in &self.tablets {
             let state = served.tablet.state();
-            state.groups.iter().for_each(|group| group.learnt.read(reads + 1));
+            state
+                .groups
+                .iter()
+                .for_each(|group| group.compaction_stats.read(reads + 1));
             let spawn = |_| {
                 let (tablet, env) = (served.tablet.clone(), self.env.clone());
                 self.env.spawn_join(Priority::Background, "compact", async move {

@@ -268,12 +268,12 @@ impl Tablet {
         let (mut garbage, mut bytes) = (0, 0);
         for group in &state.groups {
             let (runs, places) = self.summaries(group);
-            let experience = group.learnt.experience(self.env().now());
-            debt += picker::debt(&runs, experience);
-            garbage += picker::expected_garbage(&runs, experience);
+            let picker_stats = group.compaction_stats.picker_stats(self.env().now());
+            debt += picker::debt(&runs, picker_stats);
+            garbage += picker::expected_garbage(&runs, picker_stats);
             bytes += runs.iter().map(|run| run.bytes).sum::<u64>();
             let is_bottom = has_bottom(&state, group, &places) && !state.is_entangled(group.id);
-            compaction_pressure = compaction_pressure.max(picker::compaction_pressure(&runs, experience, is_bottom));
+            compaction_pressure = compaction_pressure.max(picker::compaction_pressure(&runs, picker_stats, is_bottom));
         }
         self.debt.store(debt, Ordering::Relaxed);
         let share = garbage.saturating_mul(1000) / bytes.max(1);

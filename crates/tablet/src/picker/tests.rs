@@ -4,12 +4,12 @@ use super::*;
 
 /// Runs as `bytes[/garbage][~compressible][:file bytes][>][*]` of 100 entries each, `>` for one that is advanced, `*` for one
 /// that a job is at; the pick as text.
-fn check_with(runs: &str, experience: Experience, expected: &str) {
-    check_of(1, runs, experience, expected);
+fn check_with(runs: &str, picker_stats: PickerStats, expected: &str) {
+    check_of(1, runs, picker_stats, expected);
 }
 
 /// The same of runs in units of so many bytes.
-fn check_of(unit: u64, runs: &str, experience: Experience, expected: &str) {
+fn check_of(unit: u64, runs: &str, picker_stats: PickerStats, expected: &str) {
     let parse = |word: &str| {
         let (word, busy) = word.strip_suffix('*').map_or((word, false), |word| (word, true));
         let (word, advanced) = word.strip_suffix('>').map_or((word, false), |word| (word, true));
@@ -33,31 +33,31 @@ fn check_of(unit: u64, runs: &str, experience: Experience, expected: &str) {
         }
     };
     let parsed: Vec<RunSummary> = runs.split_whitespace().map(parse).collect();
-    let picked = match pick(&parsed, experience) {
+    let picked = match pick(&parsed, picker_stats) {
         None => "nothing".to_owned(),
         Some(p) => format!("{:?}{}", p.runs, if p.major { " major" } else { "" }),
     };
     assert_eq!(picked, expected, "{runs}");
     if !parsed.iter().any(|run| run.busy) {
-        assert_eq!(debt(&parsed, experience) > 0, picked != "nothing");
+        assert_eq!(debt(&parsed, picker_stats) > 0, picked != "nothing");
     }
 }
 
 /// Of a group that is read, but too little to pay for merges of megabytes.
 fn check(runs: &str, expected: &str) {
-    let experience = Experience {
+    let picker_stats = PickerStats {
         extra_runs_read: 100 * runs.split_whitespace().count() as u64 / WRITES_PER_RUN_READ_RARELY + 1,
-        ..Experience::default()
+        ..PickerStats::default()
     };
-    check_of(1 << 20, runs, experience, expected);
+    check_of(1 << 20, runs, picker_stats, expected);
 }
 
 #[test]
 fn where_it_is_read_as_much_as_written_four_tiers_are_enough() {
     let runs = "100000000 1000000 1000000 1000000 1000000";
-    let reads = |extra_runs_read| Experience {
+    let reads = |extra_runs_read| PickerStats {
         extra_runs_read,
-        ..Experience::default()
+        ..PickerStats::default()
     };
     // Of the 400 entries above the bottom. It takes 8,000 such reads to pay for the merge.
     check_with(runs, reads(200), "nothing");
@@ -97,9 +97,9 @@ fn what_is_in_many_pieces_is_rewritten() {
         ..RunSummary::default()
     };
     for (partial_rows, expected) in [(PIECES_MAX, false), (PIECES_MAX + 1, true)] {
-        let experience = Experience::default();
-        assert_eq!(pick(&[run(partial_rows)], experience).is_some(), expected);
-        assert_eq!(is_worth_rewriting(&run(partial_rows), experience), expected);
+        let picker_stats = PickerStats::default();
+        assert_eq!(pick(&[run(partial_rows)], picker_stats).is_some(), expected);
+        assert_eq!(is_worth_rewriting(&run(partial_rows), picker_stats), expected);
     }
 }
 
@@ -113,7 +113,7 @@ fn what_fills_the_manifest_is_rewritten_and_in_the_bottom_alone() {
         ..RunSummary::default()
     };
     let check = |runs: &[RunSummary], expected: Option<Range<usize>>| {
-        let pick = pick(runs, Experience::default());
+        let pick = pick(runs, PickerStats::default());
         assert_eq!(pick.map(|pick| pick.runs), expected, "{runs:?}");
     };
     check(&[run(0), run(0)], None);
@@ -127,14 +127,14 @@ fn what_fills_the_manifest_is_rewritten_and_in_the_bottom_alone() {
         ..run(0)
     };
     check(&[run(1), advanced, run(0)], Some(0..2));
-    assert!(is_worth_rewriting(&run(1), Experience::default()));
+    assert!(is_worth_rewriting(&run(1), PickerStats::default()));
 }
 
 #[test]
 fn what_is_overwritten_is_merged_sooner_than_what_grows() {
-    let grows = Experience {
+    let grows = PickerStats {
         replaced_percent: 0,
-        ..Experience::default()
+        ..PickerStats::default()
     };
     check("10000 3300", "nothing");
     check("10000 3400", "0..2 major");
@@ -147,11 +147,11 @@ fn what_is_overwritten_is_merged_sooner_than_what_grows() {
 fn a_group_that_is_hardly_read_keeps_more_upper_runs() {
     let check = |upper_runs: usize, extra_runs_read, expected: &str| {
         let runs = format!("1000 {}", vec!["1"; upper_runs].join(" "));
-        let experience = Experience {
+        let picker_stats = PickerStats {
             extra_runs_read,
-            ..Experience::default()
+            ..PickerStats::default()
         };
-        check_of(1 << 20, &runs, experience, expected);
+        check_of(1 << 20, &runs, picker_stats, expected);
     };
     check(UPPER_RUNS, 0, "nothing");
     check(UPPER_RUNS_UNREAD - 1, 0, "nothing");
@@ -159,7 +159,7 @@ fn a_group_that_is_hardly_read_keeps_more_upper_runs() {
     // Tiers of different sizes.
     let of_sizes = |small: usize, expected: &str| {
         let runs = format!("90000 {} {}", vec!["1000"; 20].join(" "), vec!["1"; small].join(" "));
-        check_of(1 << 20, &runs, Experience::default(), expected);
+        check_of(1 << 20, &runs, PickerStats::default(), expected);
     };
     of_sizes(11, "nothing");
     of_sizes(12, "21..33");
@@ -170,9 +170,9 @@ fn a_group_that_is_hardly_read_keeps_more_upper_runs() {
 
 #[test]
 fn what_nobody_writes_any_more_is_merged_for_less() {
-    let quiet = Experience {
+    let quiet = PickerStats {
         is_quiet: true,
-        ..Experience::default()
+        ..PickerStats::default()
     };
     check("10000 1200", "nothing");
     check_with("10000 1200", quiet, "0..2 major");
@@ -184,10 +184,10 @@ fn what_nobody_writes_any_more_is_merged_for_less() {
 
 #[test]
 fn what_was_not_compressed_is_when_nobody_writes_any_more() {
-    let experience = |is_quiet| Experience {
+    let picker_stats = |is_quiet| PickerStats {
         is_quiet,
         replaced_percent: 0,
-        ..Experience::default()
+        ..PickerStats::default()
     };
     for (runs, expected) in [
         ("1000~101", "0..1 major"),
@@ -195,12 +195,12 @@ fn what_was_not_compressed_is_when_nobody_writes_any_more() {
         ("9000 1000~410 1000~410 1000~410", "0..4 major"),
         ("9000 1000~400 1000~400", "nothing"),
     ] {
-        check_of(1 << 20, runs, experience(true), expected);
-        check_of(1 << 20, runs, experience(false), "nothing");
+        check_of(1 << 20, runs, picker_stats(true), expected);
+        check_of(1 << 20, runs, picker_stats(false), "nothing");
     }
     // For so little nobody takes the trouble.
-    check_of(1 << 10, "1000~255", experience(true), "nothing");
-    check_of(1 << 10, "1000~256", experience(true), "0..1 major");
+    check_of(1 << 10, "1000~255", picker_stats(true), "nothing");
+    check_of(1 << 10, "1000~256", picker_stats(true), "0..1 major");
 }
 
 /// What is overwritten takes the space that it takes: a merge into the bottom is not due later for it.
@@ -231,7 +231,7 @@ fn new_rows_make_no_garbage() {
     let merges = |overlapping| {
         pick(
             &[upper_run(0), upper_run(overlapping), upper_run(overlapping)],
-            Experience::default(),
+            PickerStats::default(),
         )
     };
     assert_eq!(merges(1499), None);
@@ -247,12 +247,12 @@ fn space_that_is_not_live_is_pressure() {
             ..RunSummary::default()
         };
         assert_eq!(
-            compaction_pressure(&[bottom, upper_run], Experience::default(), true),
+            compaction_pressure(&[bottom, upper_run], PickerStats::default(), true),
             expected,
             "{upper_run:?}"
         );
         assert_eq!(
-            compaction_pressure(&[bottom, upper_run], Experience::default(), false),
+            compaction_pressure(&[bottom, upper_run], PickerStats::default(), false),
             0
         );
     };
@@ -284,8 +284,8 @@ fn space_that_is_not_live_is_pressure() {
 fn many_runs_are_pressure() {
     let check = |runs, expected| {
         let runs = vec![RunSummary::default(); runs];
-        assert_eq!(compaction_pressure(&runs, Experience::default(), false), expected);
-        assert_eq!(compaction_pressure(&runs, Experience::default(), true), expected);
+        assert_eq!(compaction_pressure(&runs, PickerStats::default(), false), expected);
+        assert_eq!(compaction_pressure(&runs, PickerStats::default(), true), expected);
     };
     check(0, 0);
     check(RUNS_EASY as usize, 0);
@@ -318,9 +318,9 @@ fn who_waits_for_space_waits_for_a_merge() {
                     .into_iter()
                     .chain(std::iter::repeat_n(upper_run, upper_runs))
                     .collect();
-                let experience = Experience::default();
-                if compaction_pressure(&runs, experience, true) > 0 {
-                    let pick = pick(&runs, experience);
+                let picker_stats = PickerStats::default();
+                if compaction_pressure(&runs, picker_stats, true) > 0 {
+                    let pick = pick(&runs, picker_stats);
                     assert!(
                         pick.is_some_and(|pick| pick.runs.start == 0),
                         "{upper_runs} of {upper_run:?}"
@@ -359,7 +359,7 @@ fn a_merge_that_has_begun_ends_though_flushes_come_fast() {
         let mut runs = vec![run(3000, false), run(1000, true)];
         let (mut read, mut jobs) = (0, 0);
         while runs.get(1).is_some_and(|upper_run| upper_run.advanced) {
-            let pick = pick(&runs, Experience::default()).unwrap();
+            let pick = pick(&runs, PickerStats::default()).unwrap();
             if pick.runs.start == 0 {
                 read += 300;
                 jobs += 1;
@@ -419,9 +419,9 @@ fn beside_a_job_only_other_runs_are_picked() {
         check(&format!("{bottom} {}", times("10", 31)), "nothing");
         check(&format!("{bottom} {}", times("10", 32)), &format!("{at}..{}", at + 32));
         check(&format!("{bottom} {} 10", times("10*", 31)), "nothing");
-        let read = Experience {
+        let read = PickerStats {
             extra_runs_read: 100,
-            ..Experience::default()
+            ..PickerStats::default()
         };
         check_with(&format!("{bottom} 512 512"), read, &format!("{at}..{}", at + 2));
         check_with(&format!("{bottom} 512* 512"), read, "nothing");
@@ -438,9 +438,9 @@ fn beside_a_job_only_other_runs_are_picked() {
 
 #[test]
 fn reads_pay_for_merges() {
-    let read = |extra_runs_read| Experience {
+    let read = |extra_runs_read| PickerStats {
         extra_runs_read,
-        ..Experience::default()
+        ..PickerStats::default()
     };
     check_with("100000 5120 5120", read(10), "nothing");
     check_with("100000 5120 5120", read(40), "1..3");
@@ -475,7 +475,7 @@ impl Overwritten {
         let share = 1.0 - (-bytes / self.live).exp();
         self.runs.push((share, union(&self.runs)));
         self.written += share * self.live;
-        while let Some(pick) = pick(&self.summaries(), Experience::default()) {
+        while let Some(pick) = pick(&self.summaries(), PickerStats::default()) {
             let left = union(&self.runs[pick.runs.clone()]);
             let overlap = union(&self.runs[..pick.runs.start]);
             self.written += left * self.live;

@@ -325,7 +325,7 @@ async fn mingle(seed: u64) -> u64 {
             }
             14..20 if going.len() < 4 => {
                 tablet.state().groups[0]
-                    .learnt
+                    .compaction_stats
                     .read([0, 2, 5, 10, 1000][noise.below(5) as usize]);
                 let tablet = tablet.clone();
                 going.push(Going::Job(async move { tablet.compact_next().await }.boxed()));

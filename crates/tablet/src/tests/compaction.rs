@@ -93,7 +93,7 @@ async fn a_merge_rewrites_only_the_files_it_overlaps() {
     tablet.flush().await.unwrap();
     assert!(!tablet.compaction_due());
     // So many reads that looked into both runs.
-    tablet.state().groups[0].learnt.read(1_000_000);
+    tablet.state().groups[0].compaction_stats.read(1_000_000);
     assert_eq!(merge_all(&tablet).await, 1);
     check_runs(&tablet, 1);
     let after = ids(&tablet);
@@ -111,7 +111,7 @@ async fn where_there_is_little_room_tiers_go_into_the_bottom_in_small_parts() {
     }
     check_runs(&tablet, 9);
     // Where nobody reads, more would gather.
-    tablet.state().groups[0].learnt.read(3);
+    tablet.state().groups[0].compaction_stats.read(3);
     let none = SpaceLimit {
         any: 1000,
         into_bottom: 1000,
@@ -209,7 +209,7 @@ async fn a_job_takes_no_more_of_the_tiers_than_it_may_of_the_bottom() {
     let read_bytes = &tablet.context.metrics.compaction_read_bytes;
     let (mut parts, mut before, mut all) = (0, read_bytes.get(), tablet.state().file_bytes());
     assert!(all > 20 * FILE_BYTES);
-    tablet.state().groups[0].learnt.read(1_000_000);
+    tablet.state().groups[0].compaction_stats.read(1_000_000);
     while tablet.compact_if_due().await.unwrap() {
         // The last file of the part before, if it is small, comes on top.
         let taken = read_bytes.get() - before;
@@ -254,7 +254,7 @@ async fn sequential_rows_leave_the_bottom_alone() {
     write_rows(&tablet, 2000..3000, "a value that is somewhat longer");
     tablet.flush().await.unwrap();
     assert!(!tablet.compaction_due(), "of what is new nothing is garbage");
-    tablet.state().groups[0].learnt.read(1_000_000);
+    tablet.state().groups[0].compaction_stats.read(1_000_000);
     merge_all(&tablet).await;
     check_runs(&tablet, 1);
     let after = ids(&tablet);
@@ -483,7 +483,7 @@ async fn a_drop_within_an_upper_run_begins_no_compaction() {
     assert!(!tablet.compaction_due());
     assert_eq!(read(&tablet).await.matches('=').count(), 999);
     // It goes on to be one tier, of one age.
-    tablet.state().groups[0].learnt.read(1_000_000);
+    tablet.state().groups[0].compaction_stats.read(1_000_000);
     merge_all(&tablet).await;
     check_runs(&tablet, 1);
     let found = read(&tablet).await;

@@ -28,7 +28,7 @@ async fn overlap(bloom_memory: usize) -> u64 {
     let state = tablet.state();
     let group = state.group(GroupId(0)).unwrap();
     let last = group.files.last().unwrap().reference.id();
-    group.learnt.known_overlap(last).unwrap()
+    group.compaction_stats.known_overlap(last).unwrap()
 }
 
 /// A quarter of the rows, give or take what a sample is off by.

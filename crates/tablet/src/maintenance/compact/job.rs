@@ -6,7 +6,7 @@ use super::summary::cells_of;
 use crate::compaction::{self, Carried, Job, JobReport};
 use crate::error::Result;
 use crate::maintenance::Progress;
-use crate::maintenance::learnt::overlap_with;
+use crate::maintenance::compaction_stats::overlap_with;
 use crate::maintenance::values::carried;
 use crate::manifest::{FileRef, Manifest};
 use crate::merge::Source;
@@ -96,7 +96,9 @@ impl Tablet {
         if !plan.bottom {
             let percent = overlap_with(self.env(), group, older, report.sample.rows()).await;
             if let Some(now) = self.state().group(group.id) {
-                group.learnt.note_overlap(now, upper_run_files.into_iter(), percent);
+                group
+                    .compaction_stats
+                    .note_overlap(now, upper_run_files.into_iter(), percent);
             }
         }
         self.note_debt();
@@ -161,21 +163,22 @@ impl Tablet {
 
 /// Takes what a job has shown to the experience with the group.
 fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) {
-    let learnt = &group.learnt;
-    learnt.forget_reads();
+    let compaction_stats = &group.compaction_stats;
+    compaction_stats.forget_reads();
     if plan.bottom && !plan.cut.is_empty() {
         let upper_runs = group.files.get(plan.cut.clone()).unwrap_or_default();
-        let overlapping = |file: &FileRef| cells_of(file) * learnt.known_overlap(file.id()).unwrap_or(100) / 100;
+        let overlapping =
+            |file: &FileRef| cells_of(file) * compaction_stats.known_overlap(file.id()).unwrap_or(100) / 100;
         let moved = |cells: &dyn Fn(&FileRef) -> u64| {
             let before: u64 = upper_runs.iter().map(|file| cells(&file.reference)).sum();
             before.saturating_sub(left.iter().map(cells).sum())
         };
         let dropped = report.entries_in.saturating_sub(report.entries_out);
-        learnt.merged(moved(&overlapping), moved(&cells_of), dropped);
+        compaction_stats.merged(moved(&overlapping), moved(&cells_of), dropped);
     }
     // The last part of a merge, or one of everything.
     if plan.bottom && left.is_empty() && (plan.major || !plan.cut.is_empty()) {
-        learnt.gathered();
+        compaction_stats.gathered();
     }
 }
 

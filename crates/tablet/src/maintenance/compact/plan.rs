@@ -110,7 +110,7 @@ impl Tablet {
         mark_busy(&mut summaries, &runs, group, claimed);
         let has_bottom = has_bottom(state, group, &runs);
         let pick = if has_bottom {
-            picker::pick(&summaries, group.learnt.experience(self.env().now()))
+            picker::pick(&summaries, group.compaction_stats.picker_stats(self.env().now()))
         } else {
             picker::pick_above(&summaries)
         };
@@ -244,16 +244,16 @@ impl Tablet {
     /// The file of the bottom most worth rewriting by itself: all its pieces that are neighbours.
     fn most_garbage(&self, group: &GroupState, bottom: &[HeldFile]) -> Option<Range<usize>> {
         let expiry = self.expiry(group.id);
-        let experience = group.learnt.experience(self.env().now());
+        let picker_stats = group.compaction_stats.picker_stats(self.env().now());
         let is_cut_up = self.with_state(State::is_cut_up);
         let share = |partial_rows: &[HeldFile]| {
             let run = RunSummary {
                 bounds: bounds_to_spare(partial_rows, is_cut_up),
-                ..summarize(partial_rows, &expiry, &[], &group.learnt)
+                ..summarize(partial_rows, &expiry, &[], &group.compaction_stats)
             };
             let garbage = run.garbage * 1000 / run.cells.max(1);
             let bounds = run.bounds.saturating_mul(1000) / run.bytes.max(1);
-            let is_worth_it = picker::is_worth_rewriting(&run, experience);
+            let is_worth_it = picker::is_worth_rewriting(&run, picker_stats);
             is_worth_it.then(|| garbage + bounds + run.file_bytes / run.bytes.max(1))
         };
         let mut end = 0;

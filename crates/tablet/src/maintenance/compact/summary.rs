@@ -1,6 +1,6 @@
 //! What the picker is told of a group's runs.
 
-use crate::maintenance::learnt::Learnt;
+use crate::maintenance::compaction_stats::CompactionStats;
 use crate::manifest::FileRef;
 use crate::picker::RunSummary;
 use crate::state::{GroupState, HeldFile, State};
@@ -31,7 +31,7 @@ impl Tablet {
             }
             summaries.push(RunSummary {
                 bounds: bounds_to_spare(run, is_cut_up),
-                ..summarize(run, &expiry, &start, &group.learnt)
+                ..summarize(run, &expiry, &start, &group.compaction_stats)
             });
             places.push(place);
         }
@@ -82,7 +82,12 @@ fn scaled(number: u64, file: &FileRef) -> u64 {
     u64::try_from(part).unwrap_or(number).min(number)
 }
 
-pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], learnt: &Learnt) -> RunSummary {
+pub(super) fn summarize(
+    run: &[HeldFile],
+    expiry: &Expiry,
+    tablet_start: &[u8],
+    compaction_stats: &CompactionStats,
+) -> RunSummary {
     let mut all = RunSummary::default();
     let mut cut = BTreeSet::new();
     for file in run {
@@ -98,7 +103,7 @@ pub(super) fn summarize(run: &[HeldFile], expiry: &Expiry, tablet_start: &[u8], 
         let gone = expiry.gone_percent(properties);
         all.garbage += (scaled(reference.deletes, reference) + cells * (expired + gone) / 100).min(cells);
         let overlapping = |percent: u64| reference.referenced * percent / 100;
-        let known = learnt.known_overlap(reference.id());
+        let known = compaction_stats.known_overlap(reference.id());
         all.overlapping += overlapping(known.unwrap_or(100));
         all.known_overlapping += overlapping(known.unwrap_or(0));
         let is_whole = reference.lower.is_none() && reference.upper.is_none();

@@ -9,7 +9,7 @@
 
 use crate::error::Result;
 use crate::merge::Step;
-use crate::picker::Experience;
+use crate::picker::PickerStats;
 use crate::run::RunCursor;
 use crate::run::fences::Sought;
 use crate::state::{GroupState, HeldFile, ReadOptions, Times};
@@ -45,7 +45,7 @@ const OVERLAP_MIN: u64 = 25;
 
 /// Shared by all states of the tablet.
 #[derive(Debug)]
-pub struct Learnt {
+pub struct CompactionStats {
     replaced_percent: AtomicU64,
     extra_runs_read: AtomicU64,
     /// By file of the runs above the bottom. One that is not there is taken to overlap entirely.
@@ -63,14 +63,14 @@ struct Flushes {
     apart: Duration,
 }
 
-impl Default for Learnt {
+impl Default for CompactionStats {
     fn default() -> Self {
-        let Experience {
+        let PickerStats {
             replaced_percent,
             extra_runs_read,
             ..
-        } = Experience::default();
-        Learnt {
+        } = PickerStats::default();
+        CompactionStats {
             replaced_percent: AtomicU64::new(replaced_percent),
             extra_runs_read: AtomicU64::new(extra_runs_read),
             overlaps: Mutex::default(),
@@ -79,10 +79,10 @@ impl Default for Learnt {
     }
 }
 
-impl Learnt {
+impl CompactionStats {
     /// As the picker takes it.
-    pub fn experience(&self, now: Duration) -> Experience {
-        Experience {
+    pub fn picker_stats(&self, now: Duration) -> PickerStats {
+        PickerStats {
             replaced_percent: self.replaced_percent.load(Ordering::Relaxed),
             extra_runs_read: self.extra_runs_read.load(Ordering::Relaxed),
             is_quiet: self.is_quiet(now),
@@ -102,12 +102,12 @@ impl Learnt {
     }
 
     /// Takes over what is known of a group that this one is a part of, with parts of the same files.
-    pub(super) fn take_over(&self, whole: &Learnt) {
-        let Experience {
+    pub(super) fn take_over(&self, whole: &CompactionStats) {
+        let PickerStats {
             replaced_percent,
             extra_runs_read,
             ..
-        } = whole.experience(Duration::ZERO);
+        } = whole.picker_stats(Duration::ZERO);
         self.replaced_percent.store(replaced_percent, Ordering::Relaxed);
         // Each of two halves has about half of the reads to come, and half as much to merge.
         self.extra_runs_read.store(extra_runs_read / 2, Ordering::Relaxed);
@@ -282,25 +282,25 @@ mod tests {
 
     #[test]
     fn quiet_is_what_was_written_and_is_not_any_more() {
-        let learnt = Learnt::default();
-        let at = |seconds| learnt.experience(Duration::from_secs(seconds)).is_quiet;
+        let compaction_stats = CompactionStats::default();
+        let at = |seconds| compaction_stats.picker_stats(Duration::from_secs(seconds)).is_quiet;
         assert!(!at(1000));
-        learnt.flushed(Duration::from_secs(100));
+        compaction_stats.flushed(Duration::from_secs(100));
         assert_eq!((at(109), at(110)), (false, true));
-        learnt.flushed(Duration::from_secs(150));
+        compaction_stats.flushed(Duration::from_secs(150));
         assert_eq!((at(249), at(250)), (false, true));
-        learnt.gathered();
+        compaction_stats.gathered();
         assert_eq!((at(249), at(250)), (false, true));
     }
 
     #[test]
     fn who_writes_steadily_is_not_quiet_after_a_merge() {
-        let learnt = Learnt::default();
-        let at = |seconds| learnt.experience(Duration::from_secs(seconds)).is_quiet;
+        let compaction_stats = CompactionStats::default();
+        let at = |seconds| compaction_stats.picker_stats(Duration::from_secs(seconds)).is_quiet;
         for flush in 0..20 {
-            learnt.flushed(Duration::from_secs(20 * flush));
+            compaction_stats.flushed(Duration::from_secs(20 * flush));
             if flush % 4 == 3 {
-                learnt.gathered();
+                compaction_stats.gathered();
             }
             let quiet = (20 * flush..20 * flush + 20).find(|seconds| flush > 0 && at(*seconds));
             assert_eq!(quiet, None, "flush {flush}");
@@ -310,14 +310,14 @@ mod tests {
 
     #[test]
     fn a_half_knows_what_the_whole_knew() {
-        let (whole, half) = (Learnt::default(), Learnt::default());
+        let (whole, half) = (CompactionStats::default(), CompactionStats::default());
         whole.merged(50, 100, 20);
         whole.read(9);
         whole.overlaps.lock().insert(FileId(1), 30);
         whole.flushed(Duration::from_secs(100));
         half.take_over(&whole);
-        let of_half = half.experience(Duration::from_secs(110));
-        let expected = Experience {
+        let of_half = half.picker_stats(Duration::from_secs(110));
+        let expected = PickerStats {
             replaced_percent: 70,
             extra_runs_read: 4,
             is_quiet: true,
@@ -327,16 +327,16 @@ mod tests {
 
     #[test]
     fn merges_teach_what_is_replaced_of_known_rows() {
-        let learnt = Learnt::default();
-        let percent = || learnt.experience(Duration::ZERO).replaced_percent;
-        learnt.merged(24, 100, 0);
+        let compaction_stats = CompactionStats::default();
+        let percent = || compaction_stats.picker_stats(Duration::ZERO).replaced_percent;
+        compaction_stats.merged(24, 100, 0);
         assert_eq!(percent(), 100);
-        learnt.merged(50, 100, 50);
+        compaction_stats.merged(50, 100, 50);
         assert_eq!(percent(), 100);
-        learnt.merged(50, 100, 0);
+        compaction_stats.merged(50, 100, 0);
         assert_eq!(percent(), 50);
         // Filters were wrong about some.
-        learnt.merged(50, 100, 70);
+        compaction_stats.merged(50, 100, 70);
         assert_eq!(percent(), 75);
     }
 }
