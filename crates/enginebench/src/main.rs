@@ -18,10 +18,10 @@ mod compare;
 mod count;
 mod data;
 mod descheduled;
+mod device;
 mod engine;
 mod governor;
 mod host;
-mod medium;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 mod stele;
@@ -125,8 +125,8 @@ fn main() -> anyhow::Result<()> {
     match table {
         Some("governor") => return governor::run(&setup, arguments.json.as_deref()),
         Some(_) => {
-            let lines = medium::run(&setup, arguments.repeats)?;
-            let list: Vec<_> = lines.iter().map(medium::Line::json).collect();
+            let lines = device::run(&setup, arguments.repeats)?;
+            let list: Vec<_> = lines.iter().map(device::Line::json).collect();
             return match &arguments.json {
                 Some(path) => Ok(std::fs::write(path, serde_json::to_vec_pretty(&list)?)?),
                 None => Ok(()),

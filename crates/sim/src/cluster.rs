@@ -22,7 +22,7 @@ use stele_storage::Storage;
 use stele_tabletserver::{MemoryBudget, MemtableLimits, ServerOptions, TabletServer, last_epoch};
 use stele_types::{Durability, Epoch};
 
-use crate::medium::{Happened, Medium};
+use crate::backend::{Backend, Happened};
 use crate::runtime::{Process, Sim};
 
 /// One life of the server.
@@ -72,7 +72,7 @@ pub struct Cluster {
     steady_power: bool,
     /// A life of the server may have more than one log stream.
     several_streams: bool,
-    medium: Arc<Medium>,
+    backend: Arc<Backend>,
     node: Mutex<Option<Arc<Node>>>,
     /// Nodes that were replaced and were not killed, oldest first.
     replaced: Mutex<Vec<Arc<Node>>>,
@@ -159,18 +159,18 @@ impl Cluster {
     pub fn new(sim: Sim, planted: Option<PlantedBug>) -> Arc<Cluster> {
         let env = sim.process().env();
         // One in eight: each takes as long as ten on a disk.
-        let medium = match env.random_below(8) {
-            0 => Medium::bucket(sim.process().env()),
-            _ => Medium::disk(env.clone()),
+        let backend = match env.random_below(8) {
+            0 => Backend::bucket(sim.process().env()),
+            _ => Backend::disk(env.clone()),
         };
         Arc::new(Cluster {
             // One in four: enough to find what goes wrong only there, and the others have more to go wrong.
-            steady_power: env.random_below(4) == 0 && !medium.is_shared(),
+            steady_power: env.random_below(4) == 0 && !backend.is_shared(),
             several_streams: env.random_below(3) == 0,
             sim,
             env,
             planted,
-            medium: Arc::new(medium),
+            backend: Arc::new(backend),
             node: Mutex::new(None),
             replaced: Mutex::default(),
             openings: Opening::default(),
@@ -199,27 +199,27 @@ impl Cluster {
 
     /// Whether several servers reach the medium, so that one may replace another that runs.
     pub fn is_shared(&self) -> bool {
-        self.medium.is_shared()
+        self.backend.is_shared()
     }
 
     /// How much longer everything takes than on a disk.
     pub fn pace(&self) -> u32 {
-        self.medium.pace()
+        self.backend.pace()
     }
 
     /// Chooses what goes wrong from now on.
     pub async fn trouble(&self) {
-        self.medium.trouble(&self.env, self.steady_power).await;
+        self.backend.trouble(&self.env, self.steady_power).await;
     }
 
     /// Nothing goes wrong from now on.
     pub fn calm(&self) {
-        self.medium.calm();
+        self.backend.calm();
     }
 
     /// What has gone wrong so far.
     pub fn happened(&self) -> Happened {
-        self.medium.happened()
+        self.backend.happened()
     }
 
     /// The node that runs now.
@@ -258,7 +258,7 @@ impl Cluster {
                 );
                 // A medium in trouble may keep it from ending; then somebody kills it.
                 let stopped = self.env.timeout(self.pace() * STOP_MAX, stop).await;
-                if stopped.is_err() && self.medium.is_calm() {
+                if stopped.is_err() && self.backend.is_calm() {
                     let limit = self.pace() * STOP_MAX;
                     return Err(format!("no end within {limit:?} on a healthy medium"));
                 }
@@ -288,7 +288,7 @@ impl Cluster {
     }
 
     fn lose_process(&self, end: End) {
-        self.medium.lose_process(end == End::PowerLoss && !self.steady_power);
+        self.backend.lose_process(end == End::PowerLoss && !self.steady_power);
     }
 
     /// What of the medium looks damaged. No end of a node damages anything: a check that finds something, and a repair that
@@ -297,7 +297,7 @@ impl Cluster {
         match self.replaced_node() {
             // Who looks while a server works sees files come and go.
             Some(_) => Ok(Vec::new()),
-            None => self.medium.damage(self.env.clone()).await,
+            None => self.backend.damage(self.env.clone()).await,
         }
     }
 
@@ -309,7 +309,7 @@ impl Cluster {
             if let Some(bug) = self.planted {
                 env = env.with_planted_bug(bug);
             }
-            let healthy = self.medium.is_calm();
+            let healthy = self.backend.is_calm();
             let settings = ServerOptions {
                 // Of each kind of value; what an earlier process did differently stays.
                 value_separate_bytes: [1, 9, 64, 4 << 10][self.env.random_below(4) as usize],
@@ -324,7 +324,7 @@ impl Cluster {
             let starting = env.spawn_join(
                 Priority::Foreground,
                 "start",
-                open_on(self.medium.clone(), process.clone(), env.clone(), settings, opening),
+                open_on(self.backend.clone(), process.clone(), env.clone(), settings, opening),
             );
             let why = match self.env.timeout(START_MAX, starting).await {
                 Ok(Ok(Ok(node))) => {
@@ -358,13 +358,13 @@ impl Cluster {
 /// Starts a server on a medium, of which it may have to become the owner. When another one does it ends, or goes on as if it did
 /// not learn of it: what keeps it from acknowledging anything must not depend on that.
 async fn open_on(
-    medium: Arc<Medium>,
+    backend: Arc<Backend>,
     process: Process,
     env: Env,
     options: ServerOptions,
     opening: Opening,
 ) -> Result<Node, String> {
-    let opened = medium.open(env.clone()).await?;
+    let opened = backend.open(env.clone()).await?;
     if let Some(shared) = opened.shared
         && env.random_below(2) == 0
     {

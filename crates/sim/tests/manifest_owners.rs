@@ -112,7 +112,7 @@ async fn own(storage: Arc<dyn Storage>, env: Env, epoch: u32, done: Arc<Mutex<Ve
 fn run(seed: u64) {
     let sim = Sim::new(seed, 5_000_000);
     let env = sim.process().env();
-    let medium = FaultyStorage::new(env.clone());
+    let backend = FaultyStorage::new(env.clone());
     let done = Arc::new(Mutex::new(Vec::new()));
     let acknowledged = done.clone();
     let last = sim
@@ -121,24 +121,24 @@ fn run(seed: u64) {
                 tablet: TABLET.0,
                 ..Manifest::default()
             };
-            ManifestLog::create(medium.clone(), &first)
+            ManifestLog::create(backend.clone(), &first)
                 .await
                 .expect("no faults yet");
-            medium.set_plan(FaultPlan {
+            backend.set_plan(FaultPlan {
                 put_error: if seed.is_multiple_of(2) { 0.1 } else { 0.0 },
                 latency_max: Duration::from_millis(500),
                 ..FaultPlan::default()
             });
             let owners = (1..=OWNERS).map(|epoch| {
                 let drowsy = Drowsy {
-                    inner: medium.clone(),
+                    inner: backend.clone(),
                     env: env.clone(),
                 };
                 own(Arc::new(drowsy), env.clone(), epoch, done.clone())
             });
             futures::future::join_all(owners).await;
-            medium.set_plan(FaultPlan::default());
-            ManifestLog::open(medium, TABLET).await.expect("no faults any more").1
+            backend.set_plan(FaultPlan::default());
+            ManifestLog::open(backend, TABLET).await.expect("no faults any more").1
         })
         .expect("the run ends");
     let kept: Vec<u64> = last.files(GroupId(0)).iter().map(|f| f.file).collect();
@@ -153,31 +153,31 @@ fn no_commit_that_was_acknowledged_is_lost() {
 }
 
 /// Lives of one owner each, which the power ends at any point, while puts fail with and without effect.
-async fn lives(medium: Arc<FaultyStorage>, env: Env, put_error: f64) -> (Vec<u64>, Manifest) {
+async fn lives(backend: Arc<FaultyStorage>, env: Env, put_error: f64) -> (Vec<u64>, Manifest) {
     let done = Arc::new(Mutex::new(Vec::new()));
     let first = Manifest {
         tablet: TABLET.0,
         ..Manifest::default()
     };
-    ManifestLog::create(medium.clone(), &first)
+    ManifestLog::create(backend.clone(), &first)
         .await
         .expect("no faults yet");
-    let mut medium = medium;
+    let mut backend = backend;
     for epoch in 1..=OWNERS {
-        medium.set_plan(FaultPlan {
+        backend.set_plan(FaultPlan {
             put_error,
             put_unlinked: put_error,
             sync_error: put_error,
             latency_max: Duration::from_millis(5),
             ..FaultPlan::default()
         });
-        let living = own_for_one_life(medium.clone(), epoch, done.clone());
+        let living = own_for_one_life(backend.clone(), epoch, done.clone());
         let at_most = Duration::from_micros(env.random_below(400_000));
         let _ = env.timeout(at_most, living).await;
-        medium.set_plan(FaultPlan::default());
-        medium.crash();
-        medium = medium.reopen();
-        let newest = ManifestLog::open(medium.clone(), TABLET)
+        backend.set_plan(FaultPlan::default());
+        backend.crash();
+        backend = backend.reopen();
+        let newest = ManifestLog::open(backend.clone(), TABLET)
             .await
             .expect("a whole manifest")
             .1;
@@ -189,7 +189,7 @@ async fn lives(medium: Arc<FaultyStorage>, env: Env, put_error: f64) -> (Vec<u64
             );
         }
     }
-    let last = ManifestLog::open(medium, TABLET).await.expect("a whole manifest").1;
+    let last = ManifestLog::open(backend, TABLET).await.expect("a whole manifest").1;
     let done = done.lock().clone();
     (done, last)
 }
@@ -228,9 +228,9 @@ fn power_loss_at_any_point_of_a_switch_loses_no_commit() {
     for seed in 0..SEEDS {
         let sim = Sim::new(seed, 5_000_000);
         let env = sim.process().env();
-        let medium = FaultyStorage::new(env.clone());
+        let backend = FaultyStorage::new(env.clone());
         let put_error = [0.0, 0.1, 0.4][seed as usize % 3];
-        let (done, _) = sim.run(lives(medium, env, put_error)).expect("the run ends");
+        let (done, _) = sim.run(lives(backend, env, put_error)).expect("the run ends");
         commits += done.len();
     }
     assert!(commits > 1_000, "{commits}");

@@ -141,11 +141,11 @@ fn settings() -> impl Strategy<Value = Settings> {
         1 => Just(Durability::None)
     ];
     let table = (compression(), durability, vec(history::row(), 0..3), vec(group(), 0..4));
-    let medium = (
+    let backend = (
         prop_oneof![Just(0.0), Just(0.3), Just(1.0)],
         prop_oneof![Just(0u64), Just(300)],
     );
-    (server, table, medium, vec(event(), 1..40)).prop_map(|(server, table, medium, events)| Settings {
+    (server, table, backend, vec(event(), 1..40)).prop_map(|(server, table, backend, events)| Settings {
         memtable_bytes: server.0,
         log_segment_bytes: server.1,
         log_streams: server.2,
@@ -158,8 +158,8 @@ fn settings() -> impl Strategy<Value = Settings> {
         groups: table.3,
         durability: table.1,
         splits: table.2,
-        read_miss: medium.0,
-        latency_micros: medium.1,
+        read_miss: backend.0,
+        latency_micros: backend.1,
         events,
     })
 }
@@ -248,7 +248,7 @@ impl Settings {
         }
     }
 
-    fn medium(&self) -> FaultPlan {
+    fn backend(&self) -> FaultPlan {
         FaultPlan {
             read_miss: self.read_miss,
             latency_max: Duration::from_micros(self.latency_micros),
@@ -298,7 +298,7 @@ struct Machine {
 impl Machine {
     async fn new(sim: Sim, settings: Settings) -> Result<Machine, String> {
         let storage = FaultyStorage::new(sim.process().env());
-        storage.set_plan(settings.medium());
+        storage.set_plan(settings.backend());
         let (process, node) = start(&sim, &settings, &storage).await?;
         let made = node.master.create_table(settings.new_table()).await;
         made.map_err(|e| e.to_string())?;

@@ -11,14 +11,14 @@
 //!
 //! All chance and all waiting come from the [`Env`], and files are kept in order, so one seed gives one history.
 
+mod device;
 mod handle;
-mod medium;
 
 use crate::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, check_range};
 use async_trait::async_trait;
 use bytes::Bytes;
+use device::{Device, Fault};
 use handle::{FaultyAppend, FaultyRead};
-use medium::{Fault, Medium};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ pub struct OpCounts {
 
 #[derive(Debug)]
 struct Shared {
-    medium: Mutex<Medium>,
+    device: Mutex<Device>,
     env: Env,
 }
 
@@ -128,7 +128,7 @@ impl FaultyStorage {
     /// An empty medium without faults.
     pub fn new(env: Env) -> Arc<FaultyStorage> {
         let shared = Arc::new(Shared {
-            medium: Mutex::new(Medium::default()),
+            device: Mutex::new(Device::default()),
             env,
         });
         Arc::new(FaultyStorage {
@@ -138,7 +138,7 @@ impl FaultyStorage {
 
     /// The same medium for the process that starts after a crash or kill. (Without one in between, both work.)
     pub fn reopen(&self) -> Arc<FaultyStorage> {
-        let generation = self.medium().generation;
+        let generation = self.device().generation;
         Arc::new(FaultyStorage {
             mount: Mount {
                 shared: Arc::clone(&self.mount.shared),
@@ -149,31 +149,31 @@ impl FaultyStorage {
 
     /// Changes what goes wrong from now on.
     pub fn set_plan(&self, plan: FaultPlan) {
-        self.medium().plan = plan;
+        self.device().plan = plan;
     }
 
     /// What goes wrong now.
     pub fn plan(&self) -> FaultPlan {
-        self.medium().plan.clone()
+        self.device().plan.clone()
     }
 
     /// Power loss. Of each file a random length between synced and written stays, sometimes with garbage in its unsynced
     /// part; files never synced may vanish, and so may puts that failed or had not returned; files come back whose deletion
     /// failed or had not returned; puts not yet effective never are.
     pub fn crash(&self) {
-        self.medium().crash(&self.mount.shared.env);
+        self.device().crash(&self.mount.shared.env);
     }
 
     /// The process ends, the machine does not: everything written can be read by the next process, and is as little
     /// durable as before.
     pub fn kill(&self) {
-        self.medium().kill();
+        self.device().kill();
     }
 
     /// Flips one bit of a file, which open readers see too.
     pub fn corrupt(&self, path: &str, offset: u64) -> Result<()> {
-        let medium = self.medium();
-        let file = medium.file(path)?;
+        let device = self.device();
+        let file = device.file(path)?;
         let mut file = file.lock();
         check_range(path, offset, 1, file.content.len() as u64)?;
         if let Some(byte) = file.content.growing().get_mut(offset as usize) {
@@ -184,21 +184,21 @@ impl FaultyStorage {
 
     /// Has reads of these bytes of a file fail as those of a bad sector do, for those who have it open, too.
     pub fn make_unreadable(&self, path: &str, bytes: Range<u64>) {
-        self.medium().unreadable.insert(path.to_owned(), bytes);
+        self.device().unreadable.insert(path.to_owned(), bytes);
     }
 
     /// Ends that.
     pub fn make_readable(&self, path: &str) {
-        self.medium().unreadable.remove(path);
+        self.device().unreadable.remove(path);
     }
 
     /// How often what was done so far.
     pub fn counts(&self) -> OpCounts {
-        self.medium().counts
+        self.device().counts
     }
 
-    fn medium(&self) -> MutexGuard<'_, Medium> {
-        self.mount.shared.medium.lock()
+    fn device(&self) -> MutexGuard<'_, Device> {
+        self.mount.shared.device.lock()
     }
 }
 
@@ -208,9 +208,9 @@ impl Mount {
     }
 
     /// The medium, unless the generation is over.
-    fn enter(&self, path: &str, operation: &'static str) -> Result<MutexGuard<'_, Medium>> {
-        let medium = self.shared.medium.lock();
-        if medium.generation != self.generation {
+    fn enter(&self, path: &str, operation: &'static str) -> Result<MutexGuard<'_, Device>> {
+        let device = self.shared.device.lock();
+        if device.generation != self.generation {
             let message = "the process using this medium has ended".to_owned();
             return Err(StorageError::Io {
                 path: path.to_owned(),
@@ -218,14 +218,14 @@ impl Mount {
                 message,
             });
         }
-        Ok(medium)
+        Ok(device)
     }
 
     /// Half of an operation's duration.
     async fn pause(&self) {
         let (min, max) = {
-            let medium = self.shared.medium.lock();
-            (medium.plan.latency_min, medium.plan.latency_max)
+            let device = self.shared.device.lock();
+            (device.plan.latency_min, device.plan.latency_max)
         };
         if !max.is_zero() {
             let spread = max.saturating_sub(min).as_nanos() as u64;
@@ -239,7 +239,7 @@ impl Mount {
         &self,
         path: &str,
         operation: &'static str,
-        effect: impl FnOnce(&mut Medium) -> Result<T>,
+        effect: impl FnOnce(&mut Device) -> Result<T>,
     ) -> Result<T> {
         self.pause().await;
         let outcome = effect(&mut *self.enter(path, operation)?);
@@ -253,14 +253,14 @@ impl Mount {
         &self,
         path: &str,
         operation: &'static str,
-        effect: impl FnOnce(&mut Medium) -> Result<T>,
+        effect: impl FnOnce(&mut Device) -> Result<T>,
     ) -> Result<T> {
-        self.run(path, operation, |medium| {
-            match medium.fault_on_name(self.env()) {
-                Fault::None => effect(medium),
+        self.run(path, operation, |device| {
+            match device.fault_on_name(self.env()) {
+                Fault::None => effect(device),
                 Fault::Before => Err(injected(path, operation)),
                 // A refusal by the medium is an answer even then.
-                Fault::After => effect(medium).and_then(|_| Err(injected(path, operation))),
+                Fault::After => effect(device).and_then(|_| Err(injected(path, operation))),
             }
         })
         .await
@@ -280,7 +280,7 @@ impl Drop for PutUnderway<'_> {
         if self.ended {
             return;
         }
-        let counts = &mut self.mount.shared.medium.lock().counts;
+        let counts = &mut self.mount.shared.device.lock().counts;
         match self.took_effect {
             true => counts.puts_cut_after += 1,
             false => counts.puts_cut_before += 1,
@@ -300,16 +300,16 @@ fn injected(path: &str, operation: &'static str) -> StorageError {
 impl Storage for FaultyStorage {
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
         check_path(path)?;
-        let create = |medium: &mut Medium| medium.create(path);
+        let create = |device: &mut Device| device.create(path);
         let file = self.mount.run_on_name(path, "create", create).await?;
         Ok(Box::new(FaultyAppend::new(self.mount.clone(), path, file)))
     }
 
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
         check_path(path)?;
-        let open = |medium: &mut Medium| {
-            medium.counts.opens += 1;
-            medium.file(path)
+        let open = |device: &mut Device| {
+            device.counts.opens += 1;
+            device.file(path)
         };
         let file = self.mount.run_on_name(path, "open", open).await?;
         Ok(Arc::new(FaultyRead::new(self.mount.clone(), path, file)))
@@ -323,52 +323,52 @@ impl Storage for FaultyStorage {
             ended: false,
         };
         let took_effect = &mut underway.took_effect;
-        let put = |medium: &mut Medium| {
-            let outcome = medium.put(path, content);
+        let put = |device: &mut Device| {
+            let outcome = device.put(path, content);
             *took_effect = outcome.is_ok();
             outcome?;
-            medium.fail_to_link(self.mount.env(), path)
+            device.fail_to_link(self.mount.env(), path)
         };
         let outcome = self.mount.run_on_name(path, "put", put).await;
         underway.ended = true;
-        outcome.inspect(|()| self.mount.shared.medium.lock().settle_name(path))
+        outcome.inspect(|()| self.mount.shared.device.lock().settle_name(path))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
         self.mount
-            .run_on_name(prefix, "list", |medium| Ok(medium.list(prefix)))
+            .run_on_name(prefix, "list", |device| Ok(device.list(prefix)))
             .await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
         check_path(path)?;
-        let delete = |medium: &mut Medium| {
-            medium.delete(path);
+        let delete = |device: &mut Device| {
+            device.delete(path);
             Ok(())
         };
         let outcome = self.mount.run_on_name(path, "delete", delete).await;
-        outcome.inspect(|()| self.mount.shared.medium.lock().settle_name(path))
+        outcome.inspect(|()| self.mount.shared.device.lock().settle_name(path))
     }
 
     async fn discard(&self, path: &str) -> Result<()> {
         check_path(path)?;
-        let discard = |medium: &mut Medium| {
-            medium.discard(path);
+        let discard = |device: &mut Device| {
+            device.discard(path);
             Ok(())
         };
         self.mount.run_on_name(path, "delete", discard).await
     }
 
     async fn sync_file(&self, path: &str) -> Result<()> {
-        let sync = |medium: &mut Medium| {
-            let file = medium.file(path)?;
-            medium.sync(self.mount.env(), path, &file)
+        let sync = |device: &mut Device| {
+            let file = device.file(path)?;
+            device.sync(self.mount.env(), path, &file)
         };
         self.mount.run(path, "sync", sync).await
     }
 
     async fn inherit(&self) -> Result<bool> {
-        let sync = |medium: &mut Medium| medium.sync_all(self.mount.env());
+        let sync = |device: &mut Device| device.sync_all(self.mount.env());
         self.mount.run("", "sync all", sync).await?;
         Ok(true)
     }

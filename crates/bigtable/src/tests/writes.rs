@@ -99,7 +99,7 @@ async fn entries_fail_one_by_one() {
 }
 
 #[tokio::test]
-async fn errors_of_the_waist_keep_their_kind() {
+async fn errors_of_the_service_interface_keep_their_kind() {
     let harness = Harness::with_table().await;
     for (kind, expected) in [
         (ErrorKind::Busy, Code::Unavailable),

@@ -201,11 +201,11 @@ async fn acknowledged_records_survive_faults_and_power_loss() {
         let env = env(round);
         let faulty = FaultyStorage::new(env.clone());
         let mut storage: Arc<dyn Storage> = faulty.clone();
-        let mut medium = faulty;
+        let mut device = faulty;
         let numbers = Numbers::default();
         let (mut n, mut acknowledged, mut maybe) = (0, Vec::new(), Vec::new());
         for _ in 0..5 {
-            medium.set_plan(FaultPlan {
+            device.set_plan(FaultPlan {
                 append_error: 0.05,
                 sync_error: 0.05,
                 put_error: 0.1,
@@ -224,11 +224,11 @@ async fn acknowledged_records_survive_faults_and_power_loss() {
                 n += 1;
             }
             maybe.append(&mut refused_last);
-            medium.crash();
+            device.crash();
             drop(log);
-            medium = medium.reopen();
-            storage = medium.clone();
-            medium.set_plan(FaultPlan::default());
+            device = device.reopen();
+            storage = device.clone();
+            device.set_plan(FaultPlan::default());
             let found = replayed(&storage).await.unwrap();
             assert!(found.is_sorted(), "round {round}: {found:?}");
             let lost: Vec<_> = acknowledged.iter().filter(|n| !found.contains(n)).collect();

@@ -16,7 +16,7 @@ enum Operation {
 
 /// Makes the n-th operation of one sort on a medium fail, as the medium has things fail.
 struct FailsOnce {
-    medium: Arc<FaultyStorage>,
+    device: Arc<FaultyStorage>,
     which: Operation,
     left: Arc<AtomicU64>,
     plan: FaultPlan,
@@ -26,7 +26,7 @@ struct FailsOnce {
 impl Clone for FailsOnce {
     fn clone(&self) -> Self {
         FailsOnce {
-            medium: self.medium.clone(),
+            device: self.device.clone(),
             which: self.which,
             left: self.left.clone(),
             plan: self.plan.clone(),
@@ -36,7 +36,7 @@ impl Clone for FailsOnce {
 }
 
 impl FailsOnce {
-    fn new(medium: &Arc<FaultyStorage>, which: Operation, nth: u64) -> Arc<FailsOnce> {
+    fn new(device: &Arc<FaultyStorage>, which: Operation, nth: u64) -> Arc<FailsOnce> {
         let plan = match which {
             Operation::Create => FaultPlan {
                 put_error: 1.0,
@@ -52,7 +52,7 @@ impl FailsOnce {
             },
         };
         Arc::new(FailsOnce {
-            medium: medium.clone(),
+            device: device.clone(),
             which,
             left: Arc::new(AtomicU64::new(nth)),
             plan,
@@ -65,12 +65,12 @@ impl FailsOnce {
         let fails = self.which == operation && self.left.fetch_sub(1, Ordering::Relaxed) == 0;
         if fails {
             self.failed_paths.lock().push(path.to_owned());
-            self.medium.set_plan(self.plan.clone());
+            self.device.set_plan(self.plan.clone());
         }
     }
 
     fn disarm(&self) {
-        self.medium.set_plan(FaultPlan::default());
+        self.device.set_plan(FaultPlan::default());
     }
 
     fn has_failed(&self) -> bool {
@@ -118,7 +118,7 @@ impl AppendFile for FailingFile {
 impl Storage for FailsOnce {
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         self.arm(Operation::Create, path);
-        let file = self.medium.create(path).await;
+        let file = self.device.create(path).await;
         self.disarm();
         Ok(Box::new(FailingFile {
             storage: self.clone(),
@@ -127,25 +127,25 @@ impl Storage for FailsOnce {
         }))
     }
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.medium.open(path).await
+        self.device.open(path).await
     }
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.medium.put_if_absent(path, content).await
+        self.device.put_if_absent(path, content).await
     }
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.medium.list(prefix).await
+        self.device.list(prefix).await
     }
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.medium.delete(path).await
+        self.device.delete(path).await
     }
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
         self.arm(Operation::Sync, path);
-        let outcome = self.medium.sync_file(path).await;
+        let outcome = self.device.sync_file(path).await;
         self.disarm();
         outcome
     }
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.medium.free_bytes().await
+        self.device.free_bytes().await
     }
 }
 
@@ -157,8 +157,8 @@ struct Ran {
 }
 
 /// Writes over several segments with one failure on the way.
-async fn run(medium: &Arc<FaultyStorage>, which: Operation, nth: u64, durabilities: &[Durability]) -> Ran {
-    let failing = FailsOnce::new(medium, which, nth);
+async fn run(device: &Arc<FaultyStorage>, which: Operation, nth: u64, durabilities: &[Durability]) -> Ran {
+    let failing = FailsOnce::new(device, which, nth);
     let storage: Arc<dyn Storage> = failing.clone();
     let log = Log::start(&storage, &Numbers::default(), 1500, Vec::new());
     let mut outcomes = Vec::new();
@@ -189,18 +189,18 @@ async fn fail_every(which: Operation, durabilities: &[Durability]) -> u64 {
     for nth in 0.. {
         // Chance decides what a failure leaves behind.
         for seed in 0..2 {
-            let medium = FaultyStorage::new(env(seed));
-            let ran = run(&medium, which, nth, durabilities).await;
+            let device = FaultyStorage::new(env(seed));
+            let ran = run(&device, which, nth, durabilities).await;
             if !ran.storage.has_failed() {
                 return nth;
             }
-            check(&medium, &ran, &format!("{which:?} {nth}, seed {seed}")).await;
+            check(&device, &ran, &format!("{which:?} {nth}, seed {seed}")).await;
         }
     }
     0
 }
 
-async fn check(medium: &Arc<FaultyStorage>, ran: &Ran, what: &str) {
+async fn check(device: &Arc<FaultyStorage>, ran: &Ran, what: &str) {
     let numbers = |durability: Option<Durability>, acknowledged: bool| {
         let wanted = move |of: &(Durability, bool)| of.1 == acknowledged && durability.is_none_or(|d| d == of.0);
         (0..)
@@ -208,7 +208,7 @@ async fn check(medium: &Arc<FaultyStorage>, ran: &Ran, what: &str) {
             .filter(move |(_, of)| wanted(of))
             .map(|(n, _)| n)
     };
-    let storage: Arc<dyn Storage> = medium.clone();
+    let storage: Arc<dyn Storage> = device.clone();
     let found = replayed(&storage)
         .await
         .unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -216,8 +216,8 @@ async fn check(medium: &Arc<FaultyStorage>, ran: &Ran, what: &str) {
     if ran.storage.which != Operation::Sync {
         assert_eq!(found, numbers(None, true).collect::<Vec<_>>(), "{what}");
     }
-    medium.crash();
-    let storage: Arc<dyn Storage> = medium.reopen();
+    device.crash();
+    let storage: Arc<dyn Storage> = device.reopen();
     let found = replayed(&storage)
         .await
         .unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -81,7 +81,7 @@ async fn what_follows_a_segment_that_cannot_be_synced_is_as_lost() {
 /// A device that writers are ahead of.
 #[derive(Default)]
 struct Slow {
-    medium: Arc<MemoryStorage>,
+    device: Arc<MemoryStorage>,
     made: AtomicU64,
     /// Steps that the sync of a file takes that has content.
     sync_steps: usize,
@@ -130,28 +130,28 @@ impl Storage for Slow {
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
         let nth = self.made.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(SlowFile {
-            file: self.medium.create(path).await?,
+            file: self.device.create(path).await?,
             sync_steps: self.sync_steps,
             make_steps: if nth < QUICKLY_MADE { 0 } else { self.make_steps },
         }))
     }
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.medium.open(path).await
+        self.device.open(path).await
     }
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
-        self.medium.put_if_absent(path, content).await
+        self.device.put_if_absent(path, content).await
     }
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.medium.list(prefix).await
+        self.device.list(prefix).await
     }
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.medium.delete(path).await
+        self.device.delete(path).await
     }
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
-        self.medium.sync_file(path).await
+        self.device.sync_file(path).await
     }
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.medium.free_bytes().await
+        self.device.free_bytes().await
     }
 }
 
@@ -275,13 +275,13 @@ async fn power_loss_takes_only_the_end() {
     let (mut dropped, mut unsynced) = (0, 0);
     for seed in 0..300u64 {
         let env = env(seed);
-        let mut medium = FaultyStorage::new(env.clone());
+        let mut device = FaultyStorage::new(env.clone());
         let numbers = Numbers::default();
         let mut n = 0;
         for _ in 0..3 {
-            let storage: Arc<dyn Storage> = medium.clone();
+            let storage: Arc<dyn Storage> = device.clone();
             let log = Log::start(&storage, &numbers, 600, Vec::new());
-            medium.set_plan(FaultPlan {
+            device.set_plan(FaultPlan {
                 append_wait: if seed % 3 == 0 { 0.2 } else { 0.0 },
                 ..FaultPlan::default()
             });
@@ -299,10 +299,10 @@ async fn power_loss_takes_only_the_end() {
                 }
             }
             unsynced += log.stream.unsynced_segments();
-            medium.crash();
+            device.crash();
             drop(log);
-            medium = medium.reopen();
-            let storage: Arc<dyn Storage> = medium.clone();
+            device = device.reopen();
+            let storage: Arc<dyn Storage> = device.clone();
             let mut found = Vec::new();
             let report = crate::replay(&*storage, |record| {
                 found.push(number_of(&record));
@@ -336,10 +336,10 @@ async fn what_was_synced_survives_failing_syncs_of_other_segments() {
     let mut failures = 0;
     for seed in 0..300u64 {
         let env = env(seed);
-        let medium = FaultyStorage::new(env.clone());
-        let storage: Arc<dyn Storage> = medium.clone();
+        let device = FaultyStorage::new(env.clone());
+        let storage: Arc<dyn Storage> = device.clone();
         let log = Log::start(&storage, &Numbers::default(), 600, Vec::new());
-        medium.set_plan(FaultPlan {
+        device.set_plan(FaultPlan {
             sync_error: 0.1,
             put_error: 0.1,
             ..FaultPlan::default()
@@ -357,9 +357,9 @@ async fn what_was_synced_survives_failing_syncs_of_other_segments() {
                 tokio::task::yield_now().await;
             }
         }
-        medium.crash();
-        let storage: Arc<dyn Storage> = medium.reopen();
-        medium.set_plan(FaultPlan::default());
+        device.crash();
+        let storage: Arc<dyn Storage> = device.reopen();
+        device.set_plan(FaultPlan::default());
         let found = replayed(&storage).await.unwrap();
         let lost: Vec<_> = promised.iter().filter(|n| !found.contains(n)).collect();
         assert!(
@@ -391,7 +391,7 @@ async fn relieved_then_synced() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-async fn medium_with(files: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
+async fn device_with(files: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     for (path, content) in files {
         storage.put_if_absent(path, content.clone().into()).await.unwrap();
@@ -407,7 +407,7 @@ async fn a_hole_before_something_synced_is_damage() {
         let mut files = files.clone();
         let last = files[damaged].1.len() - 1;
         files[damaged].1[last] ^= 1;
-        let storage = medium_with(&files).await;
+        let storage = device_with(&files).await;
         match replayed(&storage).await {
             Err(LogError::Corruption { path, .. }) => assert_eq!(*path, *files[damaged].0),
             other => panic!("{other:?}"),
@@ -429,10 +429,10 @@ async fn a_hole_before_what_nobody_synced_takes_that_along() {
         .1
         .truncate(format::SEGMENT_HEADER_BYTES + format::GROUP_HEADER_BYTES + first.records_len as usize);
     files.push(third);
-    let whole = replayed(&medium_with(&files).await).await.unwrap();
+    let whole = replayed(&device_with(&files).await).await.unwrap();
     let last = files[0].1.len() - 1;
     files[0].1[last] ^= 1;
-    let storage = medium_with(&files).await;
+    let storage = device_with(&files).await;
     let mut found = Vec::new();
     let report = crate::replay(&*storage, |record| {
         found.push(number_of(&record));
@@ -447,7 +447,7 @@ async fn a_hole_before_what_nobody_synced_takes_that_along() {
     assert_eq!(replayed(&storage).await.unwrap(), found);
     // A segment that is gone was flushed: it is no hole.
     files.remove(0);
-    assert!(!replayed(&medium_with(&files).await).await.unwrap().is_empty());
+    assert!(!replayed(&device_with(&files).await).await.unwrap().is_empty());
 }
 
 /// As above, where nothing had been written into the segment when its beginning was synced.
@@ -469,10 +469,10 @@ async fn a_hole_before_a_segment_that_begins_with_something_synced_is_damage() {
     }
     files.retain(|(_, content)| !content.is_empty());
     assert_eq!(files.len(), 2);
-    assert_eq!(replayed(&medium_with(&files).await).await.unwrap().len() as u64, n + 1);
+    assert_eq!(replayed(&device_with(&files).await).await.unwrap().len() as u64, n + 1);
     let last = files[0].1.len() - 1;
     files[0].1[last] ^= 1;
-    let storage = medium_with(&files).await;
+    let storage = device_with(&files).await;
     match replayed(&storage).await {
         Err(LogError::Corruption { path, .. }) => assert_eq!(*path, *files[0].0),
         other => panic!("{other:?}"),

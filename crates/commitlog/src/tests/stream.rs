@@ -73,8 +73,8 @@ async fn segments_rotate_and_go_when_flushed() {
     }
     let before = segments(&storage).await;
     assert!(before.len() > 5, "{before:?}");
-    let on_medium: u64 = storage.list("log/").await.unwrap().iter().map(|file| file.len).sum();
-    assert_eq!(log.stream.retained_bytes(), on_medium);
+    let on_storage: u64 = storage.list("log/").await.unwrap().iter().map(|file| file.len).sum();
+    assert_eq!(log.stream.retained_bytes(), on_storage);
 
     // Only tablet 1 has flushed: every segment holds records of tablet 2, too, but for those of one record.
     let holders = log.stream.oldest_holders(|tablet, _| tablet == TabletId(1));

@@ -126,8 +126,8 @@ async fn long_logs_become_snapshots() {
 #[tokio::test]
 async fn logs_of_many_objects_become_snapshots() {
     let storage = MemoryStorage::new();
-    let medium = Arc::new(Remote(storage.clone(), 1));
-    let coord = EmbeddedCoord::open(medium, TokioRuntime::current()).await.unwrap();
+    let device = Arc::new(Remote(storage.clone(), 1));
+    let coord = EmbeddedCoord::open(device, TokioRuntime::current()).await.unwrap();
     let most = (COMPACT_COST_BYTES / OBJECT_COST_BYTES) as usize;
     let mut longest = 0;
     for i in 0..1_000 {

@@ -121,8 +121,8 @@ async fn a_change_survives_its_caller() {
     storage.kill();
     let storage = storage.reopen();
     storage.set_plan(FaultPlan::default());
-    let on_medium = load(&storage, &env).await.view().table(&name).is_some();
-    assert_eq!((in_memory, on_medium), (false, false));
+    let on_storage = load(&storage, &env).await.view().table(&name).is_some();
+    assert_eq!((in_memory, on_storage), (false, false));
 }
 
 /// A coordinator of which transactions fail, carried out or not.

@@ -1,6 +1,6 @@
 //! The catalog: that every record can be read, and that the tablets of each table cover all rows, once.
 
-use super::report::{Report, medium_may_answer};
+use super::report::{Report, storage_may_answer};
 use anyhow::Context;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Found {
 pub async fn check(storage: Arc<dyn Storage>, env: Env, report: &mut Report) -> anyhow::Result<Option<Found>> {
     Ok(match read(storage, env, report).await {
         Ok(found) => Some(found),
-        Err(CoordError::Storage(error)) if medium_may_answer(&error) => {
+        Err(CoordError::Storage(error)) if storage_may_answer(&error) => {
             return Err(error).context("reading the catalog");
         }
         Err(CoordError::Corruption {

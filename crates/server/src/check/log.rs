@@ -1,6 +1,6 @@
 //! The commit log: that it replays to its end, and that every record is a batch of rows of its tablet.
 
-use super::report::{Progress, Report, medium_may_answer, unreadable};
+use super::report::{Progress, Report, storage_may_answer, unreadable};
 use super::tablets::Tablets;
 use anyhow::Context;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ pub async fn check(
             let what = format!("{}; what lies behind it was not checked", unreadable(&message));
             report.damage(&path, Some(offset), what, Vec::new());
         }
-        Err(LogError::Storage(error)) if medium_may_answer(&error) => {
+        Err(LogError::Storage(error)) if storage_may_answer(&error) => {
             return Err(error).context("reading the commit log");
         }
         Err(error) => report.damage("log", None, error.to_string(), Vec::new()),

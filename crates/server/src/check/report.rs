@@ -87,11 +87,11 @@ pub fn unreadable(message: &str) -> String {
 
 /// Whether the medium failed in another way, as when a network is slow: that may pass, and says nothing of what is there.
 pub fn may_pass(error: &SstableError) -> bool {
-    !is_damage(error) && matches!(error, SstableError::Storage(error) if medium_may_answer(error))
+    !is_damage(error) && matches!(error, SstableError::Storage(error) if storage_may_answer(error))
 }
 
 /// The same of what the medium said.
-pub fn medium_may_answer(error: &StorageError) -> bool {
+pub fn storage_may_answer(error: &StorageError) -> bool {
     !matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound)
 }
 

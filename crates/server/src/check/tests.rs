@@ -287,9 +287,9 @@ async fn families_outside_of_their_group_are_told() {
 #[tokio::test]
 async fn what_a_server_leaves_that_dies_is_no_damage() {
     for seed in 0..6 {
-        let mut medium = FaultyStorage::new(TokioRuntime::current());
+        let mut device = FaultyStorage::new(TokioRuntime::current());
         for life in 0..4u64 {
-            let node = start(medium.clone()).await;
+            let node = start(device.clone()).await;
             if life == 0 {
                 make_table(&node, table()).await;
             }
@@ -312,20 +312,20 @@ async fn what_a_server_leaves_that_dies_is_no_damage() {
             };
             futures::future::select(Box::pin(futures::future::join_all(flushes)), Box::pin(some)).await;
             match (seed + life) % 3 {
-                0 => medium.kill(),
-                _ => medium.crash(),
+                0 => device.kill(),
+                _ => device.crash(),
             }
             drop(node);
-            medium = medium.reopen();
-            let report = check(medium.clone()).await;
+            device = device.reopen();
+            let report = check(device.clone()).await;
             assert!(!report.is_damaged(), "seed {seed} life {life}: {}", report.to_text());
             let env = TokioRuntime::current();
-            let (text, in_order) = crate::repair::repair(medium.clone(), env, Progress::hidden(), Mode::default())
+            let (text, in_order) = crate::repair::repair(device.clone(), env, Progress::hidden(), Mode::default())
                 .await
                 .unwrap();
             assert!(in_order && text.contains("nothing is damaged"), "{text}");
         }
-        assert_eq!(rows(&start(medium).await).await.len(), 32);
+        assert_eq!(rows(&start(device).await).await.len(), 32);
     }
 }
 
@@ -430,20 +430,20 @@ async fn a_medium_that_does_not_answer_has_no_damage() {
         let path = files.into_iter().find(|file| file.path.ends_with(suffix)).unwrap().path;
         let mut answers = 0;
         loop {
-            let medium = FarAway::silent_after(&folder, &path, answers);
-            let checked = super::check(medium.clone(), TokioRuntime::current(), Progress::hidden()).await;
-            if !medium.was_silent() {
+            let device = FarAway::silent_after(&folder, &path, answers);
+            let checked = super::check(device.clone(), TokioRuntime::current(), Progress::hidden()).await;
+            if !device.was_silent() {
                 assert!(!checked.unwrap().is_damaged());
                 break;
             }
             let error = format!("{:#}", checked.unwrap_err());
             assert!(error.contains(&path) && error.contains("timed out"), "{error}");
-            let medium = FarAway::silent_after(&folder, &path, answers);
+            let device = FarAway::silent_after(&folder, &path, answers);
             let dry_run = Mode {
                 dry_run: true,
                 ..Mode::default()
             };
-            let repaired = crate::repair::repair(medium, TokioRuntime::current(), Progress::hidden(), dry_run).await;
+            let repaired = crate::repair::repair(device, TokioRuntime::current(), Progress::hidden(), dry_run).await;
             let error = format!("{:#}", repaired.unwrap_err());
             assert!(error.contains("timed out"), "{error}");
             answers += 1 + answers / 2;

@@ -431,8 +431,8 @@ impl Interrupting {
             at,
             stopped: AtomicBool::new(false),
         });
-        let medium: Arc<dyn Storage> = interrupting.clone();
-        repair(medium, TokioRuntime::current(), Progress::hidden(), mode)
+        let device: Arc<dyn Storage> = interrupting.clone();
+        repair(device, TokioRuntime::current(), Progress::hidden(), mode)
             .await
             .unwrap_err();
         assert!(interrupting.stopped.load(Ordering::Relaxed), "it got so far");

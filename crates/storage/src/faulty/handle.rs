@@ -1,6 +1,6 @@
 //! Open files of the simulated medium.
 
-use super::medium::{Medium, SharedFile, chance};
+use super::device::{Device, SharedFile, chance};
 use super::{FaultPlan, Mount, injected};
 use crate::writer::WriterLife;
 use crate::{AppendFile, ReadFile, Result, check_range};
@@ -28,8 +28,8 @@ impl FaultyAppend {
 
     fn append_now(&mut self, slices: &[Bytes]) -> Result<()> {
         self.life.begin_append(&self.path)?;
-        let mut medium = self.mount.enter(&self.path, "append")?;
-        medium.append(self.mount.env(), &self.path, &self.file, slices)?;
+        let mut device = self.mount.enter(&self.path, "append")?;
+        device.append(self.mount.env(), &self.path, &self.file, slices)?;
         self.len += slices.iter().map(|s| s.len() as u64).sum::<u64>();
         self.life.succeeded();
         Ok(())
@@ -44,7 +44,7 @@ impl AppendFile for FaultyAppend {
 
     fn try_append(&mut self, slices: &[&[u8]]) -> Option<Result<()>> {
         let waits = match self.mount.enter(&self.path, "append") {
-            Ok(medium) => medium.plan.append_wait,
+            Ok(device) => device.plan.append_wait,
             Err(error) => return Some(Err(error)),
         };
         if chance(self.mount.env(), waits) {
@@ -58,7 +58,7 @@ impl AppendFile for FaultyAppend {
         self.life.begin_sync(&self.path)?;
         let (env, path, file) = (self.mount.env(), &self.path, &self.file);
         self.mount
-            .run(path, "sync", |medium| medium.sync(env, path, file))
+            .run(path, "sync", |device| device.sync(env, path, file))
             .await?;
         self.life.succeeded();
         Ok(())
@@ -99,31 +99,31 @@ impl FaultyRead {
 #[async_trait]
 impl ReadFile for FaultyRead {
     async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        let read = |medium: &mut Medium| {
-            medium.counts.reads += 1;
-            if medium.draw_fault(self.mount.env(), medium.plan.read_error) {
+        let read = |device: &mut Device| {
+            device.counts.reads += 1;
+            if device.draw_fault(self.mount.env(), device.plan.read_error) {
                 return Err(injected(&self.path, "read"));
             }
-            medium.check_readable(&self.path, offset, len)?;
+            device.check_readable(&self.path, offset, len)?;
             self.slice(offset, len)
         };
         self.mount.run(&self.path, "read", read).await
     }
 
     fn try_read_at(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
-        let mut medium = match self.mount.enter(&self.path, "read") {
-            Ok(medium) => medium,
+        let mut device = match self.mount.enter(&self.path, "read") {
+            Ok(device) => device,
             Err(error) => return Some(Err(error)),
         };
         let FaultPlan {
             read_miss, read_error, ..
-        } = medium.plan;
+        } = device.plan;
         // What the device cannot read is in no page cache.
-        if chance(self.mount.env(), read_miss) || medium.check_readable(&self.path, offset, len).is_err() {
+        if chance(self.mount.env(), read_miss) || device.check_readable(&self.path, offset, len).is_err() {
             return None;
         }
-        medium.counts.reads += 1;
-        if medium.draw_fault(self.mount.env(), read_error) {
+        device.counts.reads += 1;
+        if device.draw_fault(self.mount.env(), read_error) {
             return Some(Err(injected(&self.path, "read")));
         }
         Some(self.slice(offset, len))

@@ -71,17 +71,17 @@ pub fn parse_record(key: &str) -> Option<u64> {
 }
 
 /// All owners that can still be seen, oldest first.
-async fn owners(medium: &dyn Records) -> Result<Vec<u64>> {
-    let records = medium.records().await?;
+async fn owners(device: &dyn Records) -> Result<Vec<u64>> {
+    let records = device.records().await?;
     let mut owners: Vec<u64> = records.iter().filter_map(|key| parse_record(key)).collect();
     owners.sort_unstable();
     Ok(owners)
 }
 
 /// Makes this process the owner; its number.
-pub async fn claim(medium: &dyn Records, env: &Env) -> Result<u64> {
+pub async fn claim(device: &dyn Records, env: &Env) -> Result<u64> {
     for _ in 0..RACES_MAX {
-        let epoch = owners(medium)
+        let epoch = owners(device)
             .await?
             .last()
             .map_or(1, |newest| newest.saturating_add(1));
@@ -93,11 +93,11 @@ pub async fn claim(medium: &dyn Records, env: &Env) -> Result<u64> {
             std::process::id(),
             env.wall_micros()
         );
-        match medium.make_record(&record_path(epoch), Bytes::from(record)).await {
+        match device.make_record(&record_path(epoch), Bytes::from(record)).await {
             Err(StorageError::AlreadyExists { .. }) => continue,
             put => put?,
         }
-        let owners = owners(medium).await?;
+        let owners = owners(device).await?;
         if owners.last() == Some(&epoch) {
             let old: Vec<String> = owners
                 .iter()
@@ -105,7 +105,7 @@ pub async fn claim(medium: &dyn Records, env: &Env) -> Result<u64> {
                 .map(|owner| record_path(*owner))
                 .collect();
             // Left over they cost nothing but their place in a listing.
-            let _ = medium.delete_records(&old).await;
+            let _ = device.delete_records(&old).await;
             return Ok(epoch);
         }
     }
@@ -133,8 +133,8 @@ pub fn check_last<'a>(records: impl IntoIterator<Item = &'a str>, epoch: u64) ->
 }
 
 /// Says `Fenced` when somebody else owns the root now. To be asked after a growing file was made.
-pub async fn verify(medium: &dyn Records, fence: &Fence, epoch: u64, path: &str) -> Result<()> {
-    match owners(medium).await?.last() {
+pub async fn verify(device: &dyn Records, fence: &Fence, epoch: u64, path: &str) -> Result<()> {
+    match owners(device).await?.last() {
         Some(newest) if *newest > epoch => Err(fence.trip(path, name(*newest))),
         // Our own record may be gone only where a newer one is.
         Some(newest) if *newest == epoch => Ok(()),
@@ -151,7 +151,7 @@ fn name(epoch: u64) -> String {
 }
 
 /// Completes when somebody else owns the root, with its name.
-pub async fn watch(medium: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -> String {
+pub async fn watch(device: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -> String {
     let (next, own) = (record_path(epoch + 1), record_path(epoch));
     let mut look = 0u64;
     loop {
@@ -165,9 +165,9 @@ pub async fn watch(medium: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -
             continue;
         }
         // What fails now will be asked again; that something cannot be reached is no sign of a new owner.
-        if medium.has_record(&next).await.unwrap_or(false) {
+        if device.has_record(&next).await.unwrap_or(false) {
             fence.trip(&next, name(epoch + 1));
-        } else if look.is_multiple_of(OWN_RECORD_EVERY) && !medium.has_record(&own).await.unwrap_or(true) {
+        } else if look.is_multiple_of(OWN_RECORD_EVERY) && !device.has_record(&own).await.unwrap_or(true) {
             fence.trip(&own, format!("{} or a later one", name(epoch + RECORDS_KEPT)));
         }
     }

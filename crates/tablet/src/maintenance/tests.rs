@@ -38,7 +38,7 @@ fn files_that_are_not_compressed_take_half_as_much_again_at_most() {
 
 /// A medium whose puts fail on demand, while files can be written.
 struct NoPuts {
-    medium: Arc<MemoryStorage>,
+    device: Arc<MemoryStorage>,
     failure: Mutex<Option<StorageError>>,
     /// A put that fails puts its file there nevertheless.
     puts_anyway: AtomicBool,
@@ -58,47 +58,47 @@ impl Storage for NoPuts {
             Some(None) => return Err(io()),
             left => *self.files_left.lock() = left.flatten(),
         }
-        self.medium.create(path).await
+        self.device.create(path).await
     }
 
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.medium.open(path).await
+        self.device.open(path).await
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
         let faster = self.faster.lock().take();
         if let Some(faster) = faster {
-            self.medium.put_if_absent(path, faster).await?;
+            self.device.put_if_absent(path, faster).await?;
         }
         let failure = self.failure.lock().clone();
         match failure {
             Some(failure) if self.puts_anyway.load(Ordering::Relaxed) => {
-                self.medium.put_if_absent(path, content).await?;
+                self.device.put_if_absent(path, content).await?;
                 Err(failure)
             }
             Some(failure) => Err(failure),
-            None => self.medium.put_if_absent(path, content).await,
+            None => self.device.put_if_absent(path, content).await,
         }
     }
 
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.medium.list(prefix).await
+        self.device.list(prefix).await
     }
 
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
-        self.medium.delete(path).await
+        self.device.delete(path).await
     }
 
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
         let failure = self.sync_failure.lock().clone();
         match failure {
             Some(failure) => Err(failure),
-            None => self.medium.sync_file(path).await,
+            None => self.device.sync_file(path).await,
         }
     }
 
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.medium.free_bytes().await
+        self.device.free_bytes().await
     }
 }
 
@@ -115,7 +115,7 @@ impl Bench {
 
     async fn of_files(file_bytes: u64) -> Bench {
         let storage = Arc::new(NoPuts {
-            medium: MemoryStorage::new(),
+            device: MemoryStorage::new(),
             failure: Mutex::default(),
             puts_anyway: AtomicBool::default(),
             sync_failure: Mutex::default(),
@@ -276,8 +276,8 @@ async fn a_manifest_that_is_there_keeps_its_files_though_its_sync_finds_no_space
     *bench.storage.sync_failure.lock() = None;
     bench.fail(None);
     // The next owner, if the process ends now, and this one, if it does not.
-    let medium = bench.storage.medium.clone();
-    let (_, newest) = ManifestLog::open(medium, bench.tablet.id()).await.unwrap();
+    let device = bench.storage.device.clone();
+    let (_, newest) = ManifestLog::open(device, bench.tablet.id()).await.unwrap();
     assert_eq!(newest.all_files().count(), 1);
     bench.tablet.flush().await.unwrap();
     assert_eq!(bench.sstables().await, 1);

@@ -25,7 +25,7 @@ async fn open(storage: &Arc<dyn Storage>, epoch: u32) -> Arc<Tablet> {
 }
 
 /// A tablet with a file for each of the rows `0` to `files - 1`; every file has the row `all`, too.
-async fn medium(files: u64) -> Arc<dyn Storage> {
+async fn device(files: u64) -> Arc<dyn Storage> {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     fill(&storage, files).await;
     storage
@@ -91,7 +91,7 @@ pub(super) async fn read_row(tablet: &Arc<Tablet>, row: &str) -> Result<usize, T
 /// Neither tried again and again, nor reached across: what is newer is merged by itself.
 #[tokio::test]
 async fn compactions_leave_a_damaged_file_and_all_older_ones_alone() {
-    let storage = medium(3).await;
+    let storage = device(3).await;
     let tablet = open(&storage, 2).await;
     let damaged = files_of(&tablet).await[1];
     flip(&storage, &FileRef::path(damaged), 5).await;
@@ -129,7 +129,7 @@ async fn compactions_leave_a_damaged_file_and_all_older_ones_alone() {
 #[tokio::test]
 async fn an_unreadable_file_fails_all_rows_that_it_may_have_had() {
     for (what, at) in [("footer", -1), ("footer checksum", -14), ("properties", -74)] {
-        let storage = medium(2).await;
+        let storage = device(2).await;
         let path = FileRef::path(FileId::new(1, 1));
         flip(&storage, &path, at).await;
         let tablet = open(&storage, 2).await;
@@ -141,7 +141,7 @@ async fn an_unreadable_file_fails_all_rows_that_it_may_have_had() {
         write_row(&tablet, Bytes::from_static(b"new"), vec![put(1, "v")]);
         tablet.flush().await.unwrap();
     }
-    let storage = medium(2).await;
+    let storage = device(2).await;
     let path = FileRef::path(FileId::new(1, 1));
     storage.delete(&path).await.unwrap();
     let tablet = open(&storage, 2).await;
@@ -181,7 +181,7 @@ async fn a_file_that_could_not_be_opened_is_taken_up_when_it_can_be_read() {
 /// Which files a damaged manifest refers to is unknown: none of a former process may go.
 #[tokio::test]
 async fn former_files_can_be_kept() {
-    let storage = medium(4).await;
+    let storage = device(4).await;
     let tablet = open(&storage, 2).await;
     tablet.context.files.keep_former_files();
     tablet.compact_all().await.unwrap();

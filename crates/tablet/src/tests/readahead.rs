@@ -8,7 +8,7 @@ use stele_storage::{AppendFile, FileInfo, ReadFile, Result};
 
 /// Memory that notes the largest read of an sstable.
 struct Measured {
-    medium: Arc<dyn Storage>,
+    device: Arc<dyn Storage>,
     largest: Arc<AtomicUsize>,
 }
 
@@ -20,33 +20,33 @@ struct MeasuredFile {
 #[async_trait]
 impl Storage for Measured {
     async fn create(&self, path: &str) -> Result<Box<dyn AppendFile>> {
-        self.medium.create(path).await
+        self.device.create(path).await
     }
 
     async fn open(&self, path: &str) -> Result<Arc<dyn ReadFile>> {
-        let file = self.medium.open(path).await?;
+        let file = self.device.open(path).await?;
         let largest = self.largest.clone();
         Ok(Arc::new(MeasuredFile { file, largest }))
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
-        self.medium.put_if_absent(path, content).await
+        self.device.put_if_absent(path, content).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<FileInfo>> {
-        self.medium.list(prefix).await
+        self.device.list(prefix).await
     }
 
     async fn delete(&self, path: &str) -> Result<()> {
-        self.medium.delete(path).await
+        self.device.delete(path).await
     }
 
     async fn sync_file(&self, path: &str) -> Result<()> {
-        self.medium.sync_file(path).await
+        self.device.sync_file(path).await
     }
 
     async fn free_bytes(&self) -> Result<Option<u64>> {
-        self.medium.free_bytes().await
+        self.device.free_bytes().await
     }
 }
 
@@ -75,7 +75,7 @@ impl ReadFile for MeasuredFile {
 async fn two_files(job_bytes: usize) -> (Arc<Tablet>, Arc<AtomicUsize>) {
     let largest = Arc::new(AtomicUsize::new(0));
     let storage: Arc<dyn Storage> = Arc::new(Measured {
-        medium: MemoryStorage::new(),
+        device: MemoryStorage::new(),
         largest: largest.clone(),
     });
     let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(0)), 1).with_job_readahead(job_bytes);

@@ -565,9 +565,9 @@ async fn files_of_other_times_are_left_out_of_their_run() {
         // Whoever reads all of its cells fails.
         storage.make_unreadable(&FileRef::path(file.reference.id()), 0..1);
     }
-    let medium: Arc<dyn Storage> = storage;
+    let device: Arc<dyn Storage> = storage;
     let context = TabletContext {
-        files: Arc::new(FileRegistry::new(medium, Arc::new(Cache::new(0)), 2)),
+        files: Arc::new(FileRegistry::new(device, Arc::new(Cache::new(0)), 2)),
         ..tablet.context.clone()
     };
     let opened = Tablet::open(context, tablet.schema(), tablet.id(), stele_types::Epoch(2)).await;

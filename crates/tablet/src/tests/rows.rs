@@ -17,8 +17,8 @@ async fn filled(cache_bytes: usize) -> (Arc<Tablet>, Arc<FaultyStorage>) {
 
 async fn filled_with(cache_bytes: usize, filter_bits: Option<u32>) -> (Arc<Tablet>, Arc<FaultyStorage>) {
     let env = TokioRuntime::current();
-    let medium = FaultyStorage::new(env.clone());
-    let storage: Arc<dyn Storage> = medium.clone();
+    let device = FaultyStorage::new(env.clone());
+    let storage: Arc<dyn Storage> = device.clone();
     let files = FileRegistry::new(storage.clone(), Arc::new(Cache::new(cache_bytes)), 1);
     let context = TabletContext {
         env,
@@ -48,7 +48,7 @@ async fn filled_with(cache_bytes: usize, filter_bits: Option<u32>) -> (Arc<Table
     for n in (0..2_000).step_by(50) {
         write_row(&tablet, name(n), vec![put(3, "newest")]);
     }
-    (tablet, medium)
+    (tablet, device)
 }
 
 /// Every eleventh row that is there, and one between each two that is not.
@@ -84,7 +84,7 @@ async fn read_list(
 
 #[tokio::test]
 async fn a_list_of_rows_is_what_each_of_them_is() {
-    let (tablet, medium) = filled(8 << 20).await;
+    let (tablet, device) = filled(8 << 20).await;
     let rows = list();
     let newest = Arc::new(Filter::CellsPerColumn(1).compile(&tablet.schema()).unwrap());
     for filter in [None, Some(newest)] {
@@ -95,13 +95,13 @@ async fn a_list_of_rows_is_what_each_of_them_is() {
         }
         assert_eq!(expected.len(), rows.len() / 2);
         for read_miss in [0.0, 0.5, 1.0] {
-            medium.set_plan(FaultPlan {
+            device.set_plan(FaultPlan {
                 read_miss,
                 ..FaultPlan::default()
             });
             assert_eq!(read_list(&tablet, &rows, filter.clone()).await, expected, "{read_miss}");
         }
-        medium.set_plan(FaultPlan::default());
+        device.set_plan(FaultPlan::default());
     }
 }
 
@@ -109,16 +109,16 @@ async fn a_list_of_rows_is_what_each_of_them_is() {
 #[tokio::test]
 async fn what_is_fetched_ahead_is_not_fetched_again() {
     for (cache_bytes, reads_max) in [(8 << 20, 1.1), (0, 4.0)] {
-        let (tablet, medium) = filled(cache_bytes).await;
+        let (tablet, device) = filled(cache_bytes).await;
         tablet.compact_all().await.unwrap();
         let rows: Vec<Bytes> = (0..2_000).step_by(40).map(name).collect();
-        medium.set_plan(FaultPlan {
+        device.set_plan(FaultPlan {
             read_miss: 1.0,
             ..FaultPlan::default()
         });
-        let before = medium.counts().reads;
+        let before = device.counts().reads;
         assert_eq!(read_list(&tablet, &rows, None).await.len(), rows.len());
-        let reads = (medium.counts().reads - before) as f64 / rows.len() as f64;
+        let reads = (device.counts().reads - before) as f64 / rows.len() as f64;
         assert!(
             reads <= reads_max,
             "{reads} reads a row with {cache_bytes} bytes of cache"
@@ -188,7 +188,7 @@ async fn a_scan_never_comes_back_to_what_it_has_passed() {
 /// Rows of one cell behind each other, of several columns, and of more versions than a block has room for, all in one file.
 #[tokio::test]
 async fn rows_of_a_list_may_be_unlike_each_other() {
-    let (tablet, medium) = filled(0).await;
+    let (tablet, device) = filled(0).await;
     let value: &'static str = Box::leak("v".repeat(600).into_boxed_str());
     for n in (0..2_000).step_by(5) {
         let versions = if n % 2 == 0 { 1 } else { 40 };
@@ -218,7 +218,7 @@ async fn rows_of_a_list_may_be_unlike_each_other() {
     let expected: Vec<_> = all.into_iter().filter(|(row, _)| rows.contains(row)).collect();
     assert_eq!(expected.len(), rows.len());
     for read_miss in [0.0, 0.5, 1.0] {
-        medium.set_plan(FaultPlan {
+        device.set_plan(FaultPlan {
             read_miss,
             ..FaultPlan::default()
         });

@@ -120,8 +120,8 @@ async fn server() -> Arc<TabletServer> {
         ..ServerOptions::for_memory(64 * MIB)
     };
     let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
-    let medium: Arc<dyn Storage> = MemoryStorage::new();
-    let started = TabletServer::start(env, medium, &catalog, Epoch(1), cache, options, &metrics).await;
+    let device: Arc<dyn Storage> = MemoryStorage::new();
+    let started = TabletServer::start(env, device, &catalog, Epoch(1), cache, options, &metrics).await;
     let (server, _) = started.unwrap();
     let family = Family {
         name: "f".to_owned(),

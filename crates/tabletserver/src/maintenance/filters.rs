@@ -175,8 +175,8 @@ mod tests {
             bloom_memory_bytes: 65,
             ..options()
         };
-        let medium = Watched::over(MemoryStorage::new());
-        let server = first_with(&medium, None, options).await;
+        let device = Watched::over(MemoryStorage::new());
+        let server = first_with(&device, None, options).await;
         for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
             write(&server, tablet, row, "v").await;
             server.served(tablet).unwrap().tablet.flush().await.unwrap();

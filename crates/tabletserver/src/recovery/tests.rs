@@ -24,7 +24,7 @@ use stele_types::{
 
 /// A medium that notes what it is asked to sync, and may have been taken over, or lose what is not synced.
 pub(crate) struct Watched {
-    medium: Arc<dyn Storage>,
+    device: Arc<dyn Storage>,
     synced: Mutex<Vec<String>>,
     taken_over: AtomicBool,
     /// Lets one owner in at a time.
@@ -37,9 +37,9 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn over(medium: Arc<dyn Storage>) -> Arc<Watched> {
+    pub(crate) fn over(device: Arc<dyn Storage>) -> Arc<Watched> {
         Arc::new(Watched {
-            medium,
+            device,
             synced: Mutex::default(),
             taken_over: AtomicBool::new(false),
             inherits: AtomicBool::new(false),
@@ -57,7 +57,7 @@ impl Watched {
     }
 
     async fn paths(&self, prefix: &str) -> Vec<String> {
-        let files = self.medium.list(prefix).await.unwrap();
+        let files = self.device.list(prefix).await.unwrap();
         files.into_iter().map(|file| file.path).collect()
     }
 }
@@ -65,11 +65,11 @@ impl Watched {
 #[async_trait]
 impl Storage for Watched {
     async fn create(&self, path: &str) -> stele_storage::Result<Box<dyn AppendFile>> {
-        self.medium.create(path).await
+        self.device.create(path).await
     }
 
     async fn open(&self, path: &str) -> stele_storage::Result<Arc<dyn ReadFile>> {
-        self.medium.open(path).await
+        self.device.open(path).await
     }
 
     async fn put_if_absent(&self, path: &str, content: Bytes) -> stele_storage::Result<()> {
@@ -81,11 +81,11 @@ impl Storage for Watched {
                 message: "refused".to_owned(),
             });
         }
-        self.medium.put_if_absent(path, content).await
+        self.device.put_if_absent(path, content).await
     }
 
     async fn list(&self, prefix: &str) -> stele_storage::Result<Vec<FileInfo>> {
-        self.medium.list(prefix).await
+        self.device.list(prefix).await
     }
 
     async fn delete(&self, path: &str) -> stele_storage::Result<()> {
@@ -97,12 +97,12 @@ impl Storage for Watched {
                 message: "refused".to_owned(),
             });
         }
-        self.medium.delete(path).await
+        self.device.delete(path).await
     }
 
     async fn sync_file(&self, path: &str) -> stele_storage::Result<()> {
         self.synced.lock().push(path.to_owned());
-        self.medium.sync_file(path).await
+        self.device.sync_file(path).await
     }
 
     async fn inherit(&self) -> stele_storage::Result<bool> {
@@ -111,7 +111,7 @@ impl Storage for Watched {
     }
 
     async fn free_bytes(&self) -> stele_storage::Result<Option<u64>> {
-        self.medium.free_bytes().await
+        self.device.free_bytes().await
     }
 
     async fn confirm_owner(&self) -> stele_storage::Result<()> {
@@ -180,35 +180,35 @@ pub(crate) fn options() -> ServerOptions {
     }
 }
 
-async fn start(medium: &Arc<Watched>, catalog: &Catalog, epoch: u32) -> Result<Arc<TabletServer>, ServerError> {
-    start_with(medium, catalog, epoch, options()).await
+async fn start(device: &Arc<Watched>, catalog: &Catalog, epoch: u32) -> Result<Arc<TabletServer>, ServerError> {
+    start_with(device, catalog, epoch, options()).await
 }
 
 async fn start_with(
-    medium: &Arc<Watched>,
+    device: &Arc<Watched>,
     catalog: &Catalog,
     epoch: u32,
     options: ServerOptions,
 ) -> Result<Arc<TabletServer>, ServerError> {
     let (env, cache, metrics) = (TokioRuntime::current(), Arc::new(Cache::new(1 << 20)), Metrics::new());
-    let started = TabletServer::start(env, medium.clone(), catalog, Epoch(epoch), cache, options, &metrics).await;
+    let started = TabletServer::start(env, device.clone(), catalog, Epoch(epoch), cache, options, &metrics).await;
     started.map(|(server, _)| server)
 }
 
 /// The first server, on an empty medium.
-pub(crate) async fn first(medium: &Arc<Watched>, durability: Option<Durability>) -> Arc<TabletServer> {
-    first_with(medium, durability, options()).await
+pub(crate) async fn first(device: &Arc<Watched>, durability: Option<Durability>) -> Arc<TabletServer> {
+    first_with(device, durability, options()).await
 }
 
 /// The same with options of its own.
 pub(crate) async fn first_with(
-    medium: &Arc<Watched>,
+    device: &Arc<Watched>,
     durability: Option<Durability>,
     options: ServerOptions,
 ) -> Arc<TabletServer> {
     let nothing = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
     let nothing = Catalog::load(nothing.await.unwrap()).await.unwrap();
-    let server = start_with(medium, &nothing, 1, options).await.unwrap();
+    let server = start_with(device, &nothing, 1, options).await.unwrap();
     server
         .create_empty(Arc::new(schema(durability)), ranges())
         .await
@@ -247,18 +247,18 @@ fn has(server: &TabletServer, row: &str) -> bool {
 
 #[tokio::test]
 async fn what_is_replayed_is_synced_before_anybody_sees_it() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let catalog = catalog(None).await;
-    let server = first(&medium, None).await;
+    let server = first(&device, None).await;
     put(&server, "a", None).await;
     put(&server, "z", None).await;
-    let segments = medium.paths("log/").await;
+    let segments = device.paths("log/").await;
     assert!(!segments.is_empty());
     drop(server);
-    medium.synced.lock().clear();
-    let server = start(&medium, &catalog, 2).await.unwrap();
+    device.synced.lock().clear();
+    let server = start(&device, &catalog, 2).await.unwrap();
     assert!(has(&server, "a") && has(&server, "z"));
-    let synced = medium.synced.lock().clone();
+    let synced = device.synced.lock().clone();
     assert!(segments.iter().all(|path| synced.contains(path)), "{synced:?}");
 }
 
@@ -303,32 +303,32 @@ async fn what_the_log_cannot_make_durable_is_flushed() {
 
 #[tokio::test]
 async fn tablets_are_inherited_where_nobody_else_can_be_at_work() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let catalog = catalog(None).await;
-    let server = first(&medium, None).await;
+    let server = first(&device, None).await;
     put(&server, "a", None).await;
     drop(server);
-    let manifests = medium.paths("tablets/").await;
-    let claiming = start(&medium, &catalog, 2).await.unwrap();
-    let claimed = medium.paths("tablets/").await;
+    let manifests = device.paths("tablets/").await;
+    let claiming = start(&device, &catalog, 2).await.unwrap();
+    let claimed = device.paths("tablets/").await;
     assert_ne!(claimed, manifests, "others may be at work: each tablet is written to");
     drop(claiming);
-    medium.inherits.store(true, Ordering::Relaxed);
-    medium.synced.lock().clear();
-    let server = start(&medium, &catalog, 3).await.unwrap();
-    assert_eq!(medium.paths("tablets/").await, claimed);
-    assert_eq!(medium.synced.lock().first().map(String::as_str), Some("everything"));
+    device.inherits.store(true, Ordering::Relaxed);
+    device.synced.lock().clear();
+    let server = start(&device, &catalog, 3).await.unwrap();
+    assert_eq!(device.paths("tablets/").await, claimed);
+    assert_eq!(device.synced.lock().first().map(String::as_str), Some("everything"));
     assert!(has(&server, "a"));
     put(&server, "z", None).await;
     server.shut_down().await;
     drop(server);
-    assert_ne!(medium.paths("tablets/").await, claimed, "flushed at the end");
+    assert_ne!(device.paths("tablets/").await, claimed, "flushed at the end");
     assert!(
-        start(&medium, &catalog, 3).await.is_err(),
+        start(&device, &catalog, 3).await.is_err(),
         "what it committed is of its epoch"
     );
-    medium.inherits.store(false, Ordering::Relaxed);
-    let server = start(&medium, &catalog, 4).await.unwrap();
+    device.inherits.store(false, Ordering::Relaxed);
+    let server = start(&device, &catalog, 4).await.unwrap();
     assert!(has(&server, "a") && has(&server, "z"));
 }
 
@@ -336,9 +336,9 @@ async fn tablets_are_inherited_where_nobody_else_can_be_at_work() {
 /// gone it would count.
 #[tokio::test]
 async fn what_does_not_count_behind_a_hole_is_deleted() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let catalog = catalog(None).await;
-    drop(first(&medium, None).await);
+    drop(first(&device, None).await);
     let header = |number, previous, previous_len| SegmentHeader {
         version: 1,
         stream: 0,
@@ -374,60 +374,60 @@ async fn what_does_not_count_behind_a_hole_is_deleted() {
     let behind = [&header(2, 1, 1_000).encode()[..], &group.encode(2)[..], &records].concat();
     let paths = [segment_path(0, 1), segment_path(0, 2)];
     for (path, content) in paths.iter().zip([relieved, behind]) {
-        medium.put_if_absent(path, content.into()).await.unwrap();
+        device.put_if_absent(path, content.into()).await.unwrap();
     }
-    medium.taken_over.store(true, Ordering::Relaxed);
-    assert!(start(&medium, &catalog, 2).await.is_err(), "it has been replaced");
+    device.taken_over.store(true, Ordering::Relaxed);
+    assert!(start(&device, &catalog, 2).await.is_err(), "it has been replaced");
     assert_eq!(
-        medium.paths("log/0000/000000000000000").await,
+        device.paths("log/0000/000000000000000").await,
         paths,
         "not by who was replaced"
     );
-    medium.taken_over.store(false, Ordering::Relaxed);
-    let server = start(&medium, &catalog, 3).await.unwrap();
+    device.taken_over.store(false, Ordering::Relaxed);
+    let server = start(&device, &catalog, 3).await.unwrap();
     assert!(!has(&server, "a"));
-    assert_eq!(medium.paths("log/0000/000000000000000").await, paths[..1]);
+    assert_eq!(device.paths("log/0000/000000000000000").await, paths[..1]);
 }
 
 #[tokio::test]
 async fn nothing_is_swept_by_who_was_replaced() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let catalog = catalog(None).await;
-    drop(first(&medium, None).await);
+    drop(first(&device, None).await);
     let of_nobody = [FileRef::path(FileId::new(1, 77)), manifest::path(TabletId(99), 1)];
     for path in &of_nobody {
-        medium.put_if_absent(path, Bytes::from_static(b"x")).await.unwrap();
+        device.put_if_absent(path, Bytes::from_static(b"x")).await.unwrap();
     }
-    medium.taken_over.store(true, Ordering::Relaxed);
-    assert!(start(&medium, &catalog, 2).await.is_err());
+    device.taken_over.store(true, Ordering::Relaxed);
+    assert!(start(&device, &catalog, 2).await.is_err());
     for path in &of_nobody {
-        assert_eq!(medium.paths(path).await.len(), 1, "{path}");
+        assert_eq!(device.paths(path).await.len(), 1, "{path}");
     }
     // Nor while it serves already.
-    medium.taken_over.store(false, Ordering::Relaxed);
-    let server = start(&medium, &catalog, 3).await.unwrap();
-    medium.taken_over.store(true, Ordering::Relaxed);
+    device.taken_over.store(false, Ordering::Relaxed);
+    let server = start(&device, &catalog, 3).await.unwrap();
+    device.taken_over.store(true, Ordering::Relaxed);
     let env = TokioRuntime::current();
     env.sleep(Duration::from_millis(50)).await;
     for path in &of_nobody {
-        assert_eq!(medium.paths(path).await.len(), 1, "{path}");
+        assert_eq!(device.paths(path).await.len(), 1, "{path}");
     }
     drop(server);
-    medium.taken_over.store(false, Ordering::Relaxed);
-    let server = start(&medium, &catalog, 4).await.unwrap();
+    device.taken_over.store(false, Ordering::Relaxed);
+    let server = start(&device, &catalog, 4).await.unwrap();
     put(&server, "a", None).await;
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
     for path in &of_nobody {
-        swept(&medium, path).await;
+        swept(&device, path).await;
     }
     env.sleep(Duration::from_millis(50)).await;
-    assert_eq!(medium.paths("sst/").await.len(), 1, "of its own it needs all");
+    assert_eq!(device.paths("sst/").await.len(), 1, "of its own it needs all");
 }
 
 /// Waits until nothing is left below a prefix.
-async fn swept(medium: &Watched, prefix: &str) {
+async fn swept(device: &Watched, prefix: &str) {
     let mut tries = 0;
-    while !medium.paths(prefix).await.is_empty() {
+    while !device.paths(prefix).await.is_empty() {
         tries += 1;
         assert!(tries < 1_000, "{prefix} is still there");
         TokioRuntime::current().sleep(Duration::from_millis(5)).await;
@@ -437,13 +437,13 @@ async fn swept(medium: &Watched, prefix: &str) {
 /// Each stream has a directory of its own, and what fails may be that one.
 #[tokio::test]
 async fn a_stream_that_cannot_be_cut_keeps_no_other() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first(&medium, None).await;
-    medium.keeps_first_stream.store(true, Ordering::Relaxed);
+    let device = Watched::over(MemoryStorage::new());
+    let server = first(&device, None).await;
+    device.keeps_first_stream.store(true, Ordering::Relaxed);
     put(&server, "a", None).await;
     put(&server, "z", None).await;
     let streams = || async {
-        let paths = medium.paths("log/").await;
+        let paths = device.paths("log/").await;
         let numbers = paths.iter().filter_map(|path| parse_segment_path(path));
         numbers.map(|(stream, _)| stream).collect::<Vec<u32>>()
     };
@@ -456,7 +456,7 @@ async fn a_stream_that_cannot_be_cut_keeps_no_other() {
     }
     server.delete_unneeded_log().await.unwrap_err();
     assert_eq!(streams().await, [0]);
-    medium.keeps_first_stream.store(false, Ordering::Relaxed);
+    device.keeps_first_stream.store(false, Ordering::Relaxed);
     server.delete_unneeded_log().await.unwrap();
     assert!(streams().await.is_empty());
 }
@@ -464,9 +464,9 @@ async fn a_stream_that_cannot_be_cut_keeps_no_other() {
 /// Nobody knows which files it refers to, so all stay, its versions too; also when the other tablet has done with them.
 #[tokio::test]
 async fn a_damaged_manifest_keeps_every_file_of_the_time_before() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let catalog = catalog(None).await;
-    let server = first(&medium, None).await;
+    let server = first(&device, None).await;
     for _ in 0..2 {
         for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
             put(&server, row, None).await;
@@ -474,23 +474,23 @@ async fn a_damaged_manifest_keeps_every_file_of_the_time_before() {
         }
     }
     drop(server);
-    let (directory, sstables) = (manifest::directory(TABLETS[0]), medium.paths("sst/").await);
+    let (directory, sstables) = (manifest::directory(TABLETS[0]), device.paths("sst/").await);
     assert_eq!(sstables.len(), 4);
-    let newest = medium.paths(&directory).await.pop().unwrap();
-    medium.delete(&newest).await.unwrap();
-    medium
+    let newest = device.paths(&directory).await.pop().unwrap();
+    device.delete(&newest).await.unwrap();
+    device
         .put_if_absent(&newest, Bytes::from_static(b"damaged"))
         .await
         .unwrap();
-    let server = start(&medium, &catalog, 2).await.unwrap();
+    let server = start(&device, &catalog, 2).await.unwrap();
     assert_eq!(server.damaged_tablets().len(), 1);
     assert!(has(&server, "z"));
     let whole = server.served(TABLETS[1]).unwrap().tablet.clone();
     whole.compact_all().await.unwrap();
     server.context.files.delete_obsolete().await.unwrap();
-    let left = medium.paths("sst/").await;
+    let left = device.paths("sst/").await;
     assert!(sstables.iter().all(|path| left.contains(path)), "{left:?}");
-    assert!(medium.paths(&directory).await.contains(&newest));
+    assert!(device.paths(&directory).await.contains(&newest));
 }
 
 /// Also where the process's end loses what was appended: then a flush is a sync.
@@ -503,9 +503,9 @@ async fn what_must_survive_is_synced_whoever_asks_for_it() {
         // What was not synced survives a power loss by chance.
         for _ in 0..8 {
             let faulty = FaultyStorage::new(TokioRuntime::current());
-            let watched = |medium: Arc<FaultyStorage>| {
+            let watched = |device: Arc<FaultyStorage>| {
                 Arc::new(Watched {
-                    medium,
+                    device,
                     synced: Mutex::default(),
                     taken_over: AtomicBool::new(false),
                     inherits: AtomicBool::new(false),
@@ -514,9 +514,9 @@ async fn what_must_survive_is_synced_whoever_asks_for_it() {
                     keeps_first_stream: AtomicBool::new(false),
                 })
             };
-            let medium = watched(faulty.clone());
+            let device = watched(faulty.clone());
             let catalog = catalog(of_table).await;
-            let server = first(&medium, of_table).await;
+            let server = first(&device, of_table).await;
             put(&server, "a", of_request).await;
             faulty.crash();
             drop(server);
@@ -542,27 +542,27 @@ async fn catalog_of_halves(row: Bytes, halves: [TabletId; 2]) -> Catalog {
 #[tokio::test]
 async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
     let memory: Arc<dyn Storage> = MemoryStorage::new();
-    let (old_medium, new_medium) = (Watched::over(memory.clone()), Watched::over(memory.clone()));
-    let old = first(&old_medium, None).await;
+    let (old_storage, new_storage) = (Watched::over(memory.clone()), Watched::over(memory.clone()));
+    let old = first(&old_storage, None).await;
     for _ in 0..2 {
         for row in ["a", "b", "c", "d"] {
             put(&old, row, None).await;
         }
         old.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
     }
-    let new = start(&new_medium, &catalog(None).await, 2).await.unwrap();
+    let new = start(&new_storage, &catalog(None).await, 2).await.unwrap();
     let halves = [TabletId(11), TabletId(12)];
     let row = new.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
     new.finish(TABLETS[0], true).await;
 
-    old_medium.taken_over.store(true, Ordering::Relaxed);
+    old_storage.taken_over.store(true, Ordering::Relaxed);
     let compacted = old.served(TABLETS[0]).unwrap().tablet.compact_all().await;
     assert!(matches!(compacted, Err(TabletError::Fenced { .. })), "{compacted:?}");
     old.context.files.delete_obsolete().await.unwrap();
 
     drop(new);
     let catalog = catalog_of_halves(row, halves).await;
-    let again = start(&new_medium, &catalog, 3).await.unwrap();
+    let again = start(&new_storage, &catalog, 3).await.unwrap();
     for (row, tablet) in [("a", halves[0]), ("d", halves[1])] {
         let read = again.get_row(tablet, row.as_bytes(), None).unwrap();
         let read = read.map(|row| row.into_batch().is_empty());
@@ -573,23 +573,23 @@ async fn a_former_owner_deletes_nothing_of_a_tablet_that_was_split() {
 /// Or it would be flushed, its compactions stopped and its writers kept waiting twice a second.
 #[tokio::test]
 async fn a_split_that_failed_is_not_tried_again_at_once() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let options = ServerOptions {
         tablet_bytes_max: 0,
         ..options()
     };
-    let server = first_with(&medium, None, options).await;
+    let server = first_with(&device, None, options).await;
     for row in ["a", "b", "c", "d"] {
         put(&server, row, None).await;
     }
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
     assert_eq!(server.tablets_to_split(), [TABLETS[0]]);
     put(&server, "e", None).await;
-    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    device.refuses_manifests.store(true, Ordering::Relaxed);
     let halves = [TabletId(11), TabletId(12)];
     server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap_err();
     assert!(server.tablets_to_split().is_empty());
-    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    device.refuses_manifests.store(false, Ordering::Relaxed);
     // Its time is over.
     server.failed_splits.lock().insert(TABLETS[0], server.env.now());
     assert_eq!(server.tablets_to_split(), [TABLETS[0]]);
@@ -599,9 +599,9 @@ async fn a_split_that_failed_is_not_tried_again_at_once() {
 /// The transaction of the split was the last of the catalog, is damaged, and looks torn: the catalog names the parent.
 #[tokio::test]
 async fn a_split_that_the_catalog_forgot_is_kept() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let forgetful = catalog(None).await;
-    let server = first(&medium, None).await;
+    let server = first(&device, None).await;
     for row in ["a", "b", "c", "d"] {
         put(&server, row, None).await;
     }
@@ -611,10 +611,10 @@ async fn a_split_that_the_catalog_forgot_is_kept() {
     write(&server, halves[0], "a", "acknowledged").await;
     drop(server);
 
-    let without = start(&medium, &forgetful, 2).await.unwrap();
+    let without = start(&device, &forgetful, 2).await.unwrap();
     assert_eq!(without.damaged_tablets().len(), 1);
     for half in halves {
-        assert!(!medium.paths(&manifest::directory(half)).await.is_empty(), "{half}");
+        assert!(!device.paths(&manifest::directory(half)).await.is_empty(), "{half}");
         assert!(
             !without.is_flushed(half, SeqNo(1)),
             "the log keeps what it has of {half}"
@@ -623,7 +623,7 @@ async fn a_split_that_the_catalog_forgot_is_kept() {
     without.shut_down().await;
     drop(without);
 
-    let restored = start(&medium, &catalog_of_halves(row, halves).await, 3).await.unwrap();
+    let restored = start(&device, &catalog_of_halves(row, halves).await, 3).await.unwrap();
     let read = restored.get_row(halves[0], b"a", None).unwrap();
     let cells = read.expect("it is in memory").into_batch().into_cells();
     assert_eq!(cells[0].value, "acknowledged");
@@ -632,38 +632,38 @@ async fn a_split_that_the_catalog_forgot_is_kept() {
 /// Nothing is damaged, and the catalog ends torn: a table may have been its last transaction.
 #[tokio::test]
 async fn what_a_catalog_in_doubt_does_not_name_is_kept() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first(&medium, None).await;
+    let device = Watched::over(MemoryStorage::new());
+    let server = first(&device, None).await;
     put(&server, "a", None).await;
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
     drop(server);
     let nothing = EmbeddedCoord::open(MemoryStorage::new(), TokioRuntime::current());
     let nothing = Catalog::load(nothing.await.unwrap()).await.unwrap();
-    let before = medium.paths("").await;
+    let before = device.paths("").await;
     let doubting = ServerOptions {
         catalog_in_doubt: true,
         ..options()
     };
-    drop(start_with(&medium, &nothing, 2, doubting).await.unwrap());
-    let after = medium.paths("").await;
+    drop(start_with(&device, &nothing, 2, doubting).await.unwrap());
+    let after = device.paths("").await;
     assert!(
         before.iter().all(|path| after.contains(path)),
         "{before:?} and then {after:?}"
     );
-    let _believing = start(&medium, &nothing, 3).await.unwrap();
-    swept(&medium, "sst/").await;
+    let _believing = start(&device, &nothing, 3).await.unwrap();
+    swept(&device, "sst/").await;
 }
 
 /// Nothing is missing in it: what nobody needs goes without another start. Of what a stray needs nothing does.
 #[tokio::test]
 async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
     for with_orphan in [false, true] {
-        let medium = Watched::over(MemoryStorage::new());
+        let device = Watched::over(MemoryStorage::new());
         let named = match with_orphan {
             true => catalog_of_the_second().await,
             false => catalog(None).await,
         };
-        let server = first(&medium, None).await;
+        let server = first(&device, None).await;
         for _ in 0..2 {
             for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
                 put(&server, row, None).await;
@@ -673,21 +673,21 @@ async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
         // It merges no more from here on.
         server.shut_down().await;
         drop(server);
-        let of_both = [paths_of(&medium, TABLETS[0]).await, paths_of(&medium, TABLETS[1]).await];
+        let of_both = [paths_of(&device, TABLETS[0]).await, paths_of(&device, TABLETS[1]).await];
         let of_nobody = FileRef::path(FileId::new(1, 77));
-        medium.put_if_absent(&of_nobody, Bytes::new()).await.unwrap();
+        device.put_if_absent(&of_nobody, Bytes::new()).await.unwrap();
         let doubting = ServerOptions {
             catalog_in_doubt: true,
             ..options()
         };
-        let server = start_with(&medium, &named, 2, doubting).await.unwrap();
-        swept(&medium, &of_nobody).await;
+        let server = start_with(&device, &named, 2, doubting).await.unwrap();
+        swept(&device, &of_nobody).await;
         put(&server, "y", None).await;
         let second = server.served(TABLETS[1]).unwrap().tablet.clone();
         second.flush().await.unwrap();
         second.compact_all().await.unwrap();
         server.context.files.delete_obsolete().await.unwrap();
-        let left = medium.paths("sst/").await;
+        let left = device.paths("sst/").await;
         assert!(
             !of_both[1].iter().any(|path| left.contains(path)),
             "{of_both:?}, then {left:?}"
@@ -698,7 +698,7 @@ async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
         );
         server.shut_down().await;
         drop(server);
-        let server = start(&medium, &catalog(None).await, 3).await.unwrap();
+        let server = start(&device, &catalog(None).await, 3).await.unwrap();
         assert!(server.damaged_tablets().is_empty());
         for (row, tablet) in [("a", TABLETS[0]), ("z", TABLETS[1])] {
             let read = server.get_row(tablet, row.as_bytes(), None).unwrap();
@@ -708,8 +708,8 @@ async fn a_catalog_in_doubt_keeps_no_more_than_strays_need() {
 }
 
 /// Where the files of a tablet are.
-async fn paths_of(medium: &Arc<Watched>, tablet: TabletId) -> Vec<String> {
-    let (_, manifest) = ManifestLog::open(medium.clone(), tablet).await.unwrap();
+async fn paths_of(device: &Arc<Watched>, tablet: TabletId) -> Vec<String> {
+    let (_, manifest) = ManifestLog::open(device.clone(), tablet).await.unwrap();
     manifest.stored().map(StoredFile::path).collect()
 }
 
@@ -724,12 +724,12 @@ async fn catalog_of_the_second() -> Catalog {
 
 #[tokio::test]
 async fn the_log_tells_its_last_epoch() {
-    let medium = Watched::over(MemoryStorage::new());
-    assert_eq!(last_epoch(&*medium).await, Ok(0));
-    let server = first(&medium, None).await;
+    let device = Watched::over(MemoryStorage::new());
+    assert_eq!(last_epoch(&*device).await, Ok(0));
+    let server = first(&device, None).await;
     put(&server, "a", None).await;
     drop(server);
-    let server = start(&medium, &catalog(None).await, 7).await.unwrap();
+    let server = start(&device, &catalog(None).await, 7).await.unwrap();
     put(&server, "a", None).await;
-    assert_eq!(last_epoch(&*medium).await, Ok(7));
+    assert_eq!(last_epoch(&*device).await, Ok(7));
 }

@@ -9,14 +9,14 @@ use stele_env::tokio_env::TokioRuntime;
 
 /// Records in memory, and what others do just before or just after one is made.
 #[derive(Default)]
-struct Medium {
+struct Device {
     records: Mutex<BTreeSet<String>>,
     before: Mutex<Vec<u64>>,
     after: Mutex<Vec<u64>>,
 }
 
 #[async_trait]
-impl Records for Medium {
+impl Records for Device {
     async fn records(&self) -> Result<Vec<String>> {
         // A listing has no order.
         Ok(self.records.lock().iter().rev().cloned().collect())
@@ -47,7 +47,7 @@ impl Records for Medium {
     }
 }
 
-impl Medium {
+impl Device {
     async fn claim(&self) -> Result<u64> {
         claim(self, &TokioRuntime::current()).await
     }
@@ -69,56 +69,56 @@ fn who_is_not_the_last_is_told_who_is() {
 
 #[tokio::test]
 async fn the_last_to_come_is_the_owner_and_the_one_before_is_refused_for_good() {
-    let (medium, fence) = (Medium::default(), Fence::default());
-    assert_eq!(medium.claim().await, Ok(1));
-    verify(&medium, &fence, 1, "log").await.unwrap();
+    let (device, fence) = (Device::default(), Fence::default());
+    assert_eq!(device.claim().await, Ok(1));
+    verify(&device, &fence, 1, "log").await.unwrap();
     fence.check("log").unwrap();
-    assert_eq!(medium.claim().await, Ok(2));
-    verify(&medium, &Fence::default(), 2, "log").await.unwrap();
+    assert_eq!(device.claim().await, Ok(2));
+    verify(&device, &Fence::default(), 2, "log").await.unwrap();
     let fenced = StorageError::Fenced {
         path: "log".to_owned(),
         by: "owner 2".to_owned(),
     };
-    assert_eq!(verify(&medium, &fence, 1, "log").await, Err(fenced.clone()));
+    assert_eq!(verify(&device, &fence, 1, "log").await, Err(fenced.clone()));
     assert_eq!(fence.check("log"), Err(fenced.clone()));
     // Whatever becomes of the record.
-    medium.records.lock().clear();
+    device.records.lock().clear();
     assert_eq!(fence.check("log"), Err(fenced));
 }
 
 #[tokio::test]
 async fn of_two_that_come_at_once_each_has_a_number_of_its_own() {
-    let medium = Medium::default();
+    let device = Device::default();
     // The number is taken between the look and the record.
-    *medium.before.lock() = vec![1];
-    assert_eq!(medium.claim().await, Ok(2));
+    *device.before.lock() = vec![1];
+    assert_eq!(device.claim().await, Ok(2));
     // Others are ahead of us when ours is made: perhaps the one that had our number, deleted since.
-    *medium.after.lock() = vec![7];
-    assert_eq!(medium.claim().await, Ok(8));
-    assert_eq!(medium.epochs(), [1, 2, 3, 7, 8]);
+    *device.after.lock() = vec![7];
+    assert_eq!(device.claim().await, Ok(8));
+    assert_eq!(device.epochs(), [1, 2, 3, 7, 8]);
 }
 
 #[tokio::test]
 async fn the_records_of_the_last_owners_stay() {
-    let medium = Medium::default();
+    let device = Device::default();
     for epoch in 1..=RECORDS_KEPT + 3 {
-        assert_eq!(medium.claim().await, Ok(epoch));
+        assert_eq!(device.claim().await, Ok(epoch));
     }
     let kept: Vec<u64> = (4..=RECORDS_KEPT + 3).collect();
-    assert_eq!(medium.epochs(), kept);
+    assert_eq!(device.epochs(), kept);
     let numbers_end = EPOCH_MAX;
-    medium.records.lock().insert(record_path(numbers_end));
-    assert!(matches!(medium.claim().await, Err(StorageError::Io { .. })));
+    device.records.lock().insert(record_path(numbers_end));
+    assert!(matches!(device.claim().await, Err(StorageError::Io { .. })));
 }
 
 /// Nobody knows then who the owner is; that somebody took over is not known either.
 #[tokio::test]
 async fn an_owner_whose_record_is_gone_is_not_confirmed() {
-    let (medium, fence) = (Medium::default(), Fence::default());
-    medium.claim().await.unwrap();
-    medium.records.lock().clear();
+    let (device, fence) = (Device::default(), Fence::default());
+    device.claim().await.unwrap();
+    device.records.lock().clear();
     assert!(matches!(
-        verify(&medium, &fence, 1, "log").await,
+        verify(&device, &fence, 1, "log").await,
         Err(StorageError::Io { .. })
     ));
     assert_eq!(fence.by(), None);
@@ -126,15 +126,15 @@ async fn an_owner_whose_record_is_gone_is_not_confirmed() {
 
 #[tokio::test]
 async fn an_idle_owner_learns_of_the_next_one() {
-    let (medium, fence) = (Arc::new(Medium::default()), Arc::new(Fence::default()));
-    let epoch = medium.claim().await.unwrap();
-    let (watched, its) = (medium.clone(), fence.clone());
+    let (device, fence) = (Arc::new(Device::default()), Arc::new(Fence::default()));
+    let epoch = device.claim().await.unwrap();
+    let (watched, its) = (device.clone(), fence.clone());
     let watching = tokio::spawn(async move { watch(&*watched, &TokioRuntime::current(), &its, epoch).await });
-    medium.claim().await.unwrap();
+    device.claim().await.unwrap();
     assert_eq!(watching.await.unwrap(), "owner 2");
     assert!(fence.check("log").is_err());
     assert_eq!(
-        watch(&*medium, &TokioRuntime::current(), &fence, epoch).await,
+        watch(&*device, &TokioRuntime::current(), &fence, epoch).await,
         "owner 2"
     );
 }
@@ -142,14 +142,14 @@ async fn an_idle_owner_learns_of_the_next_one() {
 /// Neither its own record nor the next one is left.
 #[tokio::test(start_paused = true)]
 async fn who_slept_through_many_takeovers_learns_of_them() {
-    let (medium, fence) = (Medium::default(), Fence::default());
-    let epoch = medium.claim().await.unwrap();
+    let (device, fence) = (Device::default(), Fence::default());
+    let epoch = device.claim().await.unwrap();
     for _ in 0..=RECORDS_KEPT {
-        medium.claim().await.unwrap();
+        device.claim().await.unwrap();
     }
-    assert!(!medium.epochs().contains(&(epoch + 1)));
+    assert!(!device.epochs().contains(&(epoch + 1)));
     assert_eq!(
-        watch(&medium, &TokioRuntime::current(), &fence, epoch).await,
+        watch(&device, &TokioRuntime::current(), &fence, epoch).await,
         "owner 33 or a later one"
     );
 }
@@ -165,9 +165,9 @@ fn records_have_one_spelling() {
 #[tokio::test]
 async fn a_record_of_an_impossible_number_is_an_error() {
     for number in [EPOCH_MAX, u64::MAX - 1, u64::MAX] {
-        let medium = Medium::default();
-        medium.records.lock().insert(record_path(number));
-        let claimed = medium.claim().await;
+        let device = Device::default();
+        device.records.lock().insert(record_path(number));
+        let claimed = device.claim().await;
         assert!(matches!(claimed, Err(StorageError::Io { .. })), "{number}: {claimed:?}");
     }
 }

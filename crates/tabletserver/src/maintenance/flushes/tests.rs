@@ -39,10 +39,10 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// With a small budget its memtables are in the way long before the log is.
 #[tokio::test]
 async fn a_tablet_that_cannot_be_flushed_stops_no_other() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first_with(&medium, None, options()).await;
+    let device = Watched::over(MemoryStorage::new());
+    let server = first_with(&device, None, options()).await;
     let share = server.options.memtables.bytes_max();
-    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    device.refuses_manifests.store(true, Ordering::Relaxed);
     let mut refused = None;
     for number in 0..1_000 {
         refused = write(&server, TABLETS[0], number, 100 << 10).await.err();
@@ -60,7 +60,7 @@ async fn a_tablet_that_cannot_be_flushed_stops_no_other() {
     for number in 0..all {
         write(&server, TABLETS[1], number, 100 << 10).await.unwrap();
     }
-    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    device.refuses_manifests.store(false, Ordering::Relaxed);
     until("flushed", || server.admission.unflushable.tablets().is_empty()).await;
     write(&server, TABLETS[0], 0, 10).await.unwrap();
     server.shut_down().await;
@@ -69,14 +69,14 @@ async fn a_tablet_that_cannot_be_flushed_stops_no_other() {
 /// Splits, drops of rows and merges of all flush, too.
 #[tokio::test]
 async fn a_tablet_that_another_has_flushed_is_not_stuck() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first_with(&medium, None, options()).await;
-    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    let device = Watched::over(MemoryStorage::new());
+    let server = first_with(&device, None, options()).await;
+    device.refuses_manifests.store(true, Ordering::Relaxed);
     write(&server, TABLETS[0], 0, 10).await.unwrap();
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let error = tablet.flush().await.unwrap_err();
     server.admission.unflushable.failed(TABLETS[0], error.to_string());
-    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    device.refuses_manifests.store(false, Ordering::Relaxed);
     tablet.flush().await.unwrap();
     // There is nothing to flush that anybody would flush it for.
     write(&server, TABLETS[0], 1, 10).await.unwrap();
@@ -89,16 +89,16 @@ async fn a_tablet_that_another_has_flushed_is_not_stuck() {
 
 #[tokio::test]
 async fn attempts_leave_nothing_behind() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first_with(&medium, None, options()).await;
+    let device = Watched::over(MemoryStorage::new());
+    let server = first_with(&device, None, options()).await;
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
-    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    device.refuses_manifests.store(true, Ordering::Relaxed);
     for number in 0..20 {
         write(&server, TABLETS[0], number, 10).await.unwrap();
         tablet.flush().await.unwrap_err();
     }
     assert_eq!(tablet.state().frozen.len(), 1);
-    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    device.refuses_manifests.store(false, Ordering::Relaxed);
     assert!(tablet.flush().await.unwrap());
     assert_eq!(tablet.state().memtable_bytes(), 0);
     server.shut_down().await;
@@ -107,8 +107,8 @@ async fn attempts_leave_nothing_behind() {
 /// What is read of a memtable keeps its chunks when it has been flushed.
 #[tokio::test]
 async fn what_readers_hold_is_not_flushed_for() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first_with(&medium, None, options()).await;
+    let device = Watched::over(MemoryStorage::new());
+    let server = first_with(&device, None, options()).await;
     let half = server.options.memtables.bytes_max() / 2;
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let mut held = Vec::new();
@@ -136,8 +136,8 @@ async fn what_readers_hold_is_not_flushed_for() {
 /// Nobody else would ask for it, and writers would wait as long as clients like.
 #[tokio::test]
 async fn what_answers_keep_of_memtables_is_asked_for_while_memory_is_short() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first_with(&medium, None, options()).await;
+    let device = Watched::over(MemoryStorage::new());
+    let server = first_with(&device, None, options()).await;
     let wanted = server.options.overdraft.values_wanted();
     let enough = server.options.memtables.bytes_max() / 4 * 3;
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
@@ -162,8 +162,8 @@ async fn what_answers_keep_of_memtables_is_asked_for_while_memory_is_short() {
 /// A flush loop that has looked at all there is would decide the same again.
 #[tokio::test]
 async fn what_has_been_looked_at_wakes_nobody() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first_with(&medium, None, options()).await;
+    let device = Watched::over(MemoryStorage::new());
+    let server = first_with(&device, None, options()).await;
     write(&server, TABLETS[0], 0, 100 << 10).await.unwrap();
     // Nothing below waits, so the loop does not run in between.
     let worth = server.options.memtables.tablet_bytes() + 1;
@@ -187,9 +187,9 @@ async fn what_has_been_looked_at_wakes_nobody() {
 /// What is written while nobody can be flushed is flushed when that has ended, whoever woke whom.
 #[tokio::test]
 async fn what_presses_meanwhile_is_not_forgotten() {
-    let medium = Watched::over(MemoryStorage::new());
-    let server = first_with(&medium, None, options()).await;
-    medium.refuses_manifests.store(true, Ordering::Relaxed);
+    let device = Watched::over(MemoryStorage::new());
+    let server = first_with(&device, None, options()).await;
+    device.refuses_manifests.store(true, Ordering::Relaxed);
     let worth = server.options.memtables.tablet_bytes();
     let tablet = server.served(TABLETS[0]).unwrap().tablet.clone();
     let mut number = 0;
@@ -199,7 +199,7 @@ async fn what_presses_meanwhile_is_not_forgotten() {
     }
     write(&server, TABLETS[0], number, 10).await.unwrap();
     until("tried", || !server.admission.unflushable.tablets().is_empty()).await;
-    medium.refuses_manifests.store(false, Ordering::Relaxed);
+    device.refuses_manifests.store(false, Ordering::Relaxed);
     until("flushed", || tablet.state().memtable_bytes() == 0).await;
     server.shut_down().await;
 }

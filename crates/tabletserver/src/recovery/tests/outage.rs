@@ -5,13 +5,13 @@ use super::*;
 /// What a tablet has in a file and what it has in the log, when its server is gone.
 async fn left_behind() -> (Arc<MemoryStorage>, Arc<Watched>) {
     let memory = MemoryStorage::new();
-    let medium = Watched::over(memory.clone());
-    let server = first(&medium, None).await;
+    let device = Watched::over(memory.clone());
+    let server = first(&device, None).await;
     put(&server, "a", None).await;
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
     put(&server, "b", None).await;
     put(&server, "z", None).await;
-    (memory, medium)
+    (memory, device)
 }
 
 fn fails(server: &TabletServer, row: &str) -> bool {
@@ -21,11 +21,11 @@ fn fails(server: &TabletServer, row: &str) -> bool {
 
 #[tokio::test]
 async fn a_tablet_is_served_when_its_manifest_can_be_read() {
-    let (memory, medium) = left_behind().await;
+    let (memory, device) = left_behind().await;
     let catalog = catalog(None).await;
-    let newest = medium.paths(&manifest::directory(TABLETS[0])).await.pop().unwrap();
+    let newest = device.paths(&manifest::directory(TABLETS[0])).await.pop().unwrap();
     memory.make_unreadable(&newest, 0..1);
-    let server = start(&medium, &catalog, 2).await.unwrap();
+    let server = start(&device, &catalog, 2).await.unwrap();
     put(&server, "y", None).await;
     for _ in 0..2 {
         server.read_again().await;
@@ -47,18 +47,18 @@ async fn a_tablet_is_served_when_its_manifest_can_be_read() {
     assert_eq!(server.served(TABLETS[0]).unwrap().tablet.schema().version, 2);
     server.delete_unneeded_log().await.unwrap();
     drop(server);
-    let server = start(&medium, &catalog, 3).await.unwrap();
+    let server = start(&device, &catalog, 3).await.unwrap();
     assert!(["a", "b", "c", "y", "z"].iter().all(|row| has(&server, row)));
 }
 
 #[tokio::test]
 async fn a_tablet_that_is_dropped_meanwhile_is_not_served() {
-    let (memory, medium) = left_behind().await;
+    let (memory, device) = left_behind().await;
     let catalog = catalog(None).await;
     let directory = manifest::directory(TABLETS[0]);
-    let newest = medium.paths(&directory).await.pop().unwrap();
+    let newest = device.paths(&directory).await.pop().unwrap();
     memory.make_unreadable(&newest, 0..1);
-    let server = start(&medium, &catalog, 2).await.unwrap();
+    let server = start(&device, &catalog, 2).await.unwrap();
     memory.make_readable(&newest);
     let schema = Arc::new(schema(None));
     let opened = Tablet::open_again(server.context.clone(), schema, TABLETS[0], Epoch(2)).await;
@@ -66,17 +66,17 @@ async fn a_tablet_that_is_dropped_meanwhile_is_not_served() {
     server.serve_after_all(opened.unwrap()).await;
     assert!(server.damaged_tablets().is_empty());
     assert!(server.served(TABLETS[0]).is_err());
-    assert_eq!(medium.paths(&directory).await, Vec::<String>::new());
+    assert_eq!(device.paths(&directory).await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_file_is_taken_up_when_it_can_be_opened() {
-    let (memory, medium) = left_behind().await;
+    let (memory, device) = left_behind().await;
     let catalog = catalog(None).await;
-    let path = medium.paths("sst/").await.remove(0);
+    let path = device.paths("sst/").await.remove(0);
     let len = memory.read_all(&path).await.unwrap().len() as u64;
     memory.make_unreadable(&path, len - 1..len);
-    let server = start(&medium, &catalog, 2).await.unwrap();
+    let server = start(&device, &catalog, 2).await.unwrap();
     server.read_again().await;
     assert!(fails(&server, "a"));
     memory.make_readable(&path);
@@ -88,21 +88,21 @@ async fn a_file_is_taken_up_when_it_can_be_opened() {
 #[tokio::test]
 async fn halves_take_up_what_was_opened_before_they_were_served() {
     let memory = MemoryStorage::new();
-    let medium = Watched::over(memory.clone());
+    let device = Watched::over(memory.clone());
     let apart = ServerOptions {
         value_separate_bytes: 8,
         ..options()
     };
-    let server = first_with(&medium, None, apart).await;
+    let server = first_with(&device, None, apart).await;
     for row in ["a", "b", "c", "d"] {
         write(&server, TABLETS[0], row, "a value in a file of its own").await;
     }
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
     drop(server);
-    let paths = medium.paths("sst/").await;
+    let paths = device.paths("sst/").await;
     let values = paths.iter().find(|path| path.ends_with(".val")).unwrap();
     memory.make_unreadable(values, 0..1);
-    let server = start(&medium, &catalog(None).await, 2).await.unwrap();
+    let server = start(&device, &catalog(None).await, 2).await.unwrap();
     let halves = [TabletId(11), TabletId(12)];
     server.prepare(TABLETS[0], halves[0], halves[1]).await.unwrap().unwrap();
 

@@ -11,9 +11,9 @@ fn row(prefix: &str, number: usize) -> String {
 
 #[tokio::test]
 async fn more_than_memtables_may_take_is_replayed_some_tablets_at_a_time() {
-    let medium = Watched::over(MemoryStorage::new());
+    let device = Watched::over(MemoryStorage::new());
     let catalog = catalog(None).await;
-    let server = first(&medium, None).await;
+    let server = first(&device, None).await;
     for (prefix, tablet) in ["a", "z"].into_iter().zip(TABLETS) {
         for number in 0..ROWS {
             let mutation = Mutation::Put {
@@ -36,7 +36,7 @@ async fn more_than_memtables_may_take_is_replayed_some_tablets_at_a_time() {
         memory: Some(MemoryBudget::new(budget)),
         ..options()
     };
-    let server = start_with(&medium, &catalog, 2, small()).await.unwrap();
+    let server = start_with(&device, &catalog, 2, small()).await.unwrap();
     let bytes = server.context.memory.bytes();
     assert!(bytes < budget, "{bytes} bytes");
     let all = || {
@@ -47,7 +47,7 @@ async fn more_than_memtables_may_take_is_replayed_some_tablets_at_a_time() {
     assert!(all().all(|row| has(&server, &row)));
     // Nothing is left of it to be replayed.
     drop(server);
-    let server = start_with(&medium, &catalog, 3, small()).await.unwrap();
+    let server = start_with(&device, &catalog, 3, small()).await.unwrap();
     assert_eq!(server.context.memory.bytes(), 0);
     assert!(all().all(|row| has(&server, &row)));
 }

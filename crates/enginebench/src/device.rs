@@ -53,7 +53,7 @@ pub struct Line {
     name: &'static str,
     unit: &'static str,
     stele: Vec<f64>,
-    medium: Vec<f64>,
+    device: Vec<f64>,
 }
 
 impl Line {
@@ -62,17 +62,17 @@ impl Line {
             name,
             unit,
             stele: Vec::new(),
-            medium: Vec::new(),
+            device: Vec::new(),
         }
     }
 
-    fn add(&mut self, medium: f64, stele: f64) {
-        self.medium.push(medium);
+    fn add(&mut self, device: f64, stele: f64) {
+        self.device.push(device);
         self.stele.push(stele);
     }
 
     fn ratios(&self) -> Vec<f64> {
-        self.stele.iter().zip(&self.medium).map(|(s, m)| s / m).collect()
+        self.stele.iter().zip(&self.device).map(|(s, m)| s / m).collect()
     }
 
     /// As the result file has it.
@@ -82,7 +82,7 @@ impl Line {
             "workload": format!("medium-{}", self.name),
             "unit": self.unit,
             "stele": median(&self.stele),
-            "medium": median(&self.medium),
+            "medium": median(&self.device),
             "ratio": median(&ratios),
             "spread": { "ratio": [least(&ratios), most(&ratios)] },
         })
@@ -96,7 +96,7 @@ impl fmt::Display for Line {
             f,
             "{:14} disk {:>10.1}  stele {:>10.1} {:8} ratio {:.2} ({:.2}–{:.2})",
             self.name,
-            median(&self.medium),
+            median(&self.device),
             median(&self.stele),
             self.unit,
             median(&ratios),

@@ -19,7 +19,7 @@ const BUCKET_PACE: u32 = 30;
 const LOOKS_MAX: u32 = 100;
 
 /// The medium.
-pub enum Medium {
+pub enum Backend {
     /// As the node that runs now sees it.
     Disk(Mutex<Arc<FaultyStorage>>),
     /// Whoever opens it is its owner until the next one does.
@@ -43,38 +43,38 @@ pub struct Happened {
     pub puts_cut: (u64, u64),
 }
 
-impl Medium {
+impl Backend {
     /// An empty disk.
-    pub fn disk(env: Env) -> Medium {
-        Medium::Disk(Mutex::new(FaultyStorage::new(env)))
+    pub fn disk(env: Env) -> Backend {
+        Backend::Disk(Mutex::new(FaultyStorage::new(env)))
     }
 
     /// An empty bucket; the environment is that of a process that nobody kills.
-    pub fn bucket(env: Env) -> Medium {
-        Medium::Bucket(Bucket::new(env))
+    pub fn bucket(env: Env) -> Backend {
+        Backend::Bucket(Bucket::new(env))
     }
 
     /// Whether several servers reach it.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Medium::Bucket(_))
+        matches!(self, Backend::Bucket(_))
     }
 
     /// How much longer everything takes than on a disk.
     pub fn pace(&self) -> u32 {
         match self {
-            Medium::Disk(_) => 1,
-            Medium::Bucket(_) => BUCKET_PACE,
+            Backend::Disk(_) => 1,
+            Backend::Bucket(_) => BUCKET_PACE,
         }
     }
 
     /// Opens it for a server.
     pub async fn open(&self, env: Env) -> Result<Opened, String> {
         match self {
-            Medium::Disk(disk) => Ok(Opened {
+            Backend::Disk(disk) => Ok(Opened {
                 storage: disk.lock().clone(),
                 shared: None,
             }),
-            Medium::Bucket(bucket) => {
+            Backend::Bucket(bucket) => {
                 let opened = ObjectStorage::open_client(Arc::new(bucket.clone()), PREFIX, env).await;
                 let objects = opened.map_err(|e| format!("the bucket: {e}"))?;
                 Ok(Opened {
@@ -88,8 +88,8 @@ impl Medium {
     /// Nothing goes wrong from now on.
     pub fn calm(&self) {
         match self {
-            Medium::Disk(disk) => disk.lock().set_plan(FaultPlan::default()),
-            Medium::Bucket(bucket) => bucket.set_network(Network::default()),
+            Backend::Disk(disk) => disk.lock().set_plan(FaultPlan::default()),
+            Backend::Bucket(bucket) => bucket.set_network(Network::default()),
         }
     }
 
@@ -97,15 +97,15 @@ impl Medium {
     /// have to succeed.
     pub fn is_calm(&self) -> bool {
         match self {
-            Medium::Disk(disk) => disk.lock().plan().is_harmless(),
-            Medium::Bucket(bucket) => bucket.network().is_harmless(),
+            Backend::Disk(disk) => disk.lock().plan().is_harmless(),
+            Backend::Bucket(bucket) => bucket.network().is_harmless(),
         }
     }
 
     /// Chooses what goes wrong from now on.
     pub async fn trouble(&self, env: &Env, steady_power: bool) {
         match self {
-            Medium::Disk(disk) => {
+            Backend::Disk(disk) => {
                 let disk = disk.lock().clone();
                 let mut plan = disk_faults(env, &disk).await;
                 if steady_power {
@@ -114,13 +114,13 @@ impl Medium {
                 }
                 disk.set_plan(plan);
             }
-            Medium::Bucket(bucket) => bucket.set_network(network_faults(env)),
+            Backend::Bucket(bucket) => bucket.set_network(network_faults(env)),
         }
     }
 
     /// The process that wrote is gone, perhaps with the power.
     pub fn lose_process(&self, power_lost: bool) {
-        let Medium::Disk(disk) = self else { return };
+        let Backend::Disk(disk) = self else { return };
         let mut disk = disk.lock();
         match power_lost {
             true => disk.crash(),
@@ -132,7 +132,7 @@ impl Medium {
     /// What of it looks damaged.
     pub async fn damage(&self, env: Env) -> Result<Vec<String>, String> {
         match self {
-            Medium::Disk(disk) => {
+            Backend::Disk(disk) => {
                 let disk = disk.lock().clone();
                 let plan = disk.plan();
                 disk.set_plan(FaultPlan::default());
@@ -140,7 +140,7 @@ impl Medium {
                 disk.set_plan(plan);
                 found
             }
-            Medium::Bucket(bucket) => {
+            Backend::Bucket(bucket) => {
                 let network = bucket.network();
                 bucket.set_network(Network::default());
                 let looked = ObjectStorage::look_client(Arc::new(bucket.clone()), PREFIX, env.clone()).await;
@@ -157,14 +157,14 @@ impl Medium {
     /// What has gone wrong so far.
     pub fn happened(&self) -> Happened {
         match self {
-            Medium::Disk(disk) => {
+            Backend::Disk(disk) => {
                 let counts = disk.lock().counts();
                 Happened {
                     faults: counts.faults,
                     puts_cut: (counts.puts_cut_before, counts.puts_cut_after),
                 }
             }
-            Medium::Bucket(bucket) => Happened {
+            Backend::Bucket(bucket) => Happened {
                 faults: bucket.counts().faults,
                 ..Happened::default()
             },
@@ -174,11 +174,11 @@ impl Medium {
 
 /// What looks damaged once nothing changes any more: what a dead server has sent may still be on its way, and takes effect under
 /// the eyes of who looks.
-async fn steady_damage(medium: Arc<dyn Storage>, env: &Env) -> Result<Vec<String>, String> {
-    let list = || async { medium.list("").await.map_err(|e| format!("listing the bucket: {e}")) };
+async fn steady_damage(backend: Arc<dyn Storage>, env: &Env) -> Result<Vec<String>, String> {
+    let list = || async { backend.list("").await.map_err(|e| format!("listing the bucket: {e}")) };
     for _ in 0..LOOKS_MAX {
         let before = list().await?;
-        let found = damage(medium.clone()).await;
+        let found = damage(backend.clone()).await;
         if list().await? == before {
             return found;
         }
@@ -189,11 +189,11 @@ async fn steady_damage(medium: Arc<dyn Storage>, env: &Env) -> Result<Vec<String
     ))
 }
 
-async fn damage(medium: Arc<dyn Storage>) -> Result<Vec<String>, String> {
-    let segments = stele_commitlog::salvage::damaged_segments(&*medium).await;
+async fn damage(backend: Arc<dyn Storage>) -> Result<Vec<String>, String> {
+    let segments = stele_commitlog::salvage::damaged_segments(&*backend).await;
     let segments = segments.map_err(|e| format!("looking at the log: {e}"))?;
     let mut found: Vec<String> = segments.into_iter().map(|segment| segment.path).collect();
-    let coord = stele_coord::embedded::salvage::salvage(&medium).await;
+    let coord = stele_coord::embedded::salvage::salvage(&backend).await;
     let coord = coord.map_err(|e| format!("looking at the coordinator: {e}"))?;
     found.extend(coord.map(|salvaged| salvaged.damaged.join(", ")));
     Ok(found)

@@ -39,7 +39,7 @@ pub(super) enum Fault {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Medium {
+pub(super) struct Device {
     files: BTreeMap<String, SharedFile>,
     /// Deleted under names of which nobody knows whether they come back with the power.
     deleted: BTreeMap<String, SharedFile>,
@@ -52,7 +52,7 @@ pub(super) struct Medium {
     pub(super) counts: OpCounts,
 }
 
-impl Medium {
+impl Device {
     /// True with the given probability; draws no number when that is 0.
     pub(super) fn draw_fault(&mut self, env: &Env, probability: f64) -> bool {
         let fault = chance(env, probability);
