@@ -83,9 +83,9 @@ impl CompiledFilter {
     }
 
     /// Whether chance has a say in what is let through: who asks twice about a row may get two answers.
-    pub fn draws_lots(&self) -> bool {
+    pub fn is_sampling(&self) -> bool {
         let is_sample = |guard: &RowTest| matches!(guard, RowTest::Sample(_));
-        self.guards.iter().any(is_sample) || self.root.draws_lots()
+        self.guards.iter().any(is_sample) || self.root.is_sampling()
     }
 
     /// Patterns that the value of a cell may be tried on, about: how much of the work of an evaluation values are.
@@ -185,15 +185,17 @@ impl Node {
     }
 
     /// Whether a row is sampled within it. Recursion is as deep as the tree, which compilation has bounded.
-    fn draws_lots(&self) -> bool {
+    fn is_sampling(&self) -> bool {
         match self {
             Node::Row(RowTest::Sample(_)) => true,
-            Node::Chain(members) | Node::Interleave(members) => members.iter().any(Node::draws_lots),
+            Node::Chain(members) | Node::Interleave(members) => members.iter().any(Node::is_sampling),
             Node::Condition {
                 predicate,
                 on_true,
                 on_false,
-            } => [predicate, on_true, on_false].into_iter().any(|node| node.draws_lots()),
+            } => [predicate, on_true, on_false]
+                .into_iter()
+                .any(|node| node.is_sampling()),
             _ => false,
         }
     }

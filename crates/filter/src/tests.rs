@@ -341,7 +341,7 @@ fn copies_are_bounded() {
 }
 
 #[test]
-fn a_sample_is_drawn_once() {
+fn a_sample_is_decided_once() {
     let sample = Chain(vec![FamilyRegex(bytes("a")), RowSample(0.5), RowKeyRegex(bytes("r.*"))]);
     let compiled = sample.compile(&schema()).unwrap();
     let mut draws = 0;

@@ -96,7 +96,7 @@ pub struct TabletScanner<O = RowBatch> {
 
 /// What a scan has drawn of the row that it was in when it was given up.
 #[derive(Debug, Default)]
-pub struct Drawn(Vec<u8>);
+pub struct Sampled(Vec<u8>);
 
 /// States of the tablet, in which value files are looked for.
 #[derive(Default)]
@@ -220,13 +220,13 @@ impl<O: Output> TabletScanner<O> {
 
     /// Gives the scan up. Another one with the same filter may begin the row again that it was in: nothing is drawn about a row
     /// twice.
-    pub fn into_drawn(mut self) -> Drawn {
-        Drawn(self.reader.take_admitted())
+    pub fn into_sampled(mut self) -> Sampled {
+        Sampled(self.reader.take_admitted())
     }
 
     /// What a scan before, with the same filter, has drawn. Before the first batch.
-    pub fn set_drawn(&mut self, drawn: Drawn) {
-        self.reader.set_admitted(drawn.0);
+    pub fn set_sampled(&mut self, sampled: Sampled) {
+        self.reader.set_admitted(sampled.0);
     }
 
     /// The tablet being read.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{CellRef, CellVisitor, Drawn, Got, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
+use stele_tablet::{CellRef, CellVisitor, Got, Sampled, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
@@ -220,14 +220,14 @@ impl RowCells {
 /// A read that was given up for want of room.
 pub(crate) struct Lacks {
     bytes: usize,
-    drawn: Drawn,
+    sampled: Sampled,
 }
 
 /// What such a read is begun again with; nothing for one that begins.
 #[derive(Default)]
 pub(crate) struct Begun {
     reservation: Option<RowReservation>,
-    drawn: Drawn,
+    sampled: Sampled,
 }
 
 impl Lacks {
@@ -235,7 +235,7 @@ impl Lacks {
     pub(crate) async fn wait(self, reservation: &RowMemory) -> ServiceResult<Begun> {
         Ok(Begun {
             reservation: Some(reservation.take(self.bytes).await?),
-            drawn: self.drawn,
+            sampled: self.sampled,
         })
     }
 }
@@ -272,12 +272,12 @@ pub(crate) async fn read_row(
     reservation: &RowMemory,
     begun: Begun,
 ) -> ServiceResult<Result<RowCells, Lacks>> {
-    let mut drawn = begun.drawn;
+    let mut sampled = begun.sampled;
     let mut got = begun.reservation.map_or_else(|| reservation.try_first(), Ok);
     loop {
         let held = match got {
             Ok(held) => held,
-            Err(bytes) => return Ok(Err(Lacks { bytes, drawn })),
+            Err(bytes) => return Ok(Err(Lacks { bytes, sampled })),
         };
         let (mut cells, mut kept) = (Vec::new(), 0);
         let spec = ScanSpec {
@@ -288,7 +288,7 @@ pub(crate) async fn read_row(
             rows_limit: None,
         };
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
-        scanner.set_drawn(drawn);
+        scanner.set_sampled(sampled);
         match read_within(&mut scanner, wanted, held.bytes, &mut cells, &mut kept).await {
             Ok(()) => {
                 let reservation = Some(held);
@@ -297,7 +297,7 @@ pub(crate) async fn read_row(
             // It is begun again in more, and nobody holds anything while he waits for that.
             Err(TabletError::NeedsMemory { bytes }) => {
                 drop(cells);
-                drawn = scanner.into_drawn();
+                sampled = scanner.into_sampled();
                 got = reservation.try_more(held, bytes.saturating_add(kept))?;
             }
             Err(error) => return Err(from_tablet(error)),

@@ -116,7 +116,7 @@ impl Tablet {
         if is_outside || !self.range().contains(row) {
             return Ok(Got::Nowhere);
         }
-        if filter.is_some_and(|f| f.draws_lots()) {
+        if filter.is_some_and(|f| f.is_sampling()) {
             // What waits is read by a scan, which would draw again for a row that was drawn already.
             return Ok(Got::Waits);
         }

@@ -186,8 +186,8 @@ impl Output for RowBatch {
         let row = row.decoded();
         let bytes = match filter {
             None => bytes,
-            Some((filter, chance)) => {
-                let cells = filter.evaluate(&row, self.take_open_cells(), chance)?;
+            Some((filter, rng)) => {
+                let cells = filter.evaluate(&row, self.take_open_cells(), rng)?;
                 let bytes = cells.iter().map(weight).sum();
                 self.push_cells(cells);
                 bytes

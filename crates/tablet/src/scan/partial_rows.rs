@@ -214,7 +214,7 @@ impl<O: Output> RowReader<O> {
             },
         };
         let row = self.sink.row.decoded();
-        Ok(filter.evaluate_partial_row(&row, cells, progress, &mut super::row::chance(env))?)
+        Ok(filter.evaluate_partial_row(&row, cells, progress, &mut super::row::rng(env))?)
     }
 
     /// Whether the row that goes on has room for what it begins with.

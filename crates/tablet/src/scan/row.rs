@@ -222,7 +222,7 @@ impl<O: Output> RowReader<O> {
             return true;
         };
         let row = &self.sink.row;
-        self.is_admitted = self.admitted == row.encoded() || filter.admits_row(&row.decoded(), &mut chance(env));
+        self.is_admitted = self.admitted == row.encoded() || filter.admits_row(&row.decoded(), &mut rng(env));
         self.is_admitted
     }
 
@@ -370,11 +370,11 @@ impl<O: Output> RowReader<O> {
         if self.sink.cells() == 0 {
             return Ok(());
         }
-        let mut chance = chance(env);
+        let mut rng = rng(env);
         let filtered = self
             .filter
             .as_deref()
-            .map(|filter| (filter, &mut chance as &mut dyn FnMut() -> f64));
+            .map(|filter| (filter, &mut rng as &mut dyn FnMut() -> f64));
         let left = self.sink.end_row(filtered)?;
         self.batch_bytes += left;
         if self.filter.is_some() {
@@ -406,6 +406,6 @@ impl RowReader<RowBatch> {
 }
 
 /// Uniform in [0, 1).
-pub(super) fn chance(env: &Env) -> impl FnMut() -> f64 + '_ {
+pub(super) fn rng(env: &Env) -> impl FnMut() -> f64 + '_ {
     || (env.random_u64() >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -323,7 +323,7 @@ async fn a_row_that_needs_memory_is_sampled_once() {
     let sample = Filter::Chain(vec![Filter::RowSample(0.5), copies.clone(), copies]);
     let filter = Arc::new(sample.compile(&tablet.schema()).unwrap());
     for reversed in [false, true] {
-        let mut drawn = 0;
+        let mut sampled = 0;
         for n in 0..64 {
             // On the calling thread it would be drawn before it is known whether it has to be read otherwise.
             assert_eq!(tablet.get_row(&name(n), Some(&filter)).unwrap(), None);
@@ -338,12 +338,12 @@ async fn a_row_that_needs_memory_is_sampled_once() {
             match scanner.next_batch().await {
                 Ok(batch) => assert!(batch.is_none_or(|batch| batch.is_empty())),
                 Err(TabletError::NeedsMemory { .. }) => {
-                    drawn += 1;
+                    sampled += 1;
                     if n % 2 == 0 {
                         // Also by a scan that begins anew, as those for writes do.
-                        let before = scanner.into_drawn();
+                        let before = scanner.into_sampled();
                         scanner = TabletScanner::new(tablet.clone(), spec);
-                        scanner.set_drawn(before);
+                        scanner.set_sampled(before);
                     }
                     scanner.drop_batch();
                     scanner.set_reservation(64 << 20);
@@ -353,6 +353,6 @@ async fn a_row_that_needs_memory_is_sampled_once() {
                 Err(error) => unreachable!("{error}"),
             }
         }
-        assert!((8..=56).contains(&drawn), "{drawn} of 64");
+        assert!((8..=56).contains(&sampled), "{sampled} of 64");
     }
 }

@@ -367,7 +367,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
 
 /// The predicate's row sample draws once, though a row that is read as a whole is begun again in more room.
 #[tokio::test]
-async fn a_condition_draws_once_for_a_row() {
+async fn a_condition_samples_once_for_a_row() {
     const ROWS: usize = 400;
     let server = first(&Watched::over(MemoryStorage::new()), None).await;
     let row = |n: usize| Bytes::from(format!("a{n:04}"));
