@@ -28,7 +28,7 @@ pub use maintenance::{Compacted, Moved, MovedBytes, SpaceLimit};
 pub use manifest::{FileRef, Manifest, StoredFile};
 pub use memtable::MemoryAccount;
 pub use metrics::TabletMetrics;
-pub use scan::{CellRef, CellVisitor, Got, Pinned, Sampled, ScanSpec, TabletScanner, TabletVisit};
+pub use scan::{CellRef, CellVisitor, Pinned, PointRead, Sampled, ScanSpec, TabletScanner, TabletVisit};
 pub use schema_mark::SchemaMark;
 pub use tablet::{Tablet, TabletContext, WriteLoad};
 

@@ -21,7 +21,7 @@ mod visit;
 
 pub use visit::{CellRef, CellVisitor, TabletVisit};
 
-pub use get::Got;
+pub use get::PointRead;
 
 use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Source, Step};

@@ -9,7 +9,7 @@ use crate::maintenance::CompactionStats;
 use crate::manifest::{CUT_BYTES_EASY, FileRef, Manifest, StoredFile};
 use crate::memtable::{MemoryAccount, Memtable};
 use crate::merge::Source;
-use crate::run::fences::{Fences, Sought};
+use crate::run::fences::{Fences, RowLookup};
 use crate::run::{self, RunCursor};
 use crate::values::file::ValueFile;
 use crate::values::load::ValueFiles;
@@ -85,7 +85,7 @@ impl GroupState {
     }
 
     /// The files that may have the row, as their keys go, of the runs that end among the first `files` files.
-    pub(crate) fn older_holders(&self, row: &Sought<'_>, files: usize) -> impl Iterator<Item = &HeldFile> {
+    pub(crate) fn older_holders(&self, row: &RowLookup<'_>, files: usize) -> impl Iterator<Item = &HeldFile> {
         let older = self.runs.iter().take_while(|run| run.end <= files).count();
         let runs = self.fenced_runs().take(older);
         runs.flat_map(move |(run, fences)| fences.holders(run, row))
@@ -420,7 +420,7 @@ impl State {
     pub(crate) fn add_sources_of_row(
         &self,
         filter: Option<&CompiledFilter>,
-        row: &Sought<'_>,
+        row: &RowLookup<'_>,
         options: ReadOptions,
         before: &mut Vec<Source>,
         sources: &mut Vec<Source>,

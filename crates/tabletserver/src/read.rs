@@ -12,7 +12,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
-use stele_tablet::{CellRef, CellVisitor, Got, Sampled, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit};
+use stele_tablet::{
+    CellRef, CellVisitor, PointRead, Sampled, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit,
+};
 use stele_types::{Cell, RowBatch, RowRange, RowSet, TableSchema, TabletId};
 
 /// Rows of a sample at most, so that its answer stays small.
@@ -65,7 +67,7 @@ impl OneRow {
 enum AtOnce {
     Found(OneRow),
     /// It has to wait; perhaps the result is worth keeping.
-    Waits(Option<Reading>),
+    WouldBlock(Option<Reading>),
 }
 
 impl TabletServer {
@@ -82,7 +84,7 @@ impl TabletServer {
         }
         match self.read_at_once(&served.tablet, row, filter)? {
             AtOnce::Found(found) => Ok(Some(found)),
-            AtOnce::Waits(_) => Ok(None),
+            AtOnce::WouldBlock(_) => Ok(None),
         }
     }
 
@@ -101,7 +103,7 @@ impl TabletServer {
             None => None,
         };
         match tablet.get(row, compiled.as_ref()).map_err(from_tablet)? {
-            Got::Batch(batch) => {
+            PointRead::Batch(batch) => {
                 if let Some(reading) = reading {
                     let read = row_read(tablet, row, filter);
                     self.row_cache.install(reading, &read, &batch, || tablet.schema(), now);
@@ -109,8 +111,8 @@ impl TabletServer {
                 Ok(AtOnce::Found(OneRow::Own(batch)))
             }
             // The cache would not know it any sooner.
-            Got::Nowhere => Ok(AtOnce::Found(OneRow::Own(RowBatch::default()))),
-            Got::Waits => Ok(AtOnce::Waits(reading)),
+            PointRead::NotFound => Ok(AtOnce::Found(OneRow::Own(RowBatch::default()))),
+            PointRead::WouldBlock => Ok(AtOnce::WouldBlock(reading)),
         }
     }
 
@@ -121,7 +123,7 @@ impl TabletServer {
         if let Some(row) = single_row(&served.tablet, &request) {
             let (filter, now) = (request.filter.as_ref(), || served.tablet.wall_micros());
             let found = match request.waits {
-                true => AtOnce::Waits(self.row_cache.reading(&row_read(&served.tablet, row, filter), now)),
+                true => AtOnce::WouldBlock(self.row_cache.reading(&row_read(&served.tablet, row, filter), now)),
                 false => self.read_at_once(&served.tablet, row, filter)?,
             };
             match found {
@@ -130,7 +132,7 @@ impl TabletServer {
                     batch.scanned_through = Some(row.clone());
                     return Ok(Box::new(OneBatch(Some(batch))));
                 }
-                AtOnce::Waits(reading) => {
+                AtOnce::WouldBlock(reading) => {
                     keep = reading.map(|reading| Keep {
                         reading,
                         row: row.clone(),
@@ -218,7 +220,7 @@ impl RowCells {
 }
 
 /// A read that was given up for want of room.
-pub(crate) struct Lacks {
+pub(crate) struct NeedsReservation {
     bytes: usize,
     sampled: Sampled,
 }
@@ -230,7 +232,7 @@ pub(crate) struct Begun {
     sampled: Sampled,
 }
 
-impl Lacks {
+impl NeedsReservation {
     /// Waits for the room. Nobody does that who holds a latch.
     pub(crate) async fn wait(self, reservation: &RowMemory) -> ServiceResult<Begun> {
         Ok(Begun {
@@ -271,13 +273,13 @@ pub(crate) async fn read_row(
     wanted: &Wanted<'_>,
     reservation: &RowMemory,
     begun: Begun,
-) -> ServiceResult<Result<RowCells, Lacks>> {
+) -> ServiceResult<Result<RowCells, NeedsReservation>> {
     let mut sampled = begun.sampled;
     let mut got = begun.reservation.map_or_else(|| reservation.try_first(), Ok);
     loop {
         let held = match got {
             Ok(held) => held,
-            Err(bytes) => return Ok(Err(Lacks { bytes, sampled })),
+            Err(bytes) => return Ok(Err(NeedsReservation { bytes, sampled })),
         };
         let (mut cells, mut kept) = (Vec::new(), 0);
         let spec = ScanSpec {

@@ -14,7 +14,7 @@
 use crate::admission::Coming;
 use crate::error::not_here;
 use crate::memory::WriteMemory;
-use crate::read::{Begun, Lacks, RowCells, Wanted, compile, read_row, read_small_row};
+use crate::read::{Begun, NeedsReservation, RowCells, Wanted, compile, read_row, read_small_row};
 use crate::server::TabletServer;
 use crate::waits::Cause;
 use crate::write::Held;
@@ -142,7 +142,7 @@ impl TabletServer {
         row: &Bytes,
         predicate: Option<&Arc<Filter>>,
         begun: Begun,
-    ) -> ServiceResult<Result<RowCells, Lacks>> {
+    ) -> ServiceResult<Result<RowCells, NeedsReservation>> {
         let tablet = &held.entered.tablet;
         let schema = tablet.schema();
         let filter = compile(predicate, &schema)?;
@@ -165,7 +165,7 @@ impl TabletServer {
         row: &Bytes,
         rules: &[RmwRule],
         begun: Begun,
-    ) -> ServiceResult<Result<RowCells, Lacks>> {
+    ) -> ServiceResult<Result<RowCells, NeedsReservation>> {
         if let Some(read) = read_small_row(&held.entered.tablet, row, None)? {
             return Ok(Ok(read));
         }

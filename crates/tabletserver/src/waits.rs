@@ -88,11 +88,11 @@ impl Cause {
 /// How long writers of a server have waited. Clones are one and the same.
 #[derive(Clone, Debug)]
 pub struct WriteWaits {
-    by_cause: Arc<[Waits; Cause::ALL.len()]>,
+    by_cause: Arc<[WouldBlock; Cause::ALL.len()]>,
 }
 
 #[derive(Debug)]
-struct Waits {
+struct WouldBlock {
     seconds: Histogram,
     /// Nanoseconds of the longest since somebody asked.
     longest: AtomicU64,
@@ -106,7 +106,7 @@ impl WriteWaits {
             "How long writes were held up, by what: waits of a millisecond and more.",
             &["cause"],
         );
-        let waits = |cause: Cause| Waits {
+        let waits = |cause: Cause| WouldBlock {
             seconds: seconds.with_label_values(&[cause.name()]),
             longest: AtomicU64::new(0),
         };

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::merge::Step;
 use crate::picker::PickerStats;
 use crate::run::RunCursor;
-use crate::run::fences::Sought;
+use crate::run::fences::RowLookup;
 use crate::state::{GroupState, HeldFile, ReadOptions, Times};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -173,10 +173,13 @@ impl CompactionStats {
 pub(super) async fn overlap_with(env: &Env, group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
     let (mut known, mut unknown) = (0, Vec::new());
     for row in rows {
-        let sought = Sought::new(row);
+        let row_lookup = RowLookup::new(row);
         let is_left_out = |file: &&HeldFile| file.sstable.filter_bytes() > 0 && !file.sstable.holds_filter();
-        let (left_out, others): (Vec<_>, Vec<_>) = group.older_holders(&sought, files).partition(is_left_out);
-        if others.iter().any(|file| file.sstable.may_contain_hash(sought.hash())) {
+        let (left_out, others): (Vec<_>, Vec<_>) = group.older_holders(&row_lookup, files).partition(is_left_out);
+        if others
+            .iter()
+            .any(|file| file.sstable.may_contain_hash(row_lookup.hash()))
+        {
             known += 1;
         } else if !left_out.is_empty() {
             unknown.push((row, left_out));

@@ -133,7 +133,7 @@ pub struct Writer<'a> {
 }
 
 /// Stands in for what a path does not have yet.
-static NOWHERE: Node = Node::empty(0, 0, Skip::NOTHING);
+static NOT_FOUND: Node = Node::empty(0, 0, Skip::NOTHING);
 
 /// Where a node takes prefixes from.
 #[derive(Clone, Copy)]
@@ -256,9 +256,9 @@ impl Tree {
         Writer {
             tree: self,
             arena: self.arena.writer(),
-            path: [(&NOWHERE, 0); LEVELS_MAX],
+            path: [(&NOT_FOUND, 0); LEVELS_MAX],
             last: None,
-            pending: [(0, &NOWHERE); PENDING_MAX],
+            pending: [(0, &NOT_FOUND); PENDING_MAX],
             pending_first: 0,
             pending_len: 0,
             inserted: 0,

@@ -12,18 +12,18 @@ use std::cmp::Ordering;
 
 /// A row that is looked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Sought<'a> {
+pub struct RowLookup<'a> {
     /// Its encoded prefix: begins all of its keys and no others.
     prefix: &'a [u8],
     /// What row filters know it by.
     hash: u64,
 }
 
-impl<'a> Sought<'a> {
+impl<'a> RowLookup<'a> {
     /// The row with this encoded prefix.
     pub fn new(prefix: &'a [u8]) -> Self {
         let hash = stele_sstable::filter::row_hash(prefix);
-        Sought { prefix, hash }
+        RowLookup { prefix, hash }
     }
 
     /// Its encoded prefix.
@@ -78,7 +78,7 @@ impl Fences {
     }
 
     /// The files of the run that may have keys of the row.
-    pub fn holders<'r>(&self, run: &'r [HeldFile], row: &Sought<'_>) -> &'r [HeldFile] {
+    pub fn holders<'r>(&self, run: &'r [HeldFile], row: &RowLookup<'_>) -> &'r [HeldFile] {
         let skip = self.common.len();
         let Some((head, tail)) = row.prefix.split_at_checked(skip).filter(|(_, tail)| !tail.is_empty()) else {
             // All bounds begin with more than the row's prefix, or are of other rows.
@@ -88,15 +88,15 @@ impl Fences {
         if !self.common.is_empty() && *head != *self.common {
             return &[];
         }
-        let sought = number(tail, 0);
+        let row_lookup = number(tail, 0);
         // The prefix ends in 01; what follows its keys begins like it, with 02 there.
         let behind = match tail.len() {
-            len @ 1..=8 => sought + (1 << (8 * (8 - len))),
-            _ => sought,
+            len @ 1..=8 => row_lookup + (1 << (8 * (8 - len))),
+            _ => row_lookup,
         };
-        let start = self.files.partition_point(|fence| fence.last < sought);
+        let start = self.files.partition_point(|fence| fence.last < row_lookup);
         let start = match self.files.get(start) {
-            Some(fence) if fence.last == sought => start + ended(&self.files, run, start, row),
+            Some(fence) if fence.last == row_lookup => start + ended(&self.files, run, start, row),
             Some(_) => start,
             None => return &[],
         };
@@ -118,7 +118,7 @@ impl Fences {
 
 /// Of the files from `start` on whose last fence is the row's, how many end before the row.
 #[cold]
-fn ended(fences: &[Fence], run: &[HeldFile], start: usize, row: &Sought<'_>) -> usize {
+fn ended(fences: &[Fence], run: &[HeldFile], start: usize, row: &RowLookup<'_>) -> usize {
     let same_column = |from: &[Fence]| {
         let last = from.first().map(|fence| fence.last);
         from.partition_point(|fence| Some(fence.last) <= last)

@@ -11,7 +11,7 @@ use super::row::{Finish, RowReader};
 use super::{Forward, malformed, read_forward};
 use crate::error::{Result, TabletError};
 use crate::merge::{Merge, Step};
-use crate::run::fences::Sought;
+use crate::run::fences::RowLookup;
 use crate::state::{ReadOptions, Times};
 use crate::tablet::Tablet;
 use std::cell::Cell;
@@ -84,14 +84,14 @@ thread_local! {
 
 /// What became of a read on the calling thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum PointRead {
     /// The row's batch: of the row, or of nothing when it does not exist or the filter lets nothing through.
     Batch(RowBatch),
     /// Nothing of the row is stored: key ranges and row filters say so, and it took no block.
-    Nowhere,
+    NotFound,
     /// It would have to wait for the medium, or for memory; or the filter samples rows, and is not to be asked twice should
     /// that be so.
-    Waits,
+    WouldBlock,
 }
 
 impl Tablet {
@@ -101,24 +101,24 @@ impl Tablet {
     /// cells.
     pub fn get_row(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<Option<RowBatch>> {
         Ok(match self.get(row, filter)? {
-            Got::Batch(batch) => Some(batch),
-            Got::Nowhere => Some(RowBatch::default()),
-            Got::Waits => None,
+            PointRead::Batch(batch) => Some(batch),
+            PointRead::NotFound => Some(RowBatch::default()),
+            PointRead::WouldBlock => None,
         })
     }
 
     /// What [`Tablet::get_row`] reads, and how it came by it. Takes no memory for a row of which nothing is stored, and no
     /// reference to anything shared but the sources that may have the row.
-    pub fn get(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<Got> {
+    pub fn get(&self, row: &[u8], filter: Option<&Arc<CompiledFilter>>) -> Result<PointRead> {
         let pushdown = filter.map(|f| f.pushdown());
         let begins_else = |prefix: &[u8]| !prefix.is_empty() && !row.starts_with(prefix);
         let is_outside = pushdown.is_some_and(|p| p.no_cells || begins_else(&p.row_prefix));
         if is_outside || !self.range().contains(row) {
-            return Ok(Got::Nowhere);
+            return Ok(PointRead::NotFound);
         }
         if filter.is_some_and(|f| f.is_sampling()) {
             // What waits is read by a scan, which would draw again for a row that was drawn already.
-            return Ok(Got::Waits);
+            return Ok(PointRead::WouldBlock);
         }
         let place = if filter.is_none() { &PLAIN } else { &FILTERED };
         let mut scratch = match place.take().filter(|scratch| scratch.fits(self, filter)) {
@@ -127,17 +127,17 @@ impl Tablet {
         };
         let got = match self.read_into(&mut scratch, row, filter.map(|f| &**f)) {
             // A scan can wait for room.
-            Err(TabletError::NeedsMemory { .. }) => Ok(Got::Waits),
+            Err(TabletError::NeedsMemory { .. }) => Ok(PointRead::WouldBlock),
             got => got,
         };
-        if !matches!(got, Ok(Got::Nowhere)) {
-            scratch.clean(matches!(got, Ok(Got::Batch(_))));
+        if !matches!(got, Ok(PointRead::NotFound)) {
+            scratch.clean(matches!(got, Ok(PointRead::Batch(_))));
         }
         place.set(Some(scratch));
         got
     }
 
-    fn read_into(&self, scratch: &mut Scratch, row: &[u8], filter: Option<&CompiledFilter>) -> Result<Got> {
+    fn read_into(&self, scratch: &mut Scratch, row: &[u8], filter: Option<&CompiledFilter>) -> Result<PointRead> {
         let Scratch {
             schema,
             filter: _,
@@ -147,7 +147,7 @@ impl Tablet {
             row: prefix,
         } = scratch;
         key::set_row_prefix(prefix, row);
-        let sought = Sought::new(prefix);
+        let row_lookup = RowLookup::new(prefix);
         let options = ReadOptions {
             fill_cache: true,
             readahead_bytes: 0,
@@ -161,30 +161,30 @@ impl Tablet {
             self.with_state(|state| {
                 // The state first, then the snapshot: everything acknowledged before is in that state.
                 snapshot = self.visible();
-                state.add_sources_of_row(filter, &sought, options, &mut Vec::new(), sources);
+                state.add_sources_of_row(filter, &row_lookup, options, &mut Vec::new(), sources);
             });
             any = !sources.is_empty();
         });
         if !any {
-            return Ok(Got::Nowhere);
+            return Ok(PointRead::NotFound);
         }
         if merge.seek_rest(prefix)? == Step::Pending {
-            return Ok(Got::Waits);
+            return Ok(PointRead::WouldBlock);
         }
         if !merge.key().starts_with(prefix) {
-            return Ok(Got::Batch(RowBatch::default()));
+            return Ok(PointRead::Batch(RowBatch::default()));
         }
         reader.set_time(snapshot, if *has_ages { self.wall_micros() } else { 0 });
         if reader.begin_row(prefix, key::is_plain_prefix(prefix, row), self.env()) {
             reader.reserve_one(row);
             if read_forward(merge, reader, &mut 0).ok_or_else(|| malformed(self))?? != Forward::End {
-                return Ok(Got::Waits);
+                return Ok(PointRead::WouldBlock);
             }
         }
         // Values in value files are the medium's, however near that is.
         if reader.finish(self.env())? != Finish::Row || reader.batch_refers() {
-            return Ok(Got::Waits);
+            return Ok(PointRead::WouldBlock);
         }
-        Ok(Got::Batch(reader.take_batch()))
+        Ok(PointRead::Batch(reader.take_batch()))
     }
 }

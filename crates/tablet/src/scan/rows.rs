@@ -16,7 +16,7 @@ use super::row::Finish;
 use super::{At, Forward, Position, TabletScanner, malformed, read_forward, same_column};
 use crate::error::Result;
 use crate::merge::{Merge, Step};
-use crate::run::fences::Sought;
+use crate::run::fences::RowLookup;
 use crate::state::{ReadOptions, Times};
 use stele_types::key;
 
@@ -61,7 +61,7 @@ impl<O: Output> TabletScanner<O> {
             let is_plain = key::is_plain_prefix(&prefix, row);
             let filter = self.spec.filter.as_deref();
             merge.next_row(&mut spare, |before, sources| {
-                state.add_sources_of_row(filter, &Sought::new(&prefix), options, before, sources);
+                state.add_sources_of_row(filter, &RowLookup::new(&prefix), options, before, sources);
             });
             if let Some((at, steps)) = self.read_listed_row(&mut merge, &prefix, is_plain)? {
                 self.position = Some(Position {
@@ -152,7 +152,7 @@ impl<O: Output> TabletScanner<O> {
             let prefix = key::row_prefix(row);
             let (filter, mut sources) = (self.spec.filter.as_deref(), Vec::new());
             let (options, before) = (self.row_options(), &mut Vec::new());
-            state.add_sources_of_row(filter, &Sought::new(&prefix), options, before, &mut sources);
+            state.add_sources_of_row(filter, &RowLookup::new(&prefix), options, before, &mut sources);
             let mut merge = Merge::new(sources);
             if !matches!(merge.seek_rest(&prefix), Ok(Step::Pending)) {
                 continue;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::{HeldFile, ReadOptions, Times};
-use crate::{CellRef, CellVisitor, FileRef, Got, SpaceLimit, TabletError, TabletVisit};
+use crate::{CellRef, CellVisitor, FileRef, PointRead, SpaceLimit, TabletError, TabletVisit};
 use proptest::prelude::*;
 use stele_filter::{CompiledFilter, Filter};
 use stele_types::{AggregateKind, Cell, RowRange};
@@ -683,7 +683,7 @@ async fn a_batch_begins_again_with_more_memory() {
     wide(5);
     assert_eq!(
         tablet.get(&name(5), None).unwrap(),
-        Got::Waits,
+        PointRead::WouldBlock,
         "more than is read at once"
     );
     for reversed in [false, true] {

@@ -91,8 +91,8 @@ proptest! {
         for row in cells.iter().map(|(row, _)| row).chain(&others) {
             let prefix = key::row_prefix(row);
             let end = key::row_prefix_end(&prefix);
-            let sought = Sought::new(&prefix);
-            let found = fences.holders(&files, &sought);
+            let row_lookup = RowLookup::new(&prefix);
+            let found = fences.holders(&files, &row_lookup);
             let may_hold = |file: &&HeldFile| !file.ends_before(&prefix) && file.first_key() < &end[..];
             let expected: Vec<HeldFile> = files.iter().filter(may_hold).cloned().collect();
             prop_assert_eq!(numbers(found), numbers(&expected), "{}", row.escape_ascii());
