@@ -34,7 +34,7 @@ use crate::error::Result;
 use crate::files::FileRegistry;
 use crate::maintenance::{Progress, RowSample};
 use crate::manifest::{FileRef, StoredFile};
-use crate::merge::{Merge, Source, Step};
+use crate::merging::{MergingIterator, Source, Step};
 use bytes::Bytes;
 pub use output::Carried;
 use output::Output;
@@ -168,7 +168,7 @@ async fn pump(
 ) -> Result<()> {
     let each = readahead_of(job.sources.len(), readahead_bytes);
     job.sources.iter_mut().for_each(|source| source.limit_readahead(each));
-    let mut merge = Merge::new(job.sources);
+    let mut merge = MergingIterator::new(job.sources);
     let mut slice = Slice::new(env);
     let mut step = merge.seek(job.lower.as_deref().unwrap_or(&[]))?;
     loop {

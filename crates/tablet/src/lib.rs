@@ -10,7 +10,7 @@ pub mod files;
 pub mod maintenance;
 pub mod manifest;
 pub mod memtable;
-pub mod merge;
+pub mod merging;
 pub mod metrics;
 pub mod picker;
 pub mod resolve;

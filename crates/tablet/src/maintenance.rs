@@ -24,7 +24,7 @@ use crate::compaction::{Carried, JobReport};
 use crate::error::{Result, TabletError};
 use crate::files::FileRegistry;
 use crate::manifest::{self, FileRef, Manifest, ManifestLog, StoredFile};
-use crate::merge::Source;
+use crate::merging::Source;
 use crate::state::{self, GroupState, HeldFile, ReadOptions, State, Times};
 use crate::tablet::{Stopped, Tablet};
 use bytes::Bytes;

@@ -105,7 +105,7 @@ const WRITES_PER_RUN_READ_RARELY: u64 = 128;
 /// Runs that gather behind a merge into the bottom before they are merged among themselves first. The next such merge takes
 /// them all, so to merge them before that writes each of their bytes once more, and holds up the merge that frees space:
 /// only reads gain by it.
-const RUNS_BEHIND_MERGE: usize = 32;
+const RUNS_BEHIND_COMPACTION: usize = 32;
 /// Runs merged at once, those of two such times; bounds open readers and memory.
 const RUNS_MAX: usize = 64;
 /// A run joins a tier when it is at most this much larger than the largest newer one of the tier. (Not than all of them
@@ -165,7 +165,7 @@ pub fn pick(runs: &[RunSummary], picker_stats: PickerStats) -> Option<Pick> {
         // First, for drops of rows may be waiting; alone, for what is above need not be read for that.
         return Some(down_to_bottom(runs, 1));
     }
-    if is_worth_merging(runs.get(..free).unwrap_or_default(), picker_stats) {
+    if is_worth_compacting(runs.get(..free).unwrap_or_default(), picker_stats) {
         return Some(down_to_bottom(runs, free));
     }
     let pick = pick_upper_runs(runs, upper_run_count(runs, picker_stats), runs.len(), picker_stats)?;
@@ -287,7 +287,7 @@ fn down_to_bottom(runs: &[RunSummary], end: usize) -> Pick {
 }
 
 /// Whether merging everything into the bottom frees enough, or spares reads enough.
-fn is_worth_merging(runs: &[RunSummary], picker_stats: PickerStats) -> bool {
+fn is_worth_compacting(runs: &[RunSummary], picker_stats: PickerStats) -> bool {
     let Some((bottom, upper_runs)) = runs.split_first() else {
         return false;
     };
@@ -318,9 +318,9 @@ fn is_worth_merging(runs: &[RunSummary], picker_stats: PickerStats) -> bool {
         || is_paid_for(&all, runs.len(), runs.len(), picker_stats)
 }
 
-/// Whether reads have paid for merging `merged` of `runs` runs, which together are `all`.
-fn is_paid_for(all: &RunSummary, merged: usize, runs: usize, picker_stats: PickerStats) -> bool {
-    let spared = merged.saturating_sub(1) as u64;
+/// Whether reads have paid for merging `compacted` of `runs` runs, which together are `all`.
+fn is_paid_for(all: &RunSummary, compacted: usize, runs: usize, picker_stats: PickerStats) -> bool {
+    let spared = compacted.saturating_sub(1) as u64;
     let paid = picker_stats.extra_runs_read.saturating_mul(BYTES_PER_RUN_READ);
     spared > 0 && paid / (runs.saturating_sub(1).max(1) as u64) * spared >= all.bytes
 }
@@ -400,7 +400,7 @@ fn pick_behind(behind: &[RunSummary]) -> Option<Range<usize>> {
 }
 
 fn pick_similar(behind: &[RunSummary]) -> Option<Range<usize>> {
-    if behind.len() < RUNS_BEHIND_MERGE {
+    if behind.len() < RUNS_BEHIND_COMPACTION {
         return None;
     }
     let mut end = behind.len();

@@ -13,7 +13,7 @@
 pub mod fences;
 
 use crate::error::Result;
-use crate::merge::{Source, Step};
+use crate::merging::{Source, Step};
 use crate::state::{HeldFile, ReadOptions};
 use bytes::Bytes;
 use stele_sstable::{Buffered, Cursor};

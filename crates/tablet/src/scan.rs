@@ -24,7 +24,7 @@ pub use visit::{CellRef, CellVisitor, TabletVisit};
 pub use get::PointRead;
 
 use crate::error::{Result, TabletError};
-use crate::merge::{Merge, Source, Step};
+use crate::merging::{MergingIterator, Source, Step};
 use crate::resolve::Skip;
 use crate::state::{ReadOptions, State, Times};
 use crate::tablet::Tablet;
@@ -77,7 +77,7 @@ pub struct TabletScanner<O = RowBatch> {
     /// The open position within the front range; rebuilt when the tablet's state changes.
     position: Option<Position>,
     /// Of the row read last, while the next row to be read by itself has no position yet: its cursors are near it.
-    row_before: Option<Merge>,
+    row_before: Option<MergingIterator>,
     /// So many ranges behind the front one have had fetched what they lacked.
     rows_fetched: usize,
     /// Where the position is between batches; made when the first one ends.
@@ -116,7 +116,7 @@ async fn load_values(cells: &mut [Cell], states: &States, tablet: &Tablet, holds
 pub(crate) struct Position {
     state: Arc<State>,
     snapshot: SeqNo,
-    merge: Merge,
+    merge: MergingIterator,
     /// Held for what the merge reads ahead.
     _ahead: AheadShare,
     /// Encoded bounds of the front range as it was when the position was opened.
@@ -501,7 +501,7 @@ impl<O: Output> TabletScanner<O> {
         lower: &[u8],
         upper: Option<&[u8]>,
         single: bool,
-    ) -> Result<(Merge, AheadShare)> {
+    ) -> Result<(MergingIterator, AheadShare)> {
         let options = ReadOptions {
             fill_cache: true,
             readahead_bytes: if single { 0 } else { ahead::RUN_BYTES },
@@ -520,7 +520,7 @@ impl<O: Output> TabletScanner<O> {
             true => AheadShare::none(),
             false => self.share_of_ahead(&mut sources),
         };
-        let mut merge = Merge::new(sources);
+        let mut merge = MergingIterator::new(sources);
         if self.spec.reversed {
             seek_to_end(&mut merge, upper)?;
         } else {
@@ -577,7 +577,7 @@ fn complete_row(batch: &RowBatch) -> Option<Bytes> {
 }
 
 /// To the last key below `upper`, or to the last of all.
-fn seek_to_end(merge: &mut Merge, upper: Option<&[u8]>) -> Result<Step> {
+fn seek_to_end(merge: &mut MergingIterator, upper: Option<&[u8]>) -> Result<Step> {
     match upper {
         Some(upper) => merge.seek_before(upper),
         // Every encoded row has a byte below FF at its end, so no key sorts above a run of FFs longer than any row.
@@ -654,7 +654,11 @@ enum Forward {
 
 /// Gives the reader the entries of its row, from the one the merge is on. `None` when a key is no cell key.
 #[inline]
-fn read_forward<O: Output>(merge: &mut Merge, reader: &mut RowReader<O>, steps: &mut u32) -> Option<Result<Forward>> {
+fn read_forward<O: Output>(
+    merge: &mut MergingIterator,
+    reader: &mut RowReader<O>,
+    steps: &mut u32,
+) -> Option<Result<Forward>> {
     let mut step = merge.status();
     loop {
         match step {

@@ -8,7 +8,7 @@ use crate::files::{FileRegistry, Opening};
 use crate::maintenance::CompactionStats;
 use crate::manifest::{CUT_BYTES_EASY, FileRef, Manifest, StoredFile};
 use crate::memtable::{MemoryAccount, Memtable};
-use crate::merge::Source;
+use crate::merging::Source;
 use crate::run::fences::{Fences, RowLookup};
 use crate::run::{self, RunCursor};
 use crate::values::file::ValueFile;

@@ -375,16 +375,19 @@ impl Admission {
     pub fn memory_freed(&self) {
         self.report_excess();
         let load = self.load(0);
-        let (drain, merge_yield) = {
+        let (flush_rate, compaction_throughput) = {
             let mut pacer = self.pacer.lock();
             pacer.observe(self.env.now(), self.memory.flushed_bytes(), self.moved.bytes(), load);
-            (pacer.drain(), pacer.merge_yield())
+            (pacer.flush_rate(), pacer.compaction_throughput())
         };
-        self.metrics.admission.drain_bytes_per_second.set(drain as i64);
         self.metrics
             .admission
-            .merge_yield_bytes_per_second
-            .set(merge_yield as i64);
+            .flush_rate_bytes_per_second
+            .set(flush_rate as i64);
+        self.metrics
+            .admission
+            .compaction_throughput_bytes_per_second
+            .set(compaction_throughput as i64);
         self.freed.notify_waiters();
     }
 

@@ -4,14 +4,14 @@
 //! the most urgent thing, and sleeps when there is none; none looks at every tablet unless something presses. What to flush is decided by a plain function over a snapshot of
 //! sizes ([`pick_flush`]); what to compact by `stele_tablet::picker`.
 
+mod compactions;
 mod filters;
 mod flushes;
-mod merges;
 mod pinned;
 mod unread;
 
+pub(crate) use compactions::Compactions;
 pub(crate) use filters::Choice;
-pub(crate) use merges::Merges;
 pub(crate) use unread::Unread;
 
 use crate::governor::reserved_outside;
@@ -243,7 +243,7 @@ impl TabletServer {
             .set(gauge(compaction_pressure.unwrap_or(0)));
         self.metrics
             .running_compactions
-            .set(gauge(self.merges.running() as u64));
+            .set(gauge(self.compactions.running() as u64));
         self.metrics
             .damaged_tablets
             .set(gauge(self.damaged.read().len() as u64));

@@ -26,7 +26,7 @@ mod parts;
 
 use crate::admission::Admission;
 use crate::error::ServerError;
-use crate::maintenance::{Choice, Merges, Unread};
+use crate::maintenance::{Choice, Compactions, Unread};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
@@ -166,7 +166,7 @@ impl TabletServer {
             looked_at_bytes: AtomicU64::new(0),
             tidy: Notify::new(),
             ripe: Mutex::default(),
-            merges: Merges::default(),
+            compactions: Compactions::default(),
             stopping: AtomicBool::new(false),
         });
         tablets.into_values().for_each(|tablet| server.serve(tablet));

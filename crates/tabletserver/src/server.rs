@@ -3,7 +3,7 @@
 use crate::admission::Admission;
 use crate::error::{from_tablet, not_here};
 use crate::latch::{RowLatches, SharedLock};
-use crate::maintenance::{Choice, Merges, Unread};
+use crate::maintenance::{Choice, Compactions, Unread};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
@@ -173,7 +173,7 @@ pub struct TabletServer {
     /// Tablets whose memtables are worth a file.
     pub(crate) ripe: Mutex<BTreeSet<TabletId>>,
     /// Tablets that may need a compaction.
-    pub(crate) merges: Merges,
+    pub(crate) compactions: Compactions,
     pub(crate) stopping: AtomicBool,
 }
 
@@ -226,7 +226,7 @@ impl TabletServer {
         tablets.insert(tablet.id(), served);
         drop(tablets);
         if tablet.wants_warming() {
-            self.merges.announce(tablet.id());
+            self.compactions.announce(tablet.id());
         }
     }
 
@@ -285,7 +285,7 @@ impl TabletServer {
                 self.ripe.lock().insert(tablet.id());
                 self.work.notify_one();
             } else if !tablet.state().misplaced().is_empty() || tablet.wants_warming() {
-                self.merges.announce(tablet.id());
+                self.compactions.announce(tablet.id());
             }
         }
     }

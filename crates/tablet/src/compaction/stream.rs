@@ -10,7 +10,7 @@
 
 use super::output::Output;
 use crate::error::{Result, TabletError};
-use crate::merge::Merge;
+use crate::merging::MergingIterator;
 use crate::resolve::{Outcome, Resolver, Sink, Skip, Version};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl<'a> Stream<'a> {
 
     /// Takes the entry under the merge, which has `common` bytes in common with the one before. After `end_row` when it
     /// begins a row.
-    pub fn push(&mut self, merge: &Merge, common: usize) -> Result<()> {
+    pub fn push(&mut self, merge: &MergingIterator, common: usize) -> Result<()> {
         let key = merge.key();
         let Some(body_len) = key.len().checked_sub(TRAILER_BYTES) else {
             return Err(malformed());
@@ -150,7 +150,7 @@ impl<'a> Stream<'a> {
     #[inline]
     fn push_plain(
         &mut self,
-        merge: &Merge,
+        merge: &MergingIterator,
         key: &[u8],
         body_len: usize,
         same_column: bool,

@@ -8,7 +8,7 @@
 //! of the whole: their runs are parts of its runs.
 
 use crate::error::Result;
-use crate::merge::Step;
+use crate::merging::Step;
 use crate::picker::PickerStats;
 use crate::run::RunCursor;
 use crate::run::fences::RowLookup;
@@ -144,7 +144,7 @@ impl CompactionStats {
 
     /// A merge took to the bottom so many entries of rows that older runs had, of `moved` in all, and made `dropped` go.
     /// Half of what was known before stays.
-    pub(super) fn merged(&self, overlapping: u64, moved: u64, dropped: u64) {
+    pub(super) fn compacted(&self, overlapping: u64, moved: u64, dropped: u64) {
         if overlapping.saturating_mul(100) < moved.saturating_mul(OVERLAP_MIN) {
             return;
         }
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_half_knows_what_the_whole_knew() {
         let (whole, half) = (CompactionStats::default(), CompactionStats::default());
-        whole.merged(50, 100, 20);
+        whole.compacted(50, 100, 20);
         whole.read(9);
         whole.overlaps.lock().insert(FileId(1), 30);
         whole.flushed(Duration::from_secs(100));
@@ -332,14 +332,14 @@ mod tests {
     fn merges_teach_what_is_replaced_of_known_rows() {
         let compaction_stats = CompactionStats::default();
         let percent = || compaction_stats.picker_stats(Duration::ZERO).replaced_percent;
-        compaction_stats.merged(24, 100, 0);
+        compaction_stats.compacted(24, 100, 0);
         assert_eq!(percent(), 100);
-        compaction_stats.merged(50, 100, 50);
+        compaction_stats.compacted(50, 100, 50);
         assert_eq!(percent(), 100);
-        compaction_stats.merged(50, 100, 0);
+        compaction_stats.compacted(50, 100, 0);
         assert_eq!(percent(), 50);
         // Filters were wrong about some.
-        compaction_stats.merged(50, 100, 70);
+        compaction_stats.compacted(50, 100, 70);
         assert_eq!(percent(), 75);
     }
 }

@@ -209,7 +209,7 @@ impl Tablet {
         let metrics = &self.context.metrics;
         metrics.compaction_read_bytes.inc_by(read * made.jobs);
         metrics.compaction_written_bytes.inc_by(made.written);
-        metrics.moved.merged(read * made.jobs);
+        metrics.moved.compacted(read * made.jobs);
         self.commit((&made.files, Some(schema)), change, |_| {}).await?;
         self.note_debt();
         metrics.compactions.inc();

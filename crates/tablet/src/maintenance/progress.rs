@@ -14,7 +14,7 @@ pub struct Moved {
 struct Counters {
     memtables: AtomicU64,
     files: AtomicU64,
-    merged: AtomicU64,
+    compacted: AtomicU64,
 }
 
 /// What [`Moved`] had counted at a moment.
@@ -25,7 +25,7 @@ pub struct MovedBytes {
     /// Of the sstables these became, values kept apart not among them.
     pub files: u64,
     /// Of sstables that merges have read.
-    pub merged: u64,
+    pub compacted: u64,
 }
 
 impl Moved {
@@ -34,12 +34,12 @@ impl Moved {
         let Counters {
             memtables,
             files,
-            merged,
+            compacted,
         } = &*self.inner;
         MovedBytes {
             memtables: memtables.load(Ordering::Relaxed),
             files: files.load(Ordering::Relaxed),
-            merged: merged.load(Ordering::Relaxed),
+            compacted: compacted.load(Ordering::Relaxed),
         }
     }
 
@@ -50,8 +50,8 @@ impl Moved {
     }
 
     /// A merge has read so much more.
-    pub(crate) fn merged(&self, bytes: u64) {
-        self.inner.merged.fetch_add(bytes, Ordering::Relaxed);
+    pub(crate) fn compacted(&self, bytes: u64) {
+        self.inner.compacted.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -89,7 +89,7 @@ impl Progress {
     }
 
     /// A merge of sstables with about so many bytes and entries begins.
-    pub fn of_merge(moved: &Moved, bytes: u64, entries: u64) -> Arc<Progress> {
+    pub fn of_compaction(moved: &Moved, bytes: u64, entries: u64) -> Arc<Progress> {
         Arc::new(Progress::new(ToldTo::Moved(moved.clone()), bytes, entries))
     }
 
@@ -113,7 +113,7 @@ impl Progress {
         let more = written.saturating_sub(before);
         match &self.told_to {
             ToldTo::Memory(account) => account.flush_wrote(more),
-            ToldTo::Moved(moved) => moved.merged(more),
+            ToldTo::Moved(moved) => moved.compacted(more),
         }
     }
 }
@@ -145,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_tells_of_what_it_has_read() {
+    fn a_compaction_reports_its_progress() {
         let moved = Moved::default();
-        let progress = Progress::of_merge(&moved, 1000, 10);
+        let progress = Progress::of_compaction(&moved, 1000, 10);
         progress.advance(4);
         moved.flushed(70, 30);
-        assert_eq!((moved.bytes().merged, moved.bytes().memtables), (400, 70));
+        assert_eq!((moved.bytes().compacted, moved.bytes().memtables), (400, 70));
         // There were more than was thought.
         progress.advance(40);
         drop(progress);
         let expected = MovedBytes {
             memtables: 70,
             files: 30,
-            merged: 1000,
+            compacted: 1000,
         };
         assert_eq!(moved.bytes(), expected);
     }

@@ -106,8 +106,8 @@ pub(super) fn value_units(state: &State) -> Vec<Unit> {
 pub(super) fn value_shares(state: &State) -> BTreeMap<FileId, Shared> {
     let mut shares: BTreeMap<FileId, Shared> = BTreeMap::new();
     for group in &state.groups {
-        let may_merge = !state.is_above_misplaced(group.id) && !state.is_entangled(group.id);
-        let is_sound = may_merge && !group.files.iter().any(HeldFile::is_damaged);
+        let may_compact = !state.is_above_misplaced(group.id) && !state.is_entangled(group.id);
+        let is_sound = may_compact && !group.files.iter().any(HeldFile::is_damaged);
         let links = group
             .files
             .iter()

@@ -228,14 +228,14 @@ fn new_rows_make_no_garbage() {
         overlapping,
         ..RunSummary::default()
     };
-    let merges = |overlapping| {
+    let compactions = |overlapping| {
         pick(
             &[upper_run(0), upper_run(overlapping), upper_run(overlapping)],
             PickerStats::default(),
         )
     };
-    assert_eq!(merges(1499), None);
-    assert_eq!(merges(1501).map(|pick| pick.runs), Some(0..3));
+    assert_eq!(compactions(1499), None);
+    assert_eq!(compactions(1501).map(|pick| pick.runs), Some(0..3));
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn many_runs_are_pressure() {
 
 /// Or they would wait for nothing.
 #[test]
-fn who_waits_for_space_waits_for_a_merge() {
+fn a_writer_without_space_waits_for_a_compaction() {
     const MIB: u64 = 1 << 20;
     for upper_runs in 1..RUNS_MAX {
         for upper_run_mib in [1, 10, 100, 1000] {
@@ -338,8 +338,8 @@ fn a_merge_goes_on_with_the_runs_it_began_with() {
     check("10000 500> 10 10 10 10", "0..2");
     check("10000 500> 400>* 300>* 100", "0..2");
     let behind = |runs: &str, times| format!("10000 500> {}", vec![runs; times].join(" "));
-    check(&behind("10", RUNS_BEHIND_MERGE - 1), "0..2");
-    check(&behind("10", RUNS_BEHIND_MERGE), "2..34");
+    check(&behind("10", RUNS_BEHIND_COMPACTION - 1), "0..2");
+    check(&behind("10", RUNS_BEHIND_COMPACTION), "2..34");
     // What was merged behind it is left alone by the next.
     check(&format!("10000 500> 320 {}", vec!["10"; 31].join(" ")), "3..34");
     check(&format!("10000 500> 320 {} 4", vec!["10"; 30].join(" ")), "3..33");
@@ -367,9 +367,9 @@ fn a_merge_that_has_begun_ends_though_flushes_come_fast() {
                     runs[1].advanced = false;
                 }
             } else {
-                let merged = runs[pick.runs.clone()].iter().map(|run| run.bytes).sum();
-                read += merged;
-                runs.splice(pick.runs, [run(merged, false)]);
+                let compacted = runs[pick.runs.clone()].iter().map(|run| run.bytes).sum();
+                read += compacted;
+                runs.splice(pick.runs, [run(compacted, false)]);
             }
             // While 300 are read, 100 are flushed.
             while runs[2..].iter().map(|run| run.bytes).sum::<u64>() * 3 < read {
@@ -437,7 +437,7 @@ fn beside_a_job_only_other_runs_are_picked() {
 }
 
 #[test]
-fn reads_pay_for_merges() {
+fn reads_pay_for_compactions() {
     let read = |extra_runs_read| PickerStats {
         extra_runs_read,
         ..PickerStats::default()

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::manifest::FileRef;
-use crate::merge::Merge;
+use crate::merging::MergingIterator;
 use crate::state::Times;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ async fn files(storage: &Arc<FaultyStorage>, cuts: &[(u32, u32)]) -> Vec<HeldFil
     files
 }
 
-async fn settle(merge: &mut Merge, mut step: Step) -> Step {
+async fn settle(merge: &mut MergingIterator, mut step: Step) -> Step {
     while step == Step::Pending {
         step = merge.load().await.unwrap();
     }
@@ -87,7 +87,7 @@ async fn check(cuts: &[(u32, u32)], read_miss: f64, range: (u32, u32), targets: 
         assert!(!all.iter().any(|row| (range.0..range.1).contains(row)));
         return;
     };
-    let mut merge = Merge::new(vec![source]);
+    let mut merge = MergingIterator::new(vec![source]);
     for &target in targets.iter().filter(|t| (range.0..range.1).contains(t)) {
         let step = merge.seek(&bound(target)).unwrap();
         let mut step = settle(&mut merge, step).await;

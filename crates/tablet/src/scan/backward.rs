@@ -9,7 +9,7 @@ use super::output::Output;
 use super::row::{Finish, RowReader};
 use super::{At, Position, malformed};
 use crate::error::Result;
-use crate::merge::{Merge, Step};
+use crate::merging::{MergingIterator, Step};
 use crate::resolve::StoredValue;
 use crate::tablet::Tablet;
 use crate::values::ValueRef;
@@ -88,7 +88,7 @@ impl Gathered {
 
     /// Adds the entry that `merge` is on.
     #[inline]
-    fn push<O: Output>(&mut self, merge: &Merge) {
+    fn push<O: Output>(&mut self, merge: &MergingIterator) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(merge.key());
         let key = start..self.bytes.len();
@@ -200,7 +200,7 @@ impl Position {
 
 /// Gathers entries of the reader's row. `End` when it has all of them, `Ready` when they are too many, `Pending` when the
 /// merge must load first.
-fn gather<O: Output>(merge: &mut Merge, reader: &RowReader<O>, gathered: &mut Gathered) -> Result<Step> {
+fn gather<O: Output>(merge: &mut MergingIterator, reader: &RowReader<O>, gathered: &mut Gathered) -> Result<Step> {
     let mut step = merge.status();
     loop {
         if step != Step::Ready {

@@ -10,7 +10,7 @@
 use super::row::{Finish, RowReader};
 use super::{Forward, malformed, read_forward};
 use crate::error::{Result, TabletError};
-use crate::merge::{Merge, Step};
+use crate::merging::{MergingIterator, Step};
 use crate::run::fences::RowLookup;
 use crate::state::{ReadOptions, Times};
 use crate::tablet::Tablet;
@@ -27,7 +27,7 @@ struct Scratch {
     /// Whether some rule of the schema looks at the clock.
     has_ages: bool,
     reader: RowReader,
-    merge: Merge,
+    merge: MergingIterator,
     /// The encoded row.
     row: Vec<u8>,
 }
@@ -40,7 +40,7 @@ impl Scratch {
             reader: reader_at_once(schema.clone(), filter.clone()),
             filter,
             schema,
-            merge: Merge::new(Vec::new()),
+            merge: MergingIterator::new(Vec::new()),
             row: Vec::new(),
         }
     }

@@ -15,7 +15,7 @@ use super::output::Output;
 use super::row::Finish;
 use super::{At, Forward, Position, TabletScanner, malformed, read_forward, same_column};
 use crate::error::Result;
-use crate::merge::{Merge, Step};
+use crate::merging::{MergingIterator, Step};
 use crate::run::fences::RowLookup;
 use crate::state::{ReadOptions, Times};
 use stele_types::key;
@@ -51,7 +51,10 @@ impl<O: Output> TabletScanner<O> {
         let rows_max = self.spec.rows_limit.unwrap_or(u64::MAX);
         let options = self.row_options();
         let (state, snapshot) = self.move_on();
-        let mut merge = self.row_before.take().unwrap_or_else(|| Merge::new(Vec::new()));
+        let mut merge = self
+            .row_before
+            .take()
+            .unwrap_or_else(|| MergingIterator::new(Vec::new()));
         let (mut prefix, mut spare) = (Vec::new(), Vec::new());
         while let Some(row) = self.ranges.front().and_then(|range| range.as_single()) {
             if self.reader.is_full(rows_max) && self.reader.look(rows_max, merge.passed_bytes()) {
@@ -88,7 +91,12 @@ impl<O: Output> TabletScanner<O> {
 
     /// Reads the row with this encoded prefix from sources that are not positioned yet. Where it waits, if it does: at which
     /// place, and after how many steps.
-    fn read_listed_row(&mut self, merge: &mut Merge, prefix: &[u8], is_plain: bool) -> Result<Option<(At, u32)>> {
+    fn read_listed_row(
+        &mut self,
+        merge: &mut MergingIterator,
+        prefix: &[u8],
+        is_plain: bool,
+    ) -> Result<Option<(At, u32)>> {
         let (reader, env) = (&mut self.reader, self.tablet.env());
         if merge.seek_rest(prefix)? == Step::Pending {
             return Ok(Some((At::Boundary, 0)));
@@ -128,20 +136,20 @@ impl<O: Output> TabletScanner<O> {
         let Some(position) = &mut self.position else {
             return Ok(());
         };
-        let others = futures::future::join_all(ahead.iter_mut().map(Merge::load_one));
+        let others = futures::future::join_all(ahead.iter_mut().map(MergingIterator::load_one));
         let (own, _) = futures::future::join(position.merge.load(), others).await;
         own?;
         if looks_ahead {
             // Of rows that lacked the same block one has fetched it: mostly of the index, and now they lack their own.
             let mut ahead = self.rows_ahead();
-            futures::future::join_all(ahead.iter_mut().map(Merge::load_one)).await;
+            futures::future::join_all(ahead.iter_mut().map(MergingIterator::load_one)).await;
             self.rows_fetched = ROWS_AHEAD;
         }
         Ok(())
     }
 
     /// Of the rows behind the front one those that lack a block, each another one.
-    fn rows_ahead(&self) -> Vec<Merge> {
+    fn rows_ahead(&self) -> Vec<MergingIterator> {
         let mut ahead = Vec::new();
         let Some(Position { state, merge, .. }) = &self.position else {
             return ahead;
@@ -153,7 +161,7 @@ impl<O: Output> TabletScanner<O> {
             let (filter, mut sources) = (self.spec.filter.as_deref(), Vec::new());
             let (options, before) = (self.row_options(), &mut Vec::new());
             state.add_sources_of_row(filter, &RowLookup::new(&prefix), options, before, &mut sources);
-            let mut merge = Merge::new(sources);
+            let mut merge = MergingIterator::new(sources);
             if !matches!(merge.seek_rest(&prefix), Ok(Step::Pending)) {
                 continue;
             }

@@ -8,7 +8,7 @@ use super::output::Output;
 use super::row::RowReader;
 use super::{At, Position};
 use crate::error::Result;
-use crate::merge::{Merge, Step};
+use crate::merging::{MergingIterator, Step};
 use crate::resolve::StoredValue;
 use crate::tablet::Tablet;
 use bytes::Bytes;
@@ -118,7 +118,7 @@ impl Position {
 /// first. `None` when the row is not alike, and nothing has been done.
 #[inline]
 pub(super) fn begin_row<O: Output>(
-    merge: &mut Merge,
+    merge: &mut MergingIterator,
     reader: &mut RowReader<O>,
     prefix: &[u8],
     is_plain: bool,

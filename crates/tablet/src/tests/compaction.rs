@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::SpaceLimit;
-use crate::merge::{Merge, Step};
+use crate::merging::{MergingIterator, Step};
 use crate::run;
 use crate::state::{HeldFile, ReadOptions, Times};
 use stele_types::{RowRange, SeqNo, TabletId, key};
@@ -512,7 +512,7 @@ async fn files_that_a_split_leaves_whole_are_read_as_before() {
         // A run, and a file by itself.
         for some in [&held[..], &held[..1]] {
             let source = run::source(some, &[], None, None, options).unwrap();
-            let mut merge = Merge::new(vec![source]);
+            let mut merge = MergingIterator::new(vec![source]);
             let step = match backward {
                 true => merge.seek_before(&[0xff]),
                 false => merge.seek(&[]),

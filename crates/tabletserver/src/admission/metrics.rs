@@ -20,9 +20,9 @@ pub struct AdmissionMetrics {
     /// How long writes were held up for either.
     pub delayed_seconds: Histogram,
     /// How fast flushes free memtables, as measured.
-    pub drain_bytes_per_second: IntGauge,
+    pub flush_rate_bytes_per_second: IntGauge,
     /// How many bytes of writes merges make good for, as measured.
-    pub merge_yield_bytes_per_second: IntGauge,
+    pub compaction_throughput_bytes_per_second: IntGauge,
     /// How far merges are behind in the tablet where they are furthest, in thousandths.
     pub compaction_pressure: IntGauge,
 }
@@ -59,12 +59,12 @@ impl AdmissionMetrics {
                 "stele_writes_delayed_seconds",
                 "How long writes were held up for memory or compactions.",
             ),
-            drain_bytes_per_second: m.gauge(
-                "stele_flush_drain_bytes_per_second",
+            flush_rate_bytes_per_second: m.gauge(
+                "stele_flush_rate_bytes_per_second",
                 "How fast flushes free memtables, as measured.",
             ),
-            merge_yield_bytes_per_second: m.gauge(
-                "stele_merge_yield_bytes_per_second",
+            compaction_throughput_bytes_per_second: m.gauge(
+                "stele_compaction_throughput_bytes_per_second",
                 "How fast writes may come for merges to keep up, as measured.",
             ),
             compaction_pressure: m.gauge(

@@ -35,7 +35,7 @@ use stele_tablet::picker::PRESSURE_FULL;
 /// Pressure up to which writes are not slowed. Flushes for the sake of memory begin at a half.
 pub const PRESSURE_EASY: f64 = 0.6;
 /// Drain and yield before any were measured: what a slow disk can do.
-const DRAIN_INITIAL: f64 = 64e6;
+const RATE_INITIAL: f64 = 64e6;
 /// Slowest rate. Nobody is held up for good by a measurement gone wrong; the limit of memory itself stops all.
 const RATE_MIN: f64 = 1e6;
 /// A writer is not sent to sleep for less: timers are no finer.
@@ -49,11 +49,11 @@ const WINDOW: Duration = Duration::from_millis(200);
 /// A measurement as old as this counts a third: longer than a flush, of which the beginning and the end write nothing.
 const MEMORY: f64 = 2.0;
 /// The yield is measured over this long at least; a merge tells of every megabyte it has read.
-const MERGE_WINDOW: Duration = Duration::from_millis(500);
+const COMPACTION_WINDOW: Duration = Duration::from_millis(500);
 /// A time this long without writes to crowded tablets is not measured: merges may have had nothing to do.
-const MERGE_PAUSE: Duration = Duration::from_secs(5);
+const COMPACTION_PAUSE: Duration = Duration::from_secs(5);
 /// A measurement of merges as old as this counts a third: several jobs.
-const MERGE_MEMORY: f64 = 8.0;
+const COMPACTION_MEMORY: f64 = 8.0;
 /// Of what merges read, the part that makes good for writes: half of it is garbage where space is twice what is live, which
 /// is about where crowding is half way. Where runs are what is too many, half of what is merged comes from
 /// flushes and half from earlier merges, give or take.
@@ -97,14 +97,14 @@ impl Load {
 }
 
 /// Bytes a second that may come under a pressure; `None` for as many as like.
-pub fn memory_rate(drain: f64, pressure: f64) -> Option<f64> {
+pub fn memory_rate(flush_rate: f64, pressure: f64) -> Option<f64> {
     let reservation = (1.0 - pressure) / (1.0 - PRESSURE_EASY);
-    (pressure > PRESSURE_EASY).then(|| (2.0 * drain * reservation).max(RATE_MIN))
+    (pressure > PRESSURE_EASY).then(|| (2.0 * flush_rate * reservation).max(RATE_MIN))
 }
 
 /// Bytes a second that may come to a tablet of this crowding; `None` for as many as like.
-pub fn merge_rate(merged: f64, compaction_pressure: f64) -> Option<f64> {
-    (compaction_pressure > 0.0).then(|| (merged * STEEPNESS.powf(0.5 - compaction_pressure)).max(RATE_MIN))
+pub fn compaction_rate(compacted: f64, compaction_pressure: f64) -> Option<f64> {
+    (compaction_pressure > 0.0).then(|| (compacted * STEEPNESS.powf(0.5 - compaction_pressure)).max(RATE_MIN))
 }
 
 /// Longest that a write to a tablet of this crowding waits for merges.
@@ -117,46 +117,46 @@ pub fn longest_wait(compaction_pressure: f64, wait_max: Duration) -> Duration {
 #[derive(Clone, Debug)]
 pub struct Pacer {
     /// Bytes a second.
-    drain: f64,
+    flush_rate: f64,
     /// When what has been admitted is used up, at the rates it was admitted at.
     used_up: Duration,
     /// The same of the rates for merges.
-    merges_used_up: Duration,
+    compaction_rate_used_until: Duration,
     /// Since when writers have been slowed and flushes had enough to do, or the last measurement; and the bytes that
     /// flushes had written by then.
     measured: Option<(Duration, u64)>,
-    merging: Merging,
+    throughput: CompactionThroughput,
 }
 
 impl Pacer {
     /// A pacer that knows nothing yet.
     pub fn new() -> Pacer {
         Pacer {
-            drain: DRAIN_INITIAL,
+            flush_rate: RATE_INITIAL,
             used_up: Duration::ZERO,
-            merges_used_up: Duration::ZERO,
+            compaction_rate_used_until: Duration::ZERO,
             measured: None,
-            merging: Merging::new(),
+            throughput: CompactionThroughput::new(),
         }
     }
 
     /// Bytes a second that flushes are taken to write.
-    pub fn drain(&self) -> f64 {
-        self.drain
+    pub fn flush_rate(&self) -> f64 {
+        self.flush_rate
     }
 
     /// Bytes of writes that merges are taken to make good for in a second.
-    pub fn merge_yield(&self) -> f64 {
-        self.merging.in_writes()
+    pub fn compaction_throughput(&self) -> f64 {
+        self.throughput.in_writes()
     }
 
     /// How long a write of `bytes` has to wait, and for what; `None`, and no turn is taken, when those before it alone take
     /// longer than `wait_max`.
     pub fn turn(&mut self, now: Duration, bytes: usize, load: Load, wait_max: Duration) -> Option<(Duration, Cause)> {
         let memory = self.memory_turn(now, bytes, load.pressure, wait_max)?;
-        let merges = self.merge_turn(now, bytes, load.compaction_pressure, wait_max);
-        let (wait, cause) = match merges > memory {
-            true => (merges, Cause::Compaction),
+        let compactions = self.compaction_turn(now, bytes, load.compaction_pressure, wait_max);
+        let (wait, cause) = match compactions > memory {
+            true => (compactions, Cause::Compaction),
             false => (memory, Cause::Memory),
         };
         Some(if wait < SLEEP_MIN {
@@ -167,7 +167,7 @@ impl Pacer {
     }
 
     fn memory_turn(&mut self, now: Duration, bytes: usize, pressure: f64, wait_max: Duration) -> Option<Duration> {
-        let Some(rate) = memory_rate(self.drain, pressure) else {
+        let Some(rate) = memory_rate(self.flush_rate, pressure) else {
             return Some(Duration::ZERO);
         };
         if self.used_up.saturating_sub(now) > wait_max {
@@ -178,16 +178,22 @@ impl Pacer {
         Some(self.used_up.saturating_sub(now).min(wait_max))
     }
 
-    fn merge_turn(&mut self, now: Duration, bytes: usize, compaction_pressure: f64, wait_max: Duration) -> Duration {
-        let Some(rate) = merge_rate(self.merge_yield(), compaction_pressure) else {
+    fn compaction_turn(
+        &mut self,
+        now: Duration,
+        bytes: usize,
+        compaction_pressure: f64,
+        wait_max: Duration,
+    ) -> Duration {
+        let Some(rate) = compaction_rate(self.compaction_throughput(), compaction_pressure) else {
             return Duration::ZERO;
         };
         let longest = longest_wait(compaction_pressure, wait_max);
         let turn = Duration::from_secs_f64(bytes as f64 / rate).min(longest);
-        let begins = self.merges_used_up.max(now.saturating_sub(BURST));
+        let begins = self.compaction_rate_used_until.max(now.saturating_sub(BURST));
         // Who has waited long enough takes no more of the others' time.
         let ends = (begins + turn).min(now + longest);
-        self.merges_used_up = self.merges_used_up.max(ends);
+        self.compaction_rate_used_until = self.compaction_rate_used_until.max(ends);
         ends.saturating_sub(now)
     }
 
@@ -195,7 +201,7 @@ impl Pacer {
     /// every turn, and when a flush ends: while nobody is slowed they may have nothing to do, and how fast they are is not
     /// known.
     pub fn observe(&mut self, now: Duration, flushed: u64, moved: MovedBytes, load: Load) {
-        self.merging.observe(now, moved, load.compaction_pressure > 0.0);
+        self.throughput.observe(now, moved, load.compaction_pressure > 0.0);
         if load.pressure <= PRESSURE_EASY {
             self.measured = None;
             return;
@@ -208,7 +214,7 @@ impl Pacer {
         let seconds = took.as_secs_f64();
         let keep = (-seconds / MEMORY).exp();
         let measured = flushed.saturating_sub(before) as f64 / seconds;
-        self.drain = (self.drain * keep + measured * (1.0 - keep)).max(RATE_MIN);
+        self.flush_rate = (self.flush_rate * keep + measured * (1.0 - keep)).max(RATE_MIN);
         self.measured = Some((now, flushed));
     }
 }
@@ -216,10 +222,10 @@ impl Pacer {
 /// Measures how many bytes of writes merges make good for. What they read is in bytes of files, which are compressed, and
 /// writes are not: what flushes made of memtables says how these compare.
 #[derive(Clone, Debug)]
-struct Merging {
+struct CompactionThroughput {
     /// Time with crowded tablets and what merges read in it, what is older counting less.
     seconds: f64,
-    merged: f64,
+    compacted: f64,
     /// The same of memtables that were flushed, and of the files they became.
     memtables: f64,
     files: f64,
@@ -227,12 +233,12 @@ struct Merging {
     measured: Option<(Duration, MovedBytes, bool)>,
 }
 
-impl Merging {
-    fn new() -> Merging {
+impl CompactionThroughput {
+    fn new() -> CompactionThroughput {
         // Forgotten within seconds.
-        Merging {
+        CompactionThroughput {
             seconds: 1.0,
-            merged: DRAIN_INITIAL / GARBAGE_SHARE,
+            compacted: RATE_INITIAL / GARBAGE_SHARE,
             memtables: 1e6,
             files: 1e6,
             measured: None,
@@ -240,8 +246,8 @@ impl Merging {
     }
 
     fn in_writes(&self) -> f64 {
-        let merged = GARBAGE_SHARE * self.merged / self.seconds;
-        (merged * self.memtables / self.files.max(1.0)).max(RATE_MIN)
+        let compacted = GARBAGE_SHARE * self.compacted / self.seconds;
+        (compacted * self.memtables / self.files.max(1.0)).max(RATE_MIN)
     }
 
     fn observe(&mut self, now: Duration, moved: MovedBytes, is_under_pressure: bool) {
@@ -249,18 +255,18 @@ impl Merging {
         *was_under_pressure |= is_under_pressure;
         let (since, before, was_under_pressure) = (*since, *before, *was_under_pressure);
         let took = now.saturating_sub(since);
-        if took < MERGE_WINDOW {
+        if took < COMPACTION_WINDOW {
             return;
         }
         self.measured = Some((now, moved, false));
-        if !was_under_pressure || took > MERGE_PAUSE {
+        if !was_under_pressure || took > COMPACTION_PAUSE {
             return;
         }
         let seconds = took.as_secs_f64();
-        let keep = (-seconds / MERGE_MEMORY).exp();
+        let keep = (-seconds / COMPACTION_MEMORY).exp();
         let count = |sum: &mut f64, now: u64, before: u64| *sum = *sum * keep + now.saturating_sub(before) as f64;
         self.seconds = self.seconds * keep + seconds;
-        count(&mut self.merged, moved.merged, before.merged);
+        count(&mut self.compacted, moved.compacted, before.compacted);
         count(&mut self.memtables, moved.memtables, before.memtables);
         count(&mut self.files, moved.files, before.files);
     }
@@ -282,16 +288,16 @@ mod tests {
 
     #[test]
     fn the_rate_falls_with_the_memory_left() {
-        let drain = 100e6;
-        assert_eq!(memory_rate(drain, 0.0), None);
-        assert_eq!(memory_rate(drain, PRESSURE_EASY), None);
-        let at = |pressure| memory_rate(drain, pressure).unwrap();
+        let flush_rate = 100e6;
+        assert_eq!(memory_rate(flush_rate, 0.0), None);
+        assert_eq!(memory_rate(flush_rate, PRESSURE_EASY), None);
+        let at = |pressure| memory_rate(flush_rate, pressure).unwrap();
         assert!(
-            (at(0.8) - drain).abs() < 1.0,
+            (at(0.8) - flush_rate).abs() < 1.0,
             "half way as fast as flushes: {}",
             at(0.8)
         );
-        assert!((at(0.9) - drain / 2.0).abs() < 1.0);
+        assert!((at(0.9) - flush_rate / 2.0).abs() < 1.0);
         assert_eq!(at(1.0), RATE_MIN);
     }
 
@@ -325,8 +331,8 @@ mod tests {
     fn lone_wait(compaction_pressure: f64) -> Duration {
         let mut pacer = Pacer::new();
         let now = Duration::from_secs(1);
-        pacer.merges_used_up = now;
-        pacer.merge_turn(now, 100_000, compaction_pressure, WAIT_MAX)
+        pacer.compaction_rate_used_until = now;
+        pacer.compaction_turn(now, 100_000, compaction_pressure, WAIT_MAX)
     }
 
     #[test]
@@ -334,7 +340,7 @@ mod tests {
         assert_eq!(lone_wait(0.0), Duration::ZERO);
         let mut before = lone_wait(1e-9);
         // From a quarter of what takes place at the yield.
-        let at_yield = 100_000.0 / DRAIN_INITIAL;
+        let at_yield = 100_000.0 / RATE_INITIAL;
         assert!((before.as_secs_f64() / at_yield - 0.25).abs() < 1e-3, "{before:?}");
         for step in 1..5_000 {
             let compaction_pressure = f64::from(step) / 1e3;
@@ -356,7 +362,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let mut pacer = Pacer::new();
         let most = |pacer: &mut Pacer, compaction_pressure, writers| {
-            let turn = |_| pacer.merge_turn(second, 1 << 20, compaction_pressure, WAIT_MAX);
+            let turn = |_| pacer.compaction_turn(second, 1 << 20, compaction_pressure, WAIT_MAX);
             (0..writers).map(turn).max().unwrap()
         };
         assert_eq!(most(&mut pacer, 0.9, 1000), LONGEST_WAIT);
@@ -369,14 +375,14 @@ mod tests {
         assert_eq!(most(&mut pacer, 9.0, 1000), WAIT_MAX);
         // Nor is what was waited for counted twice.
         let later = second + WAIT_MAX;
-        assert!(pacer.merge_turn(later, 1000, 0.1, WAIT_MAX) < SLEEP_MIN);
+        assert!(pacer.compaction_turn(later, 1000, 0.1, WAIT_MAX) < SLEEP_MIN);
     }
 
     /// One tablet that is overwritten as fast as pacing lets it be, by one writer in batches of a megabyte: merges read so
     /// many bytes a second, and take all tiers there are to the bottom one after the other. What a merge has read of tiers is
     /// free `held` of its time later. Space at most, as a multiple of what is live, in the second half; rows in bytes a
     /// second; the longest wait.
-    fn overwritten(merged: f64, compressed: f64, offered: f64, held: f64) -> (f64, f64, Duration) {
+    fn overwritten(compacted: f64, compressed: f64, offered: f64, held: f64) -> (f64, f64, Duration) {
         const LIVE: f64 = 3.2e9;
         const MIB: f64 = 1024.0 * 1024.0;
         let step = Duration::from_millis(1);
@@ -390,8 +396,8 @@ mod tests {
         while now < end {
             now += step;
             if upper_runs > 0.0 {
-                read += merged * 1e-3;
-                moved.merged += (merged * 1e-3) as u64;
+                read += compacted * 1e-3;
+                moved.compacted += (compacted * 1e-3) as u64;
                 if read >= LIVE + upper_runs {
                     (upper_runs, read) = (0.0, 0.0);
                 }
@@ -430,22 +436,22 @@ mod tests {
 
     #[test]
     fn space_settles_without_a_stop() {
-        for merged in [100e6, 400e6, 1000e6] {
+        for compacted in [100e6, 400e6, 1000e6] {
             for compressed in [0.3, 0.65, 1.0] {
                 for held in [0.1, 1.0] {
-                    let (most, rate, longest) = overwritten(merged, compressed, 2e9, held);
+                    let (most, rate, longest) = overwritten(compacted, compressed, 2e9, held);
                     // All that merges read is half garbage where space is twice what is live.
-                    let at_twice = GARBAGE_SHARE * merged / compressed;
+                    let at_twice = GARBAGE_SHARE * compacted / compressed;
                     let of = rate / at_twice;
                     println!(
-                        "{merged:e} {compressed} {held}: space {most:.2}, {of:.2} of the yield, longest {longest:?}"
+                        "{compacted:e} {compressed} {held}: space {most:.2}, {of:.2} of the yield, longest {longest:?}"
                     );
-                    assert!(most < 2.5, "{merged} {compressed} {held}: {most}");
-                    assert!(of > 0.5 && of < 1.5, "{merged} {compressed} {held}: {of}");
+                    assert!(most < 2.5, "{compacted} {compressed} {held}: {most}");
+                    assert!(of > 0.5 && of < 1.5, "{compacted} {compressed} {held}: {of}");
                     let long = Duration::from_secs_f64(8.0 * 1024.0 * 1024.0 / rate);
                     assert!(
                         longest < long.min(LONGEST_WAIT),
-                        "{merged} {compressed} {held}: {longest:?}"
+                        "{compacted} {compressed} {held}: {longest:?}"
                     );
                 }
             }
@@ -471,28 +477,28 @@ mod tests {
         let mut pacer = Pacer::new();
         let mut moved = MovedBytes::default();
         // Files half as large as the memtables.
-        let mut go = |pacer: &mut Pacer, from: u64, merged, load| {
+        let mut go = |pacer: &mut Pacer, from: u64, compacted, load| {
             for step in 1..=200 {
                 moved.memtables += 2_000_000;
                 moved.files += 1_000_000;
-                moved.merged += merged;
+                moved.compacted += compacted;
                 pacer.observe(at(from + 200 * step), 0, moved, load);
             }
         };
         go(&mut pacer, 0, 100_000_000, under_pressure(0.0));
-        assert_eq!(pacer.merge_yield(), DRAIN_INITIAL);
+        assert_eq!(pacer.compaction_throughput(), RATE_INITIAL);
         go(&mut pacer, 40_000, 20_000_000, under_pressure(0.1));
         assert!(
-            (pacer.merge_yield() / 100e6 - 1.0).abs() < 0.02,
+            (pacer.compaction_throughput() / 100e6 - 1.0).abs() < 0.02,
             "{}",
-            pacer.merge_yield()
+            pacer.compaction_throughput()
         );
         // A pause in which nothing was to be merged.
         pacer.observe(at(200_000), 0, moved_by(0), under_pressure(0.1));
         assert!(
-            (pacer.merge_yield() / 100e6 - 1.0).abs() < 0.02,
+            (pacer.compaction_throughput() / 100e6 - 1.0).abs() < 0.02,
             "{}",
-            pacer.merge_yield()
+            pacer.compaction_throughput()
         );
     }
 
@@ -500,7 +506,7 @@ mod tests {
         MovedBytes {
             memtables: bytes,
             files: bytes,
-            merged: bytes,
+            compacted: bytes,
         }
     }
 
@@ -535,7 +541,7 @@ mod tests {
 
     /// A server whose writers fill memory ten times as fast as it is flushed: one tablet, the next flush of which begins
     /// when there is enough for one. Whether it settles, and without a stop, with this limit of a flush.
-    fn settles(flush_from: f64, drain: f64, commit: f64) {
+    fn settles(flush_from: f64, flush_rate: f64, commit: f64) {
         let max = 400e6;
         let step = Duration::from_millis(1);
         let mut pacer = Pacer::new();
@@ -550,7 +556,7 @@ mod tests {
                 (frozen, left, active) = (active, active, 0.0);
             }
             if left > 0.0 {
-                let wrote = (drain * 1e-3f64).min(left);
+                let wrote = (flush_rate * 1e-3f64).min(left);
                 left -= wrote;
                 flushed += wrote;
                 commit_until = now + Duration::from_secs_f64(commit);
@@ -570,7 +576,7 @@ mod tests {
             }
             most = most.max(active + frozen);
         }
-        let cycle = |bytes: f64| bytes / (bytes / drain + commit);
+        let cycle = |bytes: f64| bytes / (bytes / flush_rate + commit);
         let expected = 15.0 * cycle(0.4 * max);
         assert!(most < max, "memory ran full: {most}");
         assert!(longest <= TURN_MAX + BURST, "{longest:?}");
@@ -594,14 +600,18 @@ mod tests {
         // Nothing was measured: a pause, then a new beginning.
         pacer.observe(at(1000), 0, MovedBytes::default(), pressed(0.3));
         pacer.observe(at(2000), 0, MovedBytes::default(), pressed(0.7));
-        assert_eq!(pacer.drain(), DRAIN_INITIAL);
+        assert_eq!(pacer.flush_rate(), RATE_INITIAL);
         for i in 1..=100 {
             pacer.observe(at(2000 + 100 * i), 20_000_000 * i, MovedBytes::default(), pressed(0.7));
         }
-        assert!((pacer.drain() / 200e6 - 1.0).abs() < 0.01, "{}", pacer.drain());
+        assert!(
+            (pacer.flush_rate() / 200e6 - 1.0).abs() < 0.01,
+            "{}",
+            pacer.flush_rate()
+        );
         for i in 1..=100 {
             pacer.observe(at(12_000 + 200 * i), 2_000_000_000, MovedBytes::default(), pressed(0.7));
         }
-        assert!(pacer.drain() < 10e6);
+        assert!(pacer.flush_rate() < 10e6);
     }
 }

@@ -54,7 +54,7 @@ struct Exchange {
     /// To come to memory, the worthiest first.
     wanted: Vec<usize>,
     /// To be left out for those, as far as there is no room: the least worthy first.
-    yielding: Vec<usize>,
+    releasing: Vec<usize>,
 }
 
 /// The worthiest that fit into so many bytes are to be in memory.
@@ -73,11 +73,11 @@ fn choose(candidates: &[Candidate], bytes_max: usize) -> Exchange {
                 exchanged = exchanged.saturating_sub(candidate.bytes);
                 exchange.wanted.push(at);
             }
-            (None, true) => exchange.yielding.push(at),
+            (None, true) => exchange.releasing.push(at),
             _ => {}
         }
     }
-    exchange.yielding.reverse();
+    exchange.releasing.reverse();
     exchange
 }
 
@@ -95,14 +95,14 @@ impl TabletServer {
     }
 
     async fn exchange_filters(&self) {
-        let (wanted, yielding) = self.chosen_filters();
+        let (wanted, releasing) = self.chosen_filters();
         let reservation = self.context.files.bloom_memory();
-        let mut yielding = yielding.into_iter();
+        let mut releasing = releasing.into_iter();
         let mut failures = 0;
         // Nothing is kept for this that becomes obsolete meanwhile: it is deleted when nobody has it.
         for sstable in wanted.iter().filter_map(Weak::upgrade) {
             while reservation.left() < sstable.filter_bytes() {
-                let Some(other) = yielding.next() else { break };
+                let Some(other) = releasing.next() else { break };
                 if let Some(other) = other.upgrade() {
                     other.leave_filter_out();
                 }
@@ -131,12 +131,12 @@ impl TabletServer {
         let held: usize = weighed.iter().filter(|one| one.is_held).map(|one| one.bytes).sum();
         let reservation = self.context.files.bloom_memory();
         let others = reservation.taken().saturating_sub(held);
-        let Exchange { wanted, yielding } = choose(&weighed, reservation.bytes_max().saturating_sub(others));
+        let Exchange { wanted, releasing } = choose(&weighed, reservation.bytes_max().saturating_sub(others));
         let of = |places: Vec<usize>| {
             let files = places.into_iter().filter_map(|at| files.get(at));
             files.map(|(sstable, _)| Arc::downgrade(sstable)).collect()
         };
-        (of(wanted), of(yielding))
+        (of(wanted), of(releasing))
     }
 
     /// The sstables of all tablets that have filters, each once, though parts of one may be of several tablets. Those of which the
@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn the_worthiest_that_fit_are_chosen() {
         let chosen = |candidates: &[Candidate], bytes_max| {
-            let Exchange { wanted, yielding } = choose(candidates, bytes_max);
-            (wanted, yielding)
+            let Exchange { wanted, releasing } = choose(candidates, bytes_max);
+            (wanted, releasing)
         };
         let nothing = (vec![], vec![]);
         let (small, larger) = (held(ABOVE), Candidate { bytes: 101, ..OLDEST });
@@ -271,9 +271,9 @@ mod tests {
     fn little_is_exchanged_at_once_and_the_worst_yields_first() {
         let mut all: Vec<Candidate> = (0..64).map(|at| held(asked(at, OLDEST))).collect();
         all.extend((0..64).map(|at| asked(at, ABOVE)));
-        let Exchange { wanted, yielding } = choose(&all, 6_400);
+        let Exchange { wanted, releasing } = choose(&all, 6_400);
         assert_eq!(wanted, [127, 126, 125, 124]);
-        assert_eq!(yielding[..4], [0, 1, 2, 3]);
+        assert_eq!(releasing[..4], [0, 1, 2, 3]);
         // As much as there is room for comes at once.
         let Exchange { wanted, .. } = choose(&all, 7_000);
         assert_eq!(wanted.len(), 10);

@@ -88,7 +88,7 @@ impl TabletServer {
         match flushed {
             Ok(()) => {
                 self.admission.unflushable.ended(tablet);
-                self.merges.announce(tablet);
+                self.compactions.announce(tablet);
             }
             Err(error) => {
                 match &error {

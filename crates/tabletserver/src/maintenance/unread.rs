@@ -79,7 +79,7 @@ impl TabletServer {
         }
         for served in self.all_served() {
             match served.tablet.hold_opened().await {
-                Ok(true) => self.merges.announce(served.tablet.id()),
+                Ok(true) => self.compactions.announce(served.tablet.id()),
                 Ok(false) => {}
                 Err(error) => {
                     let tablet = served.tablet.id();
@@ -171,6 +171,6 @@ impl TabletServer {
             self.ripe.lock().insert(id);
             self.work.notify_one();
         }
-        self.merges.announce(id);
+        self.compactions.announce(id);
     }
 }

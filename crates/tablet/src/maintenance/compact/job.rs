@@ -9,7 +9,7 @@ use crate::maintenance::Progress;
 use crate::maintenance::compaction_stats::overlap_with;
 use crate::maintenance::values::carried;
 use crate::manifest::{FileRef, Manifest};
-use crate::merge::Source;
+use crate::merging::Source;
 use crate::state::{GroupState, HeldFile};
 use crate::tablet::Tablet;
 use bytes::Bytes;
@@ -58,7 +58,7 @@ impl Tablet {
         let files = &group.files;
         let carried = carried(group, std::mem::take(&mut plan.collected));
         let sources = std::mem::take(&mut plan.sources);
-        let progress = Progress::of_merge(
+        let progress = Progress::of_compaction(
             &self.context.metrics.moved,
             bytes_in,
             cells_in(files, &plan, left.iter().chain(&kept)),
@@ -174,7 +174,7 @@ fn learn(group: &GroupState, plan: &Plan, left: &[FileRef], report: &JobReport) 
             before.saturating_sub(left.iter().map(cells).sum())
         };
         let dropped = report.entries_in.saturating_sub(report.entries_out);
-        compaction_stats.merged(moved(&overlapping), moved(&cells_of), dropped);
+        compaction_stats.compacted(moved(&overlapping), moved(&cells_of), dropped);
     }
     // The last part of a merge, or one of everything.
     if plan.bottom && left.is_empty() && (plan.major || !plan.cut.is_empty()) {

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::maintenance::READ;
 use crate::maintenance::values::gathered;
 use crate::manifest::FileRef;
-use crate::merge::{Merge, Source, Step};
+use crate::merging::{MergingIterator, Source, Step};
 use crate::picker::{self, Pick, RunSummary};
 use crate::run;
 use crate::state::{GroupState, HeldFile, ReadOptions, State};
@@ -316,7 +316,7 @@ fn read_of(runs: usize) -> ReadOptions {
 
 /// Where the merged tiers have rows.
 struct UpperRuns {
-    merge: Merge,
+    merge: MergingIterator,
 }
 
 impl UpperRuns {
@@ -324,7 +324,7 @@ impl UpperRuns {
         let runs = files.chunk_by(|a, b| a.reference.continues_in(&b.reference));
         let sources = runs.filter_map(|run| run::source(run, &[], None, None, READ));
         UpperRuns {
-            merge: Merge::new(sources.collect()),
+            merge: MergingIterator::new(sources.collect()),
         }
     }
 

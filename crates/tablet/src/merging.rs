@@ -18,7 +18,7 @@ use stele_sstable::Buffered;
 pub use stele_sstable::Step;
 
 /// The value a merge is on.
-pub(crate) struct MergedValue<'a>(&'a Merge);
+pub(crate) struct MergedValue<'a>(&'a MergingIterator);
 
 impl StoredValue for MergedValue<'_> {
     #[inline]
@@ -288,7 +288,7 @@ fn found(valid: bool) -> Step {
 }
 
 /// The merged view.
-pub struct Merge {
+pub struct MergingIterator {
     sources: Vec<Source>,
     /// Indexes of the sources that are ready, a binary heap with the first key in the direction of the moves on top.
     heap: Vec<usize>,
@@ -300,10 +300,10 @@ pub struct Merge {
     passed_before: u64,
 }
 
-impl Merge {
+impl MergingIterator {
     /// A view over these sources, not yet positioned.
     pub fn new(sources: Vec<Source>) -> Self {
-        Merge {
+        MergingIterator {
             sources,
             heap: Vec::new(),
             waiting: false,

@@ -36,7 +36,7 @@ const COMPACTION_RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// The tablets that wait for a look.
 #[derive(Default)]
-pub(crate) struct Merges {
+pub(crate) struct Compactions {
     inner: Mutex<Inner>,
     wanted: Notify,
 }
@@ -82,7 +82,7 @@ impl Inner {
     }
 }
 
-impl Merges {
+impl Compactions {
     /// Something happened to a tablet that may make a compaction due.
     pub(crate) fn announce(&self, tablet: TabletId) {
         if self.inner.lock().waiting.insert(tablet) {
@@ -164,16 +164,16 @@ impl TabletServer {
                 })
             };
             // One at a time may have all the room there is, and two would share what is little.
-            match self.merges.begin(is_full, self.env.now(), urgency) {
+            match self.compactions.begin(is_full, self.env.now(), urgency) {
                 Some((tablet, is_second)) => {
                     match self.served(tablet) {
                         Ok(served) => self.compact_tablet(&served, is_second).await,
-                        Err(_) => self.merges.forget_failures(tablet),
+                        Err(_) => self.compactions.forget_failures(tablet),
                     }
-                    self.merges.end(tablet);
+                    self.compactions.end(tablet);
                 }
                 None => {
-                    let _ = self.env.timeout(IDLE, self.merges.wanted.notified()).await;
+                    let _ = self.env.timeout(IDLE, self.compactions.wanted.notified()).await;
                 }
             }
         }
@@ -184,7 +184,7 @@ impl TabletServer {
         if !is_second {
             // One file at a time; an error of the medium is one that its readers meet, too.
             match tablet.warm_next().await {
-                Ok(true) => self.merges.announce(tablet.id()),
+                Ok(true) => self.compactions.announce(tablet.id()),
                 Ok(false) => {}
                 Err(error) => tracing::warn!(tablet = %tablet.id(), %error, "a file could not be read into memory"),
             }
@@ -199,14 +199,15 @@ impl TabletServer {
         };
         // A second job does what it can beside one that may be about to fail again.
         if compacted.is_ok() && !is_second {
-            self.merges.forget_failures(tablet.id());
+            self.compactions.forget_failures(tablet.id());
         }
         match compacted {
-            Ok(Some(_)) => self.merges.announce(tablet.id()),
+            Ok(Some(_)) => self.compactions.announce(tablet.id()),
             Ok(None) => {}
             Err(error) => {
                 self.note_failure("compaction", &error);
-                self.merges.failed(tablet.id(), self.env.now(), is_for_space(&error));
+                self.compactions
+                    .failed(tablet.id(), self.env.now(), is_for_space(&error));
                 self.env.sleep(AFTER_FAILURE).await;
             }
         }
@@ -217,13 +218,13 @@ impl TabletServer {
         if self.admission.is_disk_full() {
             let served = self.all_served();
             let shrinks = served.iter().filter(|served| served.tablet.may_shrink());
-            shrinks.for_each(|served| self.merges.announce(served.tablet.id()));
+            shrinks.for_each(|served| self.compactions.announce(served.tablet.id()));
         }
     }
 
     /// The next step of the slow round.
     pub(super) fn look_at_some(&self) {
-        let from = self.merges.inner.lock().round;
+        let from = self.compactions.inner.lock().round;
         let from = from.map_or(Bound::Unbounded, Bound::Excluded);
         let some: Vec<Arc<Served>> = {
             let tablets = self.tablets.read();
@@ -232,10 +233,10 @@ impl TabletServer {
         };
         let is_wanted = |served: &&Arc<Served>| served.tablet.compaction_due() || served.tablet.wants_warming();
         for served in some.iter().filter(is_wanted) {
-            self.merges.announce(served.tablet.id());
+            self.compactions.announce(served.tablet.id());
         }
         let whole = some.len() == ROUND_STEP;
-        self.merges.inner.lock().round = some.last().filter(|_| whole).map(|served| served.tablet.id());
+        self.compactions.inner.lock().round = some.last().filter(|_| whole).map(|served| served.tablet.id());
     }
 }
 
@@ -245,37 +246,37 @@ mod tests {
 
     #[test]
     fn the_most_urgent_first_and_a_second_job_when_nothing_else_waits() {
-        let merges = Merges::default();
+        let compactions = Compactions::default();
         for id in [1, 2, 3, 2] {
-            merges.announce(TabletId(id));
+            compactions.announce(TabletId(id));
         }
         let urgency = |tablet: TabletId| [0, 10, 30, 20][tablet.0 as usize];
         let begin = |overdraft| {
-            merges
+            compactions
                 .begin(overdraft, Duration::ZERO, urgency)
                 .map(|(tablet, is_second)| (tablet.0, is_second))
         };
         assert_eq!(begin(false), Some((2, false)));
-        merges.announce(TabletId(2));
+        compactions.announce(TabletId(2));
         assert_eq!(begin(false), Some((3, false)));
         assert_eq!(begin(false), Some((1, false)));
-        assert_eq!((begin(true), merges.running()), (None, 3));
+        assert_eq!((begin(true), compactions.running()), (None, 3));
         // Each is looked at once more.
         assert_eq!([begin(false), begin(false)], [Some((2, true)), Some((3, true))]);
-        merges.end(TabletId(2));
+        compactions.end(TabletId(2));
         assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
         // Who has found nothing does not look again until something happens.
-        merges.end(TabletId(1));
+        compactions.end(TabletId(1));
         assert_eq!(begin(false), None);
-        merges.announce(TabletId(1));
-        merges.announce(TabletId(3));
+        compactions.announce(TabletId(1));
+        compactions.announce(TabletId(3));
         assert_eq!([begin(false), begin(false)], [Some((1, true)), None]);
         for id in [1, 1, 2, 3, 3] {
-            merges.end(TabletId(id));
+            compactions.end(TabletId(id));
         }
-        assert_eq!((begin(true), merges.running()), (Some((3, false)), 1));
-        merges.end(TabletId(3));
-        assert_eq!((begin(false), merges.running()), (None, 0));
+        assert_eq!((begin(true), compactions.running()), (Some((3, false)), 1));
+        compactions.end(TabletId(3));
+        assert_eq!((begin(false), compactions.running()), (None, 0));
     }
 
     #[test]
@@ -292,25 +293,25 @@ mod tests {
 
     #[test]
     fn the_others_do_not_wait_for_one_that_fails() {
-        let merges = Merges::default();
+        let compactions = Compactions::default();
         let at = Duration::from_millis;
         // One at a time, as on a full disk; the second is always the most urgent.
         let begin = |millis| {
-            let begun = merges.begin(true, at(millis), |tablet| tablet.0);
+            let begun = compactions.begin(true, at(millis), |tablet| tablet.0);
             begun.map(|(tablet, _)| tablet.0)
         };
         let fail = |millis, is_for_space| {
-            merges.failed(TabletId(2), at(millis), is_for_space);
-            merges.end(TabletId(2));
+            compactions.failed(TabletId(2), at(millis), is_for_space);
+            compactions.end(TabletId(2));
         };
-        merges.announce(TabletId(1));
-        merges.announce(TabletId(2));
+        compactions.announce(TabletId(1));
+        compactions.announce(TabletId(2));
         assert_eq!(begin(0), Some(2));
         fail(0, false);
         // What happens to it meanwhile makes no difference.
-        merges.announce(TabletId(2));
+        compactions.announce(TabletId(2));
         assert_eq!(begin(1_000), Some(1));
-        merges.end(TabletId(1));
+        compactions.end(TabletId(1));
         assert_eq!([begin(1_499), begin(1_500)], [None, Some(2)]);
         fail(10_000, false);
         assert_eq!([begin(12_999), begin(13_000)], [None, Some(2)]);
@@ -321,7 +322,7 @@ mod tests {
         fail(200_000, true);
         assert_eq!([begin(201_499), begin(201_500)], [None, Some(2)]);
         fail(210_000, false);
-        merges.forget_failures(TabletId(2));
+        compactions.forget_failures(TabletId(2));
         assert_eq!(begin(210_000), Some(2));
         fail(220_000, false);
         assert_eq!([begin(221_499), begin(221_500)], [None, Some(2)]);
