@@ -194,7 +194,7 @@ async fn read_rows(
             reservation
         }
     };
-    let rows = match context.service.read_row_at_once(&read).map_err(status)? {
+    let rows = match context.service.try_read_row(&read).map_err(status)? {
         Some(batch) => Rows::Batch(Some(batch)),
         None => {
             read.waits = true;

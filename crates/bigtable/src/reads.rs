@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn small_answers_are_complete_at_once() {
+    async fn small_answers_are_complete_immediately() {
         let mut one = responses(vec![rows(1), Ok(None)]);
         one.begin().await.unwrap();
         assert_eq!((one.ready.len(), one.ended), (1, true));

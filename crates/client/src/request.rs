@@ -24,7 +24,7 @@ pub struct ReadRows {
     pub reversed: bool,
     /// Everything that is stored: markers, hidden and expired cells too. The filter sees them like cells.
     pub raw: bool,
-    /// [`TableService::read_row_at_once`](crate::TableService::read_row_at_once) has been asked, and had no answer: what it
+    /// [`TableService::try_read_row`](crate::TableService::try_read_row) has been asked, and had no answer: what it
     /// looks at need not be looked at again.
     pub waits: bool,
 }

@@ -207,17 +207,13 @@ impl TableService for Router {
         }))
     }
 
-    fn read_row_at_once(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+    fn try_read_row(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
         let Some(row) = request.one_row() else {
             return Ok(None);
         };
         let table = self.shared.table(&request.table)?;
         let tablet = table.tablet_of(row).id;
-        match self
-            .shared
-            .tablets
-            .read_row_at_once(tablet, row, request.filter.as_ref())
-        {
+        match self.shared.tablets.try_read_row(tablet, row, request.filter.as_ref()) {
             // It splits or moves: who can wait looks again.
             Err(error) if error.kind == ErrorKind::Unavailable => Ok(None),
             done => done,

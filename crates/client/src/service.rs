@@ -21,7 +21,7 @@ pub trait TableService: Send + Sync + 'static {
 
     /// The whole answer of a read of one row, where that takes no waiting: what is in memory is read on the calling thread,
     /// without a stream. `None` for any other read; [`TableService::read_rows`] answers those, and would answer this one alike.
-    fn read_row_at_once(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+    fn try_read_row(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
         let _ = request;
         Ok(None)
     }

@@ -25,7 +25,7 @@ pub struct TabletRead {
     pub raw: bool,
     /// Rows wanted at most; all of them when absent.
     pub rows_limit: Option<u64>,
-    /// [`TabletService::read_row_at_once`] has been asked, and had no answer: what it looks at need not be looked at again.
+    /// [`TabletService::try_read_row`] has been asked, and had no answer: what it looks at need not be looked at again.
     pub waits: bool,
 }
 
@@ -53,7 +53,7 @@ pub trait TabletService: Send + Sync + 'static {
 
     /// The row, resolved and filtered, when it can be read on the calling thread; `None` when that would have to wait:
     /// [`TabletService::read`] gives the same answer then.
-    fn read_row_at_once(
+    fn try_read_row(
         &self,
         tablet: TabletId,
         row: &Bytes,

@@ -32,9 +32,9 @@ pub struct ReplayReport {
 /// Bytes fetched at once. Groups larger than this are fetched whole.
 const READ_BYTES: usize = 4 << 20;
 /// Segments opened at once.
-const OPENED_AT_ONCE: usize = 32;
+const OPENED_CONCURRENTLY: usize = 32;
 /// Segments whose first bytes are fetched at once, in advance: 32 MiB, before there is anything else in memory.
-const READ_AT_ONCE: usize = 8;
+const READ_CONCURRENTLY: usize = 8;
 /// Largest group: a full queue of records, the last of which may be of the largest size.
 const GROUP_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + (64 << 20);
 
@@ -74,7 +74,7 @@ pub async fn replay_through<E: From<LogError>>(
     });
     // What follows is read while records are handed out.
     let beginnings: Vec<_> = beginnings.collect();
-    let mut beginnings = futures::stream::iter(beginnings).buffered(READ_AT_ONCE);
+    let mut beginnings = futures::stream::iter(beginnings).buffered(READ_CONCURRENTLY);
     'segments: while let Some(((stream, number, file, header), beginning)) = beginnings.next().await {
         let lengths = known.get(&(stream, number)).copied();
         if let Some(header) = header
@@ -145,7 +145,7 @@ async fn open_all(storage: &dyn Storage, files: Vec<FileInfo>) -> Result<Vec<Ope
         })
     });
     let opening: Vec<_> = opening.collect();
-    let mut opening = futures::stream::iter(opening).buffered(OPENED_AT_ONCE);
+    let mut opening = futures::stream::iter(opening).buffered(OPENED_CONCURRENTLY);
     let mut segments = Vec::new();
     let mut missing = BTreeSet::new();
     while let Some((opened, path)) = opening.next().await {

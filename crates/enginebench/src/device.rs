@@ -44,7 +44,7 @@ const READ_BYTES: usize = 8 << 10;
 /// So much of a file's blocks is read in a turn, one in this many: the rest would have been read before.
 const COLD_SHARE: u64 = 8;
 /// Numbers of rows that are not read begin here.
-const BESIDE: u64 = 1 << 40;
+const CONCURRENT: u64 = 1 << 40;
 /// What `O_DIRECT` wants buffers and places to be multiples of.
 const ALIGNMENT: usize = 4096;
 
@@ -126,9 +126,9 @@ pub fn run(setup: &Setup, repeats: usize) -> anyhow::Result<Vec<Line>> {
         let synced = append_and_sync(&folder.join("appends"))?;
         let written = write_file(&file, rows)?;
         let engine = open(&folder.join("stele"))?;
-        let beside = AtomicU64::new(0);
+        let concurrent = AtomicU64::new(0);
         for (line, writers) in syncs.iter_mut().zip([1, 64]) {
-            line.add(synced, synced_puts(&engine, writers, &beside)?);
+            line.add(synced, synced_puts(&engine, writers, &concurrent)?);
         }
         write.add(written, write_rows(&engine, rows)?);
         engine.compact()?;
@@ -138,7 +138,7 @@ pub fn run(setup: &Setup, repeats: usize) -> anyhow::Result<Vec<Line>> {
             let disk = read_file(&file, *threads, *direct, lot)?;
             line.add(disk, get_rows(&engine, &folder.join("stele"), *threads, rows, lot)?);
         }
-        let all = rows + beside.into_inner();
+        let all = rows + concurrent.into_inner();
         scan.add(read_through(&file)?, scan_rows(&engine, &folder.join("stele"), all)?);
         drop(engine);
         std::fs::remove_dir_all(&folder)?;
@@ -220,15 +220,15 @@ fn per_second_of<T: Send>(
     })
 }
 
-/// Puts rows beside those that are read, the first with the number that `beside` holds, and leaves their number in it.
-fn synced_puts(engine: &SteleEngine, writers: u64, beside: &AtomicU64) -> anyhow::Result<f64> {
+/// Puts rows beside those that are read, the first with the number that `concurrent` holds, and leaves their number in it.
+fn synced_puts(engine: &SteleEngine, writers: u64, concurrent: &AtomicU64) -> anyhow::Result<f64> {
     let value = [7; VALUE_BYTES];
     per_second_of(
         Some(engine),
         (writers, u64::MAX),
         |_| Ok(()),
         |()| {
-            let number = BESIDE | beside.fetch_add(1, Ordering::Relaxed);
+            let number = CONCURRENT | concurrent.fetch_add(1, Ordering::Relaxed);
             engine.put(&data::key(number), &value, true)
         },
     )

@@ -26,7 +26,7 @@ const WRITES: f64 = 12.0;
 const READS: f64 = 32.0;
 const SCANS: u64 = 30;
 /// Rows read by Zipf's law in each half of the phase of scans, for each row of data: some after each scan.
-const READS_BESIDE_SCANS: f64 = 10.0;
+const READS_DURING_SCANS: f64 = 10.0;
 
 const PHASES: [&str; 3] = ["write", "zipf read", "scan"];
 
@@ -138,7 +138,7 @@ fn run_half(engine: &SteleEngine, phase: usize, rows: u64, seed: u64) -> anyhow:
             for _ in 0..SCANS {
                 let (found, _) = engine.scan(false)?;
                 ensure!(found == rows, "the scan found {found} rows of {rows}");
-                read(engine, of_rows(READS_BESIDE_SCANS) / SCANS, &zipf, &mut random)?;
+                read(engine, of_rows(READS_DURING_SCANS) / SCANS, &zipf, &mut random)?;
             }
             Ok(())
         }

@@ -12,9 +12,9 @@
     reason = "measures real time on a real disk; nothing here is simulated"
 )]
 
-mod beside;
 mod clock;
 mod compare;
+mod concurrent;
 mod count;
 mod data;
 mod descheduled;

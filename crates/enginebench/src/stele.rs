@@ -144,7 +144,7 @@ impl Engine for SteleEngine {
 
     fn get(&self, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
         // Nothing is awaited by a caller who does not have to wait, as in the rival.
-        match value_at_once(&self.server, key)? {
+        match value_without_waiting(&self.server, key)? {
             Some(found) => Ok(found),
             None => block_on(value_bytes(&self.server, key)),
         }
@@ -216,7 +216,7 @@ fn value_of(batch: &RowBatch) -> Option<usize> {
 }
 
 /// Bytes of a row's value, or whether there is none, read on the calling thread; `None` when that has to wait.
-fn value_at_once(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Option<usize>>> {
+fn value_without_waiting(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<Option<usize>>> {
     let row = server.get_row(TABLET, key, None).map_err(|e| anyhow!("{e}"))?;
     Ok(row.map(|row| {
         let mut found = None;
@@ -227,7 +227,7 @@ fn value_at_once(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result
 
 /// Bytes of a row's value, read on the calling thread if that does not have to wait.
 pub async fn value_bytes(server: &TabletServer, key: &[u8; KEY_BYTES]) -> anyhow::Result<Option<usize>> {
-    if let Some(found) = value_at_once(server, key)? {
+    if let Some(found) = value_without_waiting(server, key)? {
         return Ok(found);
     }
     let request = TabletRead {

@@ -1,7 +1,7 @@
 //! The workloads, and one run of each against one engine.
 
-use crate::beside;
 use crate::clock::{Clock, Took};
+use crate::concurrent;
 use crate::data::{self, Values, Zipf};
 use crate::engine::Engine;
 use crate::host::HostShare;
@@ -81,7 +81,7 @@ pub enum Kind {
     /// What the files weigh.
     DiskBytes,
     /// Point reads by one thread while another overwrites this many rows a second.
-    GetBesideWrites { rows_per_second: u64, seconds: u64 },
+    GetDuringWrites { rows_per_second: u64, seconds: u64 },
 }
 
 /// Whom the engine is compared with.
@@ -242,7 +242,7 @@ pub const ALL: [Workload; 33] = [
         quick: false,
         ..w(
             "read-beside-writes",
-            Kind::GetBesideWrites {
+            Kind::GetDuringWrites {
                 rows_per_second: 100_000,
                 seconds: 20,
             },
@@ -409,18 +409,18 @@ impl Workload {
             Kind::GetList { rows: list } => self.lists(engine, rows, list, round),
             Kind::Scan { reversed } => self.scan(engine, rows, &|| engine.scan(reversed)),
             Kind::ServedScan => self.scan(engine, rows, &|| engine.scan_served()),
-            Kind::GetBesideWrites {
+            Kind::GetDuringWrites {
                 rows_per_second,
                 seconds,
             } => {
-                let load = beside::Load {
+                let load = concurrent::Load {
                     rows,
                     value_bytes,
                     rows_per_second,
                     time: Duration::from_secs(setup.seconds.unwrap_or(seconds).max(1)),
                 };
                 self.load(engine, setup)?;
-                beside::run(engine, &load)
+                concurrent::run(engine, &load)
             }
             Kind::DiskBytes => Ok(Measured {
                 figure: table_bytes(folder) as f64 / rows as f64,

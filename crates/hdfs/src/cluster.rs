@@ -41,7 +41,7 @@ const LIMIT_PER_MIB: Duration = Duration::from_secs(1);
 const PUT_ATTEMPTS: u32 = 5;
 
 /// Directories listed at once.
-const LISTS_AT_ONCE: usize = 16;
+const LISTS_CONCURRENT: usize = 16;
 
 /// Unfinished puts, below the root.
 pub(crate) const UNFINISHED: &str = "tmp";
@@ -297,7 +297,7 @@ impl Cluster {
                 let entries = self.entries(&directory).await?;
                 Ok::<_, StorageError>((directory, entries))
             });
-            let mut lists = futures::stream::iter(lists).buffer_unordered(LISTS_AT_ONCE);
+            let mut lists = futures::stream::iter(lists).buffer_unordered(LISTS_CONCURRENT);
             let mut next = Vec::new();
             while let Some((directory, entries)) = lists.try_next().await? {
                 each(&directory, &entries);

@@ -37,7 +37,7 @@ const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
 const OPEN: &str = ".open";
 
 /// Pieces sealed at once.
-const SEALS_AT_ONCE: usize = 16;
+const SEALS_CONCURRENT: usize = 16;
 
 /// DataNodes hear of a recovery with their next heartbeat, within three seconds; one that is dead is given up after
 /// minutes. A server that cannot read its log cannot start, so it waits.
@@ -188,7 +188,7 @@ pub(crate) async fn seal_all(cluster: &Cluster, epoch: u64) -> Result<()> {
         .iter()
         .map(|(path, number)| async move { gone_is_fine(seal(cluster, path, *number).await) });
     futures::stream::iter(seals)
-        .buffer_unordered(SEALS_AT_ONCE)
+        .buffer_unordered(SEALS_CONCURRENT)
         .try_collect::<()>()
         .await
 }
@@ -518,7 +518,7 @@ pub(crate) async fn finish_all(shared: &Shared) {
         writing.values().filter_map(std::sync::Weak::upgrade).collect()
     };
     futures::stream::iter(writing)
-        .for_each_concurrent(SEALS_AT_ONCE, |writer| async move {
+        .for_each_concurrent(SEALS_CONCURRENT, |writer| async move {
             if let Err(error) = writer.cut().await {
                 tracing::debug!(path = writer.path, %error, "a file was left open");
             }

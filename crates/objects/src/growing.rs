@@ -25,9 +25,9 @@ use stele_storage::{AppendFile, ReadFile, Result, StorageError};
 pub(crate) const DIRECTORIES: [&str; 2] = ["log/", "coord/log-"];
 
 /// Parts fetched at once by one read: enough to hide the latency of small ones, few enough not to be throttled.
-const PARTS_AT_ONCE: usize = 32;
+const PARTS_CONCURRENT: usize = 32;
 
-/// Bytes of a large part that take as long as a small part of its own: of [`PARTS_AT_ONCE`] requests at once each takes
+/// Bytes of a large part that take as long as a small part of its own: of [`PARTS_CONCURRENT`] requests at once each takes
 /// some 30 ms, and together they could bring 70 MB/s.
 const PART_COST_BYTES: u64 = 64 << 10;
 
@@ -355,7 +355,7 @@ impl ReadFile for GrowingRead {
             }
         });
         let mut pieces: Vec<Bytes> = futures::stream::iter(fetches.collect::<Vec<_>>())
-            .buffered(PARTS_AT_ONCE)
+            .buffered(PARTS_CONCURRENT)
             .try_collect()
             .await?;
         if pieces.len() == 1 {

@@ -14,7 +14,7 @@ use stele_storage::remote::owner::{self, DIRECTORY, Records};
 use stele_storage::{Result, StorageError};
 
 /// Seals put at once.
-const SEALS_AT_ONCE: usize = 16;
+const SEALS_CONCURRENT: usize = 16;
 
 /// Age at which a seal goes whose file is gone: more than anybody leaves a machine asleep for, and then lets it go on.
 const SEAL_KEPT_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
@@ -93,7 +93,7 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
         }
     });
     futures::stream::iter(seals)
-        .buffer_unordered(SEALS_AT_ONCE)
+        .buffer_unordered(SEALS_CONCURRENT)
         .try_collect::<()>()
         .await
 }

@@ -297,7 +297,7 @@ impl Work {
             .filter_map(|file| examined.tablets.files.get(file));
         let tablets: BTreeSet<TabletId> = referrers.flatten().map(|referrer| referrer.tablet.id).collect();
         for tablet in tablets {
-            self.refer_anew(tablet, &replacements)
+            self.refer_again(tablet, &replacements)
                 .await
                 .with_context(|| format!("tablet {tablet}"))?;
         }
@@ -395,7 +395,11 @@ impl Work {
     }
 
     /// Commits a manifest that refers to the new files in place of the old ones.
-    async fn refer_anew(&self, tablet: TabletId, replacements: &BTreeMap<FileId, Option<Saved>>) -> anyhow::Result<()> {
+    async fn refer_again(
+        &self,
+        tablet: TabletId,
+        replacements: &BTreeMap<FileId, Option<Saved>>,
+    ) -> anyhow::Result<()> {
         let now = self.env.wall_micros();
         let (mut log, mut manifest) = match ManifestLog::open(self.storage.clone(), tablet).await? {
             // This repair has made a version of it before.

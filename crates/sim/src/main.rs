@@ -83,7 +83,7 @@ fn run_all(seeds: std::ops::Range<u64>, prints: bool, planted: Option<PlantedBug
         totals.faults,
         totals.steps,
         totals.tablets,
-        totals.compactions_beside
+        totals.concurrent_compactions
     );
     if !failed.is_empty() {
         bail!("{} seeds failed: {failed:?}", failed.len());
@@ -99,7 +99,7 @@ struct Totals {
     faults: u64,
     steps: u64,
     tablets: usize,
-    compactions_beside: u64,
+    concurrent_compactions: u64,
 }
 
 impl Totals {
@@ -109,7 +109,7 @@ impl Totals {
         self.replaced += verdict.replaced;
         self.faults += verdict.faults;
         self.steps += verdict.steps;
-        self.compactions_beside += verdict.compactions_beside;
+        self.concurrent_compactions += verdict.concurrent_compactions;
         self.tablets = self.tablets.max(verdict.tablets);
     }
 }

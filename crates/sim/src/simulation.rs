@@ -40,7 +40,7 @@ pub struct Verdict {
     /// Most tablets at the end of a life.
     pub tablets: usize,
     /// Compactions that were begun while another of the same tablet ran.
-    pub compactions_beside: u64,
+    pub concurrent_compactions: u64,
     /// Puts (of manifests, mostly) that a life's end cut off: before they had their effect, and after.
     pub puts_cut: (u64, u64),
 }
@@ -87,7 +87,7 @@ pub fn run(plan: Plan) -> Verdict {
         faults: happened.faults,
         puts_cut: happened.puts_cut,
         tablets: seen.tablets,
-        compactions_beside: seen.compactions_beside,
+        concurrent_compactions: seen.concurrent_compactions,
     }
 }
 
@@ -98,7 +98,7 @@ struct Seen {
     replaced: u64,
     /// Most at the end of a life.
     tablets: usize,
-    compactions_beside: u64,
+    concurrent_compactions: u64,
 }
 
 impl Seen {
@@ -108,7 +108,7 @@ impl Seen {
         self.replaced += u64::from(end == End::Replaced);
         if let Some(node) = cluster.node() {
             self.tablets = self.tablets.max(node.tablets());
-            self.compactions_beside += node.server().compactions_beside();
+            self.concurrent_compactions += node.server().concurrent_compactions();
         }
     }
 }

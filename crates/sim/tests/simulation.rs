@@ -35,7 +35,7 @@ fn some_seeds_pass() {
         let verdict = run(plan(seed));
         assert_eq!(verdict.violations, Vec::<String>::new(), "seed {seed}");
         (acknowledged, lives) = (acknowledged + verdict.acknowledged, lives + verdict.lives);
-        beside += verdict.compactions_beside;
+        beside += verdict.concurrent_compactions;
         replaced += verdict.replaced;
         (before, after) = (before + verdict.puts_cut.0, after + verdict.puts_cut.1);
     }

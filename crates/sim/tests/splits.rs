@@ -42,7 +42,7 @@ async fn write(node: &Node, number: u32) -> Result<(), ServiceError> {
     node.router.mutate_rows(request).await?.into_iter().collect()
 }
 
-async fn split_beside_a_compaction(sim: Sim) -> Result<(), String> {
+async fn split_during_a_compaction(sim: Sim) -> Result<(), String> {
     let text = |e: ServiceError| e.to_string();
     let process = sim.process();
     let env = process.env();
@@ -85,7 +85,7 @@ async fn split_beside_a_compaction(sim: Sim) -> Result<(), String> {
     write(&node, 502).await.map_err(text)
 }
 
-async fn drop_rows_beside_a_compaction(sim: Sim) -> Result<(), String> {
+async fn drop_rows_during_a_compaction(sim: Sim) -> Result<(), String> {
     let text = |e: ServiceError| e.to_string();
     let process = sim.process();
     let env = process.env();
@@ -120,13 +120,13 @@ async fn drop_rows_beside_a_compaction(sim: Sim) -> Result<(), String> {
 #[test]
 fn a_running_compaction_keeps_a_deletion_of_rows_waiting_and_not_the_writers() {
     let sim = Sim::new(1, STEPS_MAX);
-    let outcome = sim.run(drop_rows_beside_a_compaction(sim.clone()));
+    let outcome = sim.run(drop_rows_during_a_compaction(sim.clone()));
     outcome.expect("the run ends").unwrap();
 }
 
 #[test]
 fn a_running_compaction_keeps_the_split_waiting_and_not_the_writers() {
     let sim = Sim::new(1, STEPS_MAX);
-    let outcome = sim.run(split_beside_a_compaction(sim.clone()));
+    let outcome = sim.run(split_during_a_compaction(sim.clone()));
     outcome.expect("the run ends").unwrap();
 }

@@ -29,7 +29,7 @@ pub async fn run_remote(make: impl Fn() -> Arc<dyn Storage>) {
     bad_paths(&make()).await;
     lists_by_byte_prefix(&make()).await;
     unfinished_files_are_readable(&make()).await;
-    several_are_deleted_at_once(&make()).await;
+    several_are_deleted_together(&make()).await;
 }
 
 async fn write(storage: &Arc<dyn Storage>, path: &str, content: &'static [u8]) {
@@ -261,7 +261,7 @@ async fn lists_by_byte_prefix(storage: &Arc<dyn Storage>) {
     }
 }
 
-async fn several_are_deleted_at_once(storage: &Arc<dyn Storage>) {
+async fn several_are_deleted_together(storage: &Arc<dyn Storage>) {
     let several = ["several/1", "several/2", "several3"].map(str::to_owned);
     for _ in 0..2 {
         for path in several.iter().skip(1) {

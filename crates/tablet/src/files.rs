@@ -30,14 +30,14 @@ const FILE_BYTES: u64 = 64 << 20;
 
 /// Files deleted at once: a directory is made durable once for all of them, and the space of the first is not to wait for
 /// the last of hundreds.
-const DELETED_AT_ONCE: usize = 16;
+const DELETED_PER_BATCH: usize = 16;
 
 /// Files swept at once: as many as object stores delete in one request.
-const SWEPT_AT_ONCE: usize = 1_000;
+const SWEPT_CONCURRENTLY: usize = 1_000;
 
 /// Files opened at once by all tablets together: a start opens thousands, and one is a request that waits 20 to 50 ms of an
 /// object store, or a few system calls. A store takes thousands of requests a second; each costs us a connection and 64 KiB.
-const OPENED_AT_ONCE: usize = 256;
+const OPENED_CONCURRENTLY: usize = 256;
 
 /// Memory for values on their way to readers unless said otherwise.
 const VALUE_MEMORY_BYTES: usize = 64 << 20;
@@ -194,7 +194,7 @@ impl FileRegistry {
             filters: BloomMemory::unlimited(),
             keeps_former: AtomicBool::new(false),
             kept: Mutex::default(),
-            opening: Semaphore::new(OPENED_AT_ONCE),
+            opening: Semaphore::new(OPENED_CONCURRENTLY),
             noted: Notify::new(),
             obsolete_bytes: AtomicU64::new(0),
             inner: Mutex::default(),
@@ -473,7 +473,7 @@ impl FileRegistry {
         let mut failure = None;
         let mut unheld = self.take_unheld();
         while !unheld.is_empty() {
-            let batch = unheld.drain(..unheld.len().min(DELETED_AT_ONCE));
+            let batch = unheld.drain(..unheld.len().min(DELETED_PER_BATCH));
             // Closed before they are deleted: a file system gives back the space when the last of both happens, which may
             // take long (100 ms for 64 MB that are discarded on the device). The storage deletes where that harms nobody.
             let batch: Vec<(StoredFile, u64)> = batch.map(|it| (it.file, it.bytes)).collect();
@@ -527,7 +527,7 @@ impl FileRegistry {
             file.is_some_and(|file| self.is_former(file.id()) && !referenced.contains(&file))
         });
         let orphans: Vec<String> = orphans.map(|info| info.path).collect();
-        for some in orphans.chunks(SWEPT_AT_ONCE) {
+        for some in orphans.chunks(SWEPT_CONCURRENTLY) {
             self.storage.delete_all(some).await.map_err(TabletError::from)?;
         }
         Ok(orphans.len())

@@ -392,9 +392,9 @@ impl Tablet {
             }
         };
         // A file of a single row has no middle: then beside it, however small the other half will be.
-        let beside = ends.into_iter().filter_map(|(end, _)| row_at(end));
+        let concurrent = ends.into_iter().filter_map(|(end, _)| row_at(end));
         let divides = |row: &Bytes| self.range().contains(row) && *row != self.range().start;
-        Ok(row.into_iter().chain(beside).find(divides))
+        Ok(row.into_iter().chain(concurrent).find(divides))
     }
 
     /// Manifests for two tablets that together are this one, divided before `row`. The caller has stopped writes and

@@ -17,7 +17,7 @@ pub struct TabletMetrics {
     /// Compactions done.
     pub compactions: IntCounter,
     /// Of these, begun while another of the same tablet ran.
-    pub compactions_beside: IntCounter,
+    pub concurrent_compactions: IntCounter,
     /// Bytes of sstables they read.
     pub compaction_read_bytes: IntCounter,
     /// Bytes of sstables they wrote.
@@ -40,8 +40,8 @@ impl TabletMetrics {
             ),
             flush_seconds: m.latency("stele_tablet_flush_seconds", "Duration of a flush."),
             compactions: m.counter("stele_tablet_compactions_total", "Merging and major compactions."),
-            compactions_beside: m.counter(
-                "stele_tablet_compactions_beside_total",
+            concurrent_compactions: m.counter(
+                "stele_tablet_concurrent_compactions_total",
                 "Compactions begun while another of the same tablet ran.",
             ),
             compaction_read_bytes: m.counter(

@@ -782,13 +782,16 @@ pub(crate) fn release(held: &[HeldFile], files: &FileRegistry) {
 }
 
 /// Files of one group opened at once; those of all tablets are bounded together, by the registry.
-const HELD_AT_ONCE: usize = 32;
+const HELD_CONCURRENTLY: usize = 32;
 
 /// Opens references, those of `made` only when they are intact. On an error none is kept.
 pub async fn hold(references: &[FileRef], files: &FileRegistry, made: &[StoredFile]) -> Result<Vec<HeldFile>> {
     // To the end also after a failure: what the others hold must be released.
     let holding: Vec<_> = references.iter().map(|it| hold_one(it, files, made)).collect();
-    let outcomes: Vec<Result<HeldFile>> = futures::stream::iter(holding).buffered(HELD_AT_ONCE).collect().await;
+    let outcomes: Vec<Result<HeldFile>> = futures::stream::iter(holding)
+        .buffered(HELD_CONCURRENTLY)
+        .collect()
+        .await;
     let mut held: Vec<HeldFile> = Vec::with_capacity(references.len());
     let mut failure = None;
     for outcome in outcomes {

@@ -1,8 +1,8 @@
 //! Tablets without a server: what the simulation's model has found, as small cases; and the files of version 1.
 #![allow(clippy::disallowed_methods, reason = "the tests run on the real clock")]
 
-mod beside;
 mod compaction;
+mod concurrent;
 mod damage;
 mod directions;
 mod filters;

@@ -82,14 +82,14 @@ impl TabletServer {
         if !served.tablet.range().contains(row) {
             return Err(not_here(tablet));
         }
-        match self.read_at_once(&served.tablet, row, filter)? {
+        match self.read_concurrently(&served.tablet, row, filter)? {
             AtOnce::Found(found) => Ok(Some(found)),
             AtOnce::WouldBlock(_) => Ok(None),
         }
     }
 
     /// Reads a row of the tablet without waiting.
-    fn read_at_once(&self, tablet: &Tablet, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<AtOnce> {
+    fn read_concurrently(&self, tablet: &Tablet, row: &[u8], filter: Option<&Arc<Filter>>) -> ServiceResult<AtOnce> {
         tablet.check_open().map_err(from_tablet)?;
         let now = || tablet.wall_micros();
         let lookup = self.row_cache.lookup(&row_read(tablet, row, filter), now);
@@ -124,7 +124,7 @@ impl TabletServer {
             let (filter, now) = (request.filter.as_ref(), || served.tablet.wall_micros());
             let found = match request.waits {
                 true => AtOnce::WouldBlock(self.row_cache.reading(&row_read(&served.tablet, row, filter), now)),
-                false => self.read_at_once(&served.tablet, row, filter)?,
+                false => self.read_concurrently(&served.tablet, row, filter)?,
             };
             match found {
                 AtOnce::Found(found) => {

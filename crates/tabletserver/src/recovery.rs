@@ -71,13 +71,13 @@ pub struct RecoveryReport {
 
 /// Tablets opened at once. Each costs a few reads and a durable write, and waits most of the time: media do many syncs in the
 /// time of one.
-const OPEN_AT_ONCE: usize = 128;
+const OPEN_CONCURRENTLY: usize = 128;
 
 /// Eighths of a budget that memtables may take of what is replayed: as much as they may have had of the same one; caches are empty.
 const REPLAYED_EIGHTHS: u64 = 7;
 
 /// Manifests swept at once: as many as object stores delete in one request.
-const SWEPT_AT_ONCE: usize = 1_000;
+const SWEPT_CONCURRENTLY: usize = 1_000;
 
 impl TabletServer {
     /// Recovers every tablet of the catalog and starts serving. `epoch` is one that no earlier server had.
@@ -217,7 +217,7 @@ async fn open_tablets(
             set_damaged_aside(id, schema, opened)
         }
     });
-    let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_AT_ONCE);
+    let mut opening = futures::stream::iter(opening).buffer_unordered(OPEN_CONCURRENTLY);
     while let Some((id, opened)) = opening.try_next().await? {
         match opened {
             Ok(tablet) => drop(all.tablets.insert(id, tablet)),
@@ -385,7 +385,7 @@ impl Leftovers {
     async fn delete(self, context: &TabletContext) -> Result<usize, TabletError> {
         let mut deleted = self.manifests.len();
         context.storage.confirm_owner().await?;
-        for some in self.manifests.chunks(SWEPT_AT_ONCE) {
+        for some in self.manifests.chunks(SWEPT_CONCURRENTLY) {
             context.storage.discard_all(some).await?;
         }
         if let Some(referenced) = &self.referenced {

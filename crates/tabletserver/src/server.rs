@@ -341,8 +341,8 @@ impl TabletServer {
     }
 
     /// Compactions that were begun while another of the same tablet ran.
-    pub fn compactions_beside(&self) -> u64 {
-        self.context.metrics.compactions_beside.get()
+    pub fn concurrent_compactions(&self) -> u64 {
+        self.context.metrics.concurrent_compactions.get()
     }
 
     /// Bytes of files that nothing refers to any more, and that are not deleted yet.

@@ -17,7 +17,7 @@ impl TabletService for TabletServer {
         self.open_read(tablet, request)
     }
 
-    fn read_row_at_once(
+    fn try_read_row(
         &self,
         tablet: TabletId,
         row: &Bytes,

@@ -11,7 +11,7 @@ use stele_tablet::{Manifest, Tablet, TabletError, manifest};
 use stele_types::{ErrorKind, RowRange, TableSchema, TabletId};
 
 /// Tablets made at once; each waits for a durable write.
-const CREATE_AT_ONCE: usize = 32;
+const CREATED_PER_BATCH: usize = 32;
 /// How long a tablet is left alone when a split of it failed: an attempt flushes it, waits for its compactions, and may keep its
 /// writers waiting.
 const AFTER_FAILED_SPLIT: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ impl TabletServer {
             };
             Tablet::create(self.context.clone(), schema.clone(), manifest)
         });
-        let mut making = futures::stream::iter(making).buffer_unordered(CREATE_AT_ONCE);
+        let mut making = futures::stream::iter(making).buffer_unordered(CREATED_PER_BATCH);
         // To the end also after a failure: the caller drops what is served, and nothing must be made after that.
         let mut outcome = Ok(());
         while let Some(made) = making.next().await {

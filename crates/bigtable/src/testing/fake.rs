@@ -198,7 +198,7 @@ impl TableService for Fake {
         Ok(Box::new(FakeStream(batches)))
     }
 
-    fn read_row_at_once(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
+    fn try_read_row(&self, request: &ReadRows) -> ServiceResult<Option<RowBatch>> {
         if request.one_row().is_none() {
             return Ok(None);
         }

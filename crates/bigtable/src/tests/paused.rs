@@ -141,7 +141,7 @@ async fn who_waits_for_room_does_not_read_another_table_of_the_same_name() {
     for _ in 0..16 {
         streams.push(paused(&harness).await.unwrap());
     }
-    let made_anew = async {
+    let made_again = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let delete = admin::DeleteTableRequest { name: TABLE.into() };
         harness.tables().delete_table(delete).await.unwrap();
@@ -152,7 +152,7 @@ async fn who_waits_for_room_does_not_read_another_table_of_the_same_name() {
         harness.put("r", "g", "q", "v").await;
     };
     let begun = Instant::now();
-    let (waited, ()) = tokio::join!(scan(&harness), made_anew);
+    let (waited, ()) = tokio::join!(scan(&harness), made_again);
     assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!(code(waited), Code::NotFound);
     drop(streams);

@@ -92,7 +92,7 @@ fn deletes_hide_what_they_say_and_no_more() {
 }
 
 #[test]
-fn a_rule_counts_at_once() {
+fn a_rule_counts_immediately() {
     let mut row = row();
     puts(&mut row, TWO, &[(1, 11), (2, 12), (3, 13)]);
     assert!(!reads(&mut row, TWO, &[(3, 13), (2, 12), (1, 11)]), "it has expired");
@@ -199,7 +199,7 @@ fn a_doubt_that_nobody_ends_stays_one() {
 }
 
 #[test]
-fn a_read_beside_a_write_sees_it_or_not() {
+fn a_read_during_a_write_sees_it_or_not() {
     let beside = |seen: &[(i64, u64)], outcome| {
         let mut row = row();
         puts(&mut row, ALL, &[(1, 11)]);

@@ -125,9 +125,9 @@ impl Table {
             Step::Write(rows) => self.write(rows),
             Step::Flush => self.flush().await,
             Step::CompactIfDue => self.compact_if_due().await,
-            Step::CompactBeside(reads) => self.compact_beside(*reads).await,
+            Step::CompactConcurrently(reads) => self.compact_concurrently(*reads).await,
             Step::CompactAll => self.compact_all().await,
-            Step::SampleBeside(every) => self.sample_beside(*every).await,
+            Step::SampleConcurrently(every) => self.sample_concurrently(*every).await,
             Step::DropRows(range) => self.drop_rows(range).await,
             Step::Divide(row) => self.divide(row).await,
             Step::Reopen => self.reopen().await,
@@ -305,7 +305,7 @@ impl Table {
     }
 
     /// Each of a few compactions begins when chance has it, and goes on when chance has it.
-    async fn compact_beside(&mut self, reads: usize) -> Outcome<()> {
+    async fn compact_concurrently(&mut self, reads: usize) -> Outcome<()> {
         for served in &self.tablets {
             let state = served.tablet.state();
             state
@@ -349,7 +349,7 @@ impl Table {
     }
 
     /// A sample is of one moment, however much goes while it is taken.
-    async fn sample_beside(&mut self, every: u64) -> Outcome<()> {
+    async fn sample_concurrently(&mut self, every: u64) -> Outcome<()> {
         let tablets: Vec<Arc<Tablet>> = self.tablets.iter().map(|served| served.tablet.clone()).collect();
         let sampling = async {
             let mut samples = Vec::new();

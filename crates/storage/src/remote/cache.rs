@@ -41,9 +41,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 /// the first block and makes the next thirty free.
 pub const CHUNK_BYTES: u64 = 512 << 10;
 /// Chunks on their way for nobody yet.
-const AHEAD_AT_ONCE: usize = 8;
+const AHEAD_CONCURRENT: usize = 8;
 /// Chunks on their way to the folder that nobody waits for: 4 MiB, and as much again while their files are put together.
-const KEEPING_AT_ONCE: usize = 8;
+const KEEPING_CONCURRENT: usize = 8;
 /// A read of so many bytes goes to the medium as it is.
 const DIRECT_BYTES: usize = 1 << 20;
 
@@ -107,8 +107,8 @@ impl ChunkCache {
             env,
             memory: Arc::default(),
             fetching: Arc::default(),
-            ahead: Arc::new(Semaphore::new(AHEAD_AT_ONCE)),
-            keeping: Arc::new(Semaphore::new(KEEPING_AT_ONCE)),
+            ahead: Arc::new(Semaphore::new(AHEAD_CONCURRENT)),
+            keeping: Arc::new(Semaphore::new(KEEPING_CONCURRENT)),
             disk,
         })
     }

@@ -127,8 +127,8 @@ impl Tablet {
         group: &GroupState,
         weighed: Weighed,
     ) -> Result<Option<Compacted>> {
-        if claim.is_beside {
-            self.context.metrics.compactions_beside.inc();
+        if claim.is_concurrent {
+            self.context.metrics.concurrent_compactions.inc();
         }
         self.carry_out(group, weighed).await.map(Some)
     }

@@ -59,14 +59,14 @@ impl State {
             }
             let mut waiting = self.frozen.iter().flat_map(|frozen| &frozen.memtables);
             let is_ready = !waiting.any(|(id, _)| *id == group.id) && !group.files.iter().any(HeldFile::is_damaged);
-            let is_known = !self.is_beside_mixed(group.id, &leavers);
+            let is_known = !self.is_concurrent_mixed(group.id, &leavers);
             (is_ready && is_known && !leavers.is_empty()).then_some((group, leavers))
         })
     }
 
     /// Whether a group, or a family that has left it, has to do with entries of which the catalog does not know why they are
     /// where they are. They may be older than what the group has.
-    fn is_beside_mixed(&self, group: GroupId, leavers: &Leavers) -> bool {
+    fn is_concurrent_mixed(&self, group: GroupId, leavers: &Leavers) -> bool {
         let mut mixed = self
             .misplaced()
             .iter()

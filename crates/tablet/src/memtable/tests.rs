@@ -118,7 +118,7 @@ fn scattered(i: u32) -> Vec<u8> {
 }
 
 /// Runs `read(table, done)` in two threads until all of `count` entries are in, inserted one by one.
-fn beside_a_writer(count: u32, key: fn(u32) -> Vec<u8>, read: impl Fn(&Arc<Memtable>, u32) + Sync) {
+fn with_concurrent_writer(count: u32, key: fn(u32) -> Vec<u8>, read: impl Fn(&Arc<Memtable>, u32) + Sync) {
     let table = Arc::new(Memtable::new(MemoryAccount::default()));
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -147,7 +147,7 @@ const ORDERS: [fn(u32) -> Vec<u8>; 3] = [scattered, |i| i.to_be_bytes().to_vec()
 #[test]
 fn walks_beside_a_writer_miss_nothing_and_stay_in_order() {
     for key in ORDERS {
-        beside_a_writer(RACED, key, |table, done| {
+        with_concurrent_writer(RACED, key, |table, done| {
             let mut cursor = MemtableCursor::new(table.clone());
             let (mut valid, mut seen, mut last) = (cursor.seek(&[]), 0, Vec::new());
             while valid {
@@ -166,7 +166,7 @@ fn walks_beside_a_writer_miss_nothing_and_stay_in_order() {
 #[test]
 fn walks_backwards_beside_a_writer_miss_nothing_and_stay_in_order() {
     for key in ORDERS {
-        beside_a_writer(RACED, key, |table, done| {
+        with_concurrent_writer(RACED, key, |table, done| {
             let mut cursor = MemtableCursor::new(table.clone());
             let (mut valid, mut seen, mut last) = (cursor.seek_before(&[0xff; 14]), 0, Vec::new());
             while valid {
@@ -184,7 +184,7 @@ fn walks_backwards_beside_a_writer_miss_nothing_and_stay_in_order() {
 #[test]
 fn searches_beside_a_writer_find_what_was_inserted() {
     let picked = AtomicU64::new(0);
-    beside_a_writer(RACED, scattered, |table, done| {
+    with_concurrent_writer(RACED, scattered, |table, done| {
         let pick = picked.fetch_add(1, Ordering::Relaxed) as u32;
         let Some(i) = pick.wrapping_mul(0x85eb_ca6b).checked_rem(done) else {
             return;

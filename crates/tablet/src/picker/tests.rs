@@ -398,7 +398,7 @@ fn what_can_be_done_in_parts() {
 }
 
 #[test]
-fn beside_a_job_only_other_runs_are_picked() {
+fn during_a_job_only_other_runs_are_picked() {
     // Of tiers: newer ones, older ones, but none across.
     let times = |run: &str, times| vec![run; times].join(" ");
     check(&format!("90000 {} {}", times("1000*", 4), times("10", 7)), "nothing");

@@ -35,7 +35,7 @@ pub(super) struct Gathered {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     /// Bytes of the values that are not copied, or in value files.
-    beside_bytes: usize,
+    separate_value_bytes: usize,
 }
 
 struct Entry {
@@ -83,7 +83,7 @@ impl Gathered {
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
-        self.beside_bytes = 0;
+        self.separate_value_bytes = 0;
     }
 
     /// Adds the entry that `merge` is on.
@@ -93,9 +93,9 @@ impl Gathered {
         self.bytes.extend_from_slice(merge.key());
         let key = start..self.bytes.len();
         let value = merge.value_slice();
-        self.beside_bytes += apart_bytes(merge.key(), value);
+        self.separate_value_bytes += apart_bytes(merge.key(), value);
         let shared = if O::KEEPS_VALUES || value.len() > COPIED_VALUE_BYTES_MAX {
-            self.beside_bytes += value.len();
+            self.separate_value_bytes += value.len();
             Some(merge.value())
         } else {
             self.bytes.extend_from_slice(value);
@@ -106,7 +106,7 @@ impl Gathered {
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= ENTRIES_MAX || self.bytes.len() + self.beside_bytes >= BYTES_MAX
+        self.entries.len() >= ENTRIES_MAX || self.bytes.len() + self.separate_value_bytes >= BYTES_MAX
     }
 
     /// The entries in key order, each once.

@@ -37,7 +37,7 @@ impl Scratch {
         let mut rules = schema.families.values().filter_map(|f| f.gc_rule.as_ref());
         Scratch {
             has_ages: rules.any(GcRule::has_age),
-            reader: reader_at_once(schema.clone(), filter.clone()),
+            reader: nonblocking_reader(schema.clone(), filter.clone()),
             filter,
             schema,
             merge: MergingIterator::new(Vec::new()),
@@ -68,11 +68,11 @@ impl Scratch {
 
 /// Bytes that a row may take that is read on the calling thread. What that reads is in nobody's account until the answer
 /// is made of it, a moment later on the same thread.
-const AT_ONCE_BYTES: usize = 1 << 20;
+const CONCURRENT_BYTES: usize = 1 << 20;
 
-fn reader_at_once(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> RowReader {
+fn nonblocking_reader(schema: Arc<TableSchema>, filter: Option<Arc<CompiledFilter>>) -> RowReader {
     let mut reader = RowReader::new(schema, filter, false, RowBatch::default());
-    reader.set_reservation(AT_ONCE_BYTES);
+    reader.set_reservation(CONCURRENT_BYTES);
     reader
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes that one load may take without room: a batch.
 const FREE_BYTES: usize = 1 << 20;
 /// Values of one load read at once: a medium far away takes as long for eight as for one.
-const READS_AT_ONCE: usize = 8;
+const READS_CONCURRENT: usize = 8;
 /// How long a load waits for room before the server is called busy: a reader that takes longer to accept its values
 /// does not get more of them by waiting.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -160,7 +160,7 @@ pub async fn load(
         let file = files.value_file(reference.file).ok_or_else(|| unknown(reference))?;
         reading.push(async move { Ok::<_, TabletError>((place, file.read(reference).await?)) });
     }
-    let mut reading = futures::stream::iter(reading).buffered(READS_AT_ONCE);
+    let mut reading = futures::stream::iter(reading).buffered(READS_CONCURRENT);
     let mut values: BTreeMap<(FileId, u64), Bytes> = BTreeMap::new();
     while let Some((place, value)) = reading.try_next().await? {
         values.insert(place, charged(value, &mut taken));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn caches_give_way_at_once_and_come_back() {
+    async fn caches_shrink_immediately_and_grow_again() {
         let cache = Arc::new(Cache::new(64 << 20));
         let rows = RowCache::new(TokioRuntime::current(), 16 << 20);
         let held = Arc::new(AtomicU64::new(0));

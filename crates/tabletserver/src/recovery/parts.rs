@@ -21,7 +21,7 @@ use stele_types::{SeqNo, TabletId};
 const ENTRY_BYTES: usize = 24;
 
 /// Tablets flushed at once: each takes a few megabytes.
-const FLUSHES_AT_ONCE: usize = 4;
+const FLUSHES_CONCURRENT: usize = 4;
 
 /// By tablet, about how many bytes of memtables its part of the log comes to.
 pub(super) type Sizes = BTreeMap<TabletId, u64>;
@@ -82,7 +82,7 @@ pub(super) async fn replay_in_parts(
         let flush = |tablet: Arc<Tablet>| async move { (tablet.id(), tablet.flush().await) };
         let mut flushed = futures::stream::iter(some.into_values())
             .map(flush)
-            .buffer_unordered(FLUSHES_AT_ONCE);
+            .buffer_unordered(FLUSHES_CONCURRENT);
         let mut failed = None;
         while let Some((tablet, outcome)) = flushed.next().await {
             if let Err(error) = outcome {

@@ -77,7 +77,7 @@ async fn rows_of_another_tablet_are_refused_and_nothing_happens() {
         }
         assert_eq!(kind(check_and_mutate(&server, tablet, other).await), refused);
         assert_eq!(kind(append(&server, tablet, other).await), refused);
-        assert_eq!(kind(server.read_row_at_once(tablet, other, None)), refused);
+        assert_eq!(kind(server.try_read_row(tablet, other, None)), refused);
         assert_eq!(server.served(tablet).unwrap().tablet.state().memtable_bytes(), 0);
     }
     for (tablet, own, other) in [(TABLETS[0], &left, &right), (TABLETS[1], &right, &left)] {

@@ -48,7 +48,7 @@ pub(super) struct Claim<'a> {
     claims: &'a Claims,
     number: u64,
     /// Whether others were held when this one was made.
-    pub(super) is_beside: bool,
+    pub(super) is_concurrent: bool,
 }
 
 impl Claims {
@@ -67,14 +67,14 @@ impl Claims {
         let mut held = self.held.lock();
         let (files, found) = choose(&held)?;
         debug_assert!(held.files(group).is_disjoint(&files), "a run is claimed twice");
-        let is_beside = !held.claims.is_empty();
+        let is_concurrent = !held.claims.is_empty();
         held.last += 1;
         let number = held.last;
         held.claims.insert(number, (group, files));
         let claim = Claim {
             claims: self,
             number,
-            is_beside,
+            is_concurrent,
         };
         Some((claim, found))
     }

@@ -100,7 +100,7 @@ async fn write(client: &mut BigtableClient<Channel>, row: &str, values: usize, v
 }
 
 /// Every client writes rows of its own, at the same time as the others.
-async fn write_at_once(address: &str, of: &str, rows: usize, values: usize, value: &Bytes) {
+async fn write_concurrently(address: &str, of: &str, rows: usize, values: usize, value: &Bytes) {
     let callers = (0..CLIENTS).map(|caller| {
         let (address, of, value) = (address.to_owned(), of.to_owned(), value.clone());
         tokio::spawn(async move {
@@ -153,7 +153,7 @@ async fn fill_the_cache(pressed: &Pressed) {
 }
 
 /// Every client reads what it wrote of that name, each pausing for so long behind every message.
-async fn read_at_once(address: &str, of: &str, rows: usize, bytes: usize, pause: Duration) {
+async fn read_concurrently(address: &str, of: &str, rows: usize, bytes: usize, pause: Duration) {
     let callers = (0..CLIENTS).map(|caller| {
         let (address, of) = (address.to_owned(), format!("{of}-{caller}"));
         tokio::spawn(async move {
@@ -234,10 +234,10 @@ async fn of_64_mib() {
     fill_the_cache(&pressed).await;
     pressed.check("a full cache");
     let several = noise(1, 3_000_000);
-    write_at_once(&address, "several", 1, VALUES, &several).await;
+    write_concurrently(&address, "several", 1, VALUES, &several).await;
     pressed.check("ten values a request");
     let single = noise(2, 30_000_000);
-    write_at_once(&address, "single", 1, 1, &single).await;
+    write_concurrently(&address, "single", 1, 1, &single).await;
     pressed.check("one value a request");
     let largest = noise(3, LARGEST);
     let refusals = (0..CLIENTS).map(|caller| {
@@ -251,11 +251,11 @@ async fn of_64_mib() {
         assert_eq!(refused.await.unwrap().unwrap_err().code(), Code::ResourceExhausted);
     }
     pressed.check("requests that are too large");
-    read_at_once(&address, "several", 1, VALUES * several.len(), Duration::ZERO).await;
+    read_concurrently(&address, "several", 1, VALUES * several.len(), Duration::ZERO).await;
     pressed.check("reads of ten values");
-    read_at_once(&address, "single", 1, single.len(), Duration::ZERO).await;
+    read_concurrently(&address, "single", 1, single.len(), Duration::ZERO).await;
     pressed.check("reads of one value");
-    read_at_once(&address, "several", 1, VALUES * several.len(), Duration::from_millis(2)).await;
+    read_concurrently(&address, "several", 1, VALUES * several.len(), Duration::from_millis(2)).await;
     pressed.check("slow scans");
 }
 
@@ -269,16 +269,16 @@ async fn of_256_mib() {
     fill_the_cache(&pressed).await;
     pressed.check("a full cache");
     let several = noise(1, LARGEST / VALUES - 1024);
-    write_at_once(&address, "several", 1, VALUES, &several).await;
+    write_concurrently(&address, "several", 1, VALUES, &several).await;
     pressed.check("ten values a request");
     let single = noise(2, LARGEST);
-    write_at_once(&address, "single", 1, 1, &single).await;
+    write_concurrently(&address, "single", 1, 1, &single).await;
     pressed.check("one value a request");
-    read_at_once(&address, "several", 1, VALUES * several.len(), Duration::ZERO).await;
+    read_concurrently(&address, "several", 1, VALUES * several.len(), Duration::ZERO).await;
     pressed.check("reads of ten values");
-    read_at_once(&address, "single", 1, single.len(), Duration::ZERO).await;
+    read_concurrently(&address, "single", 1, single.len(), Duration::ZERO).await;
     pressed.check("reads of one value");
-    read_at_once(
+    read_concurrently(
         &address,
         "several",
         1,

@@ -81,8 +81,8 @@ fn runs(tablet: &Tablet) -> usize {
     tablet.state().groups[0].runs().count()
 }
 
-fn beside(tablet: &Tablet) -> u64 {
-    tablet.context.metrics.compactions_beside.get()
+fn concurrent(tablet: &Tablet) -> u64 {
+    tablet.context.metrics.concurrent_compactions.get()
 }
 
 fn write_rows(tablet: &Tablet, rows: impl IntoIterator<Item = usize>, value: &'static str) {
@@ -111,10 +111,10 @@ async fn tiers_are_merged_behind_a_merge_into_the_bottom() {
         for n in 0..32 {
             flush_rows(&tablet, [n, 100 + n], "three").await;
         }
-        assert_eq!((runs(&tablet), beside(&tablet)), (34, 0));
+        assert_eq!((runs(&tablet), concurrent(&tablet)), (34, 0));
         let mut upper_runs = tablet.compact_next().boxed();
         assert!(poll!(&mut upper_runs).is_pending());
-        assert_eq!(beside(&tablet), 1);
+        assert_eq!(concurrent(&tablet), 1);
         flush_rows(&tablet, [10], "four").await;
         let jobs = if upper_runs_first {
             [upper_runs, down]
@@ -361,7 +361,7 @@ async fn mingle(seed: u64) -> u64 {
     assert_eq!(stored, named.into_iter().collect::<Vec<_>>(), "seed {seed}");
     tablet.compact_all().await.unwrap();
     assert_eq!(read(&tablet).await, read(&plain).await, "seed {seed}");
-    beside(&tablet)
+    concurrent(&tablet)
 }
 
 #[tokio::test]
