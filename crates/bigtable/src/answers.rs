@@ -77,9 +77,9 @@ const WAIT: Duration = Duration::from_secs(10);
 /// its answer, all of it is not to be had, and the others could go on.
 const IN_QUEUE: Duration = Duration::from_secs(1);
 /// How often it looks afterwards whether there is enough.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How often who waits looks for answers to be given up: little beside the seconds for which they are kept.
-const LOOK_FOR_PAUSED: Duration = Duration::from_millis(100);
+const POLL_FOR_PAUSED: Duration = Duration::from_millis(100);
 
 /// All room there is. Cloning shares it.
 #[derive(Clone)]
@@ -222,7 +222,7 @@ impl Answers {
             loop {
                 if let Ok(acquired) = self
                     .env
-                    .timeout(LOOK_FOR_PAUSED.min(self.in_queue), in_turn.as_mut())
+                    .timeout(POLL_FOR_PAUSED.min(self.in_queue), in_turn.as_mut())
                     .await
                 {
                     return acquired.ok();
@@ -238,7 +238,7 @@ impl Answers {
                 return Some(acquired);
             }
             self.make_space(units);
-            self.env.sleep(LOOK_AGAIN).await;
+            self.env.sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -262,7 +262,7 @@ impl Answers {
         let answers = self.clone();
         self.env.spawn("large values of answers", async move {
             loop {
-                answers.env.sleep(LOOK_FOR_PAUSED).await;
+                answers.env.sleep(POLL_FOR_PAUSED).await;
                 let wanted = answers.values_wanted.load(Ordering::Relaxed);
                 if wanted > 0 {
                     answers.holders.give_up(answers.env.now(), wanted);
@@ -287,7 +287,7 @@ impl Answers {
                 if answers.overdraft.is_wanted() {
                     answers.holders.cancel_overdrawn(answers.env.now());
                 }
-                answers.env.sleep(LOOK_FOR_PAUSED).await;
+                answers.env.sleep(POLL_FOR_PAUSED).await;
             }
         });
     }

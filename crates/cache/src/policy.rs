@@ -54,7 +54,7 @@ const KEPT_QUARTERS: usize = 3;
 const GHOSTS_FRACTION: usize = 2;
 
 /// Kept entries that a new one looks at for one to take the place of.
-const KEPT_LOOKS: u32 = 4;
+const RETAINED_PROBES: u32 = 4;
 
 /// Slots for each entry above which a share that changes gives back their memory: to move the entries costs about what it takes to
 /// evict as many.
@@ -477,7 +477,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
 
     /// Whether `charge` more may be kept, perhaps after one that was not used for long is gone.
     fn make_space_to_keep(&mut self, charge: usize, dropped: &mut Vec<V>) -> bool {
-        for _ in 0..KEPT_LOOKS {
+        for _ in 0..RETAINED_PROBES {
             if self.kept_used + charge <= self.kept_max() {
                 break;
             }

@@ -76,7 +76,7 @@ pub struct MoveFamilyArgs {
 }
 
 /// How often a move that is waited for is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// Prints the locality groups of a table, their options and families.
 pub async fn groups(args: GroupsArgs) -> Result<ExitCode> {
@@ -121,7 +121,7 @@ pub async fn move_family(args: MoveFamilyArgs) -> Result<ExitCode> {
     };
     let mut groups = client.modify_locality_groups(&args.table, vec![modification]).await?;
     while args.wait && groups.iter().any(|group| group.arriving.contains(&args.family)) {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
         groups = client.locality_groups(&args.table).await?;
     }
     print(&show(&groups))?;

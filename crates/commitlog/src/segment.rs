@@ -111,7 +111,7 @@ impl Segments {
         if !self.is_full() {
             return false;
         }
-        self.look_ahead();
+        self.probe_ahead();
         let Some(open) = &self.open else { return false };
         let awaited = self.next.is_asked_for() && open.file.reading_cost() < OVERSIZE * self.segment_bytes;
         !self.relieve() && !awaited
@@ -123,7 +123,7 @@ impl Segments {
         &mut self,
         records: impl Iterator<Item = RecordRef<'r>> + Clone,
     ) -> Option<Result<(), LogError>> {
-        self.look_ahead();
+        self.probe_ahead();
         self.append_inline(records)
     }
 
@@ -169,7 +169,7 @@ impl Segments {
         records: impl Iterator<Item = RecordRef<'r>> + Clone + Send,
         payloads: impl Iterator<Item = &'r Payload> + Send,
     ) -> Result<(), LogError> {
-        self.look_ahead();
+        self.probe_ahead();
         if self.open.is_none() {
             self.open = Some(self.open_segment().await?);
         }

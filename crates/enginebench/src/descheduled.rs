@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Operations between two looks: reading the account costs some microseconds, so not after each.
-const OPERATIONS_PER_LOOK: u32 = 1024;
+const OPERATIONS_PER_CHECK: u32 = 1024;
 
 /// The account of the thread that makes it.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Descheduled {
     /// To be called after every operation that was not long; whether a look was taken, which took time of its own.
     pub fn note_short(&mut self) -> bool {
         self.since += 1;
-        let due = self.since >= OPERATIONS_PER_LOOK;
+        let due = self.since >= OPERATIONS_PER_CHECK;
         if due {
             self.note_long();
         }

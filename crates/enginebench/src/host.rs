@@ -10,7 +10,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
 /// How often the account is read, which takes some 50 microseconds.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Looks that are kept: of ten seconds.
 const LOOKS: usize = 500;
 /// Unit of the account, and what two readings of it may be wrong by.
@@ -19,29 +19,29 @@ const TICK: Duration = Duration::from_millis(10);
 /// Reads the account until it is dropped.
 #[derive(Debug)]
 pub struct Host {
-    looks: Arc<Mutex<VecDeque<Look>>>,
+    samples: Arc<Mutex<VecDeque<Sample>>>,
     stop: Option<Sender<()>>,
     watching: Option<JoinHandle<()>>,
 }
 
 /// What the host takes of all cores over longer times.
-pub struct HostShare(Look);
+pub struct HostShare(Sample);
 
 impl HostShare {
     /// Begins now.
     pub fn start() -> Self {
-        HostShare(Look::now())
+        HostShare(Sample::now())
     }
 
     /// Of all cores' time since the beginning or the last call, percent.
     pub fn percent(&mut self) -> f64 {
-        self.percent_until(Look::now())
+        self.percent_until(Sample::now())
     }
 
-    fn percent_until(&mut self, now: Look) -> f64 {
+    fn percent_until(&mut self, now: Sample) -> f64 {
         let before = std::mem::replace(&mut self.0, now);
         let now = &self.0;
-        let sum = |look: &Look| look.taken.iter().sum::<Duration>();
+        let sum = |sample: &Sample| sample.taken.iter().sum::<Duration>();
         let cores = (now.at - before.at) * now.taken.len() as u32;
         100.0 * sum(now).saturating_sub(sum(&before)).as_secs_f64() / cores.as_secs_f64().max(1e-9)
     }
@@ -49,7 +49,7 @@ impl HostShare {
 
 /// The account at one time.
 #[derive(Clone, Debug)]
-struct Look {
+struct Sample {
     at: Instant,
     /// Since the start of the machine, of each core.
     taken: Vec<Duration>,
@@ -58,21 +58,21 @@ struct Look {
 impl Host {
     /// Begins to look.
     pub fn start() -> Self {
-        let looks = Arc::new(Mutex::new(VecDeque::from([Look::now()])));
+        let samples = Arc::new(Mutex::new(VecDeque::from([Sample::now()])));
         let (stop, stopped) = channel();
-        let kept = Arc::clone(&looks);
+        let kept = Arc::clone(&samples);
         let watching = spawn(move || {
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                let look = Look::now();
+            while stopped.recv_timeout(POLL_EVERY) == Err(RecvTimeoutError::Timeout) {
+                let sample = Sample::now();
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 if kept.len() == LOOKS {
                     kept.pop_front();
                 }
-                kept.push_back(look);
+                kept.push_back(sample);
             }
         });
         Host {
-            looks,
+            samples,
             stop: Some(stop),
             watching: Some(watching),
         }
@@ -82,9 +82,9 @@ impl Host {
     /// most, since the operation may have waited for a thread on another core than its own. It need not have waited for that one:
     /// no more than this is the host's doing, and perhaps nothing.
     pub fn took_of(&self, operation: Duration) -> Duration {
-        let now = Look::now();
-        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        now.taken_in(operation, &looks)
+        let now = Sample::now();
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        now.taken_in(operation, &samples)
     }
 }
 
@@ -97,10 +97,10 @@ impl Drop for Host {
     }
 }
 
-impl Look {
+impl Sample {
     fn now() -> Self {
         let account = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        Look {
+        Sample {
             at: Instant::now(),
             taken: taken(&account),
         }
@@ -108,10 +108,10 @@ impl Look {
 
     /// Of the last `operation`, by the looks before this one. What was taken since the look before the operation began may all
     /// have been taken before it began, as far as there was time for that.
-    fn taken_in(&self, operation: Duration, looks: &VecDeque<Look>) -> Duration {
+    fn taken_in(&self, operation: Duration, samples: &VecDeque<Sample>) -> Duration {
         let start = self.at - operation;
-        let before = looks.iter().rev().find(|look| look.at <= start);
-        let Some(before) = before.or(looks.front()) else {
+        let before = samples.iter().rev().find(|sample| sample.at <= start);
+        let Some(before) = before.or(samples.front()) else {
             return Duration::ZERO;
         };
         let uncertain = start.saturating_duration_since(before.at) + TICK;
@@ -150,33 +150,33 @@ mod tests {
     fn only_what_was_taken_for_certain_counts() {
         let millis = Duration::from_millis;
         let begin = Instant::now();
-        let look = |at, taken: [u64; 2]| Look {
+        let sample = |at, taken: [u64; 2]| Sample {
             at: begin + millis(at),
             taken: taken.map(millis).to_vec(),
         };
-        let looks = VecDeque::from([look(0, [0, 0]), look(20, [0, 10]), look(400, [0, 310])]);
+        let samples = VecDeque::from([sample(0, [0, 0]), sample(20, [0, 10]), sample(400, [0, 310])]);
         // An operation from 50 to 420: 30 of the 310 may have been taken before it, and 10 are a matter of rounding.
-        assert_eq!(look(420, [10, 320]).taken_in(millis(370), &looks), millis(270));
+        assert_eq!(sample(420, [10, 320]).taken_in(millis(370), &samples), millis(270));
         // Before the first look nothing is known, and no more is taken from an operation than it took.
-        assert_eq!(look(420, [10, 320]).taken_in(millis(1000), &looks), millis(310));
-        assert_eq!(look(420, [900, 320]).taken_in(millis(420), &looks), millis(420));
-        assert_eq!(look(420, [10, 310]).taken_in(millis(20), &looks), Duration::ZERO);
+        assert_eq!(sample(420, [10, 320]).taken_in(millis(1000), &samples), millis(310));
+        assert_eq!(sample(420, [900, 320]).taken_in(millis(420), &samples), millis(420));
+        assert_eq!(sample(420, [10, 310]).taken_in(millis(20), &samples), Duration::ZERO);
     }
 
     #[test]
     fn its_share_is_one_of_all_cores() {
         let start = Instant::now();
-        let look = |seconds: u64, taken: &[u64]| Look {
+        let sample = |seconds: u64, taken: &[u64]| Sample {
             at: start + Duration::from_secs(seconds),
             taken: taken.iter().map(|taken| Duration::from_secs(*taken)).collect(),
         };
-        let mut share = HostShare(look(0, &[7, 0]));
-        assert_eq!(share.percent_until(look(10, &[12, 5])), 50.0);
-        assert_eq!(share.percent_until(look(20, &[12, 5])), 0.0);
-        assert_eq!(share.percent_until(look(30, &[12, 7])), 10.0);
+        let mut share = HostShare(sample(0, &[7, 0]));
+        assert_eq!(share.percent_until(sample(10, &[12, 5])), 50.0);
+        assert_eq!(share.percent_until(sample(20, &[12, 5])), 0.0);
+        assert_eq!(share.percent_until(sample(30, &[12, 7])), 10.0);
         // An account that runs backwards took nothing, and where there is none, nothing is known.
-        assert_eq!(share.percent_until(look(40, &[0, 0])), 0.0);
-        assert_eq!(HostShare(look(0, &[])).percent_until(look(10, &[])), 0.0);
+        assert_eq!(share.percent_until(sample(40, &[0, 0])), 0.0);
+        assert_eq!(HostShare(sample(0, &[])).percent_until(sample(10, &[])), 0.0);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
 /// How often the space is looked at: files live for seconds.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// Name of the wait that is not one: see [`Host`].
 const OF_HOST: &str = "the host";
@@ -136,7 +136,7 @@ impl SpaceWatch {
         let (stop, stopped) = channel();
         let watching = spawn(move || {
             let mut peak = 0;
-            while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(POLL_EVERY) == Err(RecvTimeoutError::Timeout) {
                 peak = peak.max(table_bytes(&folder));
             }
             peak.max(table_bytes(&folder))
@@ -223,7 +223,7 @@ mod tests {
         let watch = SpaceWatch::start(folder.path());
         std::fs::write(&path, [0; 300]).unwrap();
         std::fs::write(folder.path().join("log"), [0; 1000]).unwrap();
-        std::thread::sleep(3 * LOOK_EVERY);
+        std::thread::sleep(3 * POLL_EVERY);
         std::fs::remove_file(&path).unwrap();
         assert_eq!((watch.peak(), table_bytes(folder.path())), (300, 0));
     }

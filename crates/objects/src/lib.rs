@@ -102,15 +102,15 @@ impl ObjectStorage {
     /// Opens the prefix to be read, without becoming its owner: nothing that is there is touched, and a server that runs on
     /// it goes on.
     pub async fn look(address: &Address, env: Env) -> Result<Arc<ObjectStorage>> {
-        Self::look_over(address.store(env.clone(), ObjectMetrics::default()), env).await
+        Self::check_over(address.store(env.clone(), ObjectMetrics::default()), env).await
     }
 
     /// The same with a client of one's own.
-    pub async fn look_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
-        Self::look_over(Store::new(client, root, env.clone(), ObjectMetrics::default()), env).await
+    pub async fn checked_client(client: Arc<dyn Client>, root: &str, env: Env) -> Result<Arc<ObjectStorage>> {
+        Self::check_over(Store::new(client, root, env.clone(), ObjectMetrics::default()), env).await
     }
 
-    async fn look_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {
+    async fn check_over(store: Store, env: Env) -> Result<Arc<ObjectStorage>> {
         let cache = ChunkCache::open(None, env.clone()).await?;
         Ok(Self::with(store, env, cache, None))
     }

@@ -579,7 +579,7 @@ async fn a_first_part_that_is_deleted_since_is_no_empty_file() {
         pieces: Arc::default(),
     };
     let store = Store::new(Arc::new(client), "p", env.clone(), ObjectMetrics::default());
-    let look = ObjectStorage::look_over(store, env).await.expect("look");
+    let look = ObjectStorage::check_over(store, env).await.expect("look");
     let error = look.open("log/0000/1.log").await.err().expect("open");
     assert!(matches!(error, StorageError::NotFound { .. }), "{error}");
 }

@@ -16,7 +16,7 @@ const PREFIX: &str = "data";
 const BUCKET_PACE: u32 = 30;
 
 /// Looks at a bucket on which no server runs, a second between two: longer than any request is under way.
-const LOOKS_MAX: u32 = 100;
+const CHECKS_MAX: u32 = 100;
 
 /// The medium.
 pub enum Backend {
@@ -143,7 +143,7 @@ impl Backend {
             Backend::Bucket(bucket) => {
                 let network = bucket.network();
                 bucket.set_network(Network::default());
-                let looked = ObjectStorage::look_client(Arc::new(bucket.clone()), PREFIX, env.clone()).await;
+                let looked = ObjectStorage::checked_client(Arc::new(bucket.clone()), PREFIX, env.clone()).await;
                 let found = match looked {
                     Ok(looked) => steady_damage(looked, &env).await,
                     Err(error) => Err(format!("the bucket: {error}")),
@@ -176,7 +176,7 @@ impl Backend {
 /// the eyes of who looks.
 async fn steady_damage(backend: Arc<dyn Storage>, env: &Env) -> Result<Vec<String>, String> {
     let list = || async { backend.list("").await.map_err(|e| format!("listing the bucket: {e}")) };
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..CHECKS_MAX {
         let before = list().await?;
         let found = damage(backend.clone()).await;
         if list().await? == before {
@@ -185,7 +185,7 @@ async fn steady_damage(backend: Arc<dyn Storage>, env: &Env) -> Result<Vec<Strin
         env.sleep(Duration::from_secs(1)).await;
     }
     Err(format!(
-        "the bucket still changes after {LOOKS_MAX} looks, and no server runs"
+        "the bucket still changes after {CHECKS_MAX} looks, and no server runs"
     ))
 }
 

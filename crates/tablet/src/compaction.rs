@@ -109,9 +109,9 @@ const SLICE: Duration = Duration::from_millis(1);
 /// Ten blocks of the usual size.
 const READAHEAD_BYTES_MIN: usize = 64 << 10;
 /// Entries between two looks at the clock: some 20 µs of small cells.
-const ENTRIES_PER_LOOK: u64 = 128;
+const ENTRIES_PER_PROBE: u64 = 128;
 /// Looks after which the thread is given up even if no time has passed, as in a simulation.
-const LOOKS_PER_SLICE: u64 = 32;
+const PROBES_PER_SLICE: u64 = 32;
 
 /// What each of so many sources may read ahead when all may read so much together. Not less than a few blocks: a merge of
 /// very many runs takes more rather than read each block by itself.
@@ -196,9 +196,9 @@ async fn pump(
         if stream.output().wants_flush() {
             stream.output().flush().await?;
         }
-        if report.entries_in.is_multiple_of(ENTRIES_PER_LOOK) {
+        if report.entries_in.is_multiple_of(ENTRIES_PER_PROBE) {
             if let Some(progress) = &job.progress {
-                progress.advance(ENTRIES_PER_LOOK);
+                progress.advance(ENTRIES_PER_PROBE);
             }
             slice.look(env).await;
         }
@@ -209,20 +209,20 @@ async fn pump(
 /// Lets others run when its time is over.
 struct Slice {
     began: Duration,
-    looks: u64,
+    probes: u64,
 }
 
 impl Slice {
     fn new(env: &Env) -> Self {
         Slice {
             began: env.now(),
-            looks: 0,
+            probes: 0,
         }
     }
 
     async fn look(&mut self, env: &Env) {
-        self.looks += 1;
-        if self.looks >= LOOKS_PER_SLICE || env.now().saturating_sub(self.began) >= SLICE {
+        self.probes += 1;
+        if self.probes >= PROBES_PER_SLICE || env.now().saturating_sub(self.began) >= SLICE {
             env.yield_now().await;
             *self = Slice::new(env);
         }

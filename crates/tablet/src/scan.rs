@@ -269,7 +269,7 @@ impl TabletScanner {
         drop(self.reader.take_batch());
         self.holds_values = self.reader_holds;
         self.refresh();
-        self.begin_looks();
+        self.begin_probes();
         if self.batches > 0 {
             self.reader.reserve(BATCH_ROWS);
         }
@@ -428,12 +428,12 @@ impl<O: Output> TabletScanner<O> {
     }
 
     /// The blocks passed before are no longer in the way of the batch that begins.
-    fn begin_looks(&mut self) {
+    fn begin_probes(&mut self) {
         let passed = self
             .position
             .as_ref()
             .map_or(0, |position| position.merge.passed_bytes());
-        self.reader.begin_looks(passed);
+        self.reader.begin_probes(passed);
     }
 
     /// Opens a position at the beginning of the front range; false when there is none.
@@ -671,7 +671,7 @@ fn read_forward<O: Output>(
             return Some(Ok(Forward::End));
         }
         let skip = reader.take(key, merge.stored_value())?;
-        if !reader.fits() && !reader.look_in_row(merge.passed_bytes()) {
+        if !reader.fits() && !reader.check_in_row(merge.passed_bytes()) {
             *steps = 0;
             let went_on = reader.outgrown().and_then(|()| merge.advance());
             return Some(went_on.map(|_| Forward::Piece));

@@ -43,7 +43,7 @@ const LARGE_BYTES_MIN: u64 = 1 << 20;
 /// a fifth of a second's writes.
 const AMPLE_SPACE: u64 = 1 << 30;
 /// How often a stopped writer looks by itself.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Decides whether a write may proceed.
 pub struct Admission {
@@ -270,7 +270,7 @@ impl Admission {
             while self.is_memory_over() {
                 let notified = self.freed.notified();
                 // Memtables that readers held are freed without a flush ending, hence the look now and then.
-                let _ = self.env.timeout(LOOK_AGAIN, notified).await;
+                let _ = self.env.timeout(POLL_INTERVAL, notified).await;
             }
         };
         let freed = self.env.timeout(self.wait_max, freed).await;
@@ -300,14 +300,14 @@ impl Admission {
             while !self.fits(bytes) {
                 let notified = self.freed.notified();
                 nudge();
-                let _ = self.env.timeout(LOOK_AGAIN, notified).await;
+                let _ = self.env.timeout(POLL_INTERVAL, notified).await;
             }
             self.count_in(bytes as usize)
         };
         let let_in = self.env.timeout(self.wait_max, waits).await;
         let took = self.env.now() - start;
         self.metrics.waits.note(waits::Cause::Large, took);
-        if took >= LOOK_AGAIN {
+        if took >= POLL_INTERVAL {
             self.metrics.admission.delayed_memory.inc();
             self.metrics.admission.delayed_seconds.observe(took.as_secs_f64());
         }

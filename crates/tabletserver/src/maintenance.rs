@@ -24,11 +24,11 @@ use stele_types::TabletId;
 /// How often a loop looks when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(200);
 /// Looks between two reports: a second.
-const LOOKS_PER_REPORT: u32 = 5;
+const CHECKS_PER_REPORT: u32 = 5;
 /// Looks after which devices are asked again for what they could not read: a minute.
-const LOOKS_PER_TRY: u32 = 60 * LOOKS_PER_REPORT;
+const PROBES_PER_TRY: u32 = 60 * CHECKS_PER_REPORT;
 /// Looks after which filters in memory are chosen anew, where there is no room for all: five seconds.
-const LOOKS_PER_CHOICE: u32 = 5 * LOOKS_PER_REPORT;
+const PROBES_PER_CHOICE: u32 = 5 * CHECKS_PER_REPORT;
 /// How long what was read ahead for a scan is kept while its reader does not come for more: a client that only computes
 /// between two batches mostly does sooner.
 const READER_IDLE: Duration = Duration::from_secs(2);
@@ -157,21 +157,21 @@ impl TabletServer {
                 tracing::warn!(%error, "log segment left over");
             }
             self.check_unflushable_log();
-            self.look_at_some();
+            self.check_some();
             // What takes a look at every file or tablet, less often.
-            if looks.is_multiple_of(LOOKS_PER_REPORT) {
+            if looks.is_multiple_of(CHECKS_PER_REPORT) {
                 self.update_gauges();
                 self.report_damage();
-                self.look_for_space();
+                self.check_space();
                 for served in self.all_served() {
                     served.tablet.drop_readahead(READER_IDLE);
                 }
             }
             looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS_PER_CHOICE) {
+            if looks.is_multiple_of(PROBES_PER_CHOICE) {
                 self.choose_filters();
             }
-            if looks.is_multiple_of(LOOKS_PER_TRY) {
+            if looks.is_multiple_of(PROBES_PER_TRY) {
                 self.try_unreadable();
             }
             let _ = self.env.timeout(IDLE, self.tidy.notified()).await;

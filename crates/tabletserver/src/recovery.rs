@@ -163,7 +163,7 @@ impl TabletServer {
             failed_splits: Mutex::default(),
             looked: Mutex::default(),
             work: Notify::new(),
-            looked_at_bytes: AtomicU64::new(0),
+            probed_bytes: AtomicU64::new(0),
             tidy: Notify::new(),
             ripe: Mutex::default(),
             compactions: Compactions::default(),

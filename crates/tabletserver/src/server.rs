@@ -7,7 +7,7 @@ use crate::maintenance::{Choice, Compactions, Unread};
 use crate::metrics::ServerMetrics;
 use crate::options::ServerOptions;
 use crate::row_cache::RowCache;
-use crate::split::SplitLook;
+use crate::split::SplitCheck;
 use crate::waits::WriteWaits;
 use crate::write::PendingWrite;
 use arc_swap::{ArcSwap, Guard};
@@ -163,11 +163,11 @@ pub struct TabletServer {
     /// Tablets of which a split failed, and until when they are left alone.
     pub(crate) failed_splits: Mutex<BTreeMap<TabletId, Duration>>,
     /// The last look for tablets to split.
-    pub(crate) looked: Mutex<SplitLook>,
+    pub(crate) looked: Mutex<SplitCheck>,
     /// Wakes the flush loop.
     pub(crate) work: Notify,
     /// Bytes of memtables when the flush loop began to look last.
-    pub(crate) looked_at_bytes: AtomicU64,
+    pub(crate) probed_bytes: AtomicU64,
     /// Wakes housekeeping: a flush has made log segments superfluous.
     pub(crate) tidy: Notify,
     /// Tablets whose memtables are worth a file.

@@ -16,11 +16,11 @@ const CREATED_PER_BATCH: usize = 32;
 /// writers waiting.
 const AFTER_FAILED_SPLIT: Duration = Duration::from_secs(10);
 /// Looks for tablets to split that are left out at most while no file is made: a schema may have changed.
-const LOOKS_LEFT_OUT_MAX: u32 = 20;
+const PROBES_SKIPPED_MAX: u32 = 20;
 
 /// What a look at all tablets for those to split has found. There may be ten thousand, and two looks a second.
 #[derive(Default)]
-pub(crate) struct SplitLook {
+pub(crate) struct SplitCheck {
     /// Bytes of files made so far: without another the sizes are the same.
     made_bytes: u64,
     /// Tablets served.
@@ -31,11 +31,11 @@ pub(crate) struct SplitLook {
     left_out: u32,
 }
 
-impl SplitLook {
+impl SplitCheck {
     /// Whether another look would find what the last one did: nothing.
     fn may_leave_out(&mut self, made_bytes: u64, tablets: usize) -> bool {
         let is_same = self.made_bytes == made_bytes && self.tablets == tablets;
-        let may = is_same && self.is_idle && self.left_out < LOOKS_LEFT_OUT_MAX;
+        let may = is_same && self.is_idle && self.left_out < PROBES_SKIPPED_MAX;
         self.left_out = if may { self.left_out + 1 } else { 0 };
         (self.made_bytes, self.tablets) = (made_bytes, tablets);
         may
@@ -267,10 +267,10 @@ mod tests {
 
     #[test]
     fn looks_are_left_out_only_while_nothing_changes() {
-        let mut look = SplitLook::default();
+        let mut look = SplitCheck::default();
         assert!(!look.may_leave_out(0, 2), "nobody has looked yet");
         look.is_idle = true;
-        for _ in 0..LOOKS_LEFT_OUT_MAX {
+        for _ in 0..PROBES_SKIPPED_MAX {
             assert!(look.may_leave_out(0, 2));
         }
         assert!(!look.may_leave_out(0, 2), "now and then all the same");

@@ -252,7 +252,7 @@ impl TabletServer {
     /// the same, and waking it costs as much as a small write.
     pub(crate) fn presses(&self, tablet: TabletId, active_bytes: u64) -> bool {
         let bytes = self.context.memory.bytes();
-        let is_new = bytes != self.looked_at_bytes.load(Ordering::Relaxed);
+        let is_new = bytes != self.probed_bytes.load(Ordering::Relaxed);
         let full = bytes > self.options.memtables.bytes_max() / 2;
         let ripe = active_bytes > self.options.memtables.tablet_bytes();
         // Stays in while it is being flushed; when that ends the loop looks by itself.

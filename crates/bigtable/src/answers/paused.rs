@@ -96,7 +96,7 @@ impl Drop for Registered {
 }
 
 /// However many wait, all holders are gone through no more often than this.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
 impl Holders {
     pub fn new(given_up: IntCounter) -> Self {
@@ -126,7 +126,7 @@ impl Holders {
     pub fn give_up(&self, now: Duration, bytes: usize) {
         let holders: Vec<Weak<dyn Paced>> = {
             let mut shared = self.shared.lock();
-            if shared.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
+            if shared.looked.is_some_and(|looked| now < looked + POLL_EVERY) {
                 return;
             }
             shared.looked = Some(now);

@@ -65,7 +65,7 @@ impl Segments {
     }
 
     /// Learns of what went on beside the appends. Gives up the segment if a sync in the background has failed.
-    pub(super) fn look_ahead(&mut self) {
+    pub(super) fn probe_ahead(&mut self) {
         // Where none is there the segment will be closed instead, and whoever opens the next one sees why.
         let is_made = self.next.look();
         self.open.iter_mut().for_each(|open| open.ends_reserve |= !is_made);

@@ -89,7 +89,7 @@ async fn a_sync_that_fails_while_no_segment_is_open_is_not_forgotten() {
         if seen_by_settling {
             segments.settle().await.unwrap_err();
         } else {
-            segments.look_ahead();
+            segments.probe_ahead();
         }
         segments.settle().await.unwrap();
         append(&mut segments, record(1, 0).borrowed()).await;
@@ -118,7 +118,7 @@ async fn a_sync_that_vanished_has_failed() {
             };
             synced.await.unwrap_err();
         } else {
-            segments.look_ahead();
+            segments.probe_ahead();
             assert!(segments.open.is_none(), "the segment is given up");
         }
     }

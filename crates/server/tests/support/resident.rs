@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often is looked. The system's own high-water mark is asked too, so that nothing between two looks is missed.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// Looks until it is asked for what it has seen.
 pub struct Watch {
@@ -41,7 +41,7 @@ impl Watch {
                     (seen.peak_bytes, seen.at) = (bytes, begun.elapsed());
                 }
                 seen.looks += 1;
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_EVERY);
             }
             seen
         });

@@ -27,7 +27,7 @@ use stele_types::{
 };
 
 /// Looks at the medium until only what is referred to must be there.
-const LOOKS_MAX: u32 = 100;
+const CHECKS_MAX: u32 = 100;
 /// Short beside the distance of timestamps, however often it is waited for.
 const LATENCY_MAX: Duration = Duration::from_micros(20);
 /// Small, so that a bottom has several files.
@@ -666,7 +666,7 @@ impl Table {
                 break;
             }
             // Tasks that read ahead may hold one for a moment.
-            if attempt == LOOKS_MAX {
+            if attempt == CHECKS_MAX {
                 let extra: Vec<_> = there.difference(&expected).collect();
                 let missing: Vec<_> = expected.difference(&there).collect();
                 return Err(format!("files that nothing refers to: {extra:?}; missing: {missing:?}"));

@@ -34,7 +34,7 @@ const LANDMARK_BYTES: usize = 24;
 const LARGE_ENTRY_BYTES: usize = 256;
 
 /// Entries after which a block of small ones is given up.
-const LOOKED_AT: usize = 4;
+const PROBED: usize = 4;
 
 /// The directory of a block, in one piece.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Directory {
             loop {
                 entries += 1;
                 let is_small = entry.end < entries * LARGE_ENTRY_BYTES;
-                if is_small && (entries >= LOOKED_AT || entry.end == block.entries_end) {
+                if is_small && (entries >= PROBED || entry.end == block.entries_end) {
                     return None;
                 }
                 if entry.end >= end {

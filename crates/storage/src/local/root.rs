@@ -86,7 +86,7 @@ impl Root {
 
     /// Locks a root that exists and changes nothing in it, so that this also works where nothing can be written.
     pub(super) fn look(directory: &Path) -> Result<Root> {
-        let lock = lock_to_look(directory, &directory.display().to_string())?;
+        let lock = lock_to_check(directory, &directory.display().to_string())?;
         Ok(Root {
             durable: Mutex::default(),
             syncing_entries: Mutex::new(()),
@@ -327,7 +327,7 @@ fn lock(directory: &Path, shown: &str) -> Result<File> {
 }
 
 /// The same for whoever only reads. `None` where nobody ever had the lock.
-fn lock_to_look(directory: &Path, shown: &str) -> Result<Option<File>> {
+fn lock_to_check(directory: &Path, shown: &str) -> Result<Option<File>> {
     let path = directory.join(RESERVED_LOCK);
     let failed = |e: io::Error| fail(&path.display().to_string(), "lock", &e);
     let opened = OpenOptions::new().read(true).write(true).open(&path);

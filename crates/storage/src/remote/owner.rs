@@ -34,7 +34,7 @@ const RACES_MAX: usize = 64;
 
 /// How often an owner asks whether it still is one: an idle one learns of it this late. 43,200 of the cheapest requests
 /// a day.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_EVERY: Duration = Duration::from_secs(2);
 
 /// One look in so many asks for our own record. It is deleted when [`RECORDS_KEPT`] others were made, and then so may be the
 /// next one: a process that slept through as many takeovers would never learn of any.
@@ -160,7 +160,7 @@ pub async fn watch(device: &dyn Records, env: &Env, fence: &Fence, epoch: u64) -
             return by;
         }
         // Woken by whoever met the new owner first.
-        let _ = env.timeout(LOOK_EVERY, fence.tripped()).await;
+        let _ = env.timeout(POLL_EVERY, fence.tripped()).await;
         if fence.by().is_some() {
             continue;
         }

@@ -27,9 +27,9 @@ const QUIET: Duration = Duration::from_secs(10);
 /// as a rule.
 const SAMPLES: usize = 64;
 /// Rows that are looked for in files whose filters are not in memory: each costs an index block and a data block.
-const LOOKED_FOR_MAX: usize = 16;
+const SEARCHED_MAX: usize = 16;
 /// How long that may take: an object store answers within some tenths of that, and whoever waits for a flush waits for this.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const PROBE_MAX: Duration = Duration::from_secs(1);
 /// How that is read.
 const LOOK: ReadOptions = ReadOptions {
     fill_cache: false,
@@ -169,7 +169,7 @@ impl CompactionStats {
     }
 }
 
-/// How many in a hundred of the sampled rows are in the runs among the first `files` files of a group. Takes [`LOOK_MAX`] at most.
+/// How many in a hundred of the sampled rows are in the runs among the first `files` files of a group. Takes [`PROBE_MAX`] at most.
 pub(super) async fn overlap_with(env: &Env, group: &GroupState, files: usize, rows: &[Bytes]) -> u64 {
     let (mut known, mut unknown) = (0, Vec::new());
     for row in rows {
@@ -185,11 +185,11 @@ pub(super) async fn overlap_with(env: &Env, group: &GroupState, files: usize, ro
             unknown.push((row, left_out));
         }
     }
-    let every = unknown.len().div_ceil(LOOKED_FOR_MAX).max(1);
-    let looks = unknown.iter().step_by(every);
-    let looks = looks.map(|(row, files)| env.timeout(LOOK_MAX, is_in(row, files)));
-    let looks = futures::future::join_all(looks).await;
-    let found: Vec<bool> = looks.into_iter().filter_map(|look| look.ok()?.ok()).collect();
+    let every = unknown.len().div_ceil(SEARCHED_MAX).max(1);
+    let probes = unknown.iter().step_by(every);
+    let probes = probes.map(|(row, files)| env.timeout(PROBE_MAX, is_in(row, files)));
+    let probes = futures::future::join_all(probes).await;
+    let found: Vec<bool> = probes.into_iter().filter_map(|look| look.ok()?.ok()).collect();
     // Where nothing could be found out, all of them count.
     let are_there = found.iter().filter(|is_there| **is_there).count();
     known += (unknown.len() * are_there)

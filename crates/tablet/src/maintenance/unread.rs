@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How often it is looked whether there are readers left; a point read takes microseconds, but its thread may be without a core
 /// for as long.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 /// How long memory is kept for the sake of readers.
 const KEPT_MAX: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ impl Tablet {
             async move {
                 let until = env.now() + KEPT_MAX;
                 while !is_unread(&flushed) && env.now() < until {
-                    env.sleep(LOOK_EVERY).await;
+                    env.sleep(POLL_EVERY).await;
                 }
                 drop(flushed);
             }
@@ -62,7 +62,7 @@ mod tests {
         drop(reader);
         assert!(memory.bytes() > 0, "the reader has freed it");
         while memory.bytes() > 0 {
-            tablet.env().sleep(LOOK_EVERY).await;
+            tablet.env().sleep(POLL_EVERY).await;
         }
         // Nobody reads: at once.
         write(&tablet, vec![put(2, "v")]);

@@ -23,7 +23,7 @@ impl Tablet {
         });
         let places: Vec<(&GroupState, Range<usize>)> = places.collect();
         // The units of a group follow one another.
-        let mut looked_at = None;
+        let mut checked = None;
         let may_be = |unit: usize| {
             let Some((group, place)) = places.get(unit) else {
                 return false;
@@ -33,8 +33,8 @@ impl Tablet {
             if files.iter().any(|file| taken.contains(&file.reference.id())) {
                 return false;
             }
-            let known = looked_at.filter(|(id, _)| *id == group.id);
-            let (_, is_due) = *looked_at.insert(known.unwrap_or_else(|| (group.id, self.is_due(state, group))));
+            let known = checked.filter(|(id, _)| *id == group.id);
+            let (_, is_due) = *checked.insert(known.unwrap_or_else(|| (group.id, self.is_due(state, group))));
             !is_due
         };
         let (first, collected) = collect::pick(&value_units(state), &value_shares(state), may_be)?;

@@ -283,7 +283,7 @@ impl<O: Output> TabletScanner<O> {
         self.states.0.push(position.state.clone());
         self.position = Some(position);
         self.holds_values = self.reader_holds || self.reader.partial_rows.holds_value();
-        self.begin_looks();
+        self.begin_probes();
         self.reader.resume();
         Ok(true)
     }

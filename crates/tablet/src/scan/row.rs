@@ -6,7 +6,7 @@
 use super::BATCH_BYTES;
 use super::output::Output;
 use super::partial_rows::PartialRows;
-use super::scattered::{BYTES_PER_LOOK, Looks};
+use super::scattered::{BYTES_PER_PROBE, Probes};
 use super::sink::ReadSink;
 use crate::error::{Result, TabletError};
 use crate::resolve::{Resolver, Skip, StoredValue};
@@ -24,7 +24,7 @@ const CELL_COST: usize = size_of::<Cell>() + 40;
 /// Bytes of rows that a filter looks through for one batch, each as often as it is tried on a pattern of values: some tens of
 /// milliseconds of work, after which others have their turn, and a reader that has gone away is noticed. It takes rows of
 /// sixteen kilobytes, or many patterns, to come to that sooner than to [`super::BATCH_ROWS`]; a single row may be more.
-const LOOKED_THROUGH_BYTES_MAX: usize = 64 << 20;
+const SCANNED_BYTES_MAX: usize = 64 << 20;
 
 /// What the end of a row came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +49,13 @@ pub(super) struct RowReader<O = RowBatch> {
     /// Bytes that each cell of a row takes beside its own while the row is put together and filtered.
     pub(super) cell_cost: usize,
     /// How often the filter looks through the bytes of a row, about.
-    looks_per_byte: usize,
+    probes_per_byte: usize,
     /// Bytes that the row being read may take.
     pub(super) reservation: usize,
-    /// Bytes at which the row is looked at: the same, or those of a piece if that is less, or [`BYTES_PER_LOOK`] behind the last
+    /// Bytes at which the row is looked at: the same, or those of a piece if that is less, or [`BYTES_PER_PROBE`] behind the last
     /// look for scattered values.
     pub(super) limit: usize,
-    pub(super) looks: Looks,
+    pub(super) probes: Probes,
     pub(super) partial_rows: PartialRows,
     resolver: Resolver,
     pub(super) sink: ReadSink<O>,
@@ -72,7 +72,7 @@ pub(super) struct RowReader<O = RowBatch> {
     /// Bytes of rows in the batch. When that is as many as a batch may have the batch ends.
     pub(super) batch_bytes: usize,
     /// Bytes that the filter has looked through since the batch was taken.
-    looked_through: usize,
+    scanned: usize,
 }
 
 impl<O: Output> RowReader<O> {
@@ -82,10 +82,10 @@ impl<O: Output> RowReader<O> {
         RowReader {
             raw,
             cell_cost: CELL_COST.saturating_add(copies.saturating_mul(size_of::<Cell>())),
-            looks_per_byte: 1 + filter.as_ref().map_or(0, |f| f.patterns_per_value()),
+            probes_per_byte: 1 + filter.as_ref().map_or(0, |f| f.patterns_per_value()),
             reservation: usize::MAX,
-            limit: BYTES_PER_LOOK,
-            looks: Looks::default(),
+            limit: BYTES_PER_PROBE,
+            probes: Probes::default(),
             partial_rows: PartialRows::default(),
             keys_only: filter.as_ref().is_some_and(|f| f.pushdown().keys_only),
             reads_values: filter.as_ref().is_some_and(|f| f.reads_values()),
@@ -98,7 +98,7 @@ impl<O: Output> RowReader<O> {
             admitted: Vec::new(),
             rows_begun: 0,
             batch_bytes: 0,
-            looked_through: 0,
+            scanned: 0,
         }
     }
 
@@ -110,7 +110,7 @@ impl<O: Output> RowReader<O> {
 
     /// To be called when either of what it is made of changes.
     pub(super) fn set_limit(&mut self) {
-        self.limit = self.limit_max().min(BYTES_PER_LOOK);
+        self.limit = self.limit_max().min(BYTES_PER_PROBE);
     }
 
     /// Bytes at which the row, or a piece of it, has to end.
@@ -140,15 +140,15 @@ impl<O: Output> RowReader<O> {
     /// it.
     #[inline]
     pub(super) fn is_full(&self, rows_max: u64) -> bool {
-        self.batch_bytes >= BATCH_BYTES || self.rows_begun >= self.looks.rows || self.batch_rows() as u64 >= rows_max
+        self.batch_bytes >= BATCH_BYTES || self.rows_begun >= self.probes.rows || self.batch_rows() as u64 >= rows_max
     }
 
     /// Ends the batch and begins another.
     pub(super) fn take_batch(&mut self) -> O::Batch {
         self.rows_begun = 0;
         self.batch_bytes = 0;
-        self.looked_through = 0;
-        self.begin_looks(0);
+        self.scanned = 0;
+        self.begin_probes(0);
         self.set_limit();
         (self.partial_rows.continues, self.partial_rows.unfinished) = (false, false);
         self.sink.batch_taken();
@@ -297,7 +297,7 @@ impl<O: Output> RowReader<O> {
         self.sink.bytes().saturating_add(cells)
     }
 
-    /// Whether the row can go on as it is; if not, [`RowReader::look_in_row`] says whether it can nevertheless, and
+    /// Whether the row can go on as it is; if not, [`RowReader::check_in_row`] says whether it can nevertheless, and
     /// [`RowReader::outgrown`] how else.
     #[inline]
     pub(super) fn fits(&self) -> bool {
@@ -378,7 +378,7 @@ impl<O: Output> RowReader<O> {
         let left = self.sink.end_row(filtered)?;
         self.batch_bytes += left;
         if self.filter.is_some() {
-            self.count_looked_through();
+            self.count_scanned();
         }
         // A filter may have made many cells of one whose value is still to come.
         if self.sink.row_refers() && left > limits::ROW_BYTES_MAX + self.row().len() {
@@ -389,10 +389,10 @@ impl<O: Output> RowReader<O> {
 
     /// Counts the row that the filter has looked through. Where that was enough work for one batch the batch ends with it,
     /// however little has passed.
-    fn count_looked_through(&mut self) {
-        let bytes = self.cost().saturating_mul(self.looks_per_byte);
-        self.looked_through = self.looked_through.saturating_add(bytes);
-        if self.looked_through >= LOOKED_THROUGH_BYTES_MAX {
+    fn count_scanned(&mut self) {
+        let bytes = self.cost().saturating_mul(self.probes_per_byte);
+        self.scanned = self.scanned.saturating_add(bytes);
+        if self.scanned >= SCANNED_BYTES_MAX {
             self.batch_bytes = self.batch_bytes.max(BATCH_BYTES);
         }
     }

@@ -131,15 +131,15 @@ impl<O: Output> TabletScanner<O> {
     /// fetched as well. Not for a row that somebody else's turn has fetched for: the cache has no room for it then.
     pub(super) async fn load_rows(&mut self) -> Result<()> {
         let is_row = self.ranges.front().is_some_and(|range| range.as_single().is_some());
-        let looks_ahead = is_row && self.reads_by_row() && self.rows_fetched == 0;
-        let mut ahead = if looks_ahead { self.rows_ahead() } else { Vec::new() };
+        let probes_ahead = is_row && self.reads_by_row() && self.rows_fetched == 0;
+        let mut ahead = if probes_ahead { self.rows_ahead() } else { Vec::new() };
         let Some(position) = &mut self.position else {
             return Ok(());
         };
         let others = futures::future::join_all(ahead.iter_mut().map(MergingIterator::load_one));
         let (own, _) = futures::future::join(position.merge.load(), others).await;
         own?;
-        if looks_ahead {
+        if probes_ahead {
             // Of rows that lacked the same block one has fetched it: mostly of the index, and now they lack their own.
             let mut ahead = self.rows_ahead();
             futures::future::join_all(ahead.iter_mut().map(MergingIterator::load_one)).await;

@@ -17,9 +17,9 @@ use bytes::Bytes;
 use stele_types::{Cell, limits};
 
 /// Rows between two looks.
-pub(super) const ROWS_PER_LOOK: usize = 64;
+pub(super) const ROWS_PER_CHECK: usize = 64;
 /// Bytes between two looks within a row, counted as for its room: those of some four hundred small cells.
-pub(super) const BYTES_PER_LOOK: usize = 64 << 10;
+pub(super) const BYTES_PER_PROBE: usize = 64 << 10;
 /// Blocks passed that are not worth a look at the cells.
 const SLACK_BYTES: u64 = 256 << 10;
 /// How many times what cells weigh their values may keep in memory. To copy so little costs hardly anything beside reading the
@@ -28,26 +28,26 @@ const KEPT_TIMES_MAX: u64 = 4;
 
 /// Of a read, when it is looked at for scattered values, and what has been.
 #[derive(Default)]
-pub(super) struct Looks {
+pub(super) struct Probes {
     /// Rows begun in the batch at which it is time.
     pub(super) rows: usize,
-    whole_rows: Look,
+    whole_rows: Probe,
     /// Within the row being read: its cells are looked at again when it has ended, because a filter may leave few of them.
-    in_row: Look,
+    in_row: Probe,
     /// Bytes of blocks that merges have passed that are no more.
     passed_before: u64,
 }
 
 /// How far the last look has come.
 #[derive(Clone, Copy, Default)]
-struct Look {
+struct Probe {
     /// Of the batch.
     cells: usize,
     /// Bytes of blocks passed.
     passed: u64,
 }
 
-impl Look {
+impl Probe {
     /// Looks at what has come since, if it is worth it. `passed` bytes of blocks have been passed by now.
     fn again(&mut self, output: &mut impl Output, passed: u64) {
         let bytes = passed.saturating_sub(self.passed);
@@ -60,9 +60,9 @@ impl Look {
 
 impl<O: Output> RowReader<O> {
     /// A batch begins; the merge has passed so many bytes of blocks before.
-    pub(super) fn begin_looks(&mut self, passed: u64) {
-        let look = Look { cells: 0, passed };
-        self.looks = Looks {
+    pub(super) fn begin_probes(&mut self, passed: u64) {
+        let look = Probe { cells: 0, passed };
+        self.probes = Probes {
             rows: 0,
             whole_rows: look,
             in_row: look,
@@ -72,32 +72,32 @@ impl<O: Output> RowReader<O> {
 
     /// A merge that has passed so many bytes of blocks is no more.
     pub(super) fn leave_merge(&mut self, passed: u64) {
-        self.looks.passed_before += passed;
+        self.probes.passed_before += passed;
     }
 
     /// Looks for scattered values between two rows; whether no more rows fit into the batch, of which there are to be at most
     /// `rows_max` with cells. The merge has `passed` so many bytes of blocks.
     pub(super) fn look(&mut self, rows_max: u64, passed: u64) -> bool {
-        let passed = passed + self.looks.passed_before;
-        self.looks.whole_rows.again(&mut self.sink.output, passed);
-        self.looks.in_row = self.looks.whole_rows;
-        self.looks.rows = (self.rows_begun + ROWS_PER_LOOK).min(BATCH_ROWS);
+        let passed = passed + self.probes.passed_before;
+        self.probes.whole_rows.again(&mut self.sink.output, passed);
+        self.probes.in_row = self.probes.whole_rows;
+        self.probes.rows = (self.rows_begun + ROWS_PER_CHECK).min(BATCH_ROWS);
         self.set_limit();
         self.batch_bytes >= BATCH_BYTES || self.rows_begun >= BATCH_ROWS || self.sink.output.rows() as u64 >= rows_max
     }
 
     /// The same within a row that has come to its limit; whether it can go on nevertheless.
     #[cold]
-    pub(super) fn look_in_row(&mut self, passed: u64) -> bool {
+    pub(super) fn check_in_row(&mut self, passed: u64) -> bool {
         let (cost, limit_max) = (self.cost(), self.limit_max());
         if cost > limit_max || self.sink.bytes() > limits::ROW_BYTES_MAX {
             return false;
         }
-        let passed = passed + self.looks.passed_before;
-        self.looks.in_row.again(&mut self.sink.output, passed);
+        let passed = passed + self.probes.passed_before;
+        self.probes.in_row.again(&mut self.sink.output, passed);
         // Again when the row has ended.
-        self.looks.rows = 0;
-        self.limit = cost.saturating_add(BYTES_PER_LOOK).min(limit_max);
+        self.probes.rows = 0;
+        self.limit = cost.saturating_add(BYTES_PER_PROBE).min(limit_max);
         true
     }
 }

@@ -260,7 +260,7 @@ impl<O: Output> ReadSink<O> {
         }
     }
 
-    fn look_up_family(&self, id: FamilyId) -> Family {
+    fn find_family(&self, id: FamilyId) -> Family {
         let family = self.schema.families.get(&id);
         let qualifiers = match &self.cut.columns {
             None => Some(None),
@@ -281,7 +281,7 @@ impl<O: Output> Sink for ReadSink<O> {
     #[inline]
     fn wants_family(&mut self, family: FamilyId) -> bool {
         if family != self.family.id {
-            self.family = self.look_up_family(family);
+            self.family = self.find_family(family);
         }
         self.family.is_wanted
     }

@@ -151,7 +151,7 @@ pub struct Governor {
     /// Fewest bytes for memtables because writers had to wait; falls while none does, and fast when nobody writes.
     memtables_wanted: f64,
     /// Bytes taken off what is divided because the process is too large.
-    squeeze: u64,
+    excess: u64,
     /// The last move in units, and seconds since.
     last_move: ([i64; 3], f64),
 }
@@ -233,7 +233,7 @@ impl Governor {
             rows: demand,
             byte_nanos: Ratio::default(),
             memtables_wanted: 0.0,
-            squeeze: 0,
+            excess: 0,
             last_move: ([0; 3], f64::MAX),
             plan,
         }
@@ -244,7 +244,7 @@ impl Governor {
         if std::mem::replace(&mut self.begun, true) {
             self.learn(&now, seconds.max(1e-3));
         }
-        self.squeeze_by(&now);
+        self.shrink_by(&now);
         let divisible = self.divisible(&now);
         let unit = divisible / UNITS;
         let present = self.units_now(unit);
@@ -299,18 +299,18 @@ impl Governor {
     }
 
     /// Takes from the pools what the process is too large by, and gives it back slowly.
-    fn squeeze_by(&mut self, now: &Observation) {
+    fn shrink_by(&mut self, now: &Observation) {
         let limit = self.plan.budget + RESIDENT_SLACK;
         let above = now.resident_bytes.unwrap_or(0).saturating_sub(limit);
-        self.squeeze = self.squeeze - self.squeeze / 64 + above / 2;
-        self.squeeze = self.squeeze.min(self.plan.budget / 2);
+        self.excess = self.excess - self.excess / 64 + above / 2;
+        self.excess = self.excess.min(self.plan.budget / 2);
     }
 
     /// Bytes to divide: without what others hold, and a sixteenth for requests in flight; a quarter of the budget at
     /// least, or nothing would work.
     fn divisible(&self, now: &Observation) -> u64 {
         let budget = self.plan.budget;
-        let others = now.other_bytes + budget / 16 + self.squeeze;
+        let others = now.other_bytes + budget / 16 + self.excess;
         budget.saturating_sub(others).max(budget / 4).max(UNITS)
     }
 

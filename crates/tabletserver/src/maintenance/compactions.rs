@@ -214,7 +214,7 @@ impl TabletServer {
     }
 
     /// While the disk is full: everything that may shrink is looked at.
-    pub(super) fn look_for_space(&self) {
+    pub(super) fn check_space(&self) {
         if self.admission.is_disk_full() {
             let served = self.all_served();
             let shrinks = served.iter().filter(|served| served.tablet.may_shrink());
@@ -223,7 +223,7 @@ impl TabletServer {
     }
 
     /// The next step of the slow round.
-    pub(super) fn look_at_some(&self) {
+    pub(super) fn check_some(&self) {
         let from = self.compactions.inner.lock().round;
         let from = from.map_or(Bound::Unbounded, Bound::Excluded);
         let some: Vec<Arc<Served>> = {

@@ -106,8 +106,8 @@ impl TabletServer {
     /// The tablet whose flush is most due, and the bytes it frees.
     fn flush_due(&self, board: &mut Board) -> Option<(TabletId, u64)> {
         // First: what grows while this looks is new.
-        let looked_at = self.context.memory.bytes();
-        self.looked_at_bytes.store(looked_at, Ordering::Relaxed);
+        let checked = self.context.memory.bytes();
+        self.probed_bytes.store(checked, Ordering::Relaxed);
         let now = self.env.now();
         if now >= board.retry_at {
             board.failed.clear();

@@ -173,12 +173,12 @@ async fn what_has_been_looked_at_wakes_nobody() {
     assert!(server.presses(TABLETS[1], worth));
     let bytes = server.context.memory.bytes();
     server.options.memtables.set_share(bytes);
-    server.looked_at_bytes.store(bytes - 1, Ordering::Relaxed);
+    server.probed_bytes.store(bytes - 1, Ordering::Relaxed);
     assert!(
         server.presses(TABLETS[0], 0),
         "there is more memory than when the loop looked"
     );
-    server.looked_at_bytes.store(bytes, Ordering::Relaxed);
+    server.probed_bytes.store(bytes, Ordering::Relaxed);
     assert!(!server.presses(TABLETS[0], 0));
     server.options.memtables.set_share(64 << 20);
     server.shut_down().await;
