@@ -130,7 +130,7 @@ impl Ledger {
             "Calls of the Bigtable API that have not ended.",
         );
         let held_bytes = metrics.gauges(
-            "stele_bigtable_held_bytes",
+            "stele_bigtable_reserved_bytes",
             "Bytes held for the Bigtable API, by what for: requests in flight, answers that are read or not sent \
              yet; and what whoever goes beyond these may take.",
             &["of"],

@@ -139,7 +139,7 @@ impl BigtableFrontEnd {
         let served = SERVED.iter().copied().chain(Hot::PATHS.map(|(path, _)| path));
         let ledger = Arc::new(Ledger::new(served, limits, overdraft.clone(), env.clone(), metrics));
         let given_up = metrics.counter(
-            "stele_bigtable_answers_given_up_total",
+            "stele_bigtable_responses_cancelled_total",
             "Answers of reads that were broken off because their clients took nothing while others waited for room.",
         );
         let context = Arc::new(Context {

@@ -119,7 +119,7 @@ impl<K: CacheKey, V> Slot<K, V> {
 
 /// Where an entry stands in a queue.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct EntryIndex {
     slot: u32,
     ticket: u32,
 }
@@ -131,9 +131,9 @@ pub struct S3Fifo<K, V> {
     table: HashTable<u32>,
     slots: Vec<Slot<K, V>>,
     free: Vec<u32>,
-    small: VecDeque<Place>,
-    main: VecDeque<Place>,
-    kept: VecDeque<Place>,
+    small: VecDeque<EntryIndex>,
+    main: VecDeque<EntryIndex>,
+    kept: VecDeque<EntryIndex>,
     ghosts: Ghosts,
     admission: Admission,
     probation: Probation,
@@ -388,7 +388,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         let mut moved = vec![None; before.len()];
         for (slot, moved) in before.into_iter().zip(&mut moved) {
             if let Some(entry) = slot.entry {
-                let place = Place {
+                let place = EntryIndex {
                     slot: entries.len() as u32,
                     ticket: 0,
                 };
@@ -400,7 +400,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             }
         }
         for queue in [&mut self.small, &mut self.main, &mut self.kept] {
-            let is_at = |place: Place| {
+            let is_at = |place: EntryIndex| {
                 moved
                     .get(place.slot as usize)
                     .copied()
@@ -441,7 +441,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         let queues = self.small.capacity() + self.main.capacity() + self.kept.capacity();
         self.slots.capacity() * size_of::<Slot<K, V>>()
             + self.free.capacity() * size_of::<u32>()
-            + queues * size_of::<Place>()
+            + queues * size_of::<EntryIndex>()
             + self.table.capacity() * (size_of::<u32>() + 1)
             + self.ghosts.memory()
     }
@@ -501,7 +501,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
     }
 
-    fn entry_at(&mut self, place: Place) -> Option<&mut Entry<K, V>> {
+    fn entry_at(&mut self, place: EntryIndex) -> Option<&mut Entry<K, V>> {
         let slot = self.slots.get_mut(place.slot as usize)?;
         slot.entry.as_mut().filter(|_| slot.ticket == place.ticket)
     }
@@ -563,7 +563,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             return;
         }
         let slots = &self.slots;
-        let current = |place: &Place| {
+        let current = |place: &EntryIndex| {
             slots
                 .get(place.slot as usize)
                 .is_some_and(|s| s.entry.is_some() && s.ticket == place.ticket)
@@ -573,11 +573,11 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         self.kept.retain(current);
     }
 
-    fn store(&mut self, entry: Entry<K, V>) -> Place {
+    fn store(&mut self, entry: Entry<K, V>) -> EntryIndex {
         if let Some(number) = self.free.pop() {
             let slot = &mut self.slots[number as usize];
             slot.entry = Some(entry);
-            return Place {
+            return EntryIndex {
                 slot: number,
                 ticket: slot.ticket,
             };
@@ -587,7 +587,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             entry: Some(entry),
         });
         // 2^32 entries of at least ENTRY_OVERHEAD_BYTES each would be half a terabyte in one shard.
-        Place {
+        EntryIndex {
             slot: (self.slots.len() - 1) as u32,
             ticket: 0,
         }

@@ -73,13 +73,13 @@ impl ServerMetrics {
             memtable_bytes: m.gauge("stele_memtable_bytes", "Bytes of memtables."),
             cache_bytes: m.gauge("stele_block_cache_bytes", "Bytes of cached blocks."),
             cache_kept_bytes: m.gauge(
-                "stele_block_cache_kept_bytes",
+                "stele_block_cache_retained_bytes",
                 "Bytes of cached blocks of locality groups that are to be in memory.",
             ),
             cache_hits: m.gauge("stele_block_cache_hits", "Block lookups that found their block."),
             cache_misses: m.gauge("stele_block_cache_misses", "Block lookups that did not."),
             cache_turned_away: m.gauge(
-                "stele_block_cache_turned_away",
+                "stele_block_cache_rejected",
                 "Blocks that were read and not kept, since hardly any new one is asked for again.",
             ),
             row_cache_bytes: m.gauge("stele_row_cache_bytes", "Bytes of cached rows."),
@@ -98,7 +98,7 @@ impl ServerMetrics {
                 &["place"],
             ),
             held_bytes: m.gauges(
-                "stele_memory_held_bytes",
+                "stele_memory_reserved_bytes",
                 "Bytes that are held for a while and not divided, by what for: batches on their way to the log, values on their way to \
                  readers, rows that are read for writes, what scans may read ahead, spare memory of memtables.",
                 &["of"],

@@ -73,7 +73,7 @@ fn given_up(harness: &Harness) -> usize {
     let metrics = harness.metrics.render();
     let line = metrics
         .lines()
-        .find_map(|line| line.strip_prefix("stele_bigtable_answers_given_up_total "));
+        .find_map(|line| line.strip_prefix("stele_bigtable_responses_cancelled_total "));
     line.unwrap().parse().unwrap()
 }
 

@@ -371,7 +371,7 @@ async fn what_was_synced_survives_failing_syncs_of_other_segments() {
 }
 
 /// Three segments that relieved one another, then something that had to be durable: paths and contents.
-async fn relieved_then_synced() -> Vec<(String, Vec<u8>)> {
+async fn rotated_then_synced() -> Vec<(String, Vec<u8>)> {
     let storage: Arc<dyn Storage> = MemoryStorage::new();
     let log = start(&storage);
     let mut n = 0;
@@ -402,7 +402,7 @@ async fn device_with(files: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
 /// No header says that the end of the first segment was synced; that something in a later one was proves it.
 #[tokio::test]
 async fn a_hole_before_something_synced_is_damage() {
-    let files = relieved_then_synced().await;
+    let files = rotated_then_synced().await;
     for damaged in 0..2 {
         let mut files = files.clone();
         let last = files[damaged].1.len() - 1;
@@ -421,7 +421,7 @@ async fn a_hole_before_something_synced_is_damage() {
 
 #[tokio::test]
 async fn a_hole_before_what_nobody_synced_takes_that_along() {
-    let mut files = relieved_then_synced().await;
+    let mut files = rotated_then_synced().await;
     let mut third = files.pop().unwrap();
     // Only its header and its first group: written before anything in it was synced.
     let first = format::GroupHeader::decode(3, &third.1[format::SEGMENT_HEADER_BYTES..]).unwrap();

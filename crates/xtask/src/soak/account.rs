@@ -17,15 +17,15 @@ const PAUSE: Duration = Duration::from_millis(30);
 /// Gauges that say what memory is held for, and what they are called here.
 const KNOWN: [(&str, &str); 11] = [
     ("stele_memtable_bytes", "memtables"),
-    (r#"stele_memory_held_bytes{of="spare"}"#, "spare"),
+    (r#"stele_memory_reserved_bytes{of="spare"}"#, "spare"),
     ("stele_block_cache_bytes", "blocks"),
     ("stele_row_cache_bytes", "rows"),
     ("stele_pinned_bytes", "indexes"),
-    (r#"stele_memory_held_bytes{of="batches"}"#, "batches"),
-    (r#"stele_memory_held_bytes{of="values"}"#, "values"),
-    (r#"stele_memory_held_bytes{of="rows"}"#, "rows for writes"),
-    (r#"stele_bigtable_held_bytes{of="requests"}"#, "requests"),
-    (r#"stele_bigtable_held_bytes{of="answers"}"#, "answers"),
+    (r#"stele_memory_reserved_bytes{of="batches"}"#, "batches"),
+    (r#"stele_memory_reserved_bytes{of="values"}"#, "values"),
+    (r#"stele_memory_reserved_bytes{of="rows"}"#, "rows for writes"),
+    (r#"stele_bigtable_reserved_bytes{of="requests"}"#, "requests"),
+    (r#"stele_bigtable_reserved_bytes{of="answers"}"#, "answers"),
     // Memory of the program itself.
     (r#"stele_resident_bytes{kind="files"}"#, "program"),
 ];
@@ -34,7 +34,7 @@ const KNOWN: [(&str, &str); 11] = [
 const OWN: &str = r#"stele_resident_bytes{kind="own"}"#;
 
 /// Whether somebody may take more than there is room for; how much of it is taken nobody knows.
-const BEYOND: &str = r#"stele_bigtable_held_bytes{of="beyond"}"#;
+const BEYOND: &str = r#"stele_bigtable_reserved_bytes{of="beyond"}"#;
 
 /// One look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn an_account_adds_up() {
         let metrics = "# HELP x\nstele_memtable_bytes 10485760\nstele_memtable_bytes_of_something 7\n\
-                       stele_memory_held_bytes{of=\"values\"} 2.097152e6\n\
+                       stele_memory_reserved_bytes{of=\"values\"} 2.097152e6\n\
                        stele_resident_bytes{kind=\"own\"} 31457280\nstele_resident_bytes{kind=\"files\"} 5242880\n\
-                       stele_bigtable_held_bytes{of=\"beyond\"} 109051904\n";
+                       stele_bigtable_reserved_bytes{of=\"beyond\"} 109051904\n";
         let account = Account::of(metrics);
         assert_eq!(account.unexplained(), 18 << 20);
         assert_eq!(
