@@ -2,7 +2,7 @@
 //!
 //! Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007); probing as in RocksDB's
 //! FastLocalBloom. At 10 bits a row about 1 in 100 absent rows is taken for present. Layout: lines, then the number of
-//! probes (1 byte). Why not a binary fuse filter: docs/adr/0010-row-filter.md.
+//! probes (1 byte). Why not a binary fuse filter: docs/adr/0010-bloom-filter.md.
 
 mod held;
 

@@ -34,7 +34,7 @@ pub const FILTER_BITS_PER_ROW_MAX: u32 = 16;
 pub const DICTIONARY_BYTES_MAX: usize = 256 << 10;
 
 /// Target content of a data block unless somebody chooses another. A read that misses the cache reads, checks and decompresses
-/// a whole block, and reads from memory search one; a scan hardly minds (`docs/adr/0014-small-blocks.md`, `docs/adr/0022-what-reads-beyond-memory-pay.md`).
+/// a whole block, and reads from memory search one; a scan hardly minds (`docs/adr/0014-small-blocks.md`, `docs/adr/0022-cache-admission-and-smaller-blocks.md`).
 pub const BLOCK_TARGET_BYTES_DEFAULT: usize = 6 << 10;
 
 /// Target content of a data block: from what still shares prefixes to what still makes random reads bearable.

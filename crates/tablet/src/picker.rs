@@ -21,7 +21,7 @@
 //! * Runs that a job is at are *busy*. What is picked beside it are runs that lie on one side of them: a merge of tiers behind
 //!   a merge into the bottom, of other tiers, or of what is older into the bottom.
 //!
-//! The trade between bytes written and bytes of space is in `docs/adr/0007-upper_runs-above-a-leveled-bottom.md`; the test
+//! The trade between bytes written and bytes of space is in `docs/adr/0007-tiered-runs-above-a-leveled-bottom.md`; the test
 //! `twenty_gigabytes_overwritten` computes it.
 //!
 //! Pure: `tabletserver::maintenance` decides *when*, this module decides *what*.

@@ -1,5 +1,5 @@
 //! Value files: large values, kept out of the way of merges. Byte table: `docs/formats/value-file.md`; why and how:
-//! `docs/adr/0011-values-concurrent-sstables.md`.
+//! `docs/adr/0011-value-files.md`.
 //!
 //! Terms: a *record* is one value in a value file; a *reference* is what an sstable holds instead of the value, as an entry
 //! of kind `Reference`. A *link* is a manifest's statement that the entries of an sstable refer to a value file.

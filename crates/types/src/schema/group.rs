@@ -47,7 +47,7 @@ impl GroupOptions {
     pub const DICTIONARY_BYTES: RangeInclusive<u32> = 1 << 10..=256 << 10;
     /// Content of a data block: below it the index grows to a part of the data, above it a point read is a scan.
     pub const BLOCK_BYTES: RangeInclusive<u32> = 1 << 10..=1 << 20;
-    /// Bits per row: more gain nothing, see `docs/adr/0010-row-filter.md`.
+    /// Bits per row: more gain nothing, see `docs/adr/0010-bloom-filter.md`.
     pub const FILTER_BITS_PER_ROW_MAX: u32 = 16;
     /// Bytes of a file: smaller ones are too many to keep open, larger ones too much to rewrite at once.
     pub const FILE_BYTES: RangeInclusive<u64> = 1 << 20..=4 << 30;
