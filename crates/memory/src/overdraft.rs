@@ -1,0 +1,115 @@
+//! The overdraft: one request at a time may exceed its consumer's limit, up to the size of the largest value.
+//!
+//! It comes on top of the budget, so two of them would exceed the memory that a process may take. A caller that waits for
+//! it holds no reservation; a holder whose client makes no progress is cancelled by [`crate::Reclaim::reclaim_overdraft`].
+
+use crate::pool::Pool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use stele_env::Env;
+use stele_types::limits::VALUE_BYTES_MAX;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes that the holder of the overdraft may take, its reservation included: a value of the largest size and its wrapping.
+pub const OVERDRAFT_BYTES: usize = VALUE_BYTES_MAX + (4 << 20);
+
+/// How often a waiter asks holders to give memory back: little next to the seconds for which a slow client is tolerated.
+pub(crate) const RECLAIM_EVERY: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct State {
+    permit: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+impl State {
+    pub(crate) fn new() -> State {
+        State {
+            permit: Arc::new(Semaphore::new(1)),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        self.permit.available_permits() == 0
+    }
+}
+
+/// The right to exceed a limit, until it is dropped.
+#[derive(Debug)]
+pub struct OverdraftPermit {
+    /// `None` only while it is dropped.
+    permit: Option<OwnedSemaphorePermit>,
+    pool: Pool,
+    settles: Duration,
+}
+
+impl OverdraftPermit {
+    /// How long to wait before the memory is used: until the allocator has returned the memory that caches freed for it.
+    pub fn settles(&self) -> Duration {
+        self.settles
+    }
+}
+
+impl Drop for OverdraftPermit {
+    fn drop(&mut self) {
+        let permit = self.permit.take();
+        assert!(permit.is_some(), "an overdraft is returned once");
+        drop(permit);
+        self.pool.changed();
+    }
+}
+
+/// Counts a waiter for as long as it lives.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    /// The overdraft, if it is free. A refusal cancels a holder that makes no progress, so that a retry may succeed.
+    pub fn try_overdraft(&self) -> Option<OverdraftPermit> {
+        match Arc::clone(&self.overdraft().permit).try_acquire_owned() {
+            Ok(permit) => Some(self.granted(permit)),
+            Err(_) => {
+                self.reclaim_overdraft();
+                None
+            }
+        }
+    }
+
+    /// Waits for the overdraft, in order of arrival.
+    pub async fn overdraft_permit(&self, env: &Env) -> OverdraftPermit {
+        self.overdraft().waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.overdraft().waiting);
+        let mut turn = std::pin::pin!(Arc::clone(&self.overdraft().permit).acquire_owned());
+        loop {
+            match env.timeout(RECLAIM_EVERY, turn.as_mut()).await {
+                Ok(permit) => return self.granted(permit.expect("the semaphore of the overdraft is never closed")),
+                Err(_) => self.reclaim_overdraft(),
+            }
+        }
+    }
+
+    fn granted(&self, permit: OwnedSemaphorePermit) -> OverdraftPermit {
+        OverdraftPermit {
+            permit: Some(permit),
+            settles: self.changed(),
+            pool: self.clone(),
+        }
+    }
+
+    /// Whether a request has the overdraft.
+    pub fn is_overdrawn(&self) -> bool {
+        self.overdraft().is_taken()
+    }
+
+    /// Callers that wait for the overdraft.
+    pub fn overdraft_waiters(&self) -> usize {
+        self.overdraft().waiting.load(Ordering::Relaxed)
+    }
+}

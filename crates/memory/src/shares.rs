@@ -1,0 +1,173 @@
+//! The table that divides the budget: every consumer of reserved memory with its share.
+//!
+//! A share is a fraction of the budget between two bounds. The lower bound keeps the consumer working with the smallest
+//! budget; the upper bound is the size beyond which more memory gains nothing. Memtables, block cache and row cache are
+//! not in the table: the governor divides the rest of the budget between them, and shrinks the caches while reservations
+//! are large.
+
+use std::time::Duration;
+
+/// A consumer of reserved memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Part {
+    /// Requests from their first byte until their response is sent, decoded form included.
+    Requests,
+    /// Responses from before their rows are read until the transport has sent them.
+    Responses,
+    /// Copies of mutations for the log, from before they are copied until they are in memtables.
+    Batches,
+    /// Rows that conditional writes and read-modify-writes read.
+    WriteRows,
+    /// Large values that were read for a response.
+    Values,
+    /// Blocks that scans read ahead.
+    Readahead,
+    /// Bloom filters of open sstables.
+    BloomFilters,
+}
+
+/// Number of consumers.
+pub const PARTS: usize = Part::BloomFilters as usize + 1;
+
+/// All consumers in the order of their numbers.
+pub const ALL: [Part; PARTS] = [
+    Part::Requests,
+    Part::Responses,
+    Part::Batches,
+    Part::WriteRows,
+    Part::Values,
+    Part::Readahead,
+    Part::BloomFilters,
+];
+
+const MIB: u64 = 1 << 20;
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// The consumer.
+    pub part: Part,
+    /// Value of the `of` label of metrics.
+    pub name: &'static str,
+    /// The fraction of the budget is one `divisor`th.
+    pub divisor: u64,
+    /// Least bytes, whatever the budget.
+    pub min: u64,
+    /// Most bytes, whatever the budget.
+    pub max: u64,
+    /// How long a waiter for more than half of the limit keeps its turn. Afterwards others pass it and it polls: as long as
+    /// clients do not take their responses, most of the limit may never be free at one moment. `None`: always in order.
+    pub turn: Option<Duration>,
+}
+
+impl Share {
+    /// Bytes of a budget.
+    pub const fn of(&self, budget: u64) -> u64 {
+        let bytes = budget / self.divisor;
+        if bytes < self.min {
+            self.min
+        } else if bytes > self.max {
+            self.max
+        } else {
+            bytes
+        }
+    }
+}
+
+/// The table, by the number of the consumer.
+pub const SHARES: [Share; PARTS] = [
+    // A batch of a few megabytes of each of a few clients at least. Also the size of the largest request.
+    share(Part::Requests, "requests", 4, 32 * MIB, u64::MAX, None),
+    // Sixteen scans at least.
+    share(
+        Part::Responses,
+        "responses",
+        8,
+        32 * MIB,
+        u64::MAX,
+        Some(Duration::from_secs(1)),
+    ),
+    // Twice a log stream's queue: a writer that waits for the queue has copied its batch already.
+    share(Part::Batches, "batches", 16, 8 * MIB, 128 * MIB, None),
+    // As much as values of responses, and for the same reason: a row may hold a value of the largest size.
+    share(Part::WriteRows, "rows", 16, 16 * MIB, 1024 * MIB, None),
+    // A larger value is read when nothing else is reserved.
+    share(Part::Values, "values", 16, 16 * MIB, 1024 * MIB, None),
+    // Eight times the readahead of a scan of eight runs.
+    share(Part::Readahead, "ahead", 16, 16 * MIB, 256 * MIB, None),
+    // Ten bits a row: enough for a hundred times as many 1 KiB rows on disk as there is memory.
+    share(Part::BloomFilters, "filters", 4, 0, u64::MAX, None),
+];
+
+const fn share(part: Part, name: &'static str, divisor: u64, min: u64, max: u64, turn: Option<Duration>) -> Share {
+    Share {
+        part,
+        name,
+        divisor,
+        min,
+        max,
+        turn,
+    }
+}
+
+/// The fixed minimum that all consumers may reserve together, whatever the budget: the sum of the lower bounds.
+pub const MIN_BYTES: u64 = worst_case(0);
+
+/// Bytes that all consumers together may have reserved with this budget.
+pub const fn worst_case(budget: u64) -> u64 {
+    let mut sum = 0;
+    let mut at = 0;
+    while at < PARTS {
+        sum += SHARES[at].of(budget);
+        at += 1;
+    }
+    sum
+}
+
+// The reserved parts leave at least a tenth of any budget of a gigabyte or more to memtables and caches when all of them
+// are full at the same time, and their lower bounds fit into the memory that a process may take above a small budget.
+const _: () = {
+    assert!(worst_case(1 << 30) <= (1 << 30) / 16 * 15);
+    assert!(worst_case(64 << 30) <= (64 << 30) / 16 * 11);
+    assert!(MIN_BYTES == 120 * MIB);
+    let mut at = 0;
+    while at < PARTS {
+        assert!(
+            SHARES[at].part as usize == at,
+            "the table is in the order of the numbers"
+        );
+        assert!(SHARES[at].min <= SHARES[at].max);
+        at += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_the_budget_between_bounds() {
+        let mib = |part: Part, budget: u64| SHARES[part as usize].of(budget * MIB) / MIB;
+        assert_eq!(
+            [64, 512, 4096].map(|budget| mib(Part::Requests, budget)),
+            [32, 128, 1024]
+        );
+        assert_eq!([64, 512, 4096].map(|budget| mib(Part::Batches, budget)), [8, 32, 128]);
+        assert_eq!(
+            [64, 512, 1 << 20].map(|budget| mib(Part::Values, budget)),
+            [16, 32, 1024]
+        );
+        assert_eq!(
+            [64, 512, 1 << 20].map(|budget| mib(Part::BloomFilters, budget)),
+            [16, 128, 1 << 18]
+        );
+    }
+
+    #[test]
+    fn every_consumer_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> = SHARES.iter().map(|share| share.name).collect();
+        assert_eq!(names.len(), PARTS);
+        assert!(ALL.iter().enumerate().all(|(at, part)| *part as usize == at));
+    }
+}
