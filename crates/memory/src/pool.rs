@@ -80,6 +80,13 @@ impl Pool {
         }))
     }
 
+    /// The same pool with another limit of one part, in bytes; before anything is reserved.
+    #[must_use]
+    pub fn limited(self, part: Part, bytes: usize) -> Pool {
+        self.queue(part).set_limit(bytes);
+        self
+    }
+
     /// The consumer of a part.
     pub fn of(&self, part: Part) -> Consumer {
         Consumer::new(self.clone(), part)

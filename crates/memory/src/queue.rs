@@ -54,6 +54,15 @@ impl Queue {
         self.limit.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn set_limit(&self, bytes: usize) {
+        assert_eq!(
+            (self.used(), self.waiting()),
+            (0, 0),
+            "a limit is set before anything is reserved"
+        );
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

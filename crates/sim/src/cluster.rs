@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_catalog::Catalog;
-use stele_client::{Overdraft, Router};
+use stele_client::Router;
 use stele_coord::{EmbeddedCoord, next_epoch_above};
 use stele_env::metrics::Metrics;
 use stele_env::{Env, PlantedBug, Priority};
 use stele_master::Master;
+use stele_memory::{Part, Pool};
 use stele_sstable::Cache;
 use stele_storage::Storage;
 use stele_tabletserver::{MemoryBudget, MemtableLimits, ServerOptions, TabletServer, last_epoch};
@@ -108,6 +109,21 @@ const STILL_MAX: Duration = Duration::from_secs(30);
 /// Block cache of a simulated server: a few blocks, so that most of them leave it again.
 pub const CACHE_BYTES: usize = 32 << 10;
 
+/// The pool of a simulated server: every limit is reached by a few rows.
+fn small_pool() -> Pool {
+    Pool::with_limits(|part| match part {
+        Part::Values | Part::Batches => 64 << 10,
+        // The first reservation of a row.
+        Part::WriteRows => 2 << 20,
+        // Enough for one scan of two runs, and not for another.
+        Part::Readahead => 128 << 10,
+        // Enough for a few filters.
+        Part::BloomFilters => 700,
+        // There are no front ends.
+        Part::Requests | Part::Responses => 1 << 20,
+    })
+}
+
 /// Everything small, so that little data makes segments, flushes, compactions and splits.
 pub fn options() -> ServerOptions {
     ServerOptions {
@@ -125,17 +141,11 @@ pub fn options() -> ServerOptions {
         tablet_bytes_max: 12 << 10,
         sstable_bytes: 2 << 10,
         value_separate_bytes: 4 << 10,
-        value_memory_bytes: 64 << 10,
         catalog_in_doubt: false,
         inherit_from: usize::MAX,
-        batch_reservation_bytes: 64 << 10,
-        overdraft: Overdraft::default(),
+        pool: small_pool(),
         compactions_max: 2,
         job_readahead_bytes: 8 << 10,
-        // Enough for one scan of two runs, and not for another.
-        scan_ahead_bytes: 128 << 10,
-        // Enough for a few of them.
-        bloom_memory_bytes: 700,
         free_bytes_min: 16 << 10,
         admission_wait_max: Duration::from_secs(1),
     }

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use stele_memory::Pool;
 use stele_sstable::{BloomMemory, Cache, Sstable, SstableError};
 use stele_storage::Storage;
 use stele_types::FileId;
@@ -231,9 +232,18 @@ impl FileRegistry {
         self.job_readahead_bytes
     }
 
-    /// The same registry with a bound on what all scans read ahead together.
-    pub fn with_scan_ahead(mut self, bytes: usize) -> Self {
-        self.scan_ahead = ScanAhead::new(bytes);
+    /// The same registry with the parts of a pool for values, readahead and bloom filters. Files without memory for their
+    /// filters are read without them.
+    pub fn with_pool(mut self, pool: &Pool) -> Self {
+        self.value_memory = ValueMemory::of(pool);
+        self.scan_ahead = ScanAhead::of(pool);
+        self.filters = BloomMemory::of(pool);
+        self
+    }
+
+    /// The same registry with another size of values that go to value files.
+    pub fn with_separate_bytes(mut self, bytes: usize) -> Self {
+        self.separate_bytes = bytes;
         self
     }
 

@@ -22,10 +22,11 @@ use crate::waits;
 use pacing::{Cause, Load, Pacer};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use stele_client::{InFlightKind, Overdraft, ServiceError, ServiceResult};
+use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
+use stele_memory::Pool;
 use stele_storage::Storage;
 use stele_tablet::{MemoryAccount, Moved, SpaceLimit};
 use stele_types::{ErrorKind, TabletId};
@@ -73,10 +74,8 @@ pub struct Admission {
     wanted: AtomicU64,
     /// Bytes of large writes that have been let in and may not be in memtables yet.
     coming: AtomicU64,
-    /// Knows what is in flight, of which memtables beyond their share are a part.
-    overdraft: Overdraft,
-    /// Bytes that answers have been asked for.
-    asked: AtomicUsize,
+    /// Is told the bytes of memtables above their share.
+    pool: Pool,
 }
 
 /// A large write that has been let in; dropped when it is applied.
@@ -120,19 +119,12 @@ impl Admission {
         Admission {
             pacer: Mutex::new(Pacer::new()),
             unflushable: Unflushable::default(),
-            // As much as values on their way to readers may take, and for the same reason.
-            rows: RowMemory::new(
-                options.value_memory_bytes,
-                options.overdraft.clone(),
-                options.admission_wait_max,
-                env.clone(),
-            ),
-            batches: WriteMemory::new(options.batch_reservation_bytes, options.admission_wait_max, env.clone()),
+            rows: RowMemory::new(&options.pool, options.admission_wait_max, env.clone()),
+            batches: WriteMemory::new(&options.pool, options.admission_wait_max, env.clone()),
             large: Semaphore::new(1),
             wanted: AtomicU64::new(0),
             coming: AtomicU64::new(0),
-            overdraft: options.overdraft.clone(),
-            asked: AtomicUsize::new(0),
+            pool: options.pool.clone(),
             env,
             memory,
             moved,
@@ -336,11 +328,9 @@ impl Admission {
     /// Tells what memtables take beyond their share, so that others give way.
     fn report_excess(&self) {
         let taken = self.memory.bytes() + self.coming.load(Ordering::Relaxed);
-        let overdraft = taken.saturating_sub(self.memtables.bytes_max());
-        self.overdraft.set(
-            InFlightKind::Memtables,
-            usize::try_from(overdraft).unwrap_or(usize::MAX),
-        );
+        let excess = taken.saturating_sub(self.memtables.bytes_max());
+        self.pool
+            .set_memtable_excess(usize::try_from(excess).unwrap_or(usize::MAX));
     }
 
     /// Whether a large write waits for memory.
@@ -348,16 +338,11 @@ impl Admission {
         self.wanted.load(Ordering::Relaxed) > 0
     }
 
-    /// Asks for so many bytes of memtables that answers share, in place of what was asked for before: those of which nothing is
-    /// taken are given up for it, as for large values. Called by the flush loop alone.
-    pub fn ask_of_answers(&self, bytes: u64) {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let before = self.asked.swap(bytes, Ordering::Relaxed);
-        let wanted = self.overdraft.values_wanted();
-        match bytes.checked_sub(before) {
-            Some(more) => wanted.fetch_add(more, Ordering::Relaxed),
-            None => wanted.fetch_sub(before - bytes, Ordering::Relaxed),
-        };
+    /// Has responses without progress cancelled that keep so many bytes of memtables.
+    pub fn reclaim_pinned(&self, bytes: u64) {
+        if bytes > 0 {
+            self.pool.reclaim(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
     }
 
     /// Bytes of large writes that are not in memtables yet: flushes make room for them.

@@ -11,16 +11,16 @@
 mod claims;
 pub mod policy;
 
-use crate::admission::Admission;
 use crate::options::{GiveBack, MemoryBudget};
 use crate::server::TabletServer;
-use claims::{Claims, Freed, ReservedBytes};
+use claims::{Claims, Freed};
 use policy::{Decision, Division, Governor, GovernorPlan, Observation};
 use std::sync::Arc;
 use std::time::Duration;
 use stele_cache::ProfilePlan;
 use stele_env::metrics::{IntCounter, IntGaugeVec, Metrics};
-use stele_tablet::FileRegistry;
+use stele_memory::shares::SHARES;
+use stele_memory::{Part, Pool};
 
 /// What blocks and rows weigh, roughly, for choosing how many keys the profiles sample. Blocks by default are smaller, and twice as
 /// many are sampled: with half of them rows that are read by Zipf's law were two to three times slower to get their cache.
@@ -85,14 +85,12 @@ impl GovernorMetrics {
     }
 }
 
-/// What rooms hold now, by what for.
-pub(crate) fn reserved_outside(files: &FileRegistry, admission: &Admission) -> [(&'static str, u64); 4] {
-    [
-        ("ahead", files.scan_ahead().taken() as u64),
-        ("batches", admission.batches.taken() as u64),
-        ("rows", admission.rows.taken() as u64),
-        ("values", files.value_memory().taken()),
-    ]
+/// Bytes that are reserved below the front ends, by consumer.
+pub(crate) fn reserved_below(pool: &Pool) -> impl Iterator<Item = (&'static str, u64)> {
+    const BELOW: [Part; 4] = [Part::Readahead, Part::Batches, Part::WriteRows, Part::Values];
+    BELOW
+        .into_iter()
+        .map(|part| (SHARES[part as usize].name, pool.of(part).used() as u64))
 }
 
 impl TabletServer {
@@ -120,36 +118,12 @@ impl TabletServer {
         let (server, governor) = (self.clone(), Governor::new(plan, begin));
         let freed = budget.give_back.clone().map(|give_back| self.giving_back(give_back));
         let (cache, rows) = (self.cache.clone(), self.row_cache.clone());
-        let claims = Arc::new(Claims::new(
-            budget.bytes,
-            begin,
-            cache,
-            rows,
-            freed,
-            self.reserved_bytes(),
-        ));
+        let claims = Arc::new(Claims::new(budget.bytes, begin, cache, rows, freed));
         let made = Arc::clone(&claims);
-        self.options
-            .overdraft
-            .on_change(Arc::new(move |in_flight| made.claim(in_flight)));
+        self.options.pool.on_change(Arc::new(move |usage| made.claim(usage)));
         self.env.spawn_background("govern memory", async move {
             server.govern(governor, budget, &claims).await;
         });
-    }
-
-    /// What scans have read ahead, writes have copied of their requests and read of their rows, and readers wait for of large values.
-    fn reserved_bytes(&self) -> ReservedBytes {
-        // They know who asks.
-        let (files, admission) = (Arc::downgrade(&self.context.files), Arc::downgrade(&self.admission));
-        Box::new(move || {
-            let (Some(files), Some(admission)) = (files.upgrade(), admission.upgrade()) else {
-                return 0;
-            };
-            reserved_outside(&files, &admission)
-                .iter()
-                .map(|(_, bytes)| bytes)
-                .sum()
-        })
     }
 
     /// Gives memory back beside whoever asks for it.
@@ -241,7 +215,8 @@ impl TabletServer {
         if memtables != self.options.memtables.bytes_max() {
             self.options.memtables.set_share(memtables);
         }
-        claims.grant(decision.granted, seen.memtable_bytes.saturating_sub(memtables));
+        let excess = seen.memtable_bytes.saturating_sub(memtables);
+        claims.grant(decision.granted, excess, &|| self.options.pool.usage());
         self.metrics.governor.show(decision);
         if decision.moved {
             let [m, b, r] = decision.marginal;

@@ -14,7 +14,7 @@ pub(crate) use compactions::Compactions;
 pub(crate) use filters::Choice;
 pub(crate) use unread::Unread;
 
-use crate::governor::reserved_outside;
+use crate::governor::reserved_below;
 use crate::server::TabletServer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,7 +225,7 @@ impl TabletServer {
                 .set(gauge(bytes as u64));
         }
         let spare = ("spare", self.context.memory.spare_bytes());
-        let reserved = reserved_outside(&self.context.files, &self.admission);
+        let reserved = reserved_below(&self.options.pool);
         for (of, bytes) in std::iter::once(spare).chain(reserved) {
             self.metrics.held_bytes.with_label_values(&[of]).set(gauge(bytes));
         }

@@ -1,166 +1,103 @@
 //! Memory of writes on their way: of the rows that conditional writes and read-modify-writes read, and of batches.
 //!
 //! A row that is read for a write is read under its latch, and nobody but its write sees it, so it is in no account of answers. A small
-//! one, as nearly all are, is read on the calling thread and needs nothing; of a larger one what the write must know takes
-//! *room* first, of which there is a part of the budget. As with answers nobody holds room while waiting for more, and a row that takes more than all of it
-//! waits until it is alone and may then be as large as one value, in the one allowance that all share.
+//! row, as nearly all are, is read on the calling thread and needs no reservation. For a larger one the cells that the write
+//! must know are reserved first. A caller that waits holds no reservation, and a row that takes more than the limit waits
+//! for the overdraft, with which it may be as large as one value.
 //!
-//! Under a latch nobody waits for room either: whoever has the allowance may be a write that waits for the latch. There it is taken
-//! only if it is there; else the latch is given back, and taken again when room has been waited for.
+//! Under a latch no caller waits for memory either: the holder of the overdraft may be a write that waits for the latch. There
+//! memory is taken only if it is free; else the latch is returned, and taken again after the wait.
 
-use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{OVERDRAFT_BYTES, Overdraft, OverdraftPermit, ServiceError, ServiceResult};
+use stele_client::{ServiceError, ServiceResult};
 use stele_env::Env;
+use stele_memory::{Consumer, Exhausted, Part, Pool, Reservation};
 use stele_types::ErrorKind;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Batches up to this need no room. There are at most as many bytes of them as of requests in flight, and they are gone
 /// before anything waits for long.
 const SMALL_BATCH_BYTES: usize = 64 << 10;
 
-/// What room is counted in.
-const UNIT_BYTES: usize = 64 << 10;
-
-/// What a row gets that turns out not to be small: the scanner of one takes so much.
+/// The first reservation of a row that turns out not to be small: the scanner of one row takes this much.
 const FIRST_BYTES: usize = 2 << 20;
 
-/// All the room.
+/// Memory of rows that writes read.
 pub(crate) struct RowMemory {
-    units: Arc<Semaphore>,
-    units_max: u32,
-    overdraft: Overdraft,
+    consumer: Consumer,
     wait_max: Duration,
     env: Env,
 }
 
-/// Room of one row.
-pub(crate) struct RowReservation {
-    _permit: OwnedSemaphorePermit,
-    _overdraft: Option<OverdraftPermit>,
-    /// What may be in it.
-    pub(crate) bytes: usize,
-}
-
 impl RowMemory {
-    /// Room for this many bytes, for which nobody waits longer than `wait_max`.
-    pub(crate) fn new(bytes: usize, overdraft: Overdraft, wait_max: Duration, env: Env) -> Self {
-        let units_max = u32::try_from(bytes.max(FIRST_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
-        let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+    /// The part of a pool that is for such rows; nobody waits for it longer than `wait_max`.
+    pub(crate) fn new(pool: &Pool, wait_max: Duration, env: Env) -> Self {
         RowMemory {
-            units: Arc::new(Semaphore::new(units_max as usize)),
-            units_max,
-            overdraft,
+            consumer: pool.of(Part::WriteRows),
             wait_max,
             env,
         }
     }
 
-    /// Room for a row that is not small; where there is none, the bytes to wait for.
-    pub(crate) fn try_first(&self) -> Result<RowReservation, usize> {
+    /// Memory for a row that is not small; where there is none, the bytes to wait for.
+    pub(crate) fn try_first(&self) -> Result<Reservation, usize> {
         self.try_take(FIRST_BYTES).ok_or(FIRST_BYTES)
     }
 
-    /// Gives back what there is, which nothing may be in any more, for room for a row that takes `bytes` and more; where there
-    /// is none, the bytes to wait for.
-    pub(crate) fn try_more(&self, held: RowReservation, bytes: usize) -> ServiceResult<Result<RowReservation, usize>> {
-        let before = held.bytes;
+    /// Returns a reservation, which nothing may be in any more, for a row that takes `bytes` and more; where there is no
+    /// memory for that, the bytes to wait for.
+    pub(crate) fn try_more(&self, held: Reservation, bytes: usize) -> ServiceResult<Result<Reservation, usize>> {
+        let before = held.bytes();
         drop(held);
-        if before >= self.overdraft_bytes() {
-            let message = format!("the row takes more than {before} bytes, which is all that is spared for one write");
+        if before >= self.consumer.bytes_max() {
+            let message = format!("the row takes more than {before} bytes, which is all that one write may read");
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
         let bytes = bytes.saturating_add(FIRST_BYTES).max(before.saturating_mul(4));
         Ok(self.try_take(bytes).ok_or(bytes))
     }
 
-    /// Room that is there. The allowance is not taken so: after it caches may have to be waited for.
-    fn try_take(&self, bytes: usize) -> Option<RowReservation> {
-        let units = self.units_of(bytes);
-        if self.needs_overdraft(units) {
-            return None;
+    /// Memory that is free. The overdraft is not taken here: caches may have to shrink for it, which has to be waited for.
+    fn try_take(&self, bytes: usize) -> Option<Reservation> {
+        match self.consumer.needs_overdraft(bytes) {
+            true => None,
+            false => self.consumer.try_reserve(bytes),
         }
-        let permit = Arc::clone(&self.units).try_acquire_many_owned(units).ok()?;
-        Some(self.held(units, permit, None))
     }
 
-    /// Waits for room, holding no latch.
-    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<RowReservation> {
-        let units = self.units_of(bytes);
-        let taken = self.env.timeout(self.wait_max, async {
-            let overdraft = match self.needs_overdraft(units) {
-                true => Some(self.overdraft.take().await),
-                false => None,
-            };
-            let permit = self.units.clone().acquire_many_owned(units).await;
-            let settles = overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
-            if !settles.is_zero() {
-                self.env.sleep(settles).await;
-            }
-            (overdraft, permit)
-        });
-        // Never closed.
-        let Ok((overdraft, Ok(permit))) = taken.await else {
+    /// Waits for memory, holding no latch.
+    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<Reservation> {
+        let taken = self.consumer.reserve_large(&self.env, bytes, self.wait_max).await;
+        taken.map_err(|Exhausted| {
             let message = "rows that are read for writes take all the memory there is for them: retry later";
-            return Err(ServiceError::new(ErrorKind::Busy, message));
-        };
-        Ok(self.held(units, permit, overdraft))
+            ServiceError::new(ErrorKind::Busy, message)
+        })
     }
 
-    fn units_of(&self, bytes: usize) -> u32 {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        units.min(self.units_max)
-    }
-
-    /// Whether who takes so much has the allowance as well.
-    fn needs_overdraft(&self, units: u32) -> bool {
-        units == self.units_max && self.overdraft_bytes() > self.all_bytes()
-    }
-
-    fn held(&self, units: u32, permit: OwnedSemaphorePermit, overdraft: Option<OverdraftPermit>) -> RowReservation {
-        let bytes = match units == self.units_max {
-            true => self.overdraft_bytes(),
-            false => units as usize * UNIT_BYTES,
-        };
-        RowReservation {
-            _permit: permit,
-            _overdraft: overdraft,
-            bytes,
-        }
-    }
-
-    /// Bytes that rows have taken of the room.
+    /// Bytes that rows have reserved.
+    #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {
-        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
+        self.consumer.used()
     }
 
-    /// All of it.
+    /// Bytes that all rows together may reserve.
     pub(crate) fn all_bytes(&self) -> usize {
-        self.units_max as usize * UNIT_BYTES
-    }
-
-    fn overdraft_bytes(&self) -> usize {
-        self.all_bytes().max(OVERDRAFT_BYTES)
+        self.consumer.limit()
     }
 }
 
-/// Room for batches: what is copied of requests for the log, from before it is copied until it is applied. One that is larger
-/// than all of it waits until it has all; requests are bounded for their part.
+/// Memory of batches: copies of requests for the log, from before they are copied until they are applied. A batch that is
+/// larger than the limit waits until it has all of it; requests are bounded for their part.
 pub(crate) struct WriteMemory {
-    units: Arc<Semaphore>,
-    units_max: u32,
+    consumer: Consumer,
     wait_max: Duration,
     env: Env,
 }
 
 impl WriteMemory {
-    /// Room for this many bytes, for which nobody waits longer than `wait_max`.
-    pub(crate) fn new(bytes: usize, wait_max: Duration, env: Env) -> Self {
-        let units_max = u32::try_from(bytes.max(UNIT_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
-        let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+    /// The part of a pool that is for batches; nobody waits for it longer than `wait_max`.
+    pub(crate) fn new(pool: &Pool, wait_max: Duration, env: Env) -> Self {
         WriteMemory {
-            units: Arc::new(Semaphore::new(units_max as usize)),
-            units_max,
+            consumer: pool.of(Part::Batches),
             wait_max,
             env,
         }
@@ -171,41 +108,39 @@ impl WriteMemory {
         bytes > SMALL_BATCH_BYTES
     }
 
-    /// Waits for room for a batch.
-    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<OwnedSemaphorePermit> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        let units = units.min(self.units_max);
-        if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Ok(permit);
-        }
-        let waits = Arc::clone(&self.units).acquire_many_owned(units);
-        let taken = self.env.timeout(self.wait_max, waits);
-        match taken.await {
-            Ok(Ok(permit)) => Ok(permit),
-            // Never closed.
-            Ok(Err(_)) | Err(_) => {
-                let message = "writes on their way to the log take all the memory there is for them: retry later";
-                Err(ServiceError::new(ErrorKind::Busy, message))
-            }
-        }
+    /// Waits for memory for a batch.
+    pub(crate) async fn take(&self, bytes: usize) -> ServiceResult<Reservation> {
+        let taken = self.consumer.reserve(&self.env, bytes, self.wait_max).await;
+        taken.map_err(|Exhausted| {
+            let message = "writes on their way to the log take all the memory there is for them: retry later";
+            ServiceError::new(ErrorKind::Busy, message)
+        })
     }
 
-    /// Bytes that are taken.
+    /// Bytes that are reserved.
+    #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {
-        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
+        self.consumer.used()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_memory::OVERDRAFT_BYTES;
+
+    const UNIT_BYTES: usize = 64 << 10;
 
     #[tokio::test]
     async fn batches_wait_for_room_and_large_ones_for_all_of_it() {
-        let reservation = WriteMemory::new(8 * UNIT_BYTES, Duration::from_millis(10), TokioRuntime::current());
+        let reservation = WriteMemory::new(
+            &Pool::with_limits(|_| 8 * UNIT_BYTES),
+            Duration::from_millis(10),
+            TokioRuntime::current(),
+        );
         assert!(!WriteMemory::is_needed(SMALL_BATCH_BYTES) && WriteMemory::is_needed(SMALL_BATCH_BYTES + 1));
         let first = reservation.take(5 * UNIT_BYTES).await.unwrap();
-        let second = reservation.take(3 * UNIT_BYTES - 1).await.unwrap();
+        let second = reservation.take(3 * UNIT_BYTES).await.unwrap();
         assert_eq!(reservation.taken(), 8 * UNIT_BYTES);
         assert_eq!(
             reservation.take(2 * UNIT_BYTES).await.err().unwrap().kind,
@@ -225,35 +160,35 @@ mod tests {
 
     #[tokio::test]
     async fn a_row_waits_for_more_without_what_it_had() {
-        let allowance = Overdraft::default();
+        let pool = Pool::with_limits(|_| 8 << 20);
         let wait = Duration::from_millis(10);
-        let reservation = RowMemory::new(8 << 20, allowance.clone(), wait, TokioRuntime::current());
+        let reservation = RowMemory::new(&pool, wait, TokioRuntime::current());
         let first = reservation.try_first().unwrap();
         let other = reservation.try_first().unwrap();
-        assert_eq!(first.bytes, FIRST_BYTES);
+        assert_eq!(first.bytes(), FIRST_BYTES);
         let bytes = reservation.try_more(first, 8 << 20).unwrap().err().unwrap();
         assert_eq!((bytes, reservation.taken()), (10 << 20, FIRST_BYTES));
         assert_eq!(reservation.take(bytes).await.err().unwrap().kind, ErrorKind::Busy);
         // What was held is there for others, who do not take the allowance where they may not wait.
         let bytes = reservation.try_more(other, 8 << 20).unwrap().err().unwrap();
-        assert!(!allowance.is_taken() && reservation.taken() == 0);
+        assert!(!pool.is_overdrawn() && reservation.taken() == 0);
         let overdraft = reservation.take(bytes).await.unwrap();
-        assert_eq!(overdraft.bytes, OVERDRAFT_BYTES);
-        assert!(allowance.is_taken());
+        assert_eq!(overdraft.bytes(), OVERDRAFT_BYTES);
+        assert!(pool.is_overdrawn());
         assert_eq!(reservation.try_first().err(), Some(FIRST_BYTES));
         let refused = reservation.try_more(overdraft, 1 << 30).err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
         // Somebody else goes beyond what there is.
-        let answer = allowance.take().await;
+        let answer = pool.overdraft_permit(&TokioRuntime::current()).await;
         let busy = reservation.take(bytes).await.err().unwrap();
         assert_eq!((busy.kind, reservation.taken()), (ErrorKind::Busy, 0));
         drop(answer);
-        assert_eq!(reservation.take(bytes).await.unwrap().bytes, OVERDRAFT_BYTES);
+        assert_eq!(reservation.take(bytes).await.unwrap().bytes(), OVERDRAFT_BYTES);
         // Less than all of it is had at once, in place of what there was.
-        let reservation = RowMemory::new(16 << 20, allowance.clone(), wait, TokioRuntime::current());
+        let reservation = RowMemory::new(&Pool::with_limits(|_| 16 << 20), wait, TokioRuntime::current());
         let first = reservation.try_first().unwrap();
         let more = reservation.try_more(first, 1 << 20).unwrap().unwrap();
-        assert_eq!((more.bytes, reservation.taken()), (8 << 20, 8 << 20));
-        assert!(!allowance.is_taken());
+        assert_eq!((more.bytes(), reservation.taken()), (8 << 20, 8 << 20));
+        assert!(!pool.is_overdrawn());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stele_client::Overdraft;
+use stele_memory::Pool;
 use stele_tablet::values::SEPARATE_BYTES_MIN;
 use stele_types::Durability;
 
@@ -133,27 +133,20 @@ pub struct ServerOptions {
     pub sstable_bytes: u64,
     /// Values from this size on are kept in value files, out of the way of merges.
     pub value_separate_bytes: usize,
-    /// Bytes of such values that may be on their way to readers, beyond a megabyte for each read.
-    pub value_memory_bytes: usize,
     /// Whether the catalog may lack its last transaction. Then tablets that it does not name are left for the next start, with
     /// the files that they need.
     pub catalog_in_doubt: bool,
     /// Tablets from which on a start makes all that the medium holds durable, where one owner has it, and writes no claim to
     /// each.
     pub inherit_from: usize,
-    /// Bytes that batches may take between their requests and the memtables.
-    pub batch_reservation_bytes: usize,
-    /// What one request at a time may take beyond its room; whoever else gives room shares it.
-    pub overdraft: Overdraft,
+    /// The pool from which values, batches, rows of writes, readahead and bloom filters reserve their memory; front ends
+    /// share it.
+    pub pool: Pool,
     /// Compactions at once, two of one tablet at most. Each takes what it reads ahead, a few megabytes of blocks on their way, and
     /// the filter and index of the file it writes.
     pub compactions_max: usize,
     /// Bytes that a flush or a compaction reads ahead, over all that it reads from.
     pub job_readahead_bytes: usize,
-    /// Bytes that all scans read ahead together.
-    pub scan_ahead_bytes: usize,
-    /// Bytes that row filters of open files take. Which of them are in memory, where that is not enough, changes with what is read.
-    pub bloom_memory_bytes: usize,
     /// Free bytes of the medium below which writes are refused, so that flushes and compactions can still finish.
     pub free_bytes_min: u64,
     /// How long a write waits for memory before it is refused as busy.
@@ -180,30 +173,16 @@ impl ServerOptions {
             tablet_bytes_max: 512 << 20,
             sstable_bytes: 64 << 20,
             value_separate_bytes: SEPARATE_BYTES_MIN,
-            // A part of the rest below; a value that is larger is read when nothing else takes room.
-            value_memory_bytes: usize::try_from(memory / 16)
-                .unwrap_or(usize::MAX)
-                .clamp(16 << 20, 1 << 30),
             // To make everything durable may wait for what others wrote to the disk, so a few tablets are claimed one by one.
             inherit_from: 64,
             catalog_in_doubt: false,
-            // Twice what the queue of a stream takes: who waits for the queue has its batch already.
-            batch_reservation_bytes: usize::try_from(memory / 16)
-                .unwrap_or(usize::MAX)
-                .clamp(8 << 20, 128 << 20),
-            overdraft: Overdraft::default(),
+            pool: Pool::new(memory),
             compactions_max: 2,
             // A megabyte for each of 32 runs where there is a gigabyte; less is more requests to the medium, which only one far
             // away would notice.
             job_readahead_bytes: usize::try_from(memory / 32)
                 .unwrap_or(usize::MAX)
                 .clamp(1 << 20, 32 << 20),
-            // What a scan of eight runs wants eight times.
-            scan_ahead_bytes: usize::try_from(memory / 16)
-                .unwrap_or(usize::MAX)
-                .clamp(16 << 20, 256 << 20),
-            // A hundred times as many rows of a kilobyte, on disk, as there is memory need no more; and caches keep the better part.
-            bloom_memory_bytes: usize::try_from(memory / 4).unwrap_or(usize::MAX),
             free_bytes_min: 64 << 20,
             admission_wait_max: Duration::from_secs(10),
         }

@@ -4,7 +4,7 @@
 //! Everything else, and a row that must be waited for, is a stream.
 
 use crate::error::{from_tablet, not_here};
-use crate::memory::{RowMemory, RowReservation};
+use crate::memory::RowMemory;
 use crate::row_cache::{Kept, Lookup, Reading, RowCache, RowRead};
 use crate::server::TabletServer;
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_client::{BatchReservation, RowStream, ServiceError, ServiceResult, TabletRead, TabletSample};
 use stele_filter::{CompiledFilter, Filter};
+use stele_memory::Reservation;
 use stele_tablet::{
     CellRef, CellVisitor, PointRead, Sampled, ScanSpec, Tablet, TabletError, TabletScanner, TabletVisit,
 };
@@ -209,7 +210,7 @@ fn single_row<'a>(tablet: &Tablet, request: &'a TabletRead) -> Option<&'a Bytes>
 /// Cells of one row, for a write that holds its latch.
 pub(crate) struct RowCells {
     pub(crate) cells: Vec<Cell>,
-    reservation: Option<RowReservation>,
+    reservation: Option<Reservation>,
 }
 
 impl RowCells {
@@ -228,7 +229,7 @@ pub(crate) struct NeedsReservation {
 /// What such a read is begun again with; nothing for one that begins.
 #[derive(Default)]
 pub(crate) struct Begun {
-    reservation: Option<RowReservation>,
+    reservation: Option<Reservation>,
     sampled: Sampled,
 }
 
@@ -291,7 +292,7 @@ pub(crate) async fn read_row(
         };
         let mut scanner = TabletScanner::new(tablet.clone(), spec);
         scanner.set_sampled(sampled);
-        match read_within(&mut scanner, wanted, held.bytes, &mut cells, &mut kept).await {
+        match read_within(&mut scanner, wanted, held.bytes(), &mut cells, &mut kept).await {
             Ok(()) => {
                 let reservation = Some(held);
                 return Ok(Ok(RowCells { cells, reservation }));

@@ -44,7 +44,6 @@ use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_sstable::Cache;
 use stele_storage::{Storage, StorageError};
-use stele_tablet::values::load::ValueMemory;
 use stele_tablet::{
     Batch, FileRegistry, MemoryAccount, StoredFile, Tablet, TabletContext, TabletError, TabletMetrics,
     manifest::{self, ManifestLog},
@@ -94,13 +93,9 @@ impl TabletServer {
         let server_metrics = ServerMetrics::new(metrics);
         let files = FileRegistry::new(storage.clone(), cache.clone(), epoch.0)
             .with_file_bytes(options.sstable_bytes)
-            .with_values(
-                options.value_separate_bytes,
-                ValueMemory::wanted_in(options.value_memory_bytes, options.overdraft.values_wanted()),
-            )
+            .with_separate_bytes(options.value_separate_bytes)
             .with_job_readahead(options.job_readahead_bytes)
-            .with_scan_ahead(options.scan_ahead_bytes)
-            .with_bloom_memory(options.bloom_memory_bytes);
+            .with_pool(&options.pool);
         let context = TabletContext {
             env: env.clone(),
             storage: storage.clone(),

@@ -26,11 +26,11 @@ use std::sync::Arc;
 use stele_client::request::server_timestamp;
 use stele_client::{RmwOperation, RmwRule, ServiceError, ServiceResult, TabletCheckAndMutate};
 use stele_filter::{CompiledFilter, Filter};
+use stele_memory::Reservation;
 use stele_tablet::{BatchBuilder, WriteSize};
 use stele_types::{
     Cell, Durability, ErrorKind, FamilyId, Mutation, RowMutation, RowWrites, TableSchema, TabletId, Timestamp, limits,
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 /// What admission takes such a write for at least: what it writes may not be known yet.
 const WRITE_BYTES: usize = 256;
@@ -41,7 +41,7 @@ const COLUMNS_FILTERED_MAX: usize = 32;
 /// What is taken for a write, before its latch but for its row, until it is applied. That may be long after its caller has gone
 /// away, and what was asked of it says little of how much that is: a byte may be appended to sixty megabytes.
 pub(crate) struct Reserved {
-    reservation: Option<OwnedSemaphorePermit>,
+    reservation: Option<Reservation>,
     coming: Option<Coming>,
     /// Bytes of memtables that it is for.
     applied: usize,

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stele_catalog::block_of;
-use stele_client::{Overdraft, ServiceError, ServiceResult};
+use stele_client::{ServiceError, ServiceResult};
 use stele_commitlog::LogStream;
 use stele_env::Env;
+use stele_memory::Pool;
 use stele_sstable::Cache;
 use stele_storage::StorageError;
 use stele_tablet::{Tablet, TabletContext, TabletError};
@@ -258,8 +259,8 @@ impl TabletServer {
     }
 
     /// What one request at a time may take beyond its room: front ends share it.
-    pub fn overdraft(&self) -> &Overdraft {
-        &self.options.overdraft
+    pub fn pool(&self) -> &Pool {
+        &self.options.pool
     }
 
     /// The environment.

@@ -11,6 +11,7 @@ use crate::frame::Handle;
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use stele_memory::{Consumer, Part, Pool, Reservation};
 
 /// Of so many questions, by their hashes, one is counted: what all threads count together costs each of them.
 const ASKED_PER_COUNTED: u64 = 64;
@@ -20,34 +21,37 @@ const OCCASIONS_LET_PASS: u32 = 11;
 /// Memory for filters that open files share.
 #[derive(Debug)]
 pub struct BloomMemory {
-    bytes_max: usize,
-    taken: AtomicUsize,
+    consumer: Consumer,
     left_out: AtomicUsize,
 }
 
 impl BloomMemory {
-    /// Room for so many bytes of filters.
+    /// A limit of so many bytes of filters, in a pool of its own.
     pub fn new(bytes_max: usize) -> Arc<Self> {
+        Self::of(&Pool::with_limits(|_| bytes_max))
+    }
+
+    /// The part of a pool that is for bloom filters.
+    pub fn of(pool: &Pool) -> Arc<Self> {
         Arc::new(BloomMemory {
-            bytes_max,
-            taken: AtomicUsize::new(0),
+            consumer: pool.of(Part::BloomFilters),
             left_out: AtomicUsize::new(0),
         })
     }
 
-    /// Room for all filters there are.
+    /// Memory for all filters.
     pub fn unlimited() -> Arc<Self> {
         Self::new(usize::MAX)
     }
 
-    /// Bytes of filters there is room for.
+    /// Most bytes of filters in memory.
     pub fn bytes_max(&self) -> usize {
-        self.bytes_max
+        self.consumer.limit()
     }
 
-    /// Bytes of filters in memory, or on the way there.
+    /// Bytes of filters that are in memory or being read.
     pub fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+        self.consumer.used()
     }
 
     /// Bytes of open files' filters that are not in memory.
@@ -55,38 +59,21 @@ impl BloomMemory {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    /// Bytes for which there is room now.
+    /// Bytes of filters that may be read now.
     pub fn left(&self) -> usize {
-        self.bytes_max.saturating_sub(self.taken())
+        self.bytes_max().saturating_sub(self.taken())
     }
 
-    fn take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
-        let with = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= self.bytes_max);
-        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
-        taken.ok().map(|_| Taken {
-            space: Arc::clone(self),
-            bytes,
-        })
-    }
-}
-
-/// Room that is given back with this.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    space: Arc<BloomMemory>,
-    bytes: usize,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.space.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    fn take(&self, bytes: usize) -> Option<Reservation> {
+        let reservation = self.consumer.empty();
+        reservation.try_grow(bytes).ok().map(|()| reservation)
     }
 }
 
 #[derive(Debug)]
 struct InMemory {
     filter: Filter,
-    _room: Taken,
+    _reservation: Reservation,
 }
 
 /// The filter of an open file.
@@ -141,7 +128,7 @@ impl HeldFilter {
 
     /// Where it is and room for it, if there is some and it is not in memory yet. Who has it in memory, leaves it out or loses it
     /// does so one after the other.
-    pub(crate) fn attempt(&self) -> Option<(Handle, Taken)> {
+    pub(crate) fn attempt(&self) -> Option<(Handle, Reservation)> {
         let handle = self.handle.filter(|_| self.bytes() > 0 && !self.is_held())?;
         Some((handle, self.space.take(self.bytes())?))
     }
@@ -167,8 +154,11 @@ impl HeldFilter {
     }
 
     /// Has it in memory from now on.
-    pub(crate) fn hold(&self, filter: Filter, space: Taken) {
-        let before = self.held.swap(Some(Arc::new(InMemory { filter, _room: space })));
+    pub(crate) fn hold(&self, filter: Filter, reservation: Reservation) {
+        let before = self.held.swap(Some(Arc::new(InMemory {
+            filter,
+            _reservation: reservation,
+        })));
         if before.is_none() {
             self.space.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
         }

@@ -4,8 +4,7 @@
 //! when it begins a range: at most half of what others have left, so that all together never have more than there is, and who
 //! comes late still gets something. One that gets too little to be worth it reads block by block.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use stele_memory::{Consumer, Part, Pool, Reservation};
 
 /// Bytes fetched ahead of each run by scans of more than one row.
 pub(super) const RUN_BYTES: usize = 256 << 10;
@@ -15,61 +14,43 @@ const SCAN_BYTES_MAX: usize = 8 << 20;
 /// Less than this for a run is five blocks, which come without reading ahead.
 const RUN_BYTES_MIN: usize = 32 << 10;
 
-/// What all scans may read ahead.
+/// Memory for the blocks that all scans read ahead.
 #[derive(Clone, Debug)]
-pub struct ScanAhead {
-    bytes_max: usize,
-    taken: Arc<AtomicUsize>,
-}
+pub struct ScanAhead(Consumer);
 
 /// The share of one range of a scan, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct AheadShare {
-    bytes: usize,
+    reservation: Option<Reservation>,
     runs: usize,
-    taken: Arc<AtomicUsize>,
 }
 
 impl ScanAhead {
-    /// So many bytes together.
+    /// So many bytes together, in a pool of their own.
     pub fn new(bytes_max: usize) -> Self {
-        ScanAhead {
-            bytes_max,
-            taken: Arc::default(),
-        }
+        ScanAhead::of(&Pool::with_limits(|_| bytes_max))
+    }
+
+    /// The part of a pool that is for readahead.
+    pub fn of(pool: &Pool) -> Self {
+        ScanAhead(pool.of(Part::Readahead))
     }
 
     /// Bytes that scans have shares of.
     pub fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+        self.0.used()
     }
 
     /// A share for a range that is read from so many runs.
     pub(crate) fn share(&self, runs: usize) -> AheadShare {
         let runs = runs.max(1);
         let wanted = (RUN_BYTES * runs).min(SCAN_BYTES_MAX);
-        let share = |taken: usize| {
-            let bytes = wanted.min(self.bytes_max.saturating_sub(taken) / 2);
-            if bytes / runs < RUN_BYTES_MIN.min(wanted / runs) {
-                0
-            } else {
-                bytes
-            }
-        };
-        let mut taken = self.taken();
-        let bytes = loop {
-            let bytes = share(taken);
-            let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-            match self.taken.compare_exchange_weak(taken, taken + bytes, order, failed) {
-                Ok(_) => break bytes,
-                Err(now) => taken = now,
-            }
-        };
-        AheadShare {
-            bytes,
-            runs,
-            taken: Arc::clone(&self.taken),
-        }
+        let bytes = wanted.min(self.0.limit().saturating_sub(self.taken()) / 2);
+        let is_worth_it = bytes / runs >= RUN_BYTES_MIN.min(wanted / runs);
+        // Another scan may have taken a share meanwhile. Half of the rest nearly always fits nevertheless; if not, this scan
+        // reads block by block.
+        let reservation = if is_worth_it { self.0.try_reserve(bytes) } else { None };
+        AheadShare { reservation, runs }
     }
 }
 
@@ -77,21 +58,18 @@ impl AheadShare {
     /// Nothing, which is what reads of one row have.
     pub(crate) fn none() -> Self {
         AheadShare {
-            bytes: 0,
+            reservation: None,
             runs: 1,
-            taken: Arc::default(),
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.reservation.as_ref().map_or(0, Reservation::bytes)
     }
 
     /// Of each run.
     pub(crate) fn run_bytes(&self) -> usize {
-        self.bytes / self.runs
-    }
-}
-
-impl Drop for AheadShare {
-    fn drop(&mut self) {
-        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes() / self.runs
     }
 }
 
@@ -122,7 +100,7 @@ mod tests {
         assert!(
             shares
                 .iter()
-                .all(|share| share.bytes == 0 || share.run_bytes() >= RUN_BYTES_MIN)
+                .all(|share| share.bytes() == 0 || share.run_bytes() >= RUN_BYTES_MIN)
         );
         shares.truncate(1);
         assert_eq!(ahead.taken(), 2 * MIB);

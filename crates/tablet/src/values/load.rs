@@ -16,11 +16,10 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stele_env::Env;
+use stele_memory::{Consumer, Part, Pool, Reservation};
 use stele_types::{Cell, CellKind, FileId};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that one load may take without room: a batch.
 const FREE_BYTES: usize = 1 << 20;
@@ -29,88 +28,46 @@ const READS_CONCURRENT: usize = 8;
 /// How long a load waits for room before the server is called busy: a reader that takes longer to accept its values
 /// does not get more of them by waiting.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Room is counted in units, so that it fits into a semaphore's 32 bits.
-const UNIT: usize = 4 << 10;
-
 /// Memory that large values on their way to readers may take.
 #[derive(Clone, Debug)]
-pub struct ValueMemory {
-    semaphore: Arc<Semaphore>,
-    units: usize,
-    /// Bytes that are waited for.
-    wanted: Arc<AtomicUsize>,
-}
-
-/// Counts what is waited for, as long as it is.
-struct Wanted<'a>(&'a AtomicUsize, usize);
-
-impl<'a> Wanted<'a> {
-    fn new(wanted: &'a AtomicUsize, bytes: usize) -> Self {
-        wanted.fetch_add(bytes, Ordering::Relaxed);
-        Wanted(wanted, bytes)
-    }
-}
-
-impl Drop for Wanted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
-    }
-}
+pub struct ValueMemory(Consumer);
 
 impl ValueMemory {
-    /// Room for so many bytes.
+    /// A limit of so many bytes, in a pool of its own.
     pub fn new(bytes: usize) -> Self {
-        ValueMemory::wanted_in(bytes, Arc::default())
+        ValueMemory::of(&Pool::with_limits(|_| bytes))
     }
 
-    /// Room for so many bytes, which says in `wanted` how many are waited for: whoever has some and does nothing with it, as
-    /// an answer whose client has stopped reading, can give it back.
-    pub fn wanted_in(bytes: usize, wanted: Arc<AtomicUsize>) -> Self {
-        let units = (bytes / UNIT).clamp(1, u32::MAX as usize / 2);
-        ValueMemory {
-            semaphore: Arc::new(Semaphore::new(units)),
-            units,
-            wanted,
-        }
+    /// The part of a pool that is for values.
+    pub fn of(pool: &Pool) -> Self {
+        ValueMemory(pool.of(Part::Values))
     }
 
-    /// Bytes that are taken.
+    /// Bytes that are reserved.
     pub fn taken(&self) -> u64 {
-        let free = self.semaphore.available_permits().min(self.units);
-        ((self.units - free) * UNIT) as u64
+        self.0.used() as u64
     }
 
-    /// Room for a value that is moved to another file. Readers that take nothing do not keep it waiting for ever: after a
-    /// while it is moved without, one at a time for each job.
-    pub(crate) async fn take_to_move(&self, bytes: usize, env: &Env) -> Option<OwnedSemaphorePermit> {
+    /// Memory for a value that is moved to another file. A job does not wait for ever for readers that take nothing: after a
+    /// while it moves the value without a reservation, one value at a time.
+    pub(crate) async fn take_to_move(&self, bytes: usize, env: &Env) -> Option<Reservation> {
         self.take(bytes, env).await.unwrap_or(None)
     }
 
-    /// Room for `bytes`, or all of it when that is less, if nobody has to be waited for.
-    fn take_free(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let units = self.units_of(bytes)?;
-        self.semaphore.clone().try_acquire_many_owned(units).ok()
+    /// Memory for `bytes`, or all of it when that is less, if it is free.
+    fn take_free(&self, bytes: usize) -> Option<Reservation> {
+        (bytes > FREE_BYTES).then(|| self.0.try_reserve(bytes)).flatten()
     }
 
-    /// What so many bytes take, all of it when that is less; `None` when they need no room.
-    fn units_of(&self, bytes: usize) -> Option<u32> {
-        (bytes > FREE_BYTES).then(|| bytes.div_ceil(UNIT).min(self.units) as u32)
-    }
-
-    /// Waits for room for `bytes`; for all of it when that is less. `None` for what needs none.
-    async fn take(&self, bytes: usize, env: &Env) -> Result<Option<OwnedSemaphorePermit>> {
-        let Some(units) = self.units_of(bytes) else {
+    /// Waits for memory for `bytes`; for all of it when that is less. `None` for a load that needs no reservation.
+    async fn take(&self, bytes: usize, env: &Env) -> Result<Option<Reservation>> {
+        if bytes <= FREE_BYTES {
             return Ok(None);
-        };
-        let _wanted = Wanted::new(&self.wanted, units as usize * UNIT);
-        let waiting = self.semaphore.clone().acquire_many_owned(units);
-        match env.timeout(WAIT_MAX, waiting).await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            // Never closed.
-            Ok(Err(_)) | Err(_) => Err(TabletError::Busy {
-                detail: "values on their way to readers take all the memory there is for them",
-            }),
         }
+        let taken = self.0.reserve(env, bytes, WAIT_MAX).await;
+        taken.map(Some).map_err(|_| TabletError::Busy {
+            detail: "values on their way to readers take all the memory there is for them",
+        })
     }
 }
 
@@ -123,7 +80,7 @@ pub trait ValueFiles {
 /// A value that gives its room back when the last slice of it goes.
 struct Charged {
     value: Bytes,
-    _room: OwnedSemaphorePermit,
+    _reservation: Reservation,
 }
 
 impl AsRef<[u8]> for Charged {
@@ -151,7 +108,7 @@ pub async fn load(
         return Ok(());
     }
     let bytes = wanted.values().map(|reference| reference.value_len as usize).sum();
-    let mut taken = match holds_values {
+    let taken = match holds_values {
         true => reservation.take_free(bytes),
         false => reservation.take(bytes, env).await?,
     };
@@ -163,7 +120,7 @@ pub async fn load(
     let mut reading = futures::stream::iter(reading).buffered(READS_CONCURRENT);
     let mut values: BTreeMap<(FileId, u64), Bytes> = BTreeMap::new();
     while let Some((place, value)) = reading.try_next().await? {
-        values.insert(place, charged(value, &mut taken));
+        values.insert(place, charged(value, taken.as_ref()));
     }
     for cell in cells.iter_mut().filter(|cell| cell.kind == CellKind::Reference) {
         let reference = decoded(&cell.value)?;
@@ -174,17 +131,15 @@ pub async fn load(
     Ok(())
 }
 
-/// The value with its share of the room.
-fn charged(value: Bytes, taken: &mut Option<OwnedSemaphorePermit>) -> Bytes {
-    let Some(permit) = taken else { return value };
-    let units = value.len().div_ceil(UNIT).min(permit.num_permits());
-    match permit.split(units) {
-        Some(reservation) => Bytes::from_owner(Charged {
-            value,
-            _room: reservation,
-        }),
-        None => value,
-    }
+/// The value with its part of the reservation.
+fn charged(value: Bytes, taken: Option<&Reservation>) -> Bytes {
+    let Some(reservation) = taken.map(|taken| taken.split(value.len())) else {
+        return value;
+    };
+    Bytes::from_owner(Charged {
+        value,
+        _reservation: reservation,
+    })
 }
 
 /// The reference that a cell of kind `Reference` holds.

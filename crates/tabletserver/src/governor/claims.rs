@@ -16,7 +16,7 @@ use crate::row_cache::RowCache;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::InFlight;
+use stele_memory::Usage;
 use stele_sstable::Cache;
 
 /// What calls may take beyond what the budget sets aside for them before caches give way: a part of what a process may be
@@ -37,15 +37,11 @@ const SETTLE_BYTES_PER_MILLI: u64 = 1_342_177;
 /// an occasion, which may be after that.
 pub(super) type Freed = Box<dyn Fn() + Send + Sync>;
 
-/// What rooms that are not told of hold now.
-pub(super) type ReservedBytes = Box<dyn Fn() -> u64 + Send + Sync>;
-
 /// What caches were granted, and what is claimed of it.
 pub(super) struct Claims {
     free: u64,
     settle: Duration,
     freed: Option<Freed>,
-    reserved_bytes: ReservedBytes,
     cache: Arc<Cache>,
     rows: Arc<RowCache>,
     state: Mutex<State>,
@@ -56,7 +52,7 @@ struct State {
     granted: Division,
     /// What memtables took beyond their share when that was granted.
     known: u64,
-    in_flight: InFlight,
+    usage: Usage,
     /// What the caches may take now: blocks and rows.
     given: (u64, u64),
 }
@@ -69,14 +65,12 @@ impl Claims {
         cache: Arc<Cache>,
         rows: Arc<RowCache>,
         freed: Option<Freed>,
-        reserved_bytes: ReservedBytes,
     ) -> Self {
         let settle = Duration::from_millis(budget / SETTLE_BYTES_PER_MILLI).min(SETTLE_MAX);
         Claims {
             free: budget / 16 + FREE_BYTES,
             settle,
             freed,
-            reserved_bytes,
             cache,
             rows,
             state: Mutex::new(State {
@@ -88,17 +82,17 @@ impl Claims {
     }
 
     /// Caches may take so much; memtables take `known` beyond their share.
-    pub(super) fn grant(&self, granted: Division, known: u64) {
+    pub(super) fn grant(&self, granted: Division, known: u64, usage: &dyn Fn() -> Usage) {
         let mut state = self.state.lock();
-        (state.granted, state.known) = (granted, known);
+        (state.granted, state.known, state.usage) = (granted, known, usage());
         self.apply(&mut state);
     }
 
     /// What is in flight has changed; how long what had to give way takes to be gone. It is asked for under the lock: who
     /// comes second must not apply what it was before.
-    pub(super) fn claim(&self, in_flight: &dyn Fn() -> InFlight) -> Duration {
+    pub(super) fn claim(&self, usage: &dyn Fn() -> Usage) -> Duration {
         let mut state = self.state.lock();
-        state.in_flight = in_flight();
+        state.usage = usage();
         let evicted = self.apply(&mut state);
         drop(state);
         self.gone_after(evicted)
@@ -115,9 +109,9 @@ impl Claims {
 
     /// Gives the caches what is theirs now; how much they have lost by it.
     fn apply(&self, state: &mut State) -> u64 {
-        let calls = (state.in_flight.calls as u64).saturating_sub(self.free);
-        let memtables = (state.in_flight.memtables as u64).saturating_sub(state.known);
-        let reserved = (self.reserved_bytes)().saturating_sub(RESERVED_FREE);
+        let calls = (state.usage.calls as u64).saturating_sub(self.free);
+        let memtables = (state.usage.memtables as u64).saturating_sub(state.known);
+        let reserved = (state.usage.other as u64).saturating_sub(RESERVED_FREE);
         let given = left(state.granted, calls + memtables + reserved);
         if given == state.given {
             return 0;
@@ -172,45 +166,36 @@ mod tests {
     async fn caches_shrink_immediately_and_grow_again() {
         let cache = Arc::new(Cache::new(64 << 20));
         let rows = RowCache::new(TokioRuntime::current(), 16 << 20);
-        let held = Arc::new(AtomicU64::new(0));
-        let reserved_bytes = Arc::clone(&held);
-        let reserved_bytes: ReservedBytes = Box::new(move || reserved_bytes.load(Ordering::Relaxed));
-        let claims = Claims::new(
-            128 * MIB,
-            division(64, 16),
-            cache.clone(),
-            rows.clone(),
-            None,
-            reserved_bytes,
-        );
+        let claims = Claims::new(128 * MIB, division(64, 16), cache.clone(), rows.clone(), None);
         let capacities = || (cache.stats().capacity / MIB, rows.stats().capacity / MIB);
-        let calls = |mib: u64| {
-            let calls = (mib * MIB) as usize;
-            move || InFlight { calls, memtables: 0 }
+        let usage = |calls: u64, memtables: u64, other: u64| {
+            let [calls, memtables, other] = [calls, memtables, other].map(|mib| (mib * MIB) as usize);
+            move || Usage {
+                calls,
+                memtables,
+                other,
+            }
         };
         // A sixteenth and 32 MiB are nobody's.
-        assert_eq!(claims.claim(&calls(40)), Duration::ZERO);
+        assert_eq!(claims.claim(&usage(40, 0, 0)), Duration::ZERO);
         assert_eq!(capacities(), (64, 16));
-        assert_eq!(claims.claim(&calls(80)), Duration::ZERO, "there was nothing in them");
+        assert_eq!(
+            claims.claim(&usage(80, 0, 0)),
+            Duration::ZERO,
+            "there was nothing in them"
+        );
         assert_eq!(capacities(), (32, 8));
-        let large = InFlight {
-            calls: 0,
-            memtables: (60 * MIB) as usize,
-        };
-        claims.claim(&|| large);
+        claims.claim(&usage(0, 60, 0));
         assert_eq!(capacities(), (16, 4));
         // What the governor has seen it does not grant.
-        claims.grant(division(24, 6), 40 * MIB);
+        claims.grant(division(24, 6), 40 * MIB, &usage(0, 60, 0));
         assert_eq!(capacities(), (8, 2));
-        claims.claim(&InFlight::default);
+        claims.claim(&Usage::default);
         assert_eq!(capacities(), (24, 6));
-        // Rooms are looked at with everything else.
-        held.store(64 * MIB, Ordering::Relaxed);
-        claims.claim(&InFlight::default);
+        // Reservations below the front ends have a part of their own that is free.
+        claims.claim(&usage(0, 0, 64));
         assert_eq!(capacities(), (24, 6));
-        held.store(79 * MIB, Ordering::Relaxed);
-        assert_eq!(capacities(), (24, 6));
-        claims.grant(division(24, 6), 0);
+        claims.grant(division(24, 6), 0, &usage(0, 0, 79));
         assert_eq!(capacities(), (12, 3));
     }
 
@@ -224,7 +209,7 @@ mod tests {
         let freed: Freed = Box::new(move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
-        let claims = Claims::new(128 * MIB, division(64, 16), cache, rows, Some(freed), Box::new(|| 0));
+        let claims = Claims::new(128 * MIB, division(64, 16), cache, rows, Some(freed));
         for (evicted, settles, times) in [(0, 0, 0), (8 * MIB - 1, 0, 0), (8 * MIB, 100, 1), (90 * MIB, 100, 2)] {
             assert_eq!(claims.gone_after(evicted), Duration::from_millis(settles), "{evicted}");
             assert_eq!(told.load(Ordering::Relaxed), times, "{evicted}");

@@ -163,6 +163,7 @@ impl TabletServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_memory::{Part, Pool};
 
     use crate::options::ServerOptions;
     use crate::recovery::tests::{TABLETS, Watched, first_with, options, write};
@@ -172,7 +173,7 @@ mod tests {
     #[tokio::test]
     async fn filters_follow_the_questions() {
         let options = ServerOptions {
-            bloom_memory_bytes: 65,
+            pool: Pool::default().limited(Part::BloomFilters, 65),
             ..options()
         };
         let device = Watched::over(MemoryStorage::new());

@@ -26,7 +26,7 @@ impl TabletServer {
             self.release_pinned(served);
             asked = self.excess_pinned(served);
         }
-        self.admission.ask_of_answers(asked);
+        self.admission.reclaim_pinned(asked);
     }
 
     /// Has readers within large rows let go.

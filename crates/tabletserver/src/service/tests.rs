@@ -6,7 +6,8 @@ use crate::options::{MemtableLimits, ServerOptions};
 use crate::recovery::tests::{TABLETS, Watched, first, first_with, options};
 use std::ops::Range;
 use std::time::Duration;
-use stele_client::{BatchReservation, Overdraft, RmwOperation, ServiceError};
+use stele_client::{BatchReservation, RmwOperation, ServiceError};
+use stele_memory::{Part, Pool};
 use stele_storage::memory::MemoryStorage;
 use stele_tablet::SpaceLimit;
 use stele_types::{ErrorKind, GcRule, Mutation, RowMutation, RowSet, Timestamp};
@@ -271,13 +272,20 @@ async fn readers_that_pause_do_not_stop_writes() {
     assert_eq!(rest_in_partial_rows(released).await, 400);
 }
 
+/// A pool with so much for large values, and for rows of writes.
+fn values_pool(bytes: usize) -> Pool {
+    Pool::default()
+        .limited(Part::Values, bytes)
+        .limited(Part::WriteRows, bytes)
+}
+
 /// A conditional write that holds its row's latch does not wait for room that a plain write has which waits for the latch.
 #[tokio::test]
 async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
     // Of the first memtables have room for one at a time; the second is copied for the log, for which there is room once.
     for value_bytes in [3 << 20, 100 << 10] {
         let options = ServerOptions {
-            batch_reservation_bytes: 64 << 10,
+            pool: Pool::default().limited(Part::Batches, 64 << 10),
             memtables: MemtableLimits::for_share(4 << 20),
             // Who is in a circle is refused then.
             admission_wait_max: Duration::from_secs(30),
@@ -319,11 +327,11 @@ async fn who_holds_a_latch_waits_for_nobody_who_wants_it() {
 /// The allowance may be a plain write's that waits for the latch: it has it from when it arrives.
 #[tokio::test]
 async fn who_waits_for_the_allowance_holds_no_latch() {
-    let overdraft = Overdraft::default();
+    let pool = values_pool(4 << 20);
     let options = ServerOptions {
-        value_memory_bytes: 4 << 20,
+        pool: pool.clone(),
         memtables: MemtableLimits::for_share(64 << 20),
-        overdraft: overdraft.clone(),
+
         // Who is in a circle is refused then.
         admission_wait_max: Duration::from_secs(30),
         ..options()
@@ -332,7 +340,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     let row = Bytes::from_static(b"a row");
     let columns = put_columns(&row, 0..200, b'a');
     server.mutate(TABLETS[0], vec![columns].into(), None).await.unwrap();
-    let taken = overdraft.take().await;
+    let taken = pool.overdraft_permit(&server.env).await;
     // Must see the row as a whole, and makes so many copies that it needs more than all the room.
     let whole = Filter::Condition {
         predicate: Box::new(Filter::PassAll),
@@ -349,7 +357,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     };
     let conditional = TabletService::check_and_mutate(&*server, TABLETS[0], request);
     let plain = async {
-        while !overdraft.is_wanted() {
+        while pool.overdraft_waiters() == 0 {
             tokio::task::yield_now().await;
         }
         let plain = server.mutate(TABLETS[0], vec![put_column(&row, "plain", 10)].into(), None);
@@ -359,7 +367,7 @@ async fn who_waits_for_the_allowance_holds_no_latch() {
     };
     let (conditional, ()) = tokio::join!(conditional, plain);
     assert!(conditional.unwrap());
-    assert_eq!((server.admission.rows.taken(), overdraft.is_taken()), (0, false));
+    assert_eq!((server.admission.rows.taken(), pool.is_overdrawn()), (0, false));
     // 200 columns, one that was written meanwhile, and what the condition wrote.
     assert_eq!(cells_in_partial_rows(&server, TABLETS[0], &row, None).await, 202);
     server.shut_down().await;
@@ -412,7 +420,7 @@ async fn a_condition_samples_once_for_a_row() {
 #[tokio::test]
 async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
     let options = ServerOptions {
-        value_memory_bytes: 4 << 20,
+        pool: values_pool(4 << 20),
         ..options()
     };
     let server = first_with(&Watched::over(MemoryStorage::new()), None, options).await;
@@ -440,11 +448,11 @@ async fn values_that_are_read_for_a_write_do_not_wait_for_those_it_keeps() {
 /// What is kept of a row may take all its room: where nothing is left to read, no more is asked for.
 #[tokio::test]
 async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
-    let overdraft = Overdraft::default();
+    let pool = values_pool(16 << 20);
     let options = ServerOptions {
-        value_memory_bytes: 16 << 20,
+        pool: pool.clone(),
         memtables: MemtableLimits::for_share(64 << 20),
-        overdraft: overdraft.clone(),
+
         admission_wait_max: Duration::from_millis(200),
         ..options()
     };
@@ -454,7 +462,7 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
     let put = put_column(&row, "q", 5 << 20);
     server.mutate(TABLETS[0], vec![put].into(), None).await.unwrap();
     server.served(TABLETS[0]).unwrap().tablet.flush().await.unwrap();
-    let taken = overdraft.take().await;
+    let taken = pool.overdraft_permit(&server.env).await;
     let written = append(&server, TABLETS[0], &row).await.unwrap();
     assert_eq!(written[0].value.len(), (5 << 20) + 1);
     drop(taken);
@@ -465,7 +473,7 @@ async fn what_a_write_keeps_of_its_row_may_fill_the_room() {
 async fn what_a_write_makes_of_its_row_is_in_its_room_until_it_is_applied() {
     const VALUE_BYTES: usize = 10 << 20;
     let options = ServerOptions {
-        value_memory_bytes: 16 << 20,
+        pool: values_pool(16 << 20),
         memtables: MemtableLimits::for_share(64 << 20),
         ..options()
     };
