@@ -1,10 +1,10 @@
 //! The codec of the generated stubs: prost's, behind a count of what it would decode.
 //!
 //! A codec is given nothing but bytes, so the call whose request it decodes is in a task local, which
-//! [`crate::calls::Calls`] sets.
+//! [`crate::accounting::Calls`] sets.
 
-use crate::calls;
-use crate::census::{Census, Counted};
+use crate::accounting;
+use crate::size_estimate::{Estimated, SizeEstimate};
 use bytes::Buf as _;
 use prost::Message;
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ impl<T, U> Default for CountingCodec<T, U> {
 impl<T, U> Codec for CountingCodec<T, U>
 where
     T: Message + Send + 'static,
-    U: Counted + Send + 'static,
+    U: Estimated + Send + 'static,
 {
     type Encode = T;
     type Decode = U;
@@ -45,14 +45,14 @@ where
 #[derive(Debug)]
 pub(crate) struct CountingDecoder<U>(PhantomData<U>);
 
-impl<U: Counted> Decoder for CountingDecoder<U> {
+impl<U: Estimated> Decoder for CountingDecoder<U> {
     type Item = U;
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // In one piece already, so this copies nothing.
         let bytes = bytes.copy_to_bytes(bytes.remaining());
-        calls::charge_current(Census::of::<U>(&bytes)?.cost())?;
+        accounting::charge_current(SizeEstimate::of::<U>(&bytes)?.cost())?;
         U::decode(bytes)
             .map(Some)
             .map_err(|error| Status::internal(error.to_string()))

@@ -1,8 +1,8 @@
 //! What all services of the front end share.
 
-use crate::answers::Answers;
 use crate::names::TableResource;
 use crate::operations::OperationLog;
+use crate::response_memory::ResponseMemory;
 use crate::status::{status, table_not_found};
 use std::future::Future;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(crate) struct Context {
     pub service: Arc<dyn TableService>,
     pub admin: Arc<dyn TableAdmin>,
     pub env: Env,
-    /// Room for answers.
-    pub answers: Answers,
+    /// Reservation for answers.
+    pub response_memory: ResponseMemory,
     pub operations: OperationLog,
     /// Serialises changes of instances within this process: what is read of one to be changed must still be what is stored
     /// when the change is written, so who makes or deletes one waits, too. Two front ends changing the same instance at the

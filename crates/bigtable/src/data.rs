@@ -1,6 +1,6 @@
-//! The data API: `google.bigtable.v2.Bigtable`, but for the calls that [`crate::hot`] serves.
+//! The data API: `google.bigtable.v2.Bigtable`, but for the calls that [`crate::data_plane`] serves.
 
-use crate::calls::{account_current, carry_out, charge_current};
+use crate::accounting::{account_current, carry_out, charge_current};
 use crate::context::{Context, responses};
 use crate::filters;
 use crate::mutations::{Resolver, check_mutation_count, check_row_key, no_mutations};

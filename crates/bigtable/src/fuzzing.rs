@@ -3,15 +3,15 @@
 //! Refusals are `None` or nothing; a fuzzer cares only that they are reached without a panic, and that what is accepted
 //! is fit for the layers below.
 
-use crate::census::decoded::check_bound;
 use crate::features::Client;
 use crate::instance_data::{self, DEFAULT_APP_PROFILE, InstanceData, cluster_proto};
 use crate::mutations::{Resolver, check_mutation_count};
 use crate::names::InstanceName;
 use crate::pb::{admin, own, v2};
+use crate::size_estimate::decoded::check_bound;
 use crate::times::TableTime;
 use crate::wire::{CheckAndMutateRowRequest, MutateRowRequest, MutateRowsRequest, ReadRowsRequest, RowFilter};
-use crate::{filters, flat, reads, rmw};
+use crate::{filters, reads, rmw, zero_copy};
 use bytes::Bytes;
 use prost::Message as _;
 use stele_client::GroupChange;
@@ -53,8 +53,8 @@ pub fn mutate_rows(bytes: &[u8], schema: &TableSchema) -> Vec<RowMutation> {
         ))
     });
     let bytes = Bytes::copy_from_slice(bytes);
-    if let Some(head) = flat::mutate_rows_head(&bytes)
-        && let Some(writes) = flat::mutate_rows(&bytes, &resolver)
+    if let Some(head) = zero_copy::mutate_rows_head(&bytes)
+        && let Some(writes) = zero_copy::mutate_rows(&bytes, &resolver)
     {
         let rows = writes.iter().map(|row| Some(row.to_owned())).collect();
         let flat = (head.table_name.to_owned(), String::new(), rows);
@@ -75,8 +75,8 @@ pub fn mutate_row(bytes: &[u8], schema: &TableSchema) -> Option<RowMutation> {
         Some((request.table_name, request.authorized_view_name, row))
     });
     let bytes = Bytes::copy_from_slice(bytes);
-    if let Some(head) = flat::mutate_row_head(&bytes)
-        && let Some(writes) = flat::mutate_row(&bytes, &resolver)
+    if let Some(head) = zero_copy::mutate_row_head(&bytes)
+        && let Some(writes) = zero_copy::mutate_row(&bytes, &resolver)
     {
         let rows: Vec<_> = writes.iter().map(RowWrite::to_owned).collect();
         assert_eq!(rows.len(), 1);

@@ -1,6 +1,6 @@
 //! Locality groups: `stele.admin.v1.LocalityGroups`, a service of our own beside Google's.
 
-use crate::calls::{account_current, charge_current};
+use crate::accounting::{account_current, charge_current};
 use crate::context::{Context, table_status};
 use crate::names::TableResource;
 use crate::pb::own as pb;

@@ -4,7 +4,7 @@
 //! project is not part of an instance's identity here. The bytes are the namespace's front-end data: one
 //! `InstanceData` message, evolved by protocol-buffer rules; numbers are never reused.
 
-use crate::calls::charge_current;
+use crate::accounting::charge_current;
 use crate::context::Context;
 use crate::limits::INSTANCE_COST_PER_BYTE;
 use crate::names::InstanceName;

@@ -12,22 +12,19 @@
 //! `rmw`, `families`, `table_protos`, `times`), and the answer is built by `chunks` and `reads` for rows, in room that `answers` gives. Errors get
 //! their gRPC code in `status` only.
 
-mod answers;
+mod accounting;
 mod app_profiles;
-mod calls;
-mod census;
 mod chunks;
 mod clusters;
 mod codec;
 mod context;
 mod data;
+mod data_plane;
 mod families;
 mod features;
 mod filters;
-mod flat;
 pub mod fuzzing;
 mod groups;
-mod hot;
 mod instance_data;
 mod instances;
 mod limits;
@@ -40,9 +37,11 @@ mod pb;
 mod protobuf;
 mod ranges;
 mod reads;
+mod response_memory;
 mod rmw;
 mod service;
 mod settings;
+mod size_estimate;
 mod status;
 mod table_protos;
 mod tables;
@@ -52,6 +51,7 @@ mod times;
     reason = "the fields are documented in the proto files the messages name"
 )]
 mod wire;
+mod zero_copy;
 
 #[cfg(test)]
 mod testing;
@@ -61,10 +61,9 @@ mod tests;
 pub use limits::CallLimits;
 pub use service::BigtableService;
 
-use answers::Answers;
-use calls::{Calls, Ledger};
+use accounting::{CallAccounting, Calls};
 use context::Context;
-use hot::Hot;
+use data_plane::Hot;
 use operations::OperationLog;
 use pb::stubs::SERVED;
 use pb::stubs::bigtable_instance_admin_server::BigtableInstanceAdminServer;
@@ -73,6 +72,7 @@ use pb::stubs::bigtable_table_admin_server::BigtableTableAdminServer;
 use pb::stubs::locality_groups_server::LocalityGroupsServer;
 use pb::stubs::operations_server::OperationsServer;
 use pb::stubs::table_settings_server::TableSettingsServer;
+use response_memory::ResponseMemory;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{Overdraft, TableAdmin, TableService};
@@ -111,7 +111,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Serves the Bigtable API from a [`TableService`] and a [`TableAdmin`].
 pub struct BigtableFrontEnd {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
+    accounting: Arc<CallAccounting>,
 }
 
 impl BigtableFrontEnd {
@@ -137,7 +137,13 @@ impl BigtableFrontEnd {
         overdraft: Overdraft,
     ) -> Self {
         let served = SERVED.iter().copied().chain(Hot::PATHS.map(|(path, _)| path));
-        let ledger = Arc::new(Ledger::new(served, limits, overdraft.clone(), env.clone(), metrics));
+        let accounting = Arc::new(CallAccounting::new(
+            served,
+            limits,
+            overdraft.clone(),
+            env.clone(),
+            metrics,
+        ));
         let given_up = metrics.counter(
             "stele_bigtable_responses_cancelled_total",
             "Answers of reads that were broken off because their clients took nothing while others waited for room.",
@@ -145,23 +151,23 @@ impl BigtableFrontEnd {
         let context = Arc::new(Context {
             service,
             admin,
-            answers: Answers::new(limits.answer_bytes_max, overdraft, env.clone(), given_up),
+            response_memory: ResponseMemory::new(limits.answer_bytes_max, overdraft, env.clone(), given_up),
             env,
             operations: OperationLog::default(),
             instance_changes: Arc::default(),
         });
-        BigtableFrontEnd { context, ledger }
+        BigtableFrontEnd { context, accounting }
     }
 
     /// Brings gauges up to date that nothing else moves: to be called before metrics are shown.
     pub fn gauges(&self) -> impl Fn() + Send + Sync + 'static {
-        let (ledger, answers) = (Arc::clone(&self.ledger), self.context.answers.clone());
-        move || ledger.update_held(answers.taken())
+        let (accounting, response_memory) = (Arc::clone(&self.accounting), self.context.response_memory.clone());
+        move || accounting.update_held(response_memory.reserved_bytes())
     }
 
     /// All of it as one service, for any transport.
     pub fn into_service(self) -> BigtableService {
-        let BigtableFrontEnd { context, ledger } = self;
+        let BigtableFrontEnd { context, accounting } = self;
         let data = BigtableServer::new(data::DataService(Arc::clone(&context))).max_decoding_message_size(UNLIMITED);
         let tables = BigtableTableAdminServer::new(tables::TableAdminService(Arc::clone(&context)))
             .max_decoding_message_size(UNLIMITED);
@@ -169,14 +175,14 @@ impl BigtableFrontEnd {
         let operations = OperationsServer::new(operations::OperationsService(Arc::clone(&context)));
         let groups = LocalityGroupsServer::new(groups::LocalityGroupsService(Arc::clone(&context)));
         let settings = TableSettingsServer::new(settings::TableSettingsService(Arc::clone(&context)));
-        let others = Routes::new(Calls::new(data, Arc::clone(&ledger)))
-            .add_service(Calls::new(tables, Arc::clone(&ledger)))
-            .add_service(Calls::new(instances, Arc::clone(&ledger)))
-            .add_service(Calls::new(operations, Arc::clone(&ledger)))
-            .add_service(Calls::new(groups, Arc::clone(&ledger)))
-            .add_service(Calls::new(settings, Arc::clone(&ledger)))
+        let others = Routes::new(Calls::new(data, Arc::clone(&accounting)))
+            .add_service(Calls::new(tables, Arc::clone(&accounting)))
+            .add_service(Calls::new(instances, Arc::clone(&accounting)))
+            .add_service(Calls::new(operations, Arc::clone(&accounting)))
+            .add_service(Calls::new(groups, Arc::clone(&accounting)))
+            .add_service(Calls::new(settings, Arc::clone(&accounting)))
             .prepare();
-        BigtableService::new(context, ledger, others)
+        BigtableService::new(context, accounting, others)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Terms: the *size* of a request is its bytes on the wire; its *cost* is the memory it takes while it is served,
 //! about: its size, and what its parts take once they are decoded. A part of two bytes on the wire may take three
-//! hundred, so parts are counted on the wire ([`crate::census`]) and refused there, before anything is decoded; and
-//! what those that pass will take is added to the account of requests in flight ([`crate::calls`]) before it is taken.
+//! hundred, so parts are counted on the wire ([`crate::size_estimate`]) and refused there, before anything is decoded; and
+//! what those that pass will take is added to the account of requests in flight ([`crate::accounting`]) before it is taken.
 //!
 //! Limits on the values of single fields (keys, names, rules) are with the modules that read them; they hold because
 //! what is here has bounded everything else.
@@ -65,7 +65,7 @@ const FILTER_COST_PER_BYTE: usize = size_of::<wire::RowFilter>() + 2 * size_of::
 /// one-byte names has eight bytes there and about a hundred and fifty in memory.
 pub(crate) const INSTANCE_COST_PER_BYTE: usize = 20;
 
-/// What [`crate::census`] counts in a request.
+/// What [`crate::size_estimate`] counts in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Mutation,
@@ -149,7 +149,7 @@ const ROW_RANGE_BYTES: usize = 4 * size_of::<RowRange>();
 /// The result of an entry, and what is sent of it.
 const OUTCOME_BYTES: usize = 256;
 
-/// Memory of a mutation that is laid flat over its request ([`crate::flat`]): its places in a list that has just
+/// Memory of a mutation that is laid flat over its request ([`crate::zero_copy`]): its places in a list that has just
 /// doubled, a row's key, result and answer.
 pub(crate) const FLAT_MUTATION_COST: usize = 2 * size_of::<Mutation<Span>>() + 4 * size_of::<Span>() + 64;
 

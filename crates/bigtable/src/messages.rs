@@ -17,7 +17,7 @@ use tonic::codegen::http;
 /// Bytes before every message: whether it is compressed, and its length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// Room made for a message in several pieces because it announces this much; beyond, room is made as bytes arrive.
+/// Reservation made for a message in several pieces because it announces this much; beyond, room is made as bytes arrive.
 const JOINED_BYTES_FIRST: usize = 256 << 10;
 
 /// How many times what has arrived room is made for; room that is not written to is not resident. While a message moves to

@@ -4,7 +4,7 @@
 //! and metadata of the documented types (clients unpack both). The last ones are kept in memory for clients that ask
 //! again; one that has been forgotten, or was made by another process, is NOT_FOUND.
 
-use crate::calls::{account_current, charge_current};
+use crate::accounting::{account_current, charge_current};
 use crate::context::Context;
 use crate::pb::longrunning::{
     CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest, ListOperationsResponse,

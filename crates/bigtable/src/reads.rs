@@ -5,9 +5,8 @@
 //! [`shelf`], from which it is cleared when others need what it holds. The first batch is read before there is a stream; when it is
 //! all there is, as for a single row, the answer is complete by then.
 
-pub(crate) mod shelf;
+pub(crate) mod response_buffer;
 
-use crate::answers::{Answers, Lent, Reservation, SMALL_BYTES};
 use crate::chunks::{self, MessageSizes};
 use crate::features::Client;
 use crate::filters;
@@ -16,6 +15,7 @@ use crate::pb::v2;
 use crate::pb::v2::read_rows_request::RequestStatsView;
 use crate::pb::v2::request_stats::StatsView;
 use crate::ranges;
+use crate::response_memory::{Reservation, ResponseMemory, SMALL_BYTES, SharedReservation};
 use crate::status::{invalid, status};
 use crate::times::TableTime;
 use crate::wire::{CellChunk, ReadRowsRequest, ReadRowsResponse};
@@ -41,7 +41,7 @@ pub(crate) struct ReadOptions {
     /// The answer is most likely small: at most one row was asked for.
     pub one_row: bool,
     /// A large row is sent in pieces as it is read.
-    pub pieces: bool,
+    pub partial_rows: bool,
     /// The filter may make several cells of one.
     pub multiplies: bool,
 }
@@ -69,7 +69,7 @@ pub(crate) fn read(
         one_row: rows_limit == 1 || rows.is_one_row(),
         last_scanned: features.last_scanned_row_responses,
         stats,
-        pieces: !client.whole_rows,
+        partial_rows: !client.whole_rows,
         sizes: if client.whole_rows {
             MessageSizes::WHOLE_ROWS
         } else {
@@ -117,7 +117,7 @@ pub(crate) struct Responses {
     options: ReadOptions,
     env: Env,
     started: Duration,
-    answers: Answers,
+    memory: ResponseMemory,
     /// For the batch that is read next.
     reservation: Option<Reservation>,
     /// Made and not yet taken: pieces of messages.
@@ -125,7 +125,7 @@ pub(crate) struct Responses {
     /// Part of the first of these was taken.
     is_first_begun: bool,
     /// The room of what is ready, and of what was before and may still be on its way.
-    lent: Vec<Weak<Lent>>,
+    shared: Vec<Weak<SharedReservation>>,
     /// Nothing follows what is ready.
     pub ended: bool,
     /// Follows what is ready.
@@ -142,7 +142,7 @@ impl Responses {
         schema: Arc<TableSchema>,
         options: ReadOptions,
         env: Env,
-        (answers, reservation): (Answers, Reservation),
+        (memory, reservation): (ResponseMemory, Reservation),
     ) -> Self {
         let started = env.now();
         Responses {
@@ -151,11 +151,11 @@ impl Responses {
             options,
             env,
             started,
-            answers,
+            memory,
             reservation: Some(reservation),
             ready: VecDeque::new(),
             is_first_begun: false,
-            lent: Vec::new(),
+            shared: Vec::new(),
             ended: false,
             failure: None,
             seen: ReadCounts::default(),
@@ -199,10 +199,10 @@ impl Responses {
     fn take_piece(&mut self) -> Option<Bytes> {
         let first = self.ready.front_mut()?;
         // Only the last that was lent has anything ready.
-        if let Some(lent) = self.lent.last().and_then(Weak::upgrade)
-            && (self.is_first_begun || lent.is_parted(first))
+        if let Some(shared) = self.shared.last().and_then(Weak::upgrade)
+            && (self.is_first_begun || shared.is_sent_in_copies(first))
         {
-            let part = lent.part(first);
+            let part = shared.part(first);
             self.is_first_begun = !first.is_empty();
             if first.is_empty() {
                 self.ready.pop_front();
@@ -245,9 +245,9 @@ impl Responses {
         }
         let mut reservation = match self.reservation.take() {
             Some(reservation) => reservation,
-            None => self.answers.for_batch().await?,
+            None => self.memory.for_batch().await?,
         };
-        reservation.pieces = self.options.pieces;
+        reservation.partial_rows = self.options.partial_rows;
         let Some(batch) = self.rows.next_within(&mut reservation).await.map_err(status)? else {
             return self.end();
         };
@@ -272,10 +272,10 @@ impl Responses {
         let scanned_through = batch.scanned_through.clone();
         // Its cells go before its messages wait for anything.
         drop(batch);
-        let given = reservation.give_to(&mut pieces).await?;
+        let given = reservation.hand_over(&mut pieces).await?;
         self.reservation = given.reservation;
-        self.lent.retain(|lent| lent.strong_count() > 0);
-        self.lent.extend(given.lent);
+        self.shared.retain(|shared| shared.strong_count() > 0);
+        self.shared.extend(given.shared);
         self.ready.append(&mut pieces);
         self.returned.rows += rows;
         self.returned.cells += cells;
@@ -366,7 +366,7 @@ mod tests {
             stats: false,
             sizes: MessageSizes::DEFAULT,
             one_row: false,
-            pieces: true,
+            partial_rows: true,
             multiplies: false,
         };
         let schema = Arc::new(testing::schema());
@@ -376,10 +376,10 @@ mod tests {
             options,
             TokioRuntime::current(),
             {
-                let given_up = IntCounter::new("given_up", "given up").unwrap();
-                let answers = Answers::new(1 << 20, Overdraft::default(), TokioRuntime::current(), given_up);
-                let reservation = answers.empty_reservation();
-                (answers, reservation)
+                let cancelled = IntCounter::new("given_up", "given up").unwrap();
+                let memory = ResponseMemory::new(1 << 20, Overdraft::default(), TokioRuntime::current(), cancelled);
+                let reservation = memory.no_reservation();
+                (memory, reservation)
             },
         )
     }
@@ -410,8 +410,8 @@ mod tests {
         let mut many = answer(200);
         many.begin().await.unwrap();
         assert!(many.ready_bytes() > 6_000_000);
-        let lent = many.lent.last().and_then(Weak::upgrade).unwrap();
-        assert!(lent.needs_overdraft());
+        let shared = many.shared.last().and_then(Weak::upgrade).unwrap();
+        assert!(shared.has_overdraft());
         // More than that.
         let refused = answer(4_000).begin().await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");

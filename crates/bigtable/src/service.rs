@@ -1,8 +1,8 @@
 //! The front end as one HTTP service: which way a call goes.
 
-use crate::calls::Ledger;
+use crate::accounting::CallAccounting;
 use crate::context::Context;
-use crate::hot::Hot;
+use crate::data_plane::Hot;
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 use std::convert::Infallible;
@@ -16,16 +16,16 @@ use tonic::service::Routes;
 #[derive(Clone)]
 pub struct BigtableService {
     context: Arc<Context>,
-    ledger: Arc<Ledger>,
+    accounting: Arc<CallAccounting>,
     /// Calls with a generated stub.
     others: Routes,
 }
 
 impl BigtableService {
-    pub(crate) fn new(context: Arc<Context>, ledger: Arc<Ledger>, others: Routes) -> Self {
+    pub(crate) fn new(context: Arc<Context>, accounting: Arc<CallAccounting>, others: Routes) -> Self {
         BigtableService {
             context,
-            ledger,
+            accounting,
             others,
         }
     }
@@ -48,7 +48,7 @@ where
         let Some(hot) = Hot::of(request.uri().path()) else {
             return Box::pin(self.others.call(request));
         };
-        match self.ledger.admit(request.uri().path()) {
+        match self.accounting.admit(request.uri().path()) {
             Ok(call) => {
                 let served = hot.serve(Arc::clone(&self.context), call, request.map(Body::new));
                 Box::pin(async move { Ok(served.await) })

@@ -1,6 +1,6 @@
 //! Tables: `google.bigtable.admin.v2.BigtableTableAdmin`.
 
-use crate::calls::{account_current, charge_current};
+use crate::accounting::{account_current, charge_current};
 use crate::context::{Context, table_status};
 use crate::mutations::check_row_key;
 use crate::names::{InstanceName, TableResource};

@@ -3,8 +3,8 @@
 
 mod calls;
 mod instances;
-mod paused;
 mod reads;
+mod slow_clients;
 mod tables;
 mod writes;
 

@@ -10,9 +10,9 @@
 //!
 //! A call lasts from its first header to the end, or the abandonment, of its response stream.
 
-use crate::answers::SMALL_BYTES;
 use crate::limits::{CARRIED_OUT_BYTES_MIN, CallLimits};
 use crate::messages::PREFIX_BYTES;
+use crate::response_memory::SMALL_BYTES;
 use crate::status::unimplemented;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -84,7 +84,7 @@ pub(crate) fn stopped() -> Status {
 }
 
 /// The accounts of all calls of a front end.
-pub(crate) struct Ledger {
+pub(crate) struct CallAccounting {
     env: Env,
     limits: CallLimits,
     overdraft: Overdraft,
@@ -107,7 +107,7 @@ struct MethodInstruments {
     message_bytes_max: usize,
 }
 
-impl Ledger {
+impl CallAccounting {
     pub fn new(
         served: impl Iterator<Item = &'static str>,
         limits: CallLimits,
@@ -145,7 +145,7 @@ impl Ledger {
             .map(|path| (path, instruments(method_of(path), limits.message_bytes_max(path))))
             .collect();
         let unserved = instruments(UNSERVED_LABEL, 0);
-        Ledger {
+        CallAccounting {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
             limits,
@@ -190,7 +190,7 @@ impl Ledger {
             request_bytes: AtomicUsize::new(0),
             counted_bytes: AtomicUsize::new(0),
             beyond: OnceLock::new(),
-            ledger: Arc::clone(self),
+            accounting: Arc::clone(self),
             _slot: slot,
         })
     }
@@ -237,7 +237,7 @@ fn code_label(code: Code) -> &'static str {
 
 /// One call in flight; booked when the last holder lets go of it.
 pub(crate) struct Call {
-    ledger: Arc<Ledger>,
+    accounting: Arc<CallAccounting>,
     method: MethodInstruments,
     started: Duration,
     /// The gRPC code, `CODE_PENDING` until it is known.
@@ -285,8 +285,8 @@ impl Call {
         }
         let needs_overdraft = self.beyond.get().is_some();
         let max = match needs_overdraft {
-            true => self.ledger.limits.overdraft_request_bytes,
-            false => self.ledger.limits.request_bytes_max,
+            true => self.accounting.limits.overdraft_request_bytes,
+            false => self.accounting.limits.request_bytes_max,
         };
         let own = self
             .request_bytes
@@ -295,8 +295,8 @@ impl Call {
         let mut before = 0;
         if !needs_overdraft {
             self.counted_bytes.fetch_add(bytes, Ordering::Relaxed);
-            before = self.ledger.request_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.ledger.overdraft.add(InFlightKind::Requests, bytes);
+            before = self.accounting.request_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.accounting.overdraft.add(InFlightKind::Requests, bytes);
         }
         if own > max {
             return Err(Status::resource_exhausted(format!(
@@ -320,7 +320,7 @@ impl Call {
     /// Refuses a message by the size that it announces; how long to wait before more of it is taken.
     fn check_message_len(&self, len: usize) -> Result<Duration, Status> {
         let max = self.method.message_bytes_max;
-        if len <= max && len > self.ledger.limits.request_bytes_max {
+        if len <= max && len > self.accounting.limits.request_bytes_max {
             return self.take_overdraft();
         }
         if len <= max {
@@ -334,7 +334,7 @@ impl Call {
 
     /// Takes the allowance for a message that is larger than all requests may be together.
     fn take_overdraft(&self) -> Result<Duration, Status> {
-        let Some(beyond) = self.ledger.overdraft.try_take() else {
+        let Some(beyond) = self.accounting.overdraft.try_take() else {
             let message = "Another request takes all the memory there is for one of that size; retry after backing off";
             return Err(Status::unavailable(message));
         };
@@ -346,8 +346,8 @@ impl Call {
     /// What is left of the time in which a request must arrive; an error when that is nothing.
     fn arrival_left(&self) -> Result<Duration, Status> {
         let arrived = self.request_bytes.load(Ordering::Relaxed);
-        let limit = self.ledger.limits.arrival_wait(arrived);
-        let elapsed = self.ledger.env.now().saturating_sub(self.started);
+        let limit = self.accounting.limits.arrival_wait(arrived);
+        let elapsed = self.accounting.env.now().saturating_sub(self.started);
         match limit.checked_sub(elapsed) {
             Some(left) if !left.is_zero() => Ok(left),
             _ => Err(Status::deadline_exceeded(format!(
@@ -363,13 +363,13 @@ impl Drop for Call {
             CODE_PENDING => Code::Cancelled,
             code => Code::from_i32(code),
         };
-        self.ledger.count(&self.method, code);
-        let elapsed = self.ledger.env.now().saturating_sub(self.started);
+        self.accounting.count(&self.method, code);
+        let elapsed = self.accounting.env.now().saturating_sub(self.started);
         self.method.seconds.observe(elapsed.as_secs_f64());
         let counted = self.counted_bytes.load(Ordering::Relaxed);
-        self.ledger.request_bytes.fetch_sub(counted, Ordering::Relaxed);
-        self.ledger.overdraft.sub(InFlightKind::Requests, counted);
-        self.ledger.in_flight.dec();
+        self.accounting.request_bytes.fetch_sub(counted, Ordering::Relaxed);
+        self.accounting.overdraft.sub(InFlightKind::Requests, counted);
+        self.accounting.in_flight.dec();
     }
 }
 
@@ -377,12 +377,12 @@ impl Drop for Call {
 #[derive(Clone)]
 pub(crate) struct Calls<S> {
     inner: S,
-    ledger: Arc<Ledger>,
+    accounting: Arc<CallAccounting>,
 }
 
 impl<S> Calls<S> {
-    pub fn new(inner: S, ledger: Arc<Ledger>) -> Self {
-        Calls { inner, ledger }
+    pub fn new(inner: S, accounting: Arc<CallAccounting>) -> Self {
+        Calls { inner, accounting }
     }
 }
 
@@ -404,7 +404,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let call = match self.ledger.admit(request.uri().path()) {
+        let call = match self.accounting.admit(request.uri().path()) {
             Ok(call) => Arc::new(call),
             Err(refusal) => return Box::pin(std::future::ready(Ok(refusal))),
         };
@@ -454,7 +454,7 @@ impl<C: Borrow<Call>> RequestBody<C> {
                 let call = self.call.borrow();
                 let wait = call.check_message_len(u32::from_be_bytes(len) as usize)?;
                 if !wait.is_zero() {
-                    let env = call.ledger.env.clone();
+                    let env = call.accounting.env.clone();
                     self.settles = Some(Box::pin(async move { env.sleep(wait).await }));
                 }
             }
@@ -471,7 +471,7 @@ impl<C: Borrow<Call>> RequestBody<C> {
             }
             match call.arrival_left() {
                 Ok(left) => {
-                    let env = call.ledger.env.clone();
+                    let env = call.accounting.env.clone();
                     self.alarm = Some(Box::pin(async move { env.sleep(left).await }));
                 }
                 Err(status) => return Poll::Ready(status),

@@ -19,16 +19,16 @@
 //! allowance, or for the memory of large values or of memtables, which answers hold as well, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
 //! with the transport is dropped, and their room goes to those who wait.
 
-mod paused;
+mod slow_clients;
 
-pub(crate) use paused::{Late, Pace, Paced, Registered};
+pub(crate) use slow_clients::{Overdue, Pace, Paced, Registered};
 
 use crate::chunks::{MessageSizes, SHARED_BYTES_MIN};
 use crate::messages::PREFIX_BYTES;
 use crate::status::status;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use paused::Holders;
+use slow_clients::Holders;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,19 +47,19 @@ use tonic::Status;
 /// What room is counted in.
 const UNIT_BYTES: usize = 64 << 10;
 
-/// Room for a batch before it is read: rows until about a megabyte, and as much again for one more or for the messages made
+/// Reservation for a batch before it is read: rows until about a megabyte, and as much again for one more or for the messages made
 /// of them.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// Room of a read of one row that must wait for the medium: as much as one may take that is granted nothing. Of those that
+/// Reservation of a read of one row that must wait for the medium: as much as one may take that is granted nothing. Of those that
 /// find everything in memory few are under way at a time, of these as many as there are callers.
 const ROW_BYTES: usize = 1 << 20;
 
-/// Answers up to this need no room, and are followed by a look whether there is more before they are sent.
+/// ResponseMemory up to this need no room, and are followed by a look whether there is more before they are sent.
 pub(crate) const SMALL_BYTES: usize = UNIT_BYTES;
 
 /// Bytes of answers that were read without room and wait for it: rows of up to a megabyte that turned out not to be small.
-const LATE_BYTES_MAX: usize = 8 << 20;
+const UNRESERVED_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes of an answer that has been given up that may remain with the transport: two pieces, one begun and one that waits for
 /// its turn. They are part of what any call may take.
@@ -75,21 +75,21 @@ pub(crate) const PIECE_BYTES_MAX: usize = MessageSizes::DEFAULT.target + PREFIX_
 const WAIT: Duration = Duration::from_secs(10);
 /// How much of that who wants more than half of all may keep those waiting who come later: as long as a client does not take
 /// its answer, all of it is not to be had, and the others could go on.
-const IN_QUEUE: Duration = Duration::from_secs(1);
+const QUEUE_TIME: Duration = Duration::from_secs(1);
 /// How often it looks afterwards whether there is enough.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// How often who waits looks for answers to be given up: little beside the seconds for which they are kept.
-const POLL_FOR_PAUSED: Duration = Duration::from_millis(100);
+const SLOW_CLIENT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// All room there is. Cloning shares it.
 #[derive(Clone)]
-pub(crate) struct Answers {
+pub(crate) struct ResponseMemory {
     units: Arc<Semaphore>,
     units_max: u32,
-    late: Arc<Semaphore>,
+    unreserved: Arc<Semaphore>,
     overdraft: Overdraft,
     wait: Duration,
-    in_queue: Duration,
+    queue_time: Duration,
     /// Who holds room at the pace of a client.
     holders: Holders,
     /// Somebody looks whether large values are waited for.
@@ -99,29 +99,29 @@ pub(crate) struct Answers {
     env: Env,
 }
 
-/// Room of one batch.
+/// Reservation of one batch.
 pub(crate) struct Reservation {
-    answers: Answers,
-    held: Option<Held>,
+    memory: ResponseMemory,
+    reserved: Option<Reserved>,
     /// A large row may come in pieces.
-    pub pieces: bool,
+    pub partial_rows: bool,
 }
 
 /// What is held of the room.
-struct Held {
+struct Reserved {
     units: OwnedSemaphorePermit,
     /// While more than all the room is, or may be, taken.
-    beyond: Option<OverdraftPermit>,
+    overdraft: Option<OverdraftPermit>,
     /// Knows what is in flight.
     overdraft: Overdraft,
 }
 
-impl Held {
-    fn new(units: OwnedSemaphorePermit, beyond: Option<OverdraftPermit>, overdraft: &Overdraft) -> Self {
+impl Reserved {
+    fn new(units: OwnedSemaphorePermit, overdraft: Option<OverdraftPermit>, overdraft: &Overdraft) -> Self {
         overdraft.add(InFlightKind::Answers, units.num_permits() * UNIT_BYTES);
-        Held {
+        Reserved {
             units,
-            beyond,
+            overdraft,
             overdraft: overdraft.clone(),
         }
     }
@@ -139,51 +139,51 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.overdraft.sub(InFlightKind::Answers, self.bytes());
     }
 }
 
-impl Answers {
-    /// Room for this many bytes. What is given up is counted in `given_up`.
-    pub fn new(bytes_max: usize, overdraft: Overdraft, env: Env, given_up: IntCounter) -> Self {
+impl ResponseMemory {
+    /// Reservation for this many bytes. What is given up is counted in `given_up`.
+    pub fn new(bytes_max: usize, overdraft: Overdraft, env: Env, cancelled: IntCounter) -> Self {
         let units_max = u32::try_from(bytes_max.max(BATCH_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        Answers {
+        ResponseMemory {
             units: Arc::new(Semaphore::new(units_max as usize)),
             units_max,
             watched: Arc::default(),
             values_wanted: overdraft.values_wanted(),
-            late: Arc::new(Semaphore::new(LATE_BYTES_MAX)),
+            unreserved: Arc::new(Semaphore::new(UNRESERVED_BYTES_MAX)),
             overdraft,
             wait: WAIT,
-            in_queue: IN_QUEUE,
-            holders: Holders::new(given_up),
+            queue_time: QUEUE_TIME,
+            holders: Holders::new(cancelled),
             env,
         }
     }
 
     /// No room: enough for a small answer.
-    pub fn empty_reservation(&self) -> Reservation {
+    pub fn no_reservation(&self) -> Reservation {
         Reservation {
-            answers: self.clone(),
-            held: None,
-            pieces: false,
+            memory: self.clone(),
+            reserved: None,
+            partial_rows: false,
         }
     }
 
     /// Waits until there is room for a batch that is yet to be read.
     pub async fn for_batch(&self) -> Result<Reservation, Status> {
-        let mut reservation = self.empty_reservation();
-        reservation.held = Some(self.take(self.units_of(BATCH_BYTES), false).await?);
+        let mut reservation = self.no_reservation();
+        reservation.reserved = Some(self.reserve(self.units_of(BATCH_BYTES), false).await?);
         Ok(reservation)
     }
 
     /// Waits until there is room for a row that is yet to be read, and has to be waited for.
     pub async fn for_row(&self) -> Result<Reservation, Status> {
-        let mut reservation = self.empty_reservation();
-        reservation.held = Some(self.take(self.units_of(ROW_BYTES), false).await?);
+        let mut reservation = self.no_reservation();
+        reservation.reserved = Some(self.reserve(self.units_of(ROW_BYTES), false).await?);
         Ok(reservation)
     }
 
@@ -193,18 +193,18 @@ impl Answers {
         wanted.min(self.units_max)
     }
 
-    async fn take(&self, units: u32, needs_overdraft: bool) -> Result<Held, Status> {
+    async fn reserve(&self, units: u32, has_overdraft: bool) -> Result<Reserved, Status> {
         let acquire = async {
-            let beyond = match needs_overdraft {
+            let overdraft = match has_overdraft {
                 true => Some(self.overdraft.take().await),
                 false => None,
             };
             let units = self.acquire(units).await?;
-            let settles = beyond.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
+            let settles = overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
             if !settles.is_zero() {
                 self.env.sleep(settles).await;
             }
-            Some(Held::new(units, beyond, &self.overdraft))
+            Some(Reserved::new(units, overdraft, &self.overdraft))
         };
         let acquired = self.env.timeout(self.wait, acquire).await;
         acquired.ok().flatten().ok_or_else(too_many)
@@ -214,7 +214,7 @@ impl Answers {
     async fn acquire(&self, units: u32) -> Option<OwnedSemaphorePermit> {
         {
             let mut in_turn = pin!(Arc::clone(&self.units).acquire_many_owned(units));
-            let is_much = units > self.units_max / 2;
+            let is_large = units > self.units_max / 2;
             if let Poll::Ready(acquired) = futures::poll!(in_turn.as_mut()) {
                 return acquired.ok();
             }
@@ -222,13 +222,13 @@ impl Answers {
             loop {
                 if let Ok(acquired) = self
                     .env
-                    .timeout(POLL_FOR_PAUSED.min(self.in_queue), in_turn.as_mut())
+                    .timeout(SLOW_CLIENT_INTERVAL.min(self.queue_time), in_turn.as_mut())
                     .await
                 {
                     return acquired.ok();
                 }
-                self.make_space(units);
-                if is_much && self.env.now().saturating_sub(start) >= self.in_queue {
+                self.cancel_slow(units);
+                if is_large && self.env.now().saturating_sub(start) >= self.queue_time {
                     break;
                 }
             }
@@ -237,14 +237,14 @@ impl Answers {
             if let Ok(acquired) = Arc::clone(&self.units).try_acquire_many_owned(units) {
                 return Some(acquired);
             }
-            self.make_space(units);
-            self.env.sleep(POLL_INTERVAL).await;
+            self.cancel_slow(units);
+            self.env.sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Has answers given up of which nothing is taken, as far as so much is needed.
-    fn make_space(&self, units: u32) {
-        self.holders.give_up(self.env.now(), units as usize * UNIT_BYTES);
+    fn cancel_slow(&self, units: u32) {
+        self.holders.cancel(self.env.now(), units as usize * UNIT_BYTES);
     }
 
     /// Counts an answer among those that may be given up, until the result is dropped.
@@ -259,18 +259,18 @@ impl Answers {
     /// Has answers of which nothing is taken given up while others wait for the memory of large values, or of memtables that
     /// values are part of: who waits for that knows nothing of answers. For as long as there are answers.
     fn watch_values(&self) {
-        let answers = self.clone();
+        let memory = self.clone();
         self.env.spawn("large values of answers", async move {
             loop {
-                answers.env.sleep(POLL_FOR_PAUSED).await;
-                let wanted = answers.values_wanted.load(Ordering::Relaxed);
+                memory.env.sleep(SLOW_CLIENT_INTERVAL).await;
+                let wanted = memory.values_wanted.load(Ordering::Relaxed);
                 if wanted > 0 {
-                    answers.holders.give_up(answers.env.now(), wanted);
+                    memory.holders.cancel(memory.env.now(), wanted);
                 }
-                if answers.holders.is_empty() {
-                    answers.watched.store(false, Ordering::Relaxed);
+                if memory.holders.is_empty() {
+                    memory.watched.store(false, Ordering::Relaxed);
                     // One that came between the two found it watched.
-                    if answers.holders.is_empty() || answers.watched.swap(true, Ordering::Relaxed) {
+                    if memory.holders.is_empty() || memory.watched.swap(true, Ordering::Relaxed) {
                         return;
                     }
                 }
@@ -280,20 +280,20 @@ impl Answers {
 
     /// Has the answer that goes beyond the room given up when it is not taken and somebody else wants the allowance. For as
     /// long as it has it: who waits for it elsewhere knows nothing of answers.
-    fn watch(&self, lent: Weak<Lent>) {
-        let answers = self.clone();
+    fn watch_overdraft(&self, shared: Weak<SharedReservation>) {
+        let memory = self.clone();
         self.env.spawn("allowance of an answer", async move {
-            while lent.upgrade().is_some_and(|lent| lent.needs_overdraft()) {
-                if answers.overdraft.is_wanted() {
-                    answers.holders.cancel_overdrawn(answers.env.now());
+            while shared.upgrade().is_some_and(|shared| shared.has_overdraft()) {
+                if memory.overdraft.is_wanted() {
+                    memory.holders.cancel_overdraft(memory.env.now());
                 }
-                answers.env.sleep(POLL_FOR_PAUSED).await;
+                memory.env.sleep(SLOW_CLIENT_INTERVAL).await;
             }
         });
     }
 
     /// Bytes that answers have taken of the room.
-    pub fn taken(&self) -> usize {
+    pub fn reserved_bytes(&self) -> usize {
         (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
     }
 
@@ -312,11 +312,11 @@ fn too_many() -> Status {
 }
 
 /// What became of the room when messages were given theirs.
-pub(crate) struct Given {
+pub(crate) struct HandOver {
     /// All of it when the messages are small.
     pub reservation: Option<Reservation>,
     /// What the messages hold.
-    pub lent: Option<Weak<Lent>>,
+    pub shared: Option<Weak<SharedReservation>>,
 }
 
 impl Reservation {
@@ -326,8 +326,10 @@ impl Reservation {
         if bytes <= self.bytes().max(BATCH_BYTES) {
             return Ok(());
         }
-        let late = Arc::clone(&self.answers.late);
-        let _waits = late.try_acquire_many(BATCH_BYTES as u32).map_err(|_| too_many())?;
+        let unreserved = Arc::clone(&self.memory.unreserved);
+        let _waits = unreserved
+            .try_acquire_many(BATCH_BYTES as u32)
+            .map_err(|_| too_many())?;
         self.renew(bytes).await.map_err(status)?;
         if bytes <= self.bytes() {
             return Ok(());
@@ -341,155 +343,157 @@ impl Reservation {
 
     /// Gives the messages in `pieces`, from which the batch that they were made of is gone, as much as they take. The rest
     /// goes back; all of it stays when they are small.
-    pub async fn give_to(self, pieces: &mut VecDeque<Bytes>) -> Result<Given, Status> {
+    pub async fn hand_over(self, pieces: &mut VecDeque<Bytes>) -> Result<HandOver, Status> {
         let bytes = pieces.iter().map(Bytes::len).sum();
         if bytes <= SMALL_BYTES {
-            return Ok(Given {
+            return Ok(HandOver {
                 reservation: Some(self),
-                lent: None,
+                shared: None,
             });
         }
-        let wanted = self.answers.units_of(bytes);
-        let held = match self.held {
-            Some(mut held) => {
-                held.keep(wanted as usize);
-                held.beyond.take_if(|_| bytes <= self.answers.all_bytes());
-                held
+        let wanted = self.memory.units_of(bytes);
+        let reserved = match self.reserved {
+            Some(mut reserved) => {
+                reserved.keep(wanted as usize);
+                reserved.overdraft.take_if(|_| bytes <= self.memory.all_bytes());
+                reserved
             }
-            None => self.answers.late(bytes, wanted).await?,
+            None => self.memory.reserve_late(bytes, wanted).await?,
         };
-        let lent = Arc::new(Lent {
-            held: Mutex::new(Some(held)),
+        let shared = Arc::new(SharedReservation {
+            reserved: Mutex::new(Some(reserved)),
             bytes: AtomicUsize::new(0),
             has_large: bytes > BATCH_BYTES,
         });
         for piece in pieces {
-            *piece = lent.cover(std::mem::take(piece));
+            *piece = shared.share(std::mem::take(piece));
         }
-        let weak = Arc::downgrade(&lent);
-        if lent.needs_overdraft() {
-            self.answers.watch(weak.clone());
+        let weak = Arc::downgrade(&shared);
+        if shared.has_overdraft() {
+            self.memory.watch_overdraft(weak.clone());
         }
-        Ok(Given {
+        Ok(HandOver {
             reservation: None,
-            lent: Some(weak),
+            shared: Some(weak),
         })
     }
 }
 
-impl Answers {
-    /// Room for an answer that is there already.
-    async fn late(&self, bytes: usize, units: u32) -> Result<Held, Status> {
+impl ResponseMemory {
+    /// Reservation for an answer that is there already.
+    async fn reserve_late(&self, bytes: usize, units: u32) -> Result<Reserved, Status> {
         if let Ok(units) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Ok(Held::new(units, None, &self.overdraft));
+            return Ok(Reserved::new(units, None, &self.overdraft));
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let _waits = self.late.try_acquire_many(bytes).map_err(|_| too_many())?;
-        self.take(units, false).await
+        let _waits = self.unreserved.try_acquire_many(bytes).map_err(|_| too_many())?;
+        self.reserve(units, false).await
     }
 }
 
 #[tonic::async_trait]
 impl BatchReservation for Reservation {
     fn bytes(&self) -> usize {
-        let Some(held) = &self.held else { return 0 };
-        match held.beyond.is_some() {
-            true => self.answers.overdraft_bytes(),
-            false => held.bytes(),
+        let Some(reserved) = &self.reserved else { return 0 };
+        match reserved.overdraft.is_some() {
+            true => self.memory.overdraft_bytes(),
+            false => reserved.bytes(),
         }
     }
 
     fn takes_partial_rows(&self) -> bool {
-        self.pieces
+        self.partial_rows
     }
 
     async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {
         // Given back first: two that hold some and want more would wait for each other.
         let before = self.bytes();
-        self.held = None;
-        if before >= self.answers.overdraft_bytes() {
+        self.reserved = None;
+        if before >= self.memory.overdraft_bytes() {
             let message = format!(
                 "A row takes more than {before} bytes of memory, which is all that this server spares for one answer: \
                  read less of it at once, or give the server more"
             );
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
-        let units = self.answers.units_of(bytes);
-        let needs_overdraft =
-            units == self.answers.units_max && self.answers.overdraft_bytes() > self.answers.all_bytes();
-        let taken = self.answers.take(units, needs_overdraft).await;
-        self.held = Some(taken.map_err(|status| ServiceError::new(ErrorKind::Busy, status.message()))?);
+        let units = self.memory.units_of(bytes);
+        let has_overdraft = units == self.memory.units_max && self.memory.overdraft_bytes() > self.memory.all_bytes();
+        let reserved = self.memory.reserve(units, has_overdraft).await;
+        self.reserved = Some(reserved.map_err(|status| ServiceError::new(ErrorKind::Busy, status.message()))?);
         Ok(())
     }
 }
 
 /// The room of a batch whose messages are on their way; its pieces own it together.
-pub(crate) struct Lent {
+pub(crate) struct SharedReservation {
     /// `None` when it was given up.
-    held: Mutex<Option<Held>>,
+    reserved: Mutex<Option<Reserved>>,
     /// Of pieces that are still there.
     bytes: AtomicUsize,
     /// A value of the batch may be large.
     has_large: bool,
 }
 
-impl Lent {
+impl SharedReservation {
     /// Makes a piece an owner.
-    pub fn cover(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+    pub fn share(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
-        Bytes::from_owner(Sent {
+        Bytes::from_owner(OwnedPiece {
             bytes,
-            lent: Arc::clone(self),
+            shared: Arc::clone(self),
         })
     }
 
     /// Takes from the front of a piece what the transport is to have at once. It keeps nothing else in memory.
     pub fn part(self: &Arc<Self>, piece: &mut Bytes) -> Bytes {
         let part = piece.split_to(piece.len().min(PIECE_BYTES_MAX));
-        self.cover(Bytes::copy_from_slice(&part))
+        self.share(Bytes::copy_from_slice(&part))
     }
 
-    /// Whether a piece is to be handed to the transport in [parts](Lent::part): it is large, or may be part of something
+    /// Whether a piece is to be handed to the transport in [parts](SharedReservation::part): it is large, or may be part of something
     /// that is.
-    pub fn is_parted(&self, piece: &Bytes) -> bool {
+    pub fn is_sent_in_copies(&self, piece: &Bytes) -> bool {
         piece.len() > PIECE_BYTES_MAX || (self.has_large && piece.len() >= SHARED_BYTES_MIN)
     }
 
-    pub fn needs_overdraft(&self) -> bool {
-        self.held.lock().as_ref().is_some_and(|held| held.beyond.is_some())
+    pub fn has_overdraft(&self) -> bool {
+        self.reserved
+            .lock()
+            .as_ref()
+            .is_some_and(|reserved| reserved.overdraft.is_some())
     }
 
     /// Gives all of it back but what the transport has of the pieces, the others being gone. Returns how much.
-    pub fn give_up(&self) -> usize {
+    pub fn cancel(&self) -> usize {
         let bytes = self.bytes.load(Ordering::Relaxed);
-        let mut held = self.held.lock();
-        let Some(kept) = held.as_mut() else { return 0 };
-        kept.beyond = None;
+        let mut reserved = self.reserved.lock();
+        let Some(kept) = reserved.as_mut() else { return 0 };
+        kept.overdraft = None;
         let units = match bytes <= WITH_TRANSPORT_BYTES {
             true => 0,
             false => bytes.div_ceil(UNIT_BYTES),
         };
         let back = kept.keep(units);
-        held.take_if(|held| held.units.num_permits() == 0);
+        reserved.take_if(|reserved| reserved.units.num_permits() == 0);
         back * UNIT_BYTES
     }
 }
 
 /// A piece of a message, with the room of its batch.
-struct Sent {
+struct OwnedPiece {
     bytes: Bytes,
-    lent: Arc<Lent>,
+    shared: Arc<SharedReservation>,
 }
 
-impl AsRef<[u8]> for Sent {
+impl AsRef<[u8]> for OwnedPiece {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Sent {
+impl Drop for OwnedPiece {
     fn drop(&mut self) {
-        self.lent.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        self.shared.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 
@@ -499,16 +503,16 @@ mod tests {
     use futures::future::Either;
     use stele_env::tokio_env::TokioRuntime;
 
-    fn answers(batches: usize) -> Answers {
-        let given_up = IntCounter::new("given_up", "given up").unwrap();
-        let mut answers = Answers::new(
+    fn memory(batches: usize) -> ResponseMemory {
+        let cancelled = IntCounter::new("given_up", "given up").unwrap();
+        let mut memory = ResponseMemory::new(
             batches * BATCH_BYTES,
             Overdraft::default(),
             TokioRuntime::current(),
-            given_up,
+            cancelled,
         );
-        answers.wait = Duration::from_millis(20);
-        answers
+        memory.wait = Duration::from_millis(20);
+        memory
     }
 
     fn pieces(bytes: &[usize]) -> VecDeque<Bytes> {
@@ -516,127 +520,124 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn partial_rows_reserve_memory_until_they_are_sent() {
-        let answers = answers(2);
-        let reservation = answers.for_batch().await.unwrap();
+    async fn pieces_hold_their_reservation_until_they_are_sent() {
+        let memory = memory(2);
+        let reservation = memory.for_batch().await.unwrap();
         let mut first = pieces(&[10, BATCH_BYTES - 10]);
-        assert!(reservation.give_to(&mut first).await.unwrap().reservation.is_none());
-        let second = answers.for_batch().await.unwrap();
-        assert_eq!(
-            answers.for_batch().await.err().unwrap().code(),
-            tonic::Code::Unavailable
-        );
+        assert!(reservation.hand_over(&mut first).await.unwrap().reservation.is_none());
+        let second = memory.for_batch().await.unwrap();
+        assert_eq!(memory.for_batch().await.err().unwrap().code(), tonic::Code::Unavailable);
         let sent = first.pop_front().unwrap();
         drop(first);
-        assert!(answers.for_batch().await.is_err(), "a piece is still there");
+        assert!(memory.for_batch().await.is_err(), "a piece is still there");
         drop(sent);
-        drop(answers.for_batch().await.unwrap());
+        drop(memory.for_batch().await.unwrap());
         // What a batch turns out not to need is given back at once, and a small one needs none.
         let mut half = pieces(&[BATCH_BYTES / 2]);
-        second.give_to(&mut half).await.unwrap();
-        assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
+        second.hand_over(&mut half).await.unwrap();
+        assert_eq!(memory.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
         let mut small = pieces(&[SMALL_BYTES]);
-        let kept = answers.for_batch().await.unwrap().give_to(&mut small).await.unwrap();
+        let kept = memory.for_batch().await.unwrap().hand_over(&mut small).await.unwrap();
         assert!(kept.reservation.is_some());
         drop(kept);
-        assert_eq!(answers.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
+        assert_eq!(memory.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
     }
 
     #[tokio::test]
     async fn a_large_row_waits_for_more_without_what_it_had() {
-        let answers = answers(4);
-        let mut reservation = answers.for_batch().await.unwrap();
+        let memory = memory(4);
+        let mut reservation = memory.for_batch().await.unwrap();
         assert_eq!(reservation.bytes(), BATCH_BYTES);
         reservation.renew(3 * BATCH_BYTES).await.unwrap();
         assert_eq!(reservation.bytes(), 3 * BATCH_BYTES);
-        let other = answers.for_batch().await.unwrap();
+        let other = memory.for_batch().await.unwrap();
         assert_eq!(
             reservation.renew(100 * BATCH_BYTES).await.err().unwrap().kind,
             ErrorKind::Busy
         );
         assert_eq!(
-            (reservation.bytes(), answers.units.available_permits() * UNIT_BYTES),
+            (reservation.bytes(), memory.units.available_permits() * UNIT_BYTES),
             (0, 3 * BATCH_BYTES)
         );
         drop(other);
         // One that is larger than all the room gets all of it, and no more.
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
         assert_eq!(reservation.bytes(), OVERDRAFT_BYTES);
-        assert!(answers.overdraft.is_taken());
+        assert!(memory.overdraft.is_taken());
         let refused = reservation.renew(101 * BATCH_BYTES).await.err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
-        assert_eq!(answers.units.available_permits() * UNIT_BYTES, 4 * BATCH_BYTES);
+        assert_eq!(memory.units.available_permits() * UNIT_BYTES, 4 * BATCH_BYTES);
     }
 
     #[tokio::test]
     async fn one_goes_beyond_the_room_whoever_it_is_and_only_as_long_as_it_must() {
-        let answers = answers(4);
-        let write = answers.overdraft.take().await;
-        let mut reservation = answers.for_batch().await.unwrap();
+        let memory = memory(4);
+        let write = memory.overdraft.take().await;
+        let mut reservation = memory.for_batch().await.unwrap();
         assert_eq!(
             reservation.renew(100 * BATCH_BYTES).await.err().unwrap().kind,
             ErrorKind::Busy
         );
         drop(write);
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
-        assert!(answers.overdraft.is_taken());
+        assert!(memory.overdraft.is_taken());
         // Messages that fit give it back before they are sent; others do not.
         let mut fits = pieces(&[4 * BATCH_BYTES]);
-        reservation.give_to(&mut fits).await.unwrap();
-        assert!(!answers.overdraft.is_taken());
-        assert_eq!(answers.taken(), 4 * BATCH_BYTES);
+        reservation.hand_over(&mut fits).await.unwrap();
+        assert!(!memory.overdraft.is_taken());
+        assert_eq!(memory.reserved_bytes(), 4 * BATCH_BYTES);
         drop(fits);
-        let mut reservation = answers.for_batch().await.unwrap();
+        let mut reservation = memory.for_batch().await.unwrap();
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
-        let mut beyond = pieces(&[5 * BATCH_BYTES]);
-        reservation.give_to(&mut beyond).await.unwrap();
-        assert!(answers.overdraft.is_taken());
-        drop(beyond);
-        assert!(!answers.overdraft.is_taken());
-        assert_eq!(answers.taken(), 0);
+        let mut overdraft = pieces(&[5 * BATCH_BYTES]);
+        reservation.hand_over(&mut overdraft).await.unwrap();
+        assert!(memory.overdraft.is_taken());
+        drop(overdraft);
+        assert!(!memory.overdraft.is_taken());
+        assert_eq!(memory.reserved_bytes(), 0);
     }
 
     #[tokio::test]
     async fn who_wants_all_keeps_nobody_waiting_for_long() {
-        let mut answers = answers(4);
-        (answers.wait, answers.in_queue) = (Duration::from_secs(10), Duration::from_millis(20));
+        let mut memory = memory(4);
+        (memory.wait, memory.queue_time) = (Duration::from_secs(10), Duration::from_millis(20));
         let mut paused = pieces(&[BATCH_BYTES]);
-        answers.for_batch().await.unwrap().give_to(&mut paused).await.unwrap();
-        let mut row = answers.for_batch().await.unwrap();
+        memory.for_batch().await.unwrap().hand_over(&mut paused).await.unwrap();
+        let mut row = memory.for_batch().await.unwrap();
         let mut all = Box::pin(row.renew(4 * BATCH_BYTES));
         assert!(futures::poll!(&mut all).is_pending());
         // Behind it, though there is enough.
-        let both = futures::future::select(all, Box::pin(answers.for_batch())).await;
+        let both = futures::future::select(all, Box::pin(memory.for_batch())).await;
         let Either::Right((Ok(batch), all)) = both else {
             unreachable!("not for as long as the other waits");
         };
         drop((paused, batch));
         all.await.unwrap();
-        assert!(answers.overdraft.is_taken());
+        assert!(memory.overdraft.is_taken());
     }
 
     #[tokio::test]
     async fn what_was_read_without_room_waits_in_bounded_numbers() {
-        let mut answers = answers(1);
-        let held = answers.for_batch().await.unwrap();
-        answers.wait = Duration::from_secs(60);
+        let mut memory = memory(1);
+        let reserved = memory.for_batch().await.unwrap();
+        memory.wait = Duration::from_secs(60);
         let one_mib = || pieces(&[1 << 20]);
         let wait = || {
-            let reservation = answers.empty_reservation();
-            Box::pin(async move { reservation.give_to(&mut one_mib()).await.map(drop) })
+            let reservation = memory.no_reservation();
+            Box::pin(async move { reservation.hand_over(&mut one_mib()).await.map(drop) })
         };
-        let mut waiting: Vec<_> = (0..LATE_BYTES_MAX >> 20).map(|_| wait()).collect();
+        let mut waiting: Vec<_> = (0..UNRESERVED_BYTES_MAX >> 20).map(|_| wait()).collect();
         for one in &mut waiting {
             assert!(futures::poll!(one).is_pending());
         }
-        let refused = answers.empty_reservation().give_to(&mut one_mib()).await.err().unwrap();
+        let refused = memory.no_reservation().hand_over(&mut one_mib()).await.err().unwrap();
         assert_eq!(refused.code(), tonic::Code::Unavailable);
-        answers
-            .empty_reservation()
-            .give_to(&mut pieces(&[SMALL_BYTES]))
+        memory
+            .no_reservation()
+            .hand_over(&mut pieces(&[SMALL_BYTES]))
             .await
             .unwrap();
-        drop(held);
+        drop(reserved);
         for one in waiting {
             one.await.unwrap();
         }

@@ -7,9 +7,9 @@
 //! take for UNAVAILABLE as well.
 
 use super::Responses;
-use crate::answers::{Late, PIECE_BYTES_MAX, Paced};
-use crate::answers::{Lent, Pace};
 use crate::messages::PREFIX_BYTES;
+use crate::response_memory::{Overdue, PIECE_BYTES_MAX, Paced};
+use crate::response_memory::{Pace, SharedReservation};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -29,10 +29,10 @@ pub(crate) enum Next {
 }
 
 /// Where an answer lies while it is taken.
-pub(crate) struct Shelf(Mutex<Shelved>);
+pub(crate) struct ResponseBuffer(Mutex<Buffered>);
 
-struct Shelved {
-    what: What,
+struct Buffered {
+    state: State,
     pace: Pace,
     /// Bytes of the message of which something has been taken.
     message_left: usize,
@@ -40,20 +40,20 @@ struct Shelved {
     deadline: Option<Duration>,
 }
 
-enum What {
+enum State {
     /// More of it is being made.
-    Away,
-    There(Box<Responses>),
-    GivenUp {
+    Filling,
+    Ready(Box<Responses>),
+    Cancelled {
         rest: VecDeque<Bytes>,
         end: Status,
     },
 }
 
-impl Shelf {
+impl ResponseBuffer {
     pub fn new(responses: Box<Responses>, deadline: Option<Duration>, now: Duration) -> Self {
-        Shelf(Mutex::new(Shelved {
-            what: What::There(responses),
+        ResponseBuffer(Mutex::new(Buffered {
+            state: State::Ready(responses),
             pace: Pace::new(now),
             message_left: 0,
             deadline,
@@ -62,18 +62,18 @@ impl Shelf {
 
     /// Puts an answer back of which more has been made.
     pub fn put(&self, responses: Box<Responses>, now: Duration) {
-        let mut shelved = self.0.lock();
-        shelved.pace = Pace::new(now);
-        shelved.what = What::There(responses);
+        let mut buffered = self.0.lock();
+        buffered.pace = Pace::new(now);
+        buffered.state = State::Ready(responses);
     }
 
     /// Takes what comes next.
     pub fn take(&self, now: Duration) -> Next {
-        let mut shelved = self.0.lock();
-        if shelved.deadline.is_some_and(|deadline| now >= deadline) {
-            shelved.clear(deadline_exceeded());
+        let mut buffered = self.0.lock();
+        if buffered.deadline.is_some_and(|deadline| now >= deadline) {
+            buffered.clear(deadline_exceeded());
         }
-        shelved.take(now)
+        buffered.take(now)
     }
 }
 
@@ -82,32 +82,32 @@ pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("The deadline of the call has passed before its answer was taken")
 }
 
-fn given_up() -> Status {
+fn cancelled() -> Status {
     let message = "The client took nothing of this answer for some time while others waited for its memory: read on behind \
                    the last row";
     Status::unavailable(message)
 }
 
-impl Shelved {
+impl Buffered {
     fn take(&mut self, now: Duration) -> Next {
-        match &mut self.what {
-            What::There(responses) => match responses.take_piece() {
+        match &mut self.state {
+            State::Ready(responses) => match responses.take_piece() {
                 Some(piece) => {
                     self.message_left = left_after(self.message_left, &piece);
                     self.pace.note(now, piece.len());
                     Next::Piece(piece)
                 }
                 None if responses.ended => Next::End(Status::ok("")),
-                None => match std::mem::replace(&mut self.what, What::Away) {
-                    What::There(responses) => Next::Read(responses),
+                None => match std::mem::replace(&mut self.state, State::Filling) {
+                    State::Ready(responses) => Next::Read(responses),
                     // It was there.
                     other => {
-                        self.what = other;
+                        self.state = other;
                         Next::Reset(Status::internal("an answer is lost"))
                     }
                 },
             },
-            What::GivenUp { rest, end } => match rest.pop_front() {
+            State::Cancelled { rest, end } => match rest.pop_front() {
                 Some(piece) => {
                     self.message_left = left_after(self.message_left, &piece);
                     Next::Piece(piece)
@@ -115,13 +115,13 @@ impl Shelved {
                 None if self.message_left == 0 => Next::End(end.clone()),
                 None => Next::Reset(reset(end)),
             },
-            What::Away => Next::Reset(Status::internal("an answer is wanted twice at once")),
+            State::Filling => Next::Reset(Status::internal("an answer is wanted twice at once")),
         }
     }
 
     /// Drops everything but the rest of a message, if that is small. Returns how much room came back.
     fn clear(&mut self, end: Status) -> usize {
-        let What::There(responses) = &mut self.what else {
+        let State::Ready(responses) = &mut self.state else {
             return 0;
         };
         let mut rest = VecDeque::new();
@@ -139,36 +139,36 @@ impl Shelved {
                 }
             }
         }
-        let lent: Vec<Arc<Lent>> = responses.lent.iter().filter_map(Weak::upgrade).collect();
-        self.what = What::GivenUp { rest, end };
-        lent.iter().map(|lent| lent.give_up()).sum()
+        let shared: Vec<Arc<SharedReservation>> = responses.shared.iter().filter_map(Weak::upgrade).collect();
+        self.state = State::Cancelled { rest, end };
+        shared.iter().map(|shared| shared.cancel()).sum()
     }
 
-    fn late(&self, now: Duration) -> Option<Late> {
-        let What::There(responses) = &self.what else {
+    fn overdue(&self, now: Duration) -> Option<Overdue> {
+        let State::Ready(responses) = &self.state else {
             return None;
         };
-        let lent: Vec<Arc<Lent>> = responses.lent.iter().filter_map(Weak::upgrade).collect();
-        if lent.is_empty() {
+        let shared: Vec<Arc<SharedReservation>> = responses.shared.iter().filter_map(Weak::upgrade).collect();
+        if shared.is_empty() {
             return None;
         }
         let unwanted = self.deadline.and_then(|deadline| now.checked_sub(deadline));
-        Some(Late {
-            by: self.pace.late_by(now).max(unwanted)?,
-            needs_overdraft: lent.iter().any(|lent| lent.needs_overdraft()),
+        Some(Overdue {
+            by: self.pace.overdue_by(now).max(unwanted)?,
+            has_overdraft: shared.iter().any(|shared| shared.has_overdraft()),
         })
     }
 }
 
-impl Paced for Shelf {
-    fn late(&self, now: Duration) -> Option<Late> {
-        self.0.lock().late(now)
+impl Paced for ResponseBuffer {
+    fn overdue(&self, now: Duration) -> Option<Overdue> {
+        self.0.lock().overdue(now)
     }
 
-    fn give_up(&self, now: Duration) -> usize {
-        let mut shelved = self.0.lock();
-        match shelved.late(now) {
-            Some(_) => shelved.clear(given_up()),
+    fn cancel(&self, now: Duration) -> usize {
+        let mut buffered = self.0.lock();
+        match buffered.overdue(now) {
+            Some(_) => buffered.clear(cancelled()),
             None => 0,
         }
     }
@@ -196,9 +196,9 @@ mod tests {
     #![allow(clippy::disallowed_methods, reason = "time is tokio's, which the tests let pass")]
 
     use super::*;
-    use crate::answers::Answers;
     use crate::chunks::MessageSizes;
     use crate::reads::{ReadOptions, Rows};
+    use crate::response_memory::ResponseMemory;
     use crate::testing::{self, clock};
     use stele_client::{BatchReservation, Overdraft, RowStream, ServiceResult};
     use stele_env::Env;
@@ -229,25 +229,28 @@ mod tests {
         }
     }
 
-    /// Room for two batches.
-    fn answers(env: Env) -> (Answers, Overdraft) {
+    /// Reservation for two batches.
+    fn memory(env: Env) -> (ResponseMemory, Overdraft) {
         let overdraft = Overdraft::default();
-        let given_up = IntCounter::new("given_up", "given up").unwrap();
-        (Answers::new(4 << 20, overdraft.clone(), env, given_up), overdraft)
+        let cancelled = IntCounter::new("given_up", "given up").unwrap();
+        (
+            ResponseMemory::new(4 << 20, overdraft.clone(), env, cancelled),
+            overdraft,
+        )
     }
 
-    async fn begun(answers: &Answers, env: &Env, sizes: MessageSizes, bytes: usize) -> Responses {
+    async fn begun(memory: &ResponseMemory, env: &Env, sizes: MessageSizes, bytes: usize) -> Responses {
         let options = ReadOptions {
             last_scanned: false,
             stats: false,
             sizes,
             one_row: true,
-            pieces: true,
+            partial_rows: true,
             multiplies: false,
         };
-        let reservation = answers.for_row().await.unwrap();
+        let reservation = memory.for_row().await.unwrap();
         let rows = Rows::Stream(Box::new(Row(Some(bytes))));
-        let accounts = (answers.clone(), reservation);
+        let accounts = (memory.clone(), reservation);
         let mut responses = Responses::new(rows, Arc::new(testing::schema()), options, env.clone(), accounts);
         responses.begin().await.unwrap();
         responses
@@ -262,39 +265,39 @@ mod tests {
     }
 
     /// Puts the beginning of a large row into the hands of a client that then pauses.
-    async fn paused(answers: &Answers, env: &Env, sizes: MessageSizes) -> (Arc<Shelf>, Vec<Bytes>) {
-        let responses = begun(answers, env, sizes, LARGE).await;
-        let shelf = Arc::new(Shelf::new(Box::new(responses), None, env.now()));
-        let taken = (0..3).map(|_| piece(shelf.take(env.now()))).collect();
-        (shelf, taken)
+    async fn paused(memory: &ResponseMemory, env: &Env, sizes: MessageSizes) -> (Arc<ResponseBuffer>, Vec<Bytes>) {
+        let responses = begun(memory, env, sizes, LARGE).await;
+        let buffer = Arc::new(ResponseBuffer::new(Box::new(responses), None, env.now()));
+        let taken = (0..3).map(|_| piece(buffer.take(env.now()))).collect();
+        (buffer, taken)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_allowance_goes_from_who_pauses_to_who_waits() {
         let env = clock::env();
-        let (answers, overdraft) = answers(env.clone());
-        let (shelf, taken) = paused(&answers, &env, MessageSizes::DEFAULT).await;
-        let weak = Arc::downgrade(&shelf);
-        let _registered = answers.register(weak);
+        let (memory, overdraft) = memory(env.clone());
+        let (buffer, taken) = paused(&memory, &env, MessageSizes::DEFAULT).await;
+        let weak = Arc::downgrade(&buffer);
+        let _registered = memory.register(weak);
         sleep(Duration::from_secs(1_000)).await;
         assert!(overdraft.is_taken(), "nobody wants it");
         let begin = Instant::now();
-        let other = begun(&answers, &env, MessageSizes::DEFAULT, LARGE).await;
+        let other = begun(&memory, &env, MessageSizes::DEFAULT, LARGE).await;
         assert!(begin.elapsed() < Duration::from_secs(1));
         drop(other);
         assert!(!overdraft.is_taken());
         // What the transport has of it takes as much as it has, and no more.
         assert!(taken.iter().map(Bytes::len).sum::<usize>() <= 2 * PIECE_BYTES_MAX);
-        assert_eq!(answers.taken(), 0);
+        assert_eq!(memory.reserved_bytes(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_refused_the_allowance_gets_it_after_a_while() {
         let env = clock::env();
-        let (answers, overdraft) = answers(env.clone());
-        let (shelf, _taken) = paused(&answers, &env, MessageSizes::DEFAULT).await;
-        let weak = Arc::downgrade(&shelf);
-        let _registered = answers.register(weak);
+        let (memory, overdraft) = memory(env.clone());
+        let (buffer, _taken) = paused(&memory, &env, MessageSizes::DEFAULT).await;
+        let weak = Arc::downgrade(&buffer);
+        let _registered = memory.register(weak);
         assert!(overdraft.try_take().is_none());
         sleep(Duration::from_secs(4)).await;
         assert!(overdraft.try_take().is_none(), "a client may pause for a moment");
@@ -305,14 +308,14 @@ mod tests {
     /// What a client has got when its answer is given up, and how it goes on.
     async fn broken(sizes: MessageSizes) -> (usize, Next) {
         let env = clock::env();
-        let (answers, _) = answers(env.clone());
-        let (shelf, taken) = paused(&answers, &env, sizes).await;
+        let (memory, _) = memory(env.clone());
+        let (buffer, taken) = paused(&memory, &env, sizes).await;
         sleep(Duration::from_secs(6)).await;
-        assert!(shelf.give_up(env.now()) > 0);
-        assert_eq!(shelf.give_up(env.now()), 0);
+        assert!(buffer.cancel(env.now()) > 0);
+        assert_eq!(buffer.cancel(env.now()), 0);
         let mut got: usize = taken.iter().map(Bytes::len).sum();
         loop {
-            match shelf.take(env.now()) {
+            match buffer.take(env.now()) {
                 Next::Piece(piece) => got += piece.len(),
                 next => return (got, next),
             }
@@ -343,8 +346,8 @@ mod tests {
     async fn what_the_transport_has_is_a_copy_of_a_part() {
         for sizes in [MessageSizes::DEFAULT, MessageSizes::WHOLE_ROWS] {
             let env = clock::env();
-            let (answers, _) = answers(env.clone());
-            let mut responses = begun(&answers, &env, sizes, LARGE).await;
+            let (memory, _) = memory(env.clone());
+            let mut responses = begun(&memory, &env, sizes, LARGE).await;
             let mut left: usize = responses.ready.iter().map(Bytes::len).sum();
             let shared: Vec<_> = responses.ready.iter().map(|piece| piece.as_ptr_range()).collect();
             while let Some(piece) = responses.take_piece() {
@@ -353,7 +356,7 @@ mod tests {
                 let is_part = shared.iter().any(|range| range.contains(&piece.as_ptr()));
                 assert!(!is_part || piece.len() < 1_000, "{}", piece.len());
             }
-            assert_eq!((left, answers.taken()), (0, 0));
+            assert_eq!((left, memory.reserved_bytes()), (0, 0));
         }
     }
 }

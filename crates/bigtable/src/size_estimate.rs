@@ -23,16 +23,16 @@ use tonic::Status;
 
 /// The parts of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Census {
+pub(crate) struct SizeEstimate {
     counts: [usize; PARTS],
 }
 
-impl Census {
+impl SizeEstimate {
     /// Counts the parts of a request; what there are too many of is refused.
-    pub fn of<M: Counted>(bytes: &[u8]) -> Result<Census, Status> {
-        let mut census = Census::default();
-        census.walk(Fields::of(bytes), M::SHAPE, NESTING_MAX)?;
-        Ok(census)
+    pub fn of<M: Estimated>(bytes: &[u8]) -> Result<SizeEstimate, Status> {
+        let mut estimate = SizeEstimate::default();
+        estimate.walk(Fields::of(bytes), M::SHAPE, NESTING_MAX)?;
+        Ok(estimate)
     }
 
     /// Memory that the parts will take.
@@ -143,7 +143,7 @@ const fn of(number: u32, within: &'static Shape) -> Field {
 }
 
 /// A request whose parts can be counted.
-pub(crate) trait Counted: prost::Message + Default {
+pub(crate) trait Estimated: prost::Message + Default {
     /// What of it is followed.
     const SHAPE: &'static Shape;
 }
@@ -173,19 +173,19 @@ static ROW_SET: Shape = Shape(&[each(1, Part::RowKey), each(2, Part::RowRange)])
 // google/bigtable/v2/bigtable.proto.
 static MUTATE_ROWS_ENTRY: Shape = Shape(&[each_of(2, Part::Mutation, &MUTATION)]);
 
-impl Counted for wire::ReadRowsRequest {
+impl Estimated for wire::ReadRowsRequest {
     const SHAPE: &'static Shape = &Shape(&[of(2, &ROW_SET), each(3, Part::FilterByte)]);
 }
 
-impl Counted for wire::MutateRowRequest {
+impl Estimated for wire::MutateRowRequest {
     const SHAPE: &'static Shape = &Shape(&[each_of(3, Part::Mutation, &MUTATION)]);
 }
 
-impl Counted for wire::MutateRowsRequest {
+impl Estimated for wire::MutateRowsRequest {
     const SHAPE: &'static Shape = &Shape(&[each_of(2, Part::Entry, &MUTATE_ROWS_ENTRY)]);
 }
 
-impl Counted for wire::CheckAndMutateRowRequest {
+impl Estimated for wire::CheckAndMutateRowRequest {
     const SHAPE: &'static Shape = &Shape(&[
         each_of(4, Part::Mutation, &MUTATION),
         each_of(5, Part::Mutation, &MUTATION),
@@ -193,7 +193,7 @@ impl Counted for wire::CheckAndMutateRowRequest {
     ]);
 }
 
-impl Counted for v2::ReadModifyWriteRowRequest {
+impl Estimated for v2::ReadModifyWriteRowRequest {
     const SHAPE: &'static Shape = &Shape(&[each(3, Part::Rule)]);
 }
 
@@ -216,27 +216,27 @@ static FIELD_MASK: Shape = Shape(&[each(1, Part::MapEntry)]);
 // google/bigtable/admin/v2/bigtable_table_admin.proto.
 static MODIFICATION: Shape = Shape(&[of(2, &FAMILY), of(3, &FAMILY), of(6, &FIELD_MASK)]);
 
-impl Counted for admin::CreateTableRequest {
+impl Estimated for admin::CreateTableRequest {
     const SHAPE: &'static Shape = &Shape(&[of(3, &TABLE), each(4, Part::Split)]);
 }
 
-impl Counted for admin::UpdateTableRequest {
+impl Estimated for admin::UpdateTableRequest {
     const SHAPE: &'static Shape = &Shape(&[of(1, &TABLE), of(2, &FIELD_MASK)]);
 }
 
-impl Counted for admin::ModifyColumnFamiliesRequest {
+impl Estimated for admin::ModifyColumnFamiliesRequest {
     const SHAPE: &'static Shape = &Shape(&[each_of(2, Part::FamilyChange, &MODIFICATION)]);
 }
 
 // stele.admin.v1. A modification holds the name of one family.
-impl Counted for own::ModifyLocalityGroupsRequest {
+impl Estimated for own::ModifyLocalityGroupsRequest {
     const SHAPE: &'static Shape = &Shape(&[each(2, Part::FamilyChange)]);
 }
 
 /// Messages that are small as a whole: nothing in them is counted.
 macro_rules! plain {
     ($($message:ty),* $(,)?) => {
-        $(impl Counted for $message {
+        $(impl Estimated for $message {
             const SHAPE: &'static Shape = &PLAIN;
         })*
     };
@@ -273,7 +273,7 @@ plain!(
 /// Messages about instances: full of maps and lists, and small as a whole. Their bytes are counted.
 macro_rules! by_bytes {
     ($($message:ty: $($field:literal)*),* $(,)?) => {
-        $(impl Counted for $message {
+        $(impl Estimated for $message {
             const SHAPE: &'static Shape = &Shape(&[$(each($field, Part::InstanceByte)),*]);
         })*
     };

@@ -1,13 +1,13 @@
 //! What is counted on the wire, counted once more in what prost makes of it: for tests and fuzzers to compare.
 
-use super::{Census, Counted};
+use super::{Estimated, SizeEstimate};
 use crate::limits::Part;
 use crate::pb::{admin, own, v2};
 use crate::wire;
 use prost::Message;
 
 /// What prost makes of a request, counted.
-pub(crate) trait Decoded: Counted {
+pub(crate) trait Decoded: Estimated {
     /// Kinds of parts, and how many there are.
     fn parts(&self) -> Vec<(Part, usize)>;
 }
@@ -172,13 +172,13 @@ impl Decoded for own::ModifyLocalityGroupsRequest {
 /// # Panics
 /// If something was neither.
 pub(crate) fn check_bound<M: Decoded>(bytes: &[u8]) {
-    let census = Census::of::<M>(bytes);
-    if let (Ok(census), Ok(message)) = (census, M::decode(bytes)) {
+    let estimate = SizeEstimate::of::<M>(bytes);
+    if let (Ok(estimate), Ok(message)) = (estimate, M::decode(bytes)) {
         for (part, count) in message.parts() {
             assert!(
-                census.count(part) >= count,
+                estimate.count(part) >= count,
                 "{part:?}: {} < {count}",
-                census.count(part)
+                estimate.count(part)
             );
         }
     }

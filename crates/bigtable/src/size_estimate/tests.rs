@@ -13,9 +13,9 @@ use tonic::Code;
 
 /// The counts are those of the message.
 fn check_exact<M: Decoded>(message: &M) {
-    let census = Census::of::<M>(&message.encode_to_vec()).unwrap();
+    let estimate = SizeEstimate::of::<M>(&message.encode_to_vec()).unwrap();
     for (part, count) in message.parts() {
-        assert_eq!(census.count(part), count, "{part:?}");
+        assert_eq!(estimate.count(part), count, "{part:?}");
     }
 }
 
@@ -139,15 +139,15 @@ fn within(number: u8, content: &[u8]) -> Vec<u8> {
     out.to_vec()
 }
 
-fn refused<M: Counted>(bytes: &[u8], words: &str) {
-    let status = Census::of::<M>(bytes).unwrap_err();
+fn refused<M: Estimated>(bytes: &[u8], words: &str) {
+    let status = SizeEstimate::of::<M>(bytes).unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     assert!(status.message().contains(words), "{status}");
 }
 
 #[test]
 fn one_too_many_is_refused() {
-    assert!(Census::of::<wire::MutateRowsRequest>(&repeated(2, &[], 100_000)).is_ok());
+    assert!(SizeEstimate::of::<wire::MutateRowsRequest>(&repeated(2, &[], 100_000)).is_ok());
     refused::<wire::MutateRowsRequest>(&repeated(2, &[], 100_001), "more than 100000 entries");
     let entry = within(2, &repeated(2, &[], 60_000));
     refused::<wire::MutateRowsRequest>(&[&entry[..], &entry].concat(), "more than 100000 mutations");
@@ -174,14 +174,14 @@ fn one_too_many_is_refused() {
 
 #[test]
 fn what_cannot_be_followed_is_refused() {
-    let code = |bytes: &[u8]| Census::of::<wire::MutateRowsRequest>(bytes).map_err(|s| s.code());
+    let code = |bytes: &[u8]| SizeEstimate::of::<wire::MutateRowsRequest>(bytes).map_err(|s| s.code());
     // A group, a field that ends behind its message, a tag that does not end.
     for bad in [&[0x13, 0x14][..], &[0x12, 2, 0x12, 1], &[0x80]] {
         assert_eq!(code(bad), Err(Code::Internal), "{bad:?}");
     }
     let deep = (0..200).fold(Vec::new(), |inner, _| within(4, &within(1, &inner)));
     let deep = within(3, &within(5, &within(4, &deep)));
-    let status = Census::of::<wire::MutateRowRequest>(&deep).unwrap_err();
+    let status = SizeEstimate::of::<wire::MutateRowRequest>(&deep).unwrap_err();
     assert_eq!(status.code(), Code::Internal);
     assert!(wire::MutateRowRequest::decode(&deep[..]).is_err());
 }

@@ -1,4 +1,4 @@
-//! Answers whose clients take nothing, while others wait for what they hold.
+//! ResponseMemory whose clients take nothing, while others wait for what they hold.
 //!
 //! An answer is *late* when its client has taken nothing of it for [`PATIENCE`], or takes it so slowly that a batch would keep
 //! its room for much longer than that. Being late does no harm by itself: only where room is waited for are late answers looked for, and
@@ -21,18 +21,18 @@ const BYTES_PER_SECOND: u64 = 256 << 10;
 /// Who holds room at the pace of a client.
 pub(crate) trait Paced: Send + Sync {
     /// By how much it is late, if it is, and is held at all.
-    fn late(&self, now: Duration) -> Option<Late>;
+    fn overdue(&self, now: Duration) -> Option<Overdue>;
 
     /// Gives up what it holds if it is late still; returns how much came back.
-    fn give_up(&self, now: Duration) -> usize;
+    fn cancel(&self, now: Duration) -> usize;
 }
 
 /// An answer that is not taken.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Late {
+pub(crate) struct Overdue {
     pub by: Duration,
     /// It has the allowance.
-    pub needs_overdraft: bool,
+    pub has_overdraft: bool,
 }
 
 /// How a client takes an answer.
@@ -40,7 +40,7 @@ pub(crate) struct Late {
 pub(crate) struct Pace {
     batch: Duration,
     last: Duration,
-    taken: u64,
+    reserved_bytes: u64,
 }
 
 impl Pace {
@@ -49,19 +49,19 @@ impl Pace {
         Pace {
             batch: now,
             last: now,
-            taken: 0,
+            reserved_bytes: 0,
         }
     }
 
     /// Notes what was taken.
     pub fn note(&mut self, now: Duration, bytes: usize) {
         self.last = now;
-        self.taken += bytes as u64;
+        self.reserved_bytes += bytes as u64;
     }
 
     /// By how much it is too slow, if it is.
-    pub fn late_by(&self, now: Duration) -> Option<Duration> {
-        let in_time = Duration::from_millis(self.taken.saturating_mul(1000) / BYTES_PER_SECOND);
+    pub fn overdue_by(&self, now: Duration) -> Option<Duration> {
+        let in_time = Duration::from_millis(self.reserved_bytes.saturating_mul(1000) / BYTES_PER_SECOND);
         let still = now.checked_sub(self.last + PATIENCE);
         let slow = now.checked_sub(self.batch + PATIENCE + in_time);
         still.max(slow)
@@ -72,7 +72,7 @@ impl Pace {
 #[derive(Clone)]
 pub(crate) struct Holders {
     shared: Arc<Mutex<Shared>>,
-    given_up: IntCounter,
+    cancelled: IntCounter,
 }
 
 #[derive(Default)]
@@ -80,7 +80,7 @@ struct Shared {
     next: u64,
     by_number: BTreeMap<u64, Weak<dyn Paced>>,
     /// When somebody looked last.
-    looked: Option<Duration>,
+    last_scan: Option<Duration>,
 }
 
 /// As long as it is there, one is among them.
@@ -96,13 +96,13 @@ impl Drop for Registered {
 }
 
 /// However many wait, all holders are gone through no more often than this.
-const POLL_EVERY: Duration = Duration::from_millis(10);
+const SCAN_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Holders {
-    pub fn new(given_up: IntCounter) -> Self {
+    pub fn new(cancelled: IntCounter) -> Self {
         Holders {
             shared: Arc::default(),
-            given_up,
+            cancelled,
         }
     }
 
@@ -123,43 +123,46 @@ impl Holders {
     }
 
     /// Has late answers give up so many bytes, or whatever they have.
-    pub fn give_up(&self, now: Duration, bytes: usize) {
+    pub fn cancel(&self, now: Duration, bytes: usize) {
         let holders: Vec<Weak<dyn Paced>> = {
             let mut shared = self.shared.lock();
-            if shared.looked.is_some_and(|looked| now < looked + POLL_EVERY) {
+            if shared
+                .last_scan
+                .is_some_and(|last_scan| now < last_scan + SCAN_INTERVAL)
+            {
                 return;
             }
-            shared.looked = Some(now);
+            shared.last_scan = Some(now);
             shared.by_number.values().cloned().collect()
         };
-        let mut late: Vec<_> = holders
+        let mut overdue: Vec<_> = holders
             .iter()
             .filter_map(Weak::upgrade)
-            .filter_map(|holder| Some((holder.late(now)?.by, holder)))
+            .filter_map(|holder| Some((holder.overdue(now)?.by, holder)))
             .collect();
         // The order of their registration where they are as late as each other.
-        late.sort_by_key(|(by, _)| std::cmp::Reverse(*by));
+        overdue.sort_by_key(|(by, _)| std::cmp::Reverse(*by));
         let mut freed = 0;
-        for (_, holder) in late {
+        for (_, holder) in overdue {
             if freed >= bytes {
                 break;
             }
-            freed += self.counted(holder.give_up(now));
+            freed += self.counted(holder.cancel(now));
         }
     }
 
     /// Has the answer that has the allowance given up, if it is late.
-    pub fn cancel_overdrawn(&self, now: Duration) {
+    pub fn cancel_overdraft(&self, now: Duration) {
         let holders: Vec<_> = self.shared.lock().by_number.values().cloned().collect();
         for holder in holders.iter().filter_map(Weak::upgrade) {
-            if holder.late(now).is_some_and(|late| late.needs_overdraft) {
-                self.counted(holder.give_up(now));
+            if holder.overdue(now).is_some_and(|overdue| overdue.has_overdraft) {
+                self.counted(holder.cancel(now));
             }
         }
     }
 
     fn counted(&self, freed: usize) -> usize {
-        self.given_up.inc_by(u64::from(freed > 0));
+        self.cancelled.inc_by(u64::from(freed > 0));
         freed
     }
 }
@@ -172,21 +175,21 @@ mod tests {
     fn a_client_is_late_that_takes_nothing_or_hardly_anything() {
         let at = Duration::from_secs;
         let mut pace = Pace::new(at(100));
-        assert_eq!(pace.late_by(at(104)), None);
-        assert_eq!(pace.late_by(at(107)), Some(at(2)));
+        assert_eq!(pace.overdue_by(at(104)), None);
+        assert_eq!(pace.overdue_by(at(107)), Some(at(2)));
         pace.note(at(104), 256 << 10);
-        assert_eq!(pace.late_by(at(105)), None);
-        assert_eq!(pace.late_by(at(109)), Some(at(3)), "the batch is there since 100");
+        assert_eq!(pace.overdue_by(at(105)), None);
+        assert_eq!(pace.overdue_by(at(109)), Some(at(3)), "the batch is there since 100");
         let mut quick = Pace::new(at(100));
         quick.note(at(104), 16 << 20);
-        assert_eq!(quick.late_by(at(110)), Some(at(1)), "the last was taken at 104");
+        assert_eq!(quick.overdue_by(at(110)), Some(at(1)), "the last was taken at 104");
         // One that takes a little now and then has had a second for the first 256 KiB, and no more for hardly anything.
         (0..20).for_each(|second| pace.note(at(104 + second), 1));
-        assert_eq!(pace.late_by(at(123)), Some(at(17)));
+        assert_eq!(pace.overdue_by(at(123)), Some(at(17)));
         // As slow as one may be.
         let mut slow = Pace::new(at(0));
         for second in 0..100 {
-            assert_eq!(slow.late_by(at(second)), None);
+            assert_eq!(slow.overdue_by(at(second)), None);
             slow.note(at(second), 256 << 10);
         }
     }

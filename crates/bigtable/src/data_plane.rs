@@ -3,23 +3,23 @@
 //! codec and the general router.
 //!
 //! What a call is from outside does not differ: the same checks in the same order, the same words, the same accounts.
-//! Large writes are carried out to their end though their caller goes away ([`crate::calls::carry_out`] says why).
+//! Large writes are carried out to their end though their caller goes away ([`crate::accounting::carry_out`] says why).
 
-use crate::answers::Registered;
-use crate::calls::{Call, stopped};
-use crate::census::{Census, Counted};
+use crate::accounting::{Call, stopped};
 use crate::context::Context;
 use crate::features::Client;
-use crate::flat;
 use crate::limits::{CARRIED_OUT_BYTES_MIN, FLAT_MUTATION_COST, FLAT_MUTATIONS_FREE};
 use crate::messages::{check_encoding, message, time_limit};
 use crate::mutations::{Resolver, check_mutation_count, no_mutations};
 use crate::names::addressed_table;
 use crate::outcomes::{self, Outcome};
-use crate::reads::shelf::{Next, Shelf, deadline_exceeded};
+use crate::reads::response_buffer::{Next, ResponseBuffer, deadline_exceeded};
 use crate::reads::{self, Responses, Rows};
+use crate::response_memory::Registered;
+use crate::size_estimate::{Estimated, SizeEstimate};
 use crate::status::{not_found, status};
 use crate::wire;
+use crate::zero_copy;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame};
 use std::collections::VecDeque;
@@ -94,7 +94,7 @@ impl Hot {
         self != Hot::ReadRows && bytes.len() >= CARRIED_OUT_BYTES_MIN
     }
 
-    /// Answers a call in a task that has it, accounts and all; `None` when the runtime ends.
+    /// ResponseMemory a call in a task that has it, accounts and all; `None` when the runtime ends.
     async fn carry_out(
         self,
         context: Arc<Context>,
@@ -149,8 +149,8 @@ const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
 /// Decodes a request, once it is known what that takes.
-fn decoded<M: Counted>(call: &Call, bytes: Bytes) -> Result<M, Status> {
-    call.charge(Census::of::<M>(&bytes)?.cost())?;
+fn decoded<M: Estimated>(call: &Call, bytes: Bytes) -> Result<M, Status> {
+    call.charge(SizeEstimate::of::<M>(&bytes)?.cost())?;
     // As tonic says it.
     M::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
@@ -187,9 +187,9 @@ async fn read_rows(
     call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
     // Before the read begins: beginning may read a batch already.
     let mut reservation = match options.one_row {
-        true => context.answers.empty_reservation(),
+        true => context.response_memory.no_reservation(),
         false => {
-            let reservation = context.answers.for_batch().await?;
+            let reservation = context.response_memory.for_batch().await?;
             check_same(context, &schema)?;
             reservation
         }
@@ -199,7 +199,7 @@ async fn read_rows(
         None => {
             read.waits = true;
             if options.one_row {
-                reservation = context.answers.for_row().await?;
+                reservation = context.response_memory.for_row().await?;
                 check_same(context, &schema)?;
             }
             Rows::Stream(context.service.read_rows(read).await.map_err(status)?)
@@ -210,7 +210,7 @@ async fn read_rows(
         schema,
         options,
         context.env.clone(),
-        (context.answers.clone(), reservation),
+        (context.response_memory.clone(), reservation),
     );
     responses.begin().await?;
     Ok(if responses.is_small() {
@@ -238,10 +238,10 @@ type Addressed = (TableName, TableId);
 
 /// The row of a MutateRowRequest.
 fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, RowWrites), Status> {
-    if let Some(head) = flat::mutate_row_head(&bytes)
+    if let Some(head) = zero_copy::mutate_row_head(&bytes)
         && let Ok(table) = addressed_table(head.table_name, "", "")
         && let Ok(schema) = context.schema(&table)
-        && let Some(rows) = flat::mutate_row(&bytes, &resolver(context, &schema))
+        && let Some(rows) = zero_copy::mutate_row(&bytes, &resolver(context, &schema))
     {
         charge_flat(call, &rows)?;
         return Ok(((table.name, schema.id), rows));
@@ -255,10 +255,10 @@ fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, R
 }
 
 async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Answer, Status> {
-    if let Some(head) = flat::mutate_rows_head(&bytes)
+    if let Some(head) = zero_copy::mutate_rows_head(&bytes)
         && let Ok(table) = addressed_table(head.table_name, "", "")
         && let Ok(schema) = context.schema(&table)
-        && let Some(rows) = flat::mutate_rows(&bytes, &resolver(context, &schema))
+        && let Some(rows) = zero_copy::mutate_rows(&bytes, &resolver(context, &schema))
     {
         charge_flat(call, &rows)?;
         let results = write(context, (table.name, schema.id), rows).await?;
@@ -325,7 +325,7 @@ enum Answer {
 
 /// A read whose answer takes room, or goes on while it is sent.
 struct Read {
-    shelf: Arc<Shelf>,
+    buffer: Arc<ResponseBuffer>,
     /// Until there is something to send.
     filling: Option<BoxFuture<Box<Responses>, Status>>,
     deadline: Option<Duration>,
@@ -336,14 +336,14 @@ struct Read {
 impl Read {
     fn new(context: &Context, responses: Responses, deadline: Option<Duration>) -> Self {
         let env = context.env.clone();
-        let shelf = Arc::new(Shelf::new(Box::new(responses), deadline, env.now()));
-        let weak = Arc::downgrade(&shelf);
+        let buffer = Arc::new(ResponseBuffer::new(Box::new(responses), deadline, env.now()));
+        let weak = Arc::downgrade(&buffer);
         Read {
-            shelf,
+            buffer,
             filling: None,
             deadline,
             env,
-            _registered: context.answers.register(weak),
+            _registered: context.response_memory.register(weak),
         }
     }
 
@@ -354,11 +354,11 @@ impl Read {
                 let filled = ready!(filling.as_mut().poll(context));
                 self.filling = None;
                 match filled {
-                    Ok(responses) => self.shelf.put(responses, self.env.now()),
+                    Ok(responses) => self.buffer.put(responses, self.env.now()),
                     Err(status) => return Poll::Ready(Next::End(status)),
                 }
             }
-            match self.shelf.take(self.env.now()) {
+            match self.buffer.take(self.env.now()) {
                 Next::Read(responses) => self.filling = Some(fill(responses, self.deadline, self.env.clone())),
                 next => return Poll::Ready(next),
             }
