@@ -1,87 +1,29 @@
-//! What happens to every call before and after its handler: admission, measurement, and the answer for calls that are
-//! not implemented.
+//! Call accounting: admission, memory and metrics of every call.
 //!
-//! This sits outside of the generated stubs, and of the calls that are served without one, at the level of HTTP, so
-//! that handlers stay free of it and so that it sees a request before it is decoded: the bytes of a request are counted
-//! while they arrive, what is decoded of it is added before it is decoded, and a request that would take the front end
-//! past its budget is refused at that point, with UNAVAILABLE, because backing off helps. One that is too large by
-//! itself is RESOURCE_EXHAUSTED, one that arrives too slowly DEADLINE_EXCEEDED. A message that announces more than requests may
-//! take in all is in no account of theirs: it takes the allowance that everything shares ([`Overdraft`]), when nobody has it.
+//! The memory of a request is charged in two steps. Its bytes are charged as they arrive ([`crate::request_body`]), and
+//! its decoded form before it is decoded ([`crate::size_estimate`]). A charge that exceeds the budget of all requests is
+//! refused with UNAVAILABLE, because backing off helps. A request that is too large by itself is refused with
+//! RESOURCE_EXHAUSTED. A request that arrives too slowly is refused with DEADLINE_EXCEEDED.
 //!
-//! A call lasts from its first header to the end, or the abandonment, of its response stream.
+//! A message larger than the whole budget of requests is not charged to that budget. It takes the overdraft of the
+//! process ([`Overdraft`]), which one request at a time may have.
+//!
+//! A call lasts from its first header until its response body has been sent or dropped. All charges end with the call.
 
 use crate::limits::{CARRIED_OUT_BYTES_MIN, CallLimits};
-use crate::messages::PREFIX_BYTES;
 use crate::response_memory::SMALL_BYTES;
 use crate::status::unimplemented;
-use bytes::Bytes;
-use http_body::{Body as HttpBody, Frame, SizeHint};
-use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use stele_client::{InFlightKind, OVERDRAFT_BYTES, Overdraft, OverdraftPermit};
-use stele_env::metrics::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
-use stele_env::{Env, Priority};
+use stele_env::Env;
+use stele_env::metrics::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service, http};
-use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-/// The `method` label of calls without a stub: one for all, because their names are the client's choice.
-const UNSERVED_LABEL: &str = "unimplemented";
-
-tokio::task_local! {
-    /// The call whose request a generated stub reads.
-    static CURRENT: Arc<Call>;
-}
-
-/// Adds to what the current call's request takes; see [`Call::charge`]. Without a current call there is no account.
-pub(crate) fn charge_current(bytes: usize) -> Result<(), Status> {
-    CURRENT.try_with(|call| call.charge(bytes)).unwrap_or(Ok(()))
-}
-
-/// Adds the answer of the current call, which has changed something already and is not refused any more. Until it is sent, what
-/// comes meanwhile is refused if both together are too much. A small one is part of what any call may take.
-pub(crate) fn account_current(bytes: usize) {
-    if bytes > SMALL_BYTES {
-        let _ = charge_current(bytes);
-    }
-}
-
-/// Carries out a write of the current call; where its request is large, to the end, in a task that has the call.
-///
-/// A write that is on its way into the log goes on though its caller goes away, and keeps its request until memtables have it. How
-/// much that is, where it is more than the log's queue, only the call knows; and that it is coming, memtables know as long as it
-/// is waited for. Were both gone with the caller, the next requests would be let in as if there were nothing. What a write makes
-/// of a row that it reads may be far more than its request: who reads the row accounts for that until memtables have it.
-pub(crate) async fn carry_out<T: Send + 'static>(
-    env: &Env,
-    write: impl Future<Output = Result<T, Status>> + Send + 'static,
-) -> Result<T, Status> {
-    let current = CURRENT.try_with(Arc::clone).ok();
-    let Some(call) = current.filter(|call| call.is_large()) else {
-        return write.await;
-    };
-    let task = async move {
-        let outcome = write.await;
-        drop(call);
-        outcome
-    };
-    let outcome = env.spawn_join(Priority::Foreground, "large write", task).await;
-    outcome.unwrap_or_else(|_| Err(stopped()))
-}
-
-/// The answer to a write whose outcome nobody learns.
-pub(crate) fn stopped() -> Status {
-    Status::aborted("The server stopped before the write was acknowledged")
-}
+/// The `method` label of calls that are not implemented. All share it, because clients choose their names.
+const UNIMPLEMENTED_LABEL: &str = "unimplemented";
 
 /// The accounts of all calls of a front end.
 pub(crate) struct CallAccounting {
@@ -90,16 +32,15 @@ pub(crate) struct CallAccounting {
     overdraft: Overdraft,
     slots: Arc<Semaphore>,
     request_bytes: AtomicUsize,
-    /// By path; constant.
-    served: HashMap<&'static str, MethodInstruments>,
-    unserved: MethodInstruments,
     requests: IntCounterVec,
+    seconds: HistogramVec,
     in_flight: IntGauge,
     held_bytes: IntGaugeVec,
 }
 
+/// Metrics and limits of one method.
 #[derive(Clone)]
-struct MethodInstruments {
+pub(crate) struct MethodAccount {
     label: &'static str,
     ok: IntCounter,
     seconds: Histogram,
@@ -108,13 +49,7 @@ struct MethodInstruments {
 }
 
 impl CallAccounting {
-    pub fn new(
-        served: impl Iterator<Item = &'static str>,
-        limits: CallLimits,
-        overdraft: Overdraft,
-        env: Env,
-        metrics: &Metrics,
-    ) -> Self {
+    pub fn new(limits: CallLimits, overdraft: Overdraft, env: Env, metrics: &Metrics) -> Self {
         let requests = metrics.counters(
             "stele_bigtable_requests_total",
             "Calls of the Bigtable API by method and gRPC code.",
@@ -131,56 +66,59 @@ impl CallAccounting {
         );
         let held_bytes = metrics.gauges(
             "stele_bigtable_reserved_bytes",
-            "Bytes held for the Bigtable API, by what for: requests in flight, answers that are read or not sent \
-             yet; and what whoever goes beyond these may take.",
+            "Bytes reserved for the Bigtable API by purpose: requests in flight, responses that are being read or sent, \
+             and the overdraft of one large request.",
             &["of"],
         );
-        let instruments = |label: &'static str, message_bytes_max| MethodInstruments {
-            label,
-            ok: requests.with_label_values(&[label, code_label(Code::Ok)]),
-            seconds: seconds.with_label_values(&[label]),
-            message_bytes_max,
-        };
-        let served = served
-            .map(|path| (path, instruments(method_of(path), limits.message_bytes_max(path))))
-            .collect();
-        let unserved = instruments(UNSERVED_LABEL, 0);
         CallAccounting {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
             limits,
             overdraft,
             request_bytes: AtomicUsize::new(0),
-            served,
-            unserved,
             requests,
+            seconds,
             in_flight,
             held_bytes,
         }
     }
 
-    /// Brings the gauge of what is held up to date; answers are in another account.
-    pub fn update_held(&self, answers: usize) {
+    /// The account of a method that is served.
+    pub fn method(&self, path: &'static str) -> MethodAccount {
+        self.method_account(method_of(path), self.limits.message_bytes_max(path))
+    }
+
+    /// The account that all methods share which are not implemented.
+    pub fn unimplemented_methods(&self) -> MethodAccount {
+        self.method_account(UNIMPLEMENTED_LABEL, 0)
+    }
+
+    fn method_account(&self, label: &'static str, message_bytes_max: usize) -> MethodAccount {
+        MethodAccount {
+            label,
+            ok: self.requests.with_label_values(&[label, code_label(Code::Ok)]),
+            seconds: self.seconds.with_label_values(&[label]),
+            message_bytes_max,
+        }
+    }
+
+    /// Updates the gauge of reserved memory. Responses have an account of their own.
+    pub fn update_held(&self, response_bytes: usize) {
         let of = |of: &str, bytes: usize| {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
             self.held_bytes.with_label_values(&[of]).set(bytes);
         };
         of("requests", self.request_bytes.load(Ordering::Relaxed));
-        of("answers", answers);
+        of("answers", response_bytes);
         of("beyond", if self.overdraft.is_taken() { OVERDRAFT_BYTES } else { 0 });
     }
 
-    /// Admits a call of this path; otherwise what to answer.
-    #[allow(clippy::result_large_err, reason = "a refusal is rare, and goes out as it is")]
-    pub fn admit(self: &Arc<Self>, path: &str) -> Result<Call, http::Response<Body>> {
-        let Some(method) = self.served.get(path) else {
-            let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
-            let message = format!("{} of {service} is not implemented", method_of(path));
-            return Err(self.refuse(&self.unserved, unimplemented(message)));
-        };
+    /// Admits a call of a method.
+    pub fn admit(self: &Arc<Self>, method: &MethodAccount) -> Result<Call, Status> {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            let message = "Too many calls are in flight; retry after backing off";
-            return Err(self.refuse(method, Status::unavailable(message)));
+            let status = Status::unavailable("Too many calls are in flight; retry after backing off");
+            self.count(method, status.code());
+            return Err(status);
         };
         self.in_flight.inc();
         Ok(Call {
@@ -188,19 +126,22 @@ impl CallAccounting {
             started: self.env.now(),
             code: AtomicI32::new(CODE_PENDING),
             request_bytes: AtomicUsize::new(0),
-            counted_bytes: AtomicUsize::new(0),
-            beyond: OnceLock::new(),
+            charged_bytes: AtomicUsize::new(0),
+            overdraft: OnceLock::new(),
             accounting: Arc::clone(self),
             _slot: slot,
         })
     }
 
-    fn refuse(&self, method: &MethodInstruments, status: Status) -> http::Response<Body> {
-        self.count(method, status.code());
-        status.into_http()
+    /// Counts a call of a path that has no handler, and names the method in the status.
+    pub fn refuse_unimplemented(&self, methods: &MethodAccount, path: &str) -> Status {
+        let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        let status = unimplemented(format!("{} of {service} is not implemented", method_of(path)));
+        self.count(methods, status.code());
+        status
     }
 
-    fn count(&self, method: &MethodInstruments, code: Code) {
+    fn count(&self, method: &MethodAccount, code: Code) {
         match code {
             Code::Ok => method.ok.inc(),
             code => self.requests.with_label_values(&[method.label, code_label(code)]).inc(),
@@ -235,18 +176,18 @@ fn code_label(code: Code) -> &'static str {
     }
 }
 
-/// One call in flight; booked when the last holder lets go of it.
+/// One call in flight. Dropping it books its outcome and releases its charges.
 pub(crate) struct Call {
     accounting: Arc<CallAccounting>,
-    method: MethodInstruments,
+    method: MethodAccount,
     started: Duration,
     /// The gRPC code, `CODE_PENDING` until it is known.
     code: AtomicI32,
-    /// What its request takes.
+    /// Memory of its request, and of the parts of its response that are charged to requests.
     request_bytes: AtomicUsize,
-    /// What of that is counted into the ledger's sum: all, unless it goes beyond.
-    counted_bytes: AtomicUsize,
-    beyond: OnceLock<OverdraftPermit>,
+    /// The part of `request_bytes` that is in the sum over all calls: all of it, except under an overdraft.
+    charged_bytes: AtomicUsize,
+    overdraft: OnceLock<OverdraftPermit>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -261,47 +202,41 @@ impl Call {
             .compare_exchange(CODE_PENDING, code as i32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// When its first header came.
+    /// The time of its first header.
     pub fn started(&self) -> Duration {
         self.started
     }
 
-    /// The body of its request, counted while it arrives.
-    pub fn counted(&self, body: Body) -> RequestBody<&Call> {
-        RequestBody::new(body, self)
+    pub fn env(&self) -> &Env {
+        &self.accounting.env
     }
 
-    /// Takes the code from headers or trailers, if it is there.
-    fn observe(&self, headers: &http::HeaderMap) {
-        if let Some(code) = headers.get(Status::GRPC_STATUS) {
-            self.conclude(Code::from_bytes(code.as_bytes()));
-        }
-    }
-
-    /// Adds to what its request takes, which lasts until the call ends. An error when that is too much.
+    /// Charges memory until the call ends. Fails if that exceeds the budget.
     pub fn charge(&self, bytes: usize) -> Result<(), Status> {
         if bytes == 0 {
             return Ok(());
         }
-        let needs_overdraft = self.beyond.get().is_some();
-        let max = match needs_overdraft {
-            true => self.accounting.limits.overdraft_request_bytes,
-            false => self.accounting.limits.request_bytes_max,
+        let limits = &self.accounting.limits;
+        let has_overdraft = self.overdraft.get().is_some();
+        let max = if has_overdraft {
+            limits.overdraft_request_bytes
+        } else {
+            limits.request_bytes_max
         };
         let own = self
             .request_bytes
             .fetch_add(bytes, Ordering::Relaxed)
             .saturating_add(bytes);
         let mut before = 0;
-        if !needs_overdraft {
-            self.counted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if !has_overdraft {
+            self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
             before = self.accounting.request_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.accounting.overdraft.add(InFlightKind::Requests, bytes);
         }
         if own > max {
             return Err(Status::resource_exhausted(format!(
-                "The request takes {own} bytes of memory, this server spares {max} for requests: send less at once, or \
-                 give it more"
+                "The request needs {own} bytes of memory, the limit for requests on this server is {max}: split the \
+                 request or raise the server's memory budget"
             )));
         }
         if before.saturating_add(bytes) > max {
@@ -312,39 +247,48 @@ impl Call {
         Ok(())
     }
 
-    /// Whether its request takes so much that it is carried out to its end if it is a write.
-    fn is_large(&self) -> bool {
+    /// Charges the response of a call that has already changed something and cannot be refused any more. Requests that
+    /// arrive before it is sent are refused if the sum exceeds the budget. A small response is part of the memory that
+    /// every call may take.
+    pub fn charge_response(&self, bytes: usize) {
+        if bytes > SMALL_BYTES {
+            let _ = self.charge(bytes);
+        }
+    }
+
+    /// Whether a write of this size runs to its end even if its caller goes away.
+    pub fn is_large(&self) -> bool {
         self.request_bytes.load(Ordering::Relaxed) >= CARRIED_OUT_BYTES_MIN
     }
 
-    /// Refuses a message by the size that it announces; how long to wait before more of it is taken.
-    fn check_message_len(&self, len: usize) -> Result<Duration, Status> {
+    /// Checks the announced size of a message. Returns how long to wait before reading more of it.
+    pub fn check_message_len(&self, len: usize) -> Result<Duration, Status> {
         let max = self.method.message_bytes_max;
-        if len <= max && len > self.accounting.limits.request_bytes_max {
+        if len > max {
+            return Err(Status::resource_exhausted(format!(
+                "The message has {len} bytes, the limit of {} on this server is {max}",
+                self.method.label
+            )));
+        }
+        if len > self.accounting.limits.request_bytes_max {
             return self.take_overdraft();
         }
-        if len <= max {
-            return Ok(Duration::ZERO);
-        }
-        Err(Status::resource_exhausted(format!(
-            "The message has {len} bytes, the limit of {} is {max} on this server",
-            self.method.label
-        )))
+        Ok(Duration::ZERO)
     }
 
-    /// Takes the allowance for a message that is larger than all requests may be together.
+    /// Takes the overdraft for a message that is larger than the budget of all requests.
     fn take_overdraft(&self) -> Result<Duration, Status> {
-        let Some(beyond) = self.accounting.overdraft.try_take() else {
-            let message = "Another request takes all the memory there is for one of that size; retry after backing off";
+        let Some(overdraft) = self.accounting.overdraft.try_take() else {
+            let message = "Another large request uses the memory for a message of this size; retry after backing off";
             return Err(Status::unavailable(message));
         };
-        let settles = beyond.settles();
-        let _ = self.beyond.set(beyond);
+        let settles = overdraft.settles();
+        let _ = self.overdraft.set(overdraft);
         Ok(settles)
     }
 
-    /// What is left of the time in which a request must arrive; an error when that is nothing.
-    fn arrival_left(&self) -> Result<Duration, Status> {
+    /// The rest of the time in which the request must arrive. Fails when it is used up.
+    pub fn arrival_left(&self) -> Result<Duration, Status> {
         let arrived = self.request_bytes.load(Ordering::Relaxed);
         let limit = self.accounting.limits.arrival_wait(arrived);
         let elapsed = self.accounting.env.now().saturating_sub(self.started);
@@ -366,179 +310,9 @@ impl Drop for Call {
         self.accounting.count(&self.method, code);
         let elapsed = self.accounting.env.now().saturating_sub(self.started);
         self.method.seconds.observe(elapsed.as_secs_f64());
-        let counted = self.counted_bytes.load(Ordering::Relaxed);
-        self.accounting.request_bytes.fetch_sub(counted, Ordering::Relaxed);
-        self.accounting.overdraft.sub(InFlightKind::Requests, counted);
+        let charged = self.charged_bytes.load(Ordering::Relaxed);
+        self.accounting.request_bytes.fetch_sub(charged, Ordering::Relaxed);
+        self.accounting.overdraft.sub(InFlightKind::Requests, charged);
         self.accounting.in_flight.dec();
-    }
-}
-
-/// A service under the accounts of a ledger.
-#[derive(Clone)]
-pub(crate) struct Calls<S> {
-    inner: S,
-    accounting: Arc<CallAccounting>,
-}
-
-impl<S> Calls<S> {
-    pub fn new(inner: S, accounting: Arc<CallAccounting>) -> Self {
-        Calls { inner, accounting }
-    }
-}
-
-impl<S: NamedService> NamedService for Calls<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-impl<S> Service<http::Request<Body>> for Calls<S>
-where
-    S: Service<http::Request<RequestBody>, Response = http::Response<Body>, Error = Infallible> + NamedService,
-    S::Future: Send + 'static,
-{
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let call = match self.accounting.admit(request.uri().path()) {
-            Ok(call) => Arc::new(call),
-            Err(refusal) => return Box::pin(std::future::ready(Ok(refusal))),
-        };
-        let request = request.map(|body| RequestBody::new(body, Arc::clone(&call)));
-        let answer = CURRENT.scope(Arc::clone(&call), self.inner.call(request));
-        Box::pin(async move {
-            let response = answer.await?;
-            call.observe(response.headers());
-            Ok(response.map(|body| Body::new(ResponseBody { body, call })))
-        })
-    }
-}
-
-/// The body of a request, counted while it arrives.
-pub(crate) struct RequestBody<C = Arc<Call>> {
-    body: Body,
-    call: C,
-    /// The beginning, which announces the size.
-    prefix: [u8; PREFIX_BYTES],
-    prefix_len: usize,
-    /// When to look whether the request arrives too slowly; there once it has been waited for.
-    alarm: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Nothing more of the request is taken before that: caches give way to it.
-    settles: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-}
-
-impl<C: Borrow<Call>> RequestBody<C> {
-    fn new(body: Body, call: C) -> Self {
-        RequestBody {
-            body,
-            call,
-            prefix: [0; PREFIX_BYTES],
-            prefix_len: 0,
-            alarm: None,
-            settles: None,
-        }
-    }
-
-    /// Takes account of data that has arrived.
-    fn arrived(&mut self, data: &[u8]) -> Result<(), Status> {
-        if let Some(rest) = self.prefix.get_mut(self.prefix_len..).filter(|rest| !rest.is_empty()) {
-            let taken = rest.len().min(data.len());
-            rest.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
-            self.prefix_len += taken;
-            if self.prefix_len == PREFIX_BYTES {
-                let [_, len @ ..] = self.prefix;
-                let call = self.call.borrow();
-                let wait = call.check_message_len(u32::from_be_bytes(len) as usize)?;
-                if !wait.is_zero() {
-                    let env = call.accounting.env.clone();
-                    self.settles = Some(Box::pin(async move { env.sleep(wait).await }));
-                }
-            }
-        }
-        self.call.borrow().charge(data.len())
-    }
-
-    /// Waits for no longer than a request may take to arrive.
-    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
-        let call = self.call.borrow();
-        loop {
-            if let Some(alarm) = &mut self.alarm {
-                std::task::ready!(alarm.as_mut().poll(cx));
-            }
-            match call.arrival_left() {
-                Ok(left) => {
-                    let env = call.accounting.env.clone();
-                    self.alarm = Some(Box::pin(async move { env.sleep(left).await }));
-                }
-                Err(status) => return Poll::Ready(status),
-            }
-        }
-    }
-}
-
-impl<C: Borrow<Call> + Unpin> HttpBody for RequestBody<C> {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(settles) = &mut self.settles {
-            std::task::ready!(settles.as_mut().poll(cx));
-            self.settles = None;
-        }
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            return self.poll_alarm(cx).map(|status| Some(Err(status)));
-        };
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-            && let Err(status) = self.arrived(data)
-        {
-            return Poll::Ready(Some(Err(status)));
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// The body of a response, watched for its trailers.
-struct ResponseBody {
-    body: Body,
-    call: Arc<Call>,
-}
-
-impl HttpBody for ResponseBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => {
-                if let Some(trailers) = frame.trailers_ref() {
-                    self.call.observe(trailers);
-                }
-            }
-            Some(Err(status)) => self.call.conclude(status.code()),
-            None => {}
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -1,10 +1,10 @@
 //! App profiles of an instance: records that are kept and shown. Data calls accept any profile id and route the same.
 
+use crate::accounting::Call;
 use crate::context::Context;
-use crate::instance_data::DEFAULT_APP_PROFILE;
-use crate::instances::check_size;
+use crate::instance_data::{DEFAULT_APP_PROFILE, check_size};
 use crate::names::{InstanceName, check_resource_id, parse_child};
-use crate::operations::Typed;
+use crate::operation_log::Typed;
 use crate::pb::admin;
 use crate::pb::longrunning::Operation;
 use crate::status::{self, invalid};
@@ -14,21 +14,22 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const COLLECTION: &str = "appProfiles";
 
-impl Context {
-    pub async fn create_app_profile(
-        &self,
-        request: admin::CreateAppProfileRequest,
-    ) -> Result<admin::AppProfile, Status> {
-        let instance = InstanceName::parse(&request.parent)?;
-        let id = request.app_profile_id;
-        check_resource_id("app profile", &id)?;
-        let mut profile = request.app_profile.unwrap_or_default();
-        if profile.routing_policy.is_none() {
-            return Err(invalid("app_profile must have a routing policy"));
-        }
-        profile.name.clone_from(&id);
-        profile.etag.clear();
-        self.change_instance(&instance, |data| {
+pub(crate) async fn create_app_profile(
+    context: &Context,
+    call: &Call,
+    request: admin::CreateAppProfileRequest,
+) -> Result<admin::AppProfile, Status> {
+    let instance = InstanceName::parse(&request.parent)?;
+    let id = request.app_profile_id;
+    check_resource_id("app profile", &id)?;
+    let mut profile = request.app_profile.unwrap_or_default();
+    if profile.routing_policy.is_none() {
+        return Err(invalid("app_profile must have a routing policy"));
+    }
+    profile.name.clone_from(&id);
+    profile.etag.clear();
+    context
+        .change_instance(call, &instance, |data| {
             if data.app_profiles().iter().any(|profile| profile.name == id) {
                 return Err(Status::already_exists(format!("app profile {id:?} already exists")));
             }
@@ -38,71 +39,92 @@ impl Context {
             Ok(profile_proto(&instance, profile))
         })
         .await
-    }
+}
 
-    pub async fn get_app_profile(&self, name: &str) -> Result<admin::AppProfile, Status> {
-        let (instance, id) = parse_child(name, COLLECTION)?;
-        let profiles = self.existing_instance(&instance).await?.app_profiles();
-        let found = profiles.into_iter().find(|profile| profile.name == id);
-        found
-            .map(|profile| profile_proto(&instance, profile))
-            .ok_or_else(|| not_found(name))
-    }
+pub(crate) async fn get_app_profile(
+    context: &Context,
+    call: &Call,
+    request: admin::GetAppProfileRequest,
+) -> Result<admin::AppProfile, Status> {
+    let name = &request.name;
+    let (instance, id) = parse_child(name, COLLECTION)?;
+    let profiles = context.existing_instance(call, &instance).await?.app_profiles();
+    let found = profiles.into_iter().find(|profile| profile.name == id);
+    found
+        .map(|profile| profile_proto(&instance, profile))
+        .ok_or_else(|| not_found(name))
+}
 
-    pub async fn list_app_profiles(&self, parent: &str) -> Result<Vec<admin::AppProfile>, Status> {
-        let instance = InstanceName::parse(parent)?;
-        let profiles = self.existing_instance(&instance).await?.app_profiles();
-        Ok(profiles
-            .into_iter()
-            .map(|profile| profile_proto(&instance, profile))
-            .collect())
-    }
+pub(crate) async fn list_app_profiles(
+    context: &Context,
+    call: &Call,
+    request: admin::ListAppProfilesRequest,
+) -> Result<admin::ListAppProfilesResponse, Status> {
+    let instance = InstanceName::parse(&request.parent)?;
+    let profiles = context.existing_instance(call, &instance).await?.app_profiles();
+    let profiles = profiles.into_iter().map(|profile| profile_proto(&instance, profile));
+    Ok(admin::ListAppProfilesResponse {
+        app_profiles: profiles.collect(),
+        ..Default::default()
+    })
+}
 
-    pub async fn update_app_profile(&self, request: admin::UpdateAppProfileRequest) -> Result<Operation, Status> {
-        let update = request.app_profile.ok_or_else(|| invalid("app_profile must be set"))?;
-        let paths = request.update_mask.unwrap_or_default().paths;
-        if paths.is_empty() {
-            return Err(invalid("update_mask must name at least one field"));
-        }
-        let (instance, id) = parse_child(&update.name, COLLECTION)?;
-        let updated = self
-            .change_instance(&instance, |data| {
-                let mut profiles = data.app_profiles();
-                let profile = profiles
-                    .iter_mut()
-                    .find(|profile| profile.name == id)
-                    .ok_or_else(|| not_found(&update.name))?;
-                if !update.etag.is_empty() && update.etag != etag(profile) {
-                    return Err(Status::aborted("The app profile was changed since it was read"));
-                }
-                for path in &paths {
-                    apply(profile, &update, path)?;
-                }
-                let shown = profile_proto(&instance, profile.clone());
-                data.app_profiles = profiles;
-                check_size(data)?;
-                Ok(shown)
-            })
-            .await?;
-        Ok(self.done(
-            &update.name,
-            Typed {
-                name: "AppProfile",
-                message: &updated,
-            },
-            Typed {
-                name: "UpdateAppProfileMetadata",
-                message: &admin::UpdateAppProfileMetadata {},
-            },
-        ))
+pub(crate) async fn update_app_profile(
+    context: &Context,
+    call: &Call,
+    request: admin::UpdateAppProfileRequest,
+) -> Result<Operation, Status> {
+    let update = request.app_profile.ok_or_else(|| invalid("app_profile must be set"))?;
+    let paths = request.update_mask.unwrap_or_default().paths;
+    if paths.is_empty() {
+        return Err(invalid("update_mask must name at least one field"));
     }
+    let (instance, id) = parse_child(&update.name, COLLECTION)?;
+    let updated = context
+        .change_instance(call, &instance, |data| {
+            let mut profiles = data.app_profiles();
+            let profile = profiles
+                .iter_mut()
+                .find(|profile| profile.name == id)
+                .ok_or_else(|| not_found(&update.name))?;
+            if !update.etag.is_empty() && update.etag != etag(profile) {
+                return Err(Status::aborted("The app profile was changed since it was read"));
+            }
+            for path in &paths {
+                apply(profile, &update, path)?;
+            }
+            let shown = profile_proto(&instance, profile.clone());
+            data.app_profiles = profiles;
+            check_size(data)?;
+            Ok(shown)
+        })
+        .await?;
+    Ok(context.done(
+        call,
+        &update.name,
+        Typed {
+            name: "AppProfile",
+            message: &updated,
+        },
+        Typed {
+            name: "UpdateAppProfileMetadata",
+            message: &admin::UpdateAppProfileMetadata {},
+        },
+    ))
+}
 
-    pub async fn delete_app_profile(&self, name: &str) -> Result<(), Status> {
-        let (instance, id) = parse_child(name, COLLECTION)?;
-        if id == DEFAULT_APP_PROFILE {
-            return Err(Status::failed_precondition("The default app profile cannot be deleted"));
-        }
-        self.change_instance(&instance, |data| {
+pub(crate) async fn delete_app_profile(
+    context: &Context,
+    call: &Call,
+    request: admin::DeleteAppProfileRequest,
+) -> Result<(), Status> {
+    let name = &request.name;
+    let (instance, id) = parse_child(name, COLLECTION)?;
+    if id == DEFAULT_APP_PROFILE {
+        return Err(Status::failed_precondition("The default app profile cannot be deleted"));
+    }
+    context
+        .change_instance(call, &instance, |data| {
             let before = data.app_profiles.len();
             data.app_profiles.retain(|profile| profile.name != id);
             if data.app_profiles.len() == before {
@@ -112,7 +134,6 @@ impl Context {
             }
         })
         .await
-    }
 }
 
 /// Routing and isolation are oneofs: naming any member of one replaces it.

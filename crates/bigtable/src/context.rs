@@ -1,17 +1,19 @@
 //! What all services of the front end share.
 
+use crate::accounting::Call;
 use crate::names::TableResource;
-use crate::operations::OperationLog;
+use crate::operation_log::{self, OperationLog, Typed};
+use crate::pb::longrunning::Operation;
 use crate::response_memory::ResponseMemory;
 use crate::status::{status, table_not_found};
+use prost::Message;
 use std::future::Future;
 use std::sync::Arc;
 use stele_client::{ServiceError, ServiceResult, TableAdmin, TableService};
 use stele_env::{Env, Priority};
 use stele_types::{ErrorKind, TableSchema};
 use tokio::sync::OwnedMutexGuard;
-use tonic::codegen::BoxStream;
-use tonic::{Response, Status};
+use tonic::Status;
 
 /// The way down, and the little state the front end has of its own.
 pub(crate) struct Context {
@@ -60,6 +62,21 @@ impl Context {
         outcome.unwrap_or_else(|_| Err(stopped()))
     }
 
+    /// An operation that is done, added to the log and charged to the call. `resource` is its subject.
+    pub fn done<R: Message, M: Message>(
+        &self,
+        call: &Call,
+        resource: &str,
+        response: Typed<'_, R>,
+        metadata: Typed<'_, M>,
+    ) -> Operation {
+        let name = format!("operations/{resource}/operations/{:016x}", self.env.random_u64());
+        let operation = operation_log::done(name, response, metadata);
+        self.operations.add(operation.clone());
+        call.charge_response(operation.encoded_len());
+        operation
+    }
+
     /// The wall clock as a protocol buffer timestamp.
     pub fn timestamp(&self) -> prost_types::Timestamp {
         let micros = self.env.wall_micros();
@@ -76,11 +93,4 @@ pub(crate) fn table_status(table: &TableResource, error: ServiceError) -> Status
         ErrorKind::NotFound => table_not_found(&table.to_string()),
         _ => status(error),
     }
-}
-
-/// A response stream over messages that are at hand.
-pub(crate) fn responses<T: Send + 'static>(
-    messages: impl Iterator<Item = T> + Send + 'static,
-) -> Response<BoxStream<T>> {
-    Response::new(Box::pin(futures::stream::iter(messages.map(Ok))))
 }

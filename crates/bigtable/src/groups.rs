@@ -1,19 +1,14 @@
 //! Locality groups: `stele.admin.v1.LocalityGroups`, a service of our own beside Google's.
 
-use crate::accounting::{account_current, charge_current};
+use crate::accounting::Call;
 use crate::context::{Context, table_status};
 use crate::names::TableResource;
 use crate::pb::own as pb;
-use crate::pb::stubs::locality_groups_server::LocalityGroups;
 use crate::status::{invalid, status};
 use crate::table_protos::shown_bytes;
-use std::sync::Arc;
 use stele_client::{GroupChange, GroupUpdate, TableGroups};
 use stele_types::{Compression, GroupOptions};
-use tonic::{Request, Response, Status};
-
-/// Serves locality groups.
-pub(crate) struct LocalityGroupsService(pub Arc<Context>);
+use tonic::Status;
 
 /// Names of codecs in requests and answers.
 const COMPRESSIONS: [(&str, Compression); 4] = [
@@ -23,36 +18,38 @@ const COMPRESSIONS: [(&str, Compression); 4] = [
     ("zstd", Compression::Zstd),
 ];
 
-#[tonic::async_trait]
-impl LocalityGroups for LocalityGroupsService {
-    async fn get_locality_groups(
-        &self,
-        request: Request<pb::GetLocalityGroupsRequest>,
-    ) -> Result<Response<pb::LocalityGroupsResponse>, Status> {
-        let table = TableResource::parse(&request.get_ref().name)?;
-        let groups = self.0.admin.groups(&table.name).await;
-        let groups = groups.map_err(|error| table_status(&table, error))?;
-        charge_current(shown_bytes(&groups.schema))?;
-        Ok(Response::new(response(&groups)))
-    }
+pub(crate) async fn get_locality_groups(
+    context: &Context,
+    call: &Call,
+    request: pb::GetLocalityGroupsRequest,
+) -> Result<pb::LocalityGroupsResponse, Status> {
+    let table = TableResource::parse(&request.name)?;
+    let groups = context.admin.groups(&table.name).await;
+    let groups = groups.map_err(|error| table_status(&table, error))?;
+    call.charge(shown_bytes(&groups.schema))?;
+    Ok(response(&groups))
+}
 
-    async fn modify_locality_groups(
-        &self,
-        request: Request<pb::ModifyLocalityGroupsRequest>,
-    ) -> Result<Response<pb::LocalityGroupsResponse>, Status> {
-        let request = request.into_inner();
-        let table = TableResource::parse(&request.name)?;
-        self.0.schema(&table)?;
-        let changes = request
-            .modifications
-            .into_iter()
-            .map(change)
-            .collect::<Result<Vec<_>, _>>()?;
-        // NOT_FOUND is about a group or a family here, so the service's own words are kept.
-        let groups = self.0.admin.modify_groups(&table.name, changes).await.map_err(status)?;
-        account_current(shown_bytes(&groups.schema));
-        Ok(Response::new(response(&groups)))
-    }
+pub(crate) async fn modify_locality_groups(
+    context: &Context,
+    call: &Call,
+    request: pb::ModifyLocalityGroupsRequest,
+) -> Result<pb::LocalityGroupsResponse, Status> {
+    let table = TableResource::parse(&request.name)?;
+    context.schema(&table)?;
+    let changes = request
+        .modifications
+        .into_iter()
+        .map(change)
+        .collect::<Result<Vec<_>, _>>()?;
+    // NOT_FOUND is about a group or a family here, so the service's own words are kept.
+    let groups = context
+        .admin
+        .modify_groups(&table.name, changes)
+        .await
+        .map_err(status)?;
+    call.charge_response(shown_bytes(&groups.schema));
+    Ok(response(&groups))
 }
 
 pub(crate) fn change(modification: pb::Modification) -> Result<GroupChange, Status> {

@@ -4,12 +4,12 @@
 //! project is not part of an instance's identity here. The bytes are the namespace's front-end data: one
 //! `InstanceData` message, evolved by protocol-buffer rules; numbers are never reused.
 
-use crate::accounting::charge_current;
+use crate::accounting::Call;
 use crate::context::Context;
 use crate::limits::INSTANCE_COST_PER_BYTE;
 use crate::names::InstanceName;
 use crate::pb::admin;
-use crate::status::status;
+use crate::status::{invalid, status};
 use prost::Message as _;
 use std::sync::Arc;
 use tonic::Status;
@@ -19,6 +19,9 @@ pub(crate) const DEFAULT_CLUSTER: &str = "stele";
 
 /// The app profile that every instance has.
 pub(crate) const DEFAULT_APP_PROFILE: &str = "default";
+
+/// Bytes of an instance's record: far more than labels, clusters and profiles of a real one take.
+const INSTANCE_DATA_BYTES_MAX: usize = 256 << 10;
 
 /// Front-end data of a namespace.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -111,6 +114,17 @@ fn default_app_profile(cluster_id: String) -> admin::AppProfile {
     }
 }
 
+/// Refuses a record that has grown out of proportion.
+pub(crate) fn check_size(data: &InstanceData) -> Result<(), Status> {
+    let bytes = data.encoded_len();
+    if bytes <= INSTANCE_DATA_BYTES_MAX {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "The instance's record would have {bytes} bytes, the limit is {INSTANCE_DATA_BYTES_MAX}"
+    )))
+}
+
 impl Context {
     /// What is stored of an instance; `None` when there is no such instance.
     pub async fn instance_data(&self, instance: &str) -> Result<Option<InstanceData>, Status> {
@@ -121,18 +135,18 @@ impl Context {
     }
 
     /// What is stored of an instance that must exist. It is in the accounts as long as the call, as most of it is answered.
-    pub async fn existing_instance(&self, name: &InstanceName) -> Result<InstanceData, Status> {
+    pub async fn existing_instance(&self, call: &Call, name: &InstanceName) -> Result<InstanceData, Status> {
         let bytes = self.admin.namespace(&name.instance).await.map_err(status)?;
         let bytes = bytes.ok_or_else(|| name.not_found())?;
-        charge_current(bytes.len() * INSTANCE_COST_PER_BYTE)?;
+        call.charge(bytes.len() * INSTANCE_COST_PER_BYTE)?;
         decode(&name.instance, &bytes)
     }
 
     /// All instances by name, in the accounts like one.
-    pub async fn instances(&self) -> Result<Vec<(String, InstanceData)>, Status> {
+    pub async fn instances(&self, call: &Call) -> Result<Vec<(String, InstanceData)>, Status> {
         let namespaces = self.admin.list_namespaces().await.map_err(status)?;
         let bytes: usize = namespaces.iter().map(|(_, bytes)| bytes.len()).sum();
-        charge_current(bytes * INSTANCE_COST_PER_BYTE)?;
+        call.charge(bytes * INSTANCE_COST_PER_BYTE)?;
         namespaces
             .into_iter()
             .map(|(name, bytes)| decode(&name, &bytes).map(|data| (name, data)))
@@ -142,11 +156,12 @@ impl Context {
     /// Changes what is stored of an instance. The closure's result is handed through when the change is durable.
     pub async fn change_instance<T>(
         &self,
+        call: &Call,
         name: &InstanceName,
         change: impl FnOnce(&mut InstanceData) -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
         let turn = self.instance_turn().await;
-        let mut data = self.existing_instance(name).await?;
+        let mut data = self.existing_instance(call, name).await?;
         let result = change(&mut data)?;
         let (admin, instance) = (Arc::clone(&self.admin), name.instance.clone());
         let write = async move { admin.update_namespace(&instance, data.encode_to_vec()).await };

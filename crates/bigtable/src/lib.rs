@@ -16,9 +16,7 @@ mod accounting;
 mod app_profiles;
 mod chunks;
 mod clusters;
-mod codec;
 mod context;
-mod data;
 mod data_plane;
 mod families;
 mod features;
@@ -31,14 +29,18 @@ mod limits;
 mod messages;
 mod mutations;
 mod names;
+mod operation_log;
 mod operations;
 mod outcomes;
 mod pb;
 mod protobuf;
 mod ranges;
 mod reads;
+mod request_body;
+mod response;
 mod response_memory;
 mod rmw;
+mod routes;
 mod service;
 mod settings;
 mod size_estimate;
@@ -61,28 +63,16 @@ mod tests;
 pub use limits::CallLimits;
 pub use service::BigtableService;
 
-use accounting::{CallAccounting, Calls};
+use accounting::CallAccounting;
 use context::Context;
-use data_plane::Hot;
-use operations::OperationLog;
-use pb::stubs::SERVED;
-use pb::stubs::bigtable_instance_admin_server::BigtableInstanceAdminServer;
-use pb::stubs::bigtable_server::BigtableServer;
-use pb::stubs::bigtable_table_admin_server::BigtableTableAdminServer;
-use pb::stubs::locality_groups_server::LocalityGroupsServer;
-use pb::stubs::operations_server::OperationsServer;
-use pb::stubs::table_settings_server::TableSettingsServer;
+use operation_log::OperationLog;
 use response_memory::ResponseMemory;
 use std::sync::Arc;
 use std::time::Duration;
 use stele_client::{Overdraft, TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
-use tonic::service::Routes;
 use tonic::transport::Server;
-
-/// For the generated stubs: `calls` has refused what is too large before they see it.
-const UNLIMITED: usize = usize::MAX;
 
 /// Flow-control window of a stream: a megabyte message in flight while the one before it is handled.
 const STREAM_WINDOW_BYTES: u32 = 2 << 20;
@@ -136,14 +126,7 @@ impl BigtableFrontEnd {
         limits: CallLimits,
         overdraft: Overdraft,
     ) -> Self {
-        let served = SERVED.iter().copied().chain(Hot::PATHS.map(|(path, _)| path));
-        let accounting = Arc::new(CallAccounting::new(
-            served,
-            limits,
-            overdraft.clone(),
-            env.clone(),
-            metrics,
-        ));
+        let accounting = Arc::new(CallAccounting::new(limits, overdraft.clone(), env.clone(), metrics));
         let given_up = metrics.counter(
             "stele_bigtable_responses_cancelled_total",
             "Answers of reads that were broken off because their clients took nothing while others waited for room.",
@@ -167,22 +150,7 @@ impl BigtableFrontEnd {
 
     /// All of it as one service, for any transport.
     pub fn into_service(self) -> BigtableService {
-        let BigtableFrontEnd { context, accounting } = self;
-        let data = BigtableServer::new(data::DataService(Arc::clone(&context))).max_decoding_message_size(UNLIMITED);
-        let tables = BigtableTableAdminServer::new(tables::TableAdminService(Arc::clone(&context)))
-            .max_decoding_message_size(UNLIMITED);
-        let instances = BigtableInstanceAdminServer::new(instances::InstanceAdminService(Arc::clone(&context)));
-        let operations = OperationsServer::new(operations::OperationsService(Arc::clone(&context)));
-        let groups = LocalityGroupsServer::new(groups::LocalityGroupsService(Arc::clone(&context)));
-        let settings = TableSettingsServer::new(settings::TableSettingsService(Arc::clone(&context)));
-        let others = Routes::new(Calls::new(data, Arc::clone(&accounting)))
-            .add_service(Calls::new(tables, Arc::clone(&accounting)))
-            .add_service(Calls::new(instances, Arc::clone(&accounting)))
-            .add_service(Calls::new(operations, Arc::clone(&accounting)))
-            .add_service(Calls::new(groups, Arc::clone(&accounting)))
-            .add_service(Calls::new(settings, Arc::clone(&accounting)))
-            .prepare();
-        BigtableService::new(context, accounting, others)
+        BigtableService::new(self.context, self.accounting)
     }
 }
 

@@ -151,10 +151,10 @@ const OUTCOME_BYTES: usize = 256;
 
 /// Memory of a mutation that is laid flat over its request ([`crate::zero_copy`]): its places in a list that has just
 /// doubled, a row's key, result and answer.
-pub(crate) const FLAT_MUTATION_COST: usize = 2 * size_of::<Mutation<Span>>() + 4 * size_of::<Span>() + 64;
+pub(crate) const ZERO_COPY_MUTATION_COST: usize = 2 * size_of::<Mutation<Span>>() + 4 * size_of::<Span>() + 64;
 
 /// Mutations laid flat that are not worth an entry in the accounts; what they take is part of what any call may take.
-pub(crate) const FLAT_MUTATIONS_FREE: usize = 64;
+pub(crate) const ZERO_COPY_MUTATIONS_FREE: usize = 64;
 
 /// Size of a request from which on a write goes on though its caller goes away. What is smaller is in the account of the log's
 /// queue, with all its bytes, while it is on its way to memtables.
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn no_request_within_the_limits_of_parts_is_beyond_the_budget_that_takes_its_size() {
         // A batch of 100,000 small mutations must get in where a batch of that many is to be expected.
-        let batch = MUTATIONS_PER_REQUEST_MAX * FLAT_MUTATION_COST;
+        let batch = MUTATIONS_PER_REQUEST_MAX * ZERO_COPY_MUTATION_COST;
         assert!(batch < REQUEST_BYTES_MIN, "{batch}");
         for part in [Part::Mutation, Part::Split, Part::Family, Part::RowRange, Part::GcRule] {
             let cost = part.max() * part.cost();

@@ -5,7 +5,7 @@
 //! what is held grows with what has arrived, never with what a length announces. Refusals have the words of tonic,
 //! which serves all other calls.
 
-use crate::status::unimplemented;
+use crate::status::{not_decoded, unimplemented};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use prost::Message;
@@ -90,6 +90,21 @@ where
         return Err(Status::internal("Unexpected EOF decoding stream."));
     }
     Ok(all.split_to(end).split_off(PREFIX_BYTES))
+}
+
+/// Bytes of a request up to which it is copied before it is decoded. It may be the smaller part of the buffer that it
+/// arrived in: a socket is read some ten kilobytes at a time, and only larger messages have most of their buffer. A copy
+/// keeps nothing else in memory for as long as the call uses parts of its request.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// Decodes a request, whose decoded form has been charged.
+pub(crate) fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Status> {
+    let bytes = if bytes.len() <= COPIED_BYTES_MAX {
+        Bytes::copy_from_slice(&bytes)
+    } else {
+        bytes
+    };
+    M::decode(bytes).map_err(|error| not_decoded(&error))
 }
 
 /// A message with its prefix.

@@ -1,33 +1,65 @@
-//! The front end as one HTTP service: which way a call goes.
+//! The front end as one HTTP service: every call takes the same path.
+//!
+//! 1. The router finds the route of the method; a path without one is UNIMPLEMENTED.
+//! 2. Call accounting admits the call.
+//! 3. The message of the request is read, and charged while it arrives.
+//! 4. The handler decodes it, does the work, and returns a [`Response`].
+//! 5. The transport pulls the response body; the call ends with it.
 
-use crate::accounting::CallAccounting;
+use crate::accounting::{Call, CallAccounting, MethodAccount};
 use crate::context::Context;
-use crate::data_plane::Hot;
+use crate::request_body::read_message;
+use crate::response::Response;
+use crate::routes::{Handler, routes};
 use bytes::Bytes;
 use http_body::Body as HttpBody;
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{self, Poll};
+use stele_env::Priority;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, StdError, http};
-use tonic::service::Routes;
 
 /// All calls of the API. Cloning shares it.
 #[derive(Clone)]
 pub struct BigtableService {
+    router: Arc<Router>,
+}
+
+struct Router {
     context: Arc<Context>,
     accounting: Arc<CallAccounting>,
-    /// Calls with a generated stub.
-    others: Routes,
+    /// By path; constant.
+    routes: HashMap<&'static str, (Handler, MethodAccount)>,
+    unimplemented: MethodAccount,
 }
 
 impl BigtableService {
-    pub(crate) fn new(context: Arc<Context>, accounting: Arc<CallAccounting>, others: Routes) -> Self {
-        BigtableService {
+    pub(crate) fn new(context: Arc<Context>, accounting: Arc<CallAccounting>) -> Self {
+        let routes = routes()
+            .map(|(path, handler)| (path, (handler, accounting.method(path))))
+            .collect();
+        let router = Router {
+            unimplemented: accounting.unimplemented_methods(),
             context,
             accounting,
-            others,
+            routes,
+        };
+        BigtableService {
+            router: Arc::new(router),
         }
+    }
+}
+
+impl Router {
+    /// Admits a call, if its method has a handler.
+    fn admit(&self, path: &str) -> Result<(Handler, Call), Status> {
+        let Some((handler, method)) = self.routes.get(path) else {
+            return Err(self.accounting.refuse_unimplemented(&self.unimplemented, path));
+        };
+        Ok((*handler, self.accounting.admit(method)?))
     }
 }
 
@@ -40,20 +72,83 @@ where
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Infallible>;
 
-    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
-        Service::<http::Request<B>>::poll_ready(&mut self.others, context)
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let Some(hot) = Hot::of(request.uri().path()) else {
-            return Box::pin(self.others.call(request));
-        };
-        match self.accounting.admit(request.uri().path()) {
-            Ok(call) => {
-                let served = hot.serve(Arc::clone(&self.context), call, request.map(Body::new));
+        match self.router.admit(request.uri().path()) {
+            Ok((handler, call)) => {
+                let served = serve(handler, Arc::clone(&self.router.context), call, request.map(Body::new));
                 Box::pin(async move { Ok(served.await) })
             }
-            Err(refusal) => Box::pin(std::future::ready(Ok(refusal))),
+            Err(status) => Box::pin(std::future::ready(Ok(status.into_http()))),
         }
     }
+}
+
+/// Serves an admitted call.
+async fn serve(
+    handler: Handler,
+    context: Arc<Context>,
+    call: Call,
+    request: http::Request<Body>,
+) -> http::Response<Body> {
+    let (head, body) = request.into_parts();
+    let headers = head.headers;
+    let (call, response) = match receive(handler, &call, &headers, body).await {
+        Ok(bytes) if handler.is_write() && call.is_large() => {
+            // Boxed, because all other calls would carry its size.
+            match Box::pin(carry_out(handler, context, call, headers, bytes)).await {
+                Some(done) => done,
+                None => return stopped().into_http(),
+            }
+        }
+        Ok(bytes) => {
+            let response = handler.handle(&context, &call, &headers, bytes).await;
+            (call, response)
+        }
+        Err(status) => (call, Err(status)),
+    };
+    match response {
+        Ok(response) => response.into_http(call),
+        Err(status) => {
+            call.conclude(status.code());
+            status.into_http()
+        }
+    }
+}
+
+/// Reads the message of a request, and charges the memory of its decoded form.
+async fn receive(handler: Handler, call: &Call, headers: &http::HeaderMap, body: Body) -> Result<Bytes, Status> {
+    let bytes = read_message(call, headers, body).await?;
+    call.charge(handler.decoded_bytes(&bytes)?)?;
+    Ok(bytes)
+}
+
+/// Runs a large write in a task that owns the call, so that it runs to its end even if the caller goes away. Returns
+/// `None` when the runtime stops.
+///
+/// A write that has reached the log continues without its caller and keeps its request until memtables have it. Only the
+/// call accounts for a request that is larger than the log's queue. If the call ended with its caller, the next requests
+/// would be admitted as if that memory were free. A write that reads a row may produce far more than its request has: the
+/// layer that reads the row accounts for that until memtables have it.
+async fn carry_out(
+    handler: Handler,
+    context: Arc<Context>,
+    call: Call,
+    headers: http::HeaderMap,
+    bytes: Bytes,
+) -> Option<(Call, Result<Response, Status>)> {
+    let env = context.env.clone();
+    let task = async move {
+        let response = handler.handle(&context, &call, &headers, bytes).await;
+        (call, response)
+    };
+    env.spawn_join(Priority::Foreground, "large write", task).await.ok()
+}
+
+/// The status of a write whose outcome is unknown.
+fn stopped() -> Status {
+    Status::aborted("The server stopped before the write was acknowledged")
 }

@@ -1,17 +1,13 @@
 //! Settings of tables: `stele.admin.v1.TableSettings`, a service of our own beside Google's.
 
+use crate::accounting::Call;
 use crate::context::{Context, table_status};
 use crate::names::TableResource;
 use crate::pb::own as pb;
-use crate::pb::stubs::table_settings_server::TableSettings;
 use crate::status::invalid;
-use std::sync::Arc;
 use stele_client::TableUpdate;
 use stele_types::{Durability, TableSchema};
-use tonic::{Request, Response, Status};
-
-/// Serves settings of tables.
-pub(crate) struct TableSettingsService(pub Arc<Context>);
+use tonic::Status;
 
 /// Names of durabilities in requests and answers.
 const DURABILITIES: [(&str, Option<Durability>); 4] = [
@@ -21,28 +17,24 @@ const DURABILITIES: [(&str, Option<Durability>); 4] = [
     ("sync", Some(Durability::Sync)),
 ];
 
-#[tonic::async_trait]
-impl TableSettings for TableSettingsService {
-    async fn get_table_settings(
-        &self,
-        request: Request<pb::GetTableSettingsRequest>,
-    ) -> Result<Response<pb::Settings>, Status> {
-        let table = TableResource::parse(&request.get_ref().name)?;
-        Ok(Response::new(settings(&*self.0.schema(&table)?)))
-    }
+pub(crate) async fn get_table_settings(
+    context: &Context,
+    _: &Call,
+    request: pb::GetTableSettingsRequest,
+) -> Result<pb::Settings, Status> {
+    let table = TableResource::parse(&request.name)?;
+    Ok(settings(&*context.schema(&table)?))
+}
 
-    async fn update_table_settings(
-        &self,
-        request: Request<pb::UpdateTableSettingsRequest>,
-    ) -> Result<Response<pb::Settings>, Status> {
-        let request = request.into_inner();
-        let table = TableResource::parse(&request.name)?;
-        let update = update(request.settings.unwrap_or_default())?;
-        let schema = self.0.admin.update_table(&table.name, update).await;
-        Ok(Response::new(settings(
-            &*schema.map_err(|error| table_status(&table, error))?,
-        )))
-    }
+pub(crate) async fn update_table_settings(
+    context: &Context,
+    _: &Call,
+    request: pb::UpdateTableSettingsRequest,
+) -> Result<pb::Settings, Status> {
+    let table = TableResource::parse(&request.name)?;
+    let update = update(request.settings.unwrap_or_default())?;
+    let schema = context.admin.update_table(&table.name, update).await;
+    Ok(settings(&*schema.map_err(|error| table_status(&table, error))?))
 }
 
 /// The change that a request asks for. One that changes nothing is a mistake of its sender.

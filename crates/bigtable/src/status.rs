@@ -48,6 +48,11 @@ pub(crate) fn invalid(message: impl Into<String>) -> Status {
     Status::invalid_argument(cut(message.into()))
 }
 
+/// INTERNAL for a request that cannot be decoded, in tonic's words.
+pub(crate) fn not_decoded(error: &prost::DecodeError) -> Status {
+    Status::internal(error.to_string())
+}
+
 /// NOT_FOUND with a sentence.
 pub(crate) fn not_found(message: impl Into<String>) -> Status {
     Status::not_found(cut(message.into()))

@@ -18,6 +18,7 @@ async fn calls_without_implementation_are_named() {
         "/google.bigtable.v2.Bigtable/GetClientConfiguration",
         "/google.bigtable.admin.v2.BigtableTableAdmin/CreateBackup",
         "/google.bigtable.admin.v2.BigtableInstanceAdmin/CreateLogicalView",
+        "/grpc.health.v1.Health/Check",
     ] {
         let error = call_raw(harness.service.clone(), path).await.unwrap_err();
         assert_eq!(error.code(), Code::Unimplemented, "{path}");
@@ -25,7 +26,7 @@ async fn calls_without_implementation_are_named() {
         assert_eq!(error.message(), format!("{method} of {service} is not implemented"));
     }
     let metrics = harness.metrics.render();
-    let line = r#"stele_bigtable_requests_total{code="UNIMPLEMENTED",method="unimplemented"} 4"#;
+    let line = r#"stele_bigtable_requests_total{code="UNIMPLEMENTED",method="unimplemented"} 5"#;
     assert!(metrics.contains(line), "{metrics}");
 }
 
@@ -206,7 +207,7 @@ async fn a_request_that_does_not_arrive_is_given_up() {
         arrival_wait: std::time::Duration::from_millis(20),
         ..CallLimits::default()
     });
-    // One that is served without a stub, and one with.
+    // One that the data plane reads itself, and one that prost decodes.
     for path in [
         "/google.bigtable.v2.Bigtable/MutateRow",
         "/google.bigtable.v2.Bigtable/CheckAndMutateRow",

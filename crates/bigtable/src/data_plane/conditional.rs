@@ -1,0 +1,76 @@
+//! Writes that depend on a read of the row: CheckAndMutateRow and ReadModifyWriteRow.
+
+use super::resolver;
+use crate::accounting::Call;
+use crate::context::Context;
+use crate::filters;
+use crate::mutations::{check_mutation_count, check_row_key, no_mutations};
+use crate::names::addressed_table;
+use crate::pb::v2;
+use crate::rmw;
+use crate::status::status;
+use crate::times::TableTime;
+use crate::wire;
+use prost::Message as _;
+use std::sync::Arc;
+use stele_client::{CheckAndMutate, ReadModifyWrite};
+use stele_types::RowMutation;
+use tonic::Status;
+
+/// Serves a CheckAndMutateRow call.
+pub(crate) async fn check_and_mutate_row(
+    context: &Context,
+    call: &Call,
+    request: wire::CheckAndMutateRowRequest,
+) -> Result<v2::CheckAndMutateRowResponse, Status> {
+    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    check_row_key(&request.row_key)?;
+    check_mutation_count(request.true_mutations.len() + request.false_mutations.len())?;
+    if request.true_mutations.is_empty() && request.false_mutations.is_empty() {
+        return Err(no_mutations());
+    }
+    let schema = context.schema(&table)?;
+    let resolver = resolver(context, &schema);
+    let branch = |mutations: Vec<wire::Mutation>| -> Result<Option<RowMutation>, Status> {
+        if mutations.is_empty() {
+            return Ok(None);
+        }
+        resolver.row(request.row_key.clone(), mutations).map(Some)
+    };
+    let predicate = filters::filter(request.predicate_filter, TableTime::of(&schema))?.map(Arc::new);
+    call.charge(predicate.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
+    let check = CheckAndMutate {
+        predicate,
+        on_match: branch(request.true_mutations)?,
+        otherwise: branch(request.false_mutations)?,
+        row: request.row_key.clone(),
+        table: table.name,
+        id: Some(schema.id),
+        durability: None,
+    };
+    let predicate_matched = context.service.check_and_mutate(check).await.map_err(status)?;
+    Ok(v2::CheckAndMutateRowResponse { predicate_matched })
+}
+
+/// Serves a ReadModifyWriteRow call.
+pub(crate) async fn read_modify_write_row(
+    context: &Context,
+    call: &Call,
+    request: v2::ReadModifyWriteRowRequest,
+) -> Result<v2::ReadModifyWriteRowResponse, Status> {
+    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    let schema = context.schema(&table)?;
+    let resolver = resolver(context, &schema);
+    let operation = ReadModifyWrite {
+        rules: rmw::rules(&resolver, &request.row_key, request.rules)?,
+        row: request.row_key.clone(),
+        table: table.name,
+        id: Some(schema.id),
+        durability: None,
+    };
+    let cells = context.service.read_modify_write(operation).await.map_err(status)?;
+    let row = rmw::row(&schema, request.row_key, cells)?;
+    // Appending one byte may return a hundred megabytes, and their reservation below ended with the write.
+    call.charge_response(row.encoded_len());
+    Ok(v2::ReadModifyWriteRowResponse { row: Some(row) })
+}

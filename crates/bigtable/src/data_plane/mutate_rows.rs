@@ -1,0 +1,124 @@
+//! MutateRow and MutateRows: from the bytes of a request to the outcome of each row.
+//!
+//! The zero-copy decoder reads nearly all requests ([`crate::zero_copy`]). Others are decoded by prost, which costs more
+//! and names the mistake in the request.
+
+use super::resolver;
+use crate::accounting::Call;
+use crate::context::Context;
+use crate::limits::{ZERO_COPY_MUTATION_COST, ZERO_COPY_MUTATIONS_FREE};
+use crate::mutations::{check_mutation_count, no_mutations};
+use crate::names::addressed_table;
+use crate::outcomes::{self, Outcome};
+use crate::response::Response;
+use crate::size_estimate::{Estimated, SizeEstimate};
+use crate::status::{not_decoded, status};
+use crate::{wire, zero_copy};
+use bytes::Bytes;
+use stele_client::MutateRows;
+use stele_types::{RowMutation, RowWrites, TableId, TableName};
+use tonic::Status;
+
+/// A message without fields, behind its prefix.
+const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
+
+/// Serves a MutateRow call.
+pub(crate) async fn mutate_row(context: &Context, call: &Call, bytes: Bytes) -> Result<Response, Status> {
+    let (table, rows) = one_row(context, call, bytes)?;
+    let results = write(context, table, rows).await?;
+    results.into_iter().next().unwrap_or_else(|| Err(outcomes::missing()))?;
+    Ok(Response::Whole([EMPTY_MESSAGE].into()))
+}
+
+/// Serves a MutateRows call.
+pub(crate) async fn mutate_rows(context: &Context, call: &Call, bytes: Bytes) -> Result<Response, Status> {
+    if let Some(head) = zero_copy::mutate_rows_head(&bytes)
+        && let Ok(table) = addressed_table(head.table_name, "", "")
+        && let Ok(schema) = context.schema(&table)
+        && let Some(rows) = zero_copy::mutate_rows(&bytes, &resolver(context, &schema))
+    {
+        charge_zero_copy(call, &rows)?;
+        let results = write(context, (table.name, schema.id), rows).await?;
+        return Ok(Response::Whole(outcomes::messages(&results)?));
+    }
+    let request: wire::MutateRowsRequest = decoded(call, bytes)?;
+    let (table, rows, mut results) = checked_rows(context, request)?;
+    let mut written = write(context, table, rows.into()).await?.into_iter();
+    for result in results.iter_mut().filter(|result| result.is_ok()) {
+        *result = written.next().unwrap_or_else(|| Err(outcomes::missing()));
+    }
+    Ok(Response::Whole(outcomes::messages(&results)?))
+}
+
+/// Charges the decoded form of a request, and decodes it. It shares the bytes of the request.
+fn decoded<M: Estimated>(call: &Call, bytes: Bytes) -> Result<M, Status> {
+    call.charge(SizeEstimate::of::<M>(&bytes)?.cost())?;
+    M::decode(bytes).map_err(|error| not_decoded(&error))
+}
+
+/// Charges rows that share the bytes of their request.
+fn charge_zero_copy(call: &Call, rows: &RowWrites) -> Result<(), Status> {
+    match rows.mutations() {
+        few if few <= ZERO_COPY_MUTATIONS_FREE => Ok(()),
+        many => call.charge(many.saturating_mul(ZERO_COPY_MUTATION_COST)),
+    }
+}
+
+/// The name of a table, and the id that it had when its families were looked up.
+type Addressed = (TableName, TableId);
+
+/// The row of a MutateRowRequest.
+fn one_row(context: &Context, call: &Call, bytes: Bytes) -> Result<(Addressed, RowWrites), Status> {
+    if let Some(head) = zero_copy::mutate_row_head(&bytes)
+        && let Ok(table) = addressed_table(head.table_name, "", "")
+        && let Ok(schema) = context.schema(&table)
+        && let Some(rows) = zero_copy::mutate_row(&bytes, &resolver(context, &schema))
+    {
+        charge_zero_copy(call, &rows)?;
+        return Ok(((table.name, schema.id), rows));
+    }
+    let request: wire::MutateRowRequest = decoded(call, bytes)?;
+    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    check_mutation_count(request.mutations.len())?;
+    let schema = context.schema(&table)?;
+    let row = resolver(context, &schema).row(request.row_key, request.mutations)?;
+    Ok(((table.name, schema.id), vec![row].into()))
+}
+
+/// The valid rows of a request, and one result for each of its entries.
+fn checked_rows(
+    context: &Context,
+    request: wire::MutateRowsRequest,
+) -> Result<(Addressed, Vec<RowMutation>, Vec<Outcome>), Status> {
+    let table = addressed_table(&request.table_name, &request.authorized_view_name, "")?;
+    let count = request.entries.iter().map(|entry| entry.mutations.len()).sum();
+    check_mutation_count(count)?;
+    if count == 0 {
+        return Err(no_mutations());
+    }
+    let schema = context.schema(&table)?;
+    let resolver = resolver(context, &schema);
+    let mut rows = Vec::with_capacity(request.entries.len());
+    let mut outcomes = Vec::with_capacity(request.entries.len());
+    for entry in request.entries {
+        let row = resolver.row(entry.row_key, entry.mutations);
+        let outcome = row.map(|row| rows.push(row));
+        outcomes.push(outcome.map_err(|refusal| outcomes::kept(&refusal)));
+    }
+    Ok(((table.name, schema.id), rows, outcomes))
+}
+
+/// Writes rows, if any; one result for each.
+async fn write(context: &Context, (table, id): Addressed, rows: RowWrites) -> Result<Vec<Outcome>, Status> {
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let request = MutateRows {
+        table,
+        id: Some(id),
+        rows,
+        durability: None,
+    };
+    let results = context.service.mutate_rows(request).await.map_err(status)?;
+    Ok(results.into_iter().map(|result| result.map_err(status)).collect())
+}

@@ -1,0 +1,77 @@
+//! ReadRows: from the bytes of a request to a response that reads on while it is sent.
+
+use crate::accounting::Call;
+use crate::context::Context;
+use crate::features::Client;
+use crate::messages::decode;
+use crate::names::addressed_table;
+use crate::reads::{self, Responses, Rows};
+use crate::response::{Read, Response};
+use crate::size_estimate::SizeEstimate;
+use crate::status::{not_found, status};
+use crate::wire::ReadRowsRequest;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use stele_types::TableSchema;
+use tonic::Status;
+
+/// Serves a ReadRows call.
+pub(crate) async fn read_rows(
+    context: &Arc<Context>,
+    call: &Call,
+    bytes: Bytes,
+    client: Client,
+    deadline: Option<Duration>,
+) -> Result<Response, Status> {
+    call.charge(SizeEstimate::of::<ReadRowsRequest>(&bytes)?.cost())?;
+    let request: ReadRowsRequest = decode(bytes)?;
+    let table = addressed_table(
+        &request.table_name,
+        &request.authorized_view_name,
+        &request.materialized_view_name,
+    )?;
+    let schema = context.schema(&table)?;
+    let (mut read, options) = reads::read(table.name, &schema, request, client)?;
+    call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
+    // Before the read begins, which may read a batch already.
+    let mut reservation = if options.one_row {
+        context.response_memory.no_reservation()
+    } else {
+        let reservation = context.response_memory.for_batch().await?;
+        check_same(context, &schema)?;
+        reservation
+    };
+    let rows = match context.service.try_read_row(&read).map_err(status)? {
+        Some(batch) => Rows::Batch(Some(batch)),
+        None => {
+            read.waits = true;
+            if options.one_row {
+                reservation = context.response_memory.for_row().await?;
+                check_same(context, &schema)?;
+            }
+            Rows::Stream(context.service.read_rows(read).await.map_err(status)?)
+        }
+    };
+    let memory = (context.response_memory.clone(), reservation);
+    let mut responses = Responses::new(rows, schema, options, context.env.clone(), memory);
+    responses.begin().await?;
+    Ok(if responses.is_small() {
+        Response::Whole(responses.ready)
+    } else {
+        Response::Read(Read::new(context, responses, deadline))
+    })
+}
+
+/// Fails if the table was dropped and created again while the request waited for memory, which may take seconds. The
+/// families of the new table have the numbers of the families that the response would name.
+fn check_same(context: &Context, schema: &TableSchema) -> Result<(), Status> {
+    let now = context.service.schema(&schema.name).map_err(status)?;
+    if now.id == schema.id {
+        return Ok(());
+    }
+    Err(not_found(format!(
+        "Table {} was dropped and created again during the request",
+        schema.name
+    )))
+}
