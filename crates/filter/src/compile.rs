@@ -3,28 +3,19 @@
 //! Everything is checked wherever it stands, also where no row could ever reach it, so that whether a filter is accepted
 //! depends on the filter alone. Limits are those of Bigtable (data.proto, comment of `RowFilter`).
 
-use crate::compiled::{CellTest, CompiledFilter, Node, RowTest};
+use crate::ast::Filter;
+use crate::compiled::CompiledFilter;
+use crate::error::FilterError;
 use crate::labels::check_labels;
+use crate::limits::{FILTER_BYTES_MAX, LABEL_BYTES_MAX, NESTING_MAX, WEIGHT_MAX};
 use crate::need::pushdown;
+use crate::node::{CellTest, Node, RowTest};
 use crate::pushdown::{QualifierRange, TimestampBounds};
-use crate::re2::{PATTERN_WEIGHT_MAX, Pattern};
+use crate::re2::Pattern;
 use crate::size::automata;
-use crate::{Filter, FilterError};
 use bytes::Bytes;
 use std::ops::Bound;
 use stele_types::{FamilyId, TableSchema, Timestamp};
-
-/// Serialized bytes of one filter.
-const FILTER_BYTES_MAX: usize = 20_480;
-
-/// Chains, interleaves and conditions within each other.
-pub(crate) const NESTING_MAX: usize = 20;
-
-/// Weight of all patterns of one filter: about 10 MB of automata, what each takes beside its states counted.
-pub(crate) const WEIGHT_MAX: usize = 4 * PATTERN_WEIGHT_MAX;
-
-/// Bytes of a label.
-const LABEL_BYTES_MAX: usize = 15;
 
 /// Bytes of a pattern that an error message shows.
 const SHOWN_BYTES_MAX: usize = 200;

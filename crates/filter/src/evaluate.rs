@@ -8,11 +8,11 @@
 //! * Between any two filters the cells are in order of family, qualifier and timestamp, newest first.
 //! * Work and memory are bounded by the constants below, whatever the filter.
 
-use crate::FilterError;
-use crate::compiled::{CellTest, Node};
+use crate::cell_order::{keep_newest, order, same_column};
+use crate::error::FilterError;
+use crate::node::{CellTest, Node};
 use bytes::Bytes;
 use std::borrow::Cow;
-use std::cmp::Ordering;
 use stele_types::limits::ROW_BYTES_MAX;
 use stele_types::{Cell, CellKind};
 
@@ -40,25 +40,6 @@ pub(crate) struct Evaluation<'a> {
     sunk_bytes: usize,
     copies: usize,
     visits: usize,
-}
-
-/// The order of cells in a row.
-pub(crate) fn order(a: &Cell, b: &Cell) -> Ordering {
-    let column = a.family.cmp(&b.family).then_with(|| a.qualifier.cmp(&b.qualifier));
-    column.then_with(|| b.timestamp.cmp(&a.timestamp))
-}
-
-fn same_column(a: &Cell, b: &Cell) -> bool {
-    a.family == b.family && a.qualifier == b.qualifier
-}
-
-/// Keeps the first `versions` (at least one) cells of each column.
-pub(crate) fn keep_newest(cells: &mut Vec<Cell>, versions: usize) {
-    let mut kept = 1;
-    cells.dedup_by(|cell, last_kept| {
-        kept = if same_column(cell, last_kept) { kept + 1 } else { 1 };
-        kept > versions
-    });
 }
 
 fn weight(cells: &[Cell]) -> usize {

@@ -3,7 +3,8 @@
 //! Bigtable allows one label on every path through the tree (data.proto, `apply_label_transformer`). Members of an
 //! interleave are paths of their own, and a path ends at a sink.
 
-use crate::{Filter, FilterError};
+use crate::ast::Filter;
+use crate::error::FilterError;
 
 /// Checks that no path through the tree applies two labels to the same cell.
 pub(crate) fn check_labels(filter: &Filter) -> Result<(), FilterError> {

@@ -15,13 +15,16 @@
 //! what each one means. Everything here is pure: no I/O, no async, no clock; randomness is an argument.
 
 mod ast;
+mod cell_order;
 mod compile;
 mod compiled;
 mod error;
 mod evaluate;
 mod known;
 mod labels;
+mod limits;
 mod need;
+mod node;
 mod partial_rows;
 mod pushdown;
 pub mod re2;

@@ -11,7 +11,7 @@
 //!
 //! A sink ends the analysis of its chain: what later members do without, the sink has sent to the answer before.
 
-use crate::compiled::{CellTest, Node, RowTest};
+use crate::node::{CellTest, Node, RowTest};
 use crate::pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
 use crate::re2::Pattern;
 use crate::values::needs_values;

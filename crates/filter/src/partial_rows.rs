@@ -10,9 +10,11 @@
 //!
 //! Invariant: the limits of one evaluation hold for each piece.
 
-use crate::FilterError;
-use crate::compiled::{CompiledFilter, Node, RowTest};
-use crate::evaluate::{Evaluation, first, order, skip};
+use crate::cell_order::order;
+use crate::compiled::CompiledFilter;
+use crate::error::FilterError;
+use crate::evaluate::{Evaluation, first, skip};
+use crate::node::{Node, RowTest};
 use bytes::Bytes;
 use std::borrow::Cow;
 use stele_types::{Cell, FamilyId};

@@ -6,6 +6,7 @@
 //! long as it leaves out no earlier step when it does a later one (`versions` without the cuts would drop cells that the
 //! cuts were to spare).
 
+use crate::cell_order::keep_newest;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -92,7 +93,7 @@ impl Pushdown {
         }
         cells.retain(|c| self.timestamps.contains(c.timestamp) && self.columns.contains(c.family, &c.qualifier));
         if let Some(versions) = self.versions {
-            crate::evaluate::keep_newest(&mut cells, versions);
+            keep_newest(&mut cells, versions);
         }
         if let Some(first) = self.cells {
             cells.truncate(first);

@@ -4,7 +4,7 @@
 //! asks here what comes on top.
 
 use crate::ast::Filter;
-use crate::compile::{NESTING_MAX, WEIGHT_MAX};
+use crate::limits::{NESTING_MAX, WEIGHT_MAX};
 use crate::re2::{AUTOMATON_WEIGHT, Pattern, translate};
 
 /// Patterns shorter than this, without counted repetitions, take about as much as any call does beside its request.

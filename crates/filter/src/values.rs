@@ -1,6 +1,6 @@
 //! Works out whether a filter needs values, or would do as well with empty ones.
 
-use crate::compiled::{CellTest, Node};
+use crate::node::{CellTest, Node};
 
 /// Whether the answer depends on the values of the row.
 pub(crate) fn needs_values(root: &Node) -> bool {

@@ -1,0 +1,187 @@
+//! The nodes of a compiled filter, and properties that follow from the tree alone.
+//!
+//! Recursion here and in other modules is as deep as the tree, which compilation has bounded.
+
+use crate::pushdown::{QualifierRange, TimestampBounds, above, below};
+use crate::re2::Pattern;
+use bytes::Bytes;
+use std::ops::Bound;
+use stele_types::{Cell, FamilyId};
+
+/// One step of evaluation. Chains within chains are flat, members that change nothing are gone, and neighbouring tests
+/// of cells are one step.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    PassAll,
+    BlockAll,
+    Sink,
+    Row(RowTest),
+    Cells(Vec<CellTest>),
+    Offset(usize),
+    PerRow(usize),
+    PerColumn(usize),
+    Strip,
+    Label(String),
+    Chain(Vec<Node>),
+    Interleave(Vec<Node>),
+    Condition {
+        predicate: Box<Node>,
+        on_true: Box<Node>,
+        on_false: Box<Node>,
+    },
+}
+
+/// Lets a whole row through or nothing of it.
+#[derive(Clone, Debug)]
+pub(crate) enum RowTest {
+    Key(Pattern),
+    Sample(f64),
+}
+
+/// Lets a cell through by looking at nothing else.
+#[derive(Clone, Debug)]
+pub(crate) enum CellTest {
+    /// Sorted.
+    Families(Vec<FamilyId>),
+    Qualifier(Pattern),
+    Columns(FamilyId, QualifierRange),
+    Timestamps(TimestampBounds),
+    Value(Pattern),
+    ValueRange(Bound<Bytes>, Bound<Bytes>),
+    ValueMask(Bytes),
+}
+
+/// What may become of one cell.
+#[derive(Clone, Copy)]
+pub(crate) struct Copies {
+    /// Cells handed on.
+    out: usize,
+    /// Cells made on the way, those among them; none where the cell itself is handed on.
+    made: usize,
+}
+
+impl Copies {
+    pub(crate) fn made(self) -> usize {
+        self.made
+    }
+}
+
+impl Node {
+    /// What may become of one cell that is given to it. Recursion is as deep as the tree, which compilation has bounded.
+    pub(crate) fn copies(&self) -> Copies {
+        match self {
+            Node::BlockAll => Copies { out: 0, made: 0 },
+            // The label, and its list.
+            Node::Label(_) => Copies { out: 1, made: 1 },
+            Node::Sink => Copies { out: 0, made: 1 },
+            Node::Chain(members) => members.iter().fold(Copies { out: 1, made: 0 }, |so_far, member| {
+                let next = member.copies();
+                Copies {
+                    out: so_far.out.saturating_mul(next.out),
+                    made: so_far.made.saturating_add(so_far.out.saturating_mul(next.made)),
+                }
+            }),
+            // Each member's cells are made and then put together, in room that doubles, and sorted with half as much.
+            Node::Interleave(members) => members.iter().fold(Copies { out: 0, made: 0 }, |so_far, member| {
+                let next = member.copies();
+                Copies {
+                    out: so_far.out.saturating_add(next.out),
+                    made: (so_far.made.saturating_add(next.made)).saturating_add(next.out.saturating_mul(2)),
+                }
+            }),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => {
+                let (probe, a, b) = (predicate.copies(), on_true.copies(), on_false.copies());
+                Copies {
+                    out: a.out.max(b.out),
+                    made: probe.made.saturating_add(probe.out).saturating_add(a.made.max(b.made)),
+                }
+            }
+            _ => Copies { out: 1, made: 0 },
+        }
+    }
+
+    /// Patterns that a value is tried on, each as often as it stands there. Recursion is as deep as the tree, which compilation
+    /// has bounded.
+    pub(crate) fn value_patterns(&self) -> usize {
+        match self {
+            Node::Cells(tests) => tests.iter().filter(|test| matches!(test, CellTest::Value(_))).count(),
+            Node::Chain(members) | Node::Interleave(members) => members.iter().map(Node::value_patterns).sum(),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => predicate.value_patterns() + on_true.value_patterns().max(on_false.value_patterns()),
+            _ => 0,
+        }
+    }
+
+    /// Whether a row is sampled within it. Recursion is as deep as the tree, which compilation has bounded.
+    pub(crate) fn is_sampled(&self) -> bool {
+        match self {
+            Node::Row(RowTest::Sample(_)) => true,
+            Node::Chain(members) | Node::Interleave(members) => members.iter().any(Node::is_sampled),
+            Node::Condition {
+                predicate,
+                on_true,
+                on_false,
+            } => [predicate, on_true, on_false].into_iter().any(|node| node.is_sampled()),
+            _ => false,
+        }
+    }
+
+    /// Whether cells can leave it past its enclosing filters.
+    pub(crate) fn has_sink(&self) -> bool {
+        match self {
+            Node::Sink => true,
+            Node::Chain(members) | Node::Interleave(members) => members.iter().any(Node::has_sink),
+            _ => false,
+        }
+    }
+}
+
+impl RowTest {
+    pub(crate) fn admits(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {
+        match self {
+            RowTest::Key(pattern) => pattern.is_match(row),
+            RowTest::Sample(probability) => rng() < *probability,
+        }
+    }
+}
+
+impl CellTest {
+    pub(crate) fn admits(&self, cell: &Cell) -> bool {
+        match self {
+            CellTest::Families(families) => families.binary_search(&cell.family).is_ok(),
+            CellTest::Qualifier(pattern) => pattern.is_match(&cell.qualifier),
+            CellTest::Columns(family, range) => *family == cell.family && range.contains(&cell.qualifier),
+            CellTest::Timestamps(bounds) => bounds.contains(cell.timestamp),
+            CellTest::Value(pattern) => pattern.is_match(&cell.value),
+            CellTest::ValueRange(start, end) => above(start, &cell.value) && below(end, &cell.value),
+            CellTest::ValueMask(mask) => {
+                mask.len() == cell.value.len() && mask.iter().zip(&cell.value[..]).all(|(m, v)| m & v == *m)
+            }
+        }
+    }
+
+    /// How many bytes of a cell it takes by itself; what is compared, with no more than a filter holds, is not counted.
+    #[inline]
+    pub(crate) fn bytes_of(&self, cell: &Cell) -> usize {
+        match self {
+            CellTest::Qualifier(pattern) => pattern.bytes_matched(&cell.qualifier),
+            CellTest::Value(pattern) => pattern.bytes_matched(&cell.value),
+            _ => 0,
+        }
+    }
+
+    /// Whether it looks at the value.
+    pub(crate) fn reads_value(&self) -> bool {
+        matches!(
+            self,
+            CellTest::Value(_) | CellTest::ValueRange(..) | CellTest::ValueMask(_)
+        )
+    }
+}
