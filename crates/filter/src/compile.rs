@@ -5,6 +5,7 @@
 
 use crate::ast::Filter;
 use crate::compiled::CompiledFilter;
+use crate::compiled_size::automata;
 use crate::error::FilterError;
 use crate::labels::check_labels;
 use crate::limits::{FILTER_BYTES_MAX, LABEL_BYTES_MAX, NESTING_MAX, WEIGHT_MAX};
@@ -12,7 +13,6 @@ use crate::need::pushdown;
 use crate::node::{CellTest, Node, RowTest};
 use crate::pushdown::{QualifierRange, TimestampBounds};
 use crate::re2::Pattern;
-use crate::size::automata;
 use bytes::Bytes;
 use std::ops::Bound;
 use stele_types::{FamilyId, TableSchema, Timestamp};

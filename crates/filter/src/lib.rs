@@ -17,10 +17,11 @@
 mod ast;
 mod cell_order;
 mod compile;
+mod compile_cache;
 mod compiled;
+mod compiled_size;
 mod error;
 mod evaluate;
-mod known;
 mod labels;
 mod limits;
 mod need;
@@ -28,7 +29,6 @@ mod node;
 mod partial_rows;
 mod pushdown;
 pub mod re2;
-mod size;
 mod values;
 
 pub use ast::Filter;
