@@ -62,12 +62,14 @@ pub(crate) const SHARED_BYTES_MIN: usize = 32 << 10;
 /// Bytes of a batch's messages that are copies of what is in it, about: each of many cells that a filter has made of one takes its
 /// own, unless its value is shared.
 pub(crate) fn copied_bytes(batch: &RowBatch) -> usize {
-    let value = |len: usize| match len < SHARED_BYTES_MIN {
-        true => len,
-        // What is left of it behind shared pieces may be small.
-        false => Some(len % MessageSizes::DEFAULT.target)
-            .filter(|rest| *rest < SHARED_BYTES_MIN)
-            .unwrap_or(0),
+    let value = |len: usize| {
+        if len < SHARED_BYTES_MIN {
+            len
+        } else {
+            Some(len % MessageSizes::DEFAULT.target)
+                .filter(|rest| *rest < SHARED_BYTES_MIN)
+                .unwrap_or(0)
+        }
     };
     let cells = batch.rows().flat_map(|(_, cells)| cells);
     cells.map(|cell| CHUNK_OVERHEAD_BYTES + value(cell.value.len())).sum()

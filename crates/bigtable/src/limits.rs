@@ -207,9 +207,10 @@ impl CallLimits {
         CallLimits {
             calls_max: (bytes / 4 / CALL_BYTES).clamp(CALLS_MIN, CALLS_MAX),
             request_bytes_max: (bytes / 4).max(REQUEST_BYTES_MIN),
-            overdraft_request_bytes: match bytes >= OVERDRAFT_REQUEST_MEMORY_MIN {
-                true => OVERDRAFT_BYTES,
-                false => 0,
+            overdraft_request_bytes: if bytes >= OVERDRAFT_REQUEST_MEMORY_MIN {
+                OVERDRAFT_BYTES
+            } else {
+                0
             },
             answer_bytes_max: (bytes / 8).max(ANSWER_BYTES_MIN),
             arrival_wait: Duration::from_secs(30),

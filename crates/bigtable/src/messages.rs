@@ -80,9 +80,10 @@ where
     }
     let mut all = there.into_bytes();
     let Some((_, length)) = prefix(&all) else {
-        return Err(match all.is_empty() {
-            true => Status::internal("Missing request message."),
-            false => Status::internal("Unexpected EOF decoding stream."),
+        return Err(if all.is_empty() {
+            Status::internal("Missing request message.")
+        } else {
+            Status::internal("Unexpected EOF decoding stream.")
         });
     };
     let end = PREFIX_BYTES.saturating_add(length);
@@ -143,9 +144,10 @@ impl Arrived {
                 let full = joined.len() + data.len();
                 if joined.capacity() < full {
                     let announced = prefix(&joined).map_or(0, |(_, length)| length + PREFIX_BYTES);
-                    let reservation = match announced <= JOINED_PART_LAST * joined.len() {
-                        true => announced,
-                        false => JOINED_GROWTH * joined.len(),
+                    let reservation = if announced <= JOINED_PART_LAST * joined.len() {
+                        announced
+                    } else {
+                        JOINED_GROWTH * joined.len()
                     }
                     .max(full);
                     joined.reserve(reservation - joined.len());

@@ -195,9 +195,10 @@ impl ResponseMemory {
 
     async fn reserve(&self, units: u32, has_overdraft: bool) -> Result<Reserved, Status> {
         let acquire = async {
-            let overdraft = match has_overdraft {
-                true => Some(self.overdraft.take().await),
-                false => None,
+            let overdraft = if has_overdraft {
+                Some(self.overdraft.take().await)
+            } else {
+                None
             };
             let units = self.acquire(units).await?;
             let settles = overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
@@ -395,9 +396,10 @@ impl ResponseMemory {
 impl BatchReservation for Reservation {
     fn bytes(&self) -> usize {
         let Some(reserved) = &self.reserved else { return 0 };
-        match reserved.overdraft.is_some() {
-            true => self.memory.overdraft_bytes(),
-            false => reserved.bytes(),
+        if reserved.overdraft.is_some() {
+            self.memory.overdraft_bytes()
+        } else {
+            reserved.bytes()
         }
     }
 
@@ -469,9 +471,10 @@ impl SharedReservation {
         let mut reserved = self.reserved.lock();
         let Some(kept) = reserved.as_mut() else { return 0 };
         kept.overdraft = None;
-        let units = match bytes <= WITH_TRANSPORT_BYTES {
-            true => 0,
-            false => bytes.div_ceil(UNIT_BYTES),
+        let units = if bytes <= WITH_TRANSPORT_BYTES {
+            0
+        } else {
+            bytes.div_ceil(UNIT_BYTES)
         };
         let back = kept.keep(units);
         reserved.take_if(|reserved| reserved.units.num_permits() == 0);

@@ -71,7 +71,7 @@ pub(crate) async fn get_table(
     let table = TableResource::parse(&request.name)?;
     let view = view_of(request.view, View::SchemaView)?;
     let schema = context.schema(&table)?;
-    Ok(viewed(context, call, &table.instance, &schema, view).await?)
+    viewed(context, call, &table.instance, &schema, view).await
 }
 
 pub(crate) async fn update_table(

@@ -296,9 +296,10 @@ mod tests {
         let mut rng = || 0.5;
         let mut evaluation = Evaluation::new(b"row", &mut rng);
         evaluation.visits = VISITS_MAX - visits;
-        let cells = match owned {
-            true => Cow::Owned(cells.to_vec()),
-            false => Cow::Borrowed(cells),
+        let cells = if owned {
+            Cow::Owned(cells.to_vec())
+        } else {
+            Cow::Borrowed(cells)
         };
         evaluation.run(node, cells)?;
         Ok(VISITS_MAX - evaluation.visits)

@@ -66,9 +66,10 @@ impl Progress {
             Node::PerColumn(_) => Progress::Column(None, 0),
             Node::Chain(members) | Node::Interleave(members) => {
                 let parts: Vec<Progress> = members.iter().map(Progress::of).collect::<Option<_>>()?;
-                match parts.iter().all(|part| matches!(part, Progress::Nothing)) {
-                    true => Progress::Nothing,
-                    false => Progress::Members(parts),
+                if parts.iter().all(|part| matches!(part, Progress::Nothing)) {
+                    Progress::Nothing
+                } else {
+                    Progress::Members(parts)
                 }
             }
             Node::Condition { .. } | Node::Row(RowTest::Sample(_)) => return None,

@@ -71,9 +71,10 @@ impl Fake {
 impl FakeTable {
     /// Whether a request is for this one, and not for one that had its name before.
     fn check(&self, id: Option<TableId>) -> ServiceResult<()> {
-        match id.is_none_or(|id| id == self.schema.id) {
-            true => Ok(()),
-            false => Err(ServiceError::not_found("another table has taken the name")),
+        if id.is_none_or(|id| id == self.schema.id) {
+            Ok(())
+        } else {
+            Err(ServiceError::not_found("another table has taken the name"))
         }
     }
 

@@ -199,10 +199,7 @@ mod tests {
         assert_eq!(states_bytes(1_000, 32_768), STATES_BYTES_MAX);
         // They match what they matched, with few states as with many.
         let pattern = b".*a.{12}[ab]";
-        let byte = |n: u32| match n.count_ones().is_multiple_of(2) {
-            true => b'a',
-            false => b'b',
-        };
+        let byte = |n: u32| if n.count_ones().is_multiple_of(2) { b'a' } else { b'b' };
         let subject: Vec<u8> = (0..4_000).map(byte).collect();
         for end in [12, 13, 14, 100, 1_000, 3_999] {
             let subject = &subject[..end];

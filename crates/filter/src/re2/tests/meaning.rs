@@ -246,27 +246,30 @@ impl Maker {
     fn begin(&mut self) -> Meaning {
         let is_of_line = self.below(2) == 0;
         self.write(if is_of_line { "^" } else { "\\A" });
-        match is_of_line && self.modes.has_lines {
-            true => Meaning::Place(at_line_begin),
-            false => Meaning::Place(at_begin),
+        if is_of_line && self.modes.has_lines {
+            Meaning::Place(at_line_begin)
+        } else {
+            Meaning::Place(at_begin)
         }
     }
 
     fn end(&mut self) -> Meaning {
         let is_of_line = self.below(2) == 0;
         self.write(if is_of_line { "$" } else { "\\z" });
-        match is_of_line && self.modes.has_lines {
-            true => Meaning::Place(at_line_end),
-            false => Meaning::Place(at_end),
+        if is_of_line && self.modes.has_lines {
+            Meaning::Place(at_line_end)
+        } else {
+            Meaning::Place(at_end)
         }
     }
 
     fn edge(&mut self) -> Meaning {
         let is_on = self.below(2) == 0;
         self.write(if is_on { "\\b" } else { "\\B" });
-        match is_on {
-            true => Meaning::Place(at_word_edge),
-            false => Meaning::Place(off_word_edge),
+        if is_on {
+            Meaning::Place(at_word_edge)
+        } else {
+            Meaning::Place(off_word_edge)
         }
     }
 
