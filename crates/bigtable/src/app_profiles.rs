@@ -1,4 +1,7 @@
-//! App profiles of an instance: records that are kept and shown. Data calls accept any profile id and route the same.
+//! Handlers of the calls for app profiles.
+//!
+//! App profiles of an instance are records that are stored and returned. Data calls accept any profile id and route the
+//! same.
 
 use crate::accounting::Call;
 use crate::context::Context;
@@ -159,7 +162,7 @@ fn profile_proto(instance: &InstanceName, mut profile: admin::AppProfile) -> adm
     profile
 }
 
-/// Of a profile as it is stored: a checksum of its content.
+/// The etag of a profile as it is stored: a checksum of its content.
 fn etag(profile: &admin::AppProfile) -> String {
     format!("{:016x}", xxh3_64(&profile.encode_to_vec()))
 }

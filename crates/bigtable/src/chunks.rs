@@ -1,24 +1,23 @@
-//! Rows as the chunks of a ReadRows stream.
+//! Encodes rows as the chunks of a ReadRows stream.
 //!
-//! Pure: a batch of rows becomes messages, as the bytes that go out: rows are written behind one another where the transport
-//! takes them from, and no message is built in between. A value is copied once on this way, a large one not at all.
+//! The encoder is pure. It writes the rows of a batch one after the other into the buffers that the transport sends,
+//! and builds no message in between. A small value is copied once, a large one not at all.
 //!
-//! What clients enforce, and their state machines fail on:
+//! Clients enforce these rules, and their state machines fail on violations:
 //!
-//! * A row's first chunk carries row key, family and qualifier; a later one leaves each out where it is unchanged, and
-//!   carries the qualifier wherever it carries the family.
-//! * A row's last chunk, and no other, has `commit_row`; a stream does not end within a row.
-//! * A cell split into pieces has its total size in `value_size` of all pieces but the last; labels and timestamp are
-//!   in the first piece.
-//! * Messages stay below 4 MiB, the receive limit of every gRPC client that was not told otherwise.
-//! * The Go client wants every message to end with a row, whatever the row's size; it raises its receive limit to
-//!   256 MiB where it can.
+//! * A row's first chunk carries row key, family and qualifier. A later chunk leaves each out where it is unchanged,
+//!   and carries the qualifier wherever it carries the family.
+//! * A row's last chunk, and no other, has `commit_row`. A stream does not end within a row.
+//! * A cell that is split has its total size in `value_size` of all parts but the last. Labels and timestamp are in the
+//!   first part.
+//! * Messages stay below 4 MiB, the default receive limit of gRPC clients.
+//! * The Go client wants every message to end with a row, whatever the row's size. It raises its receive limit to 256
+//!   MiB where it can.
+//! * A chunk with `reset_row`, and nothing else, takes back the part of a row that the client has.
 //!
-//! * A row that a client has a part of is taken back by a chunk that says `reset_row`, and nothing else.
-//!
-//! So a message has whole rows. Only a row that alone would not fit is spread over several messages, with its large cells
-//! in pieces, and that not for the Go client. A batch may have a piece of a row at its beginning and at its end
-//! (`RowBatch::continues`): then a message ends within a row.
+//! So a message has whole rows. Only a row that does not fit into one message is spread over several, with its large
+//! cells split, and never for the Go client. A batch may begin and end with a partial row (`RowBatch::continues`); then
+//! a message ends within a row.
 
 use crate::messages::PREFIX_BYTES;
 use crate::protobuf::{bytes_field_len, put_bytes_field, put_bytes_head, put_varint_field, varint_len};
@@ -33,13 +32,14 @@ use tonic::Status;
 pub(crate) struct MessageSizes {
     /// Bytes past which no further row is added, and the largest piece of a cell.
     pub target: usize,
-    /// Bytes of the largest row that is kept in one message.
+    /// Bytes of the largest row that stays in one message.
     pub row_max: usize,
 }
 
 impl MessageSizes {
-    /// A target large enough that per-message costs vanish, and small enough that what a client leaves with the transport that
-    /// stops reading is little, and ends with a row; rows up to a size that stays below 4 MiB with all overhead.
+    /// The target is large enough that per-message costs vanish. It is small enough that little remains with the
+    /// transport when a client stops reading, and that little ends with a row. Rows up to `row_max` stay below 4 MiB
+    /// with all overhead.
     pub const DEFAULT: MessageSizes = MessageSizes {
         target: 64 << 10,
         row_max: 7 << 19,
@@ -52,20 +52,21 @@ impl MessageSizes {
     };
 }
 
-/// Bytes a chunk takes on the wire beside its content, at most: tags, lengths and numbers.
+/// Bytes of a chunk on the wire in addition to its content, at most: tags, lengths and numbers.
 const CHUNK_OVERHEAD_BYTES: usize = 48;
 
-/// Bytes from which a value is a piece of its own, shared with the block it lies in. Below, copying it costs less than
+/// Size from which a value is a piece of its own, shared with its block. Copying a smaller value costs less than
 /// another frame.
 pub(crate) const SHARED_BYTES_MIN: usize = 32 << 10;
 
-/// Bytes of a batch's messages that are copies of what is in it, about: each of many cells that a filter has made of one takes its
-/// own, unless its value is shared.
+/// Estimates the bytes of a batch's messages that are copies. If a filter makes many cells of one, each of them takes
+/// its own copy, unless its value is shared.
 pub(crate) fn copied_bytes(batch: &RowBatch) -> usize {
     let value = |len: usize| {
         if len < SHARED_BYTES_MIN {
             len
         } else {
+            // The rest after the shared parts may be small.
             Some(len % MessageSizes::DEFAULT.target)
                 .filter(|rest| *rest < SHARED_BYTES_MIN)
                 .unwrap_or(0)
@@ -75,10 +76,10 @@ pub(crate) fn copied_bytes(batch: &RowBatch) -> usize {
     cells.map(|cell| CHUNK_OVERHEAD_BYTES + value(cell.value.len())).sum()
 }
 
-/// Appends the messages for a batch of rows, in pieces to be sent in order, and returns the rows and cells sent. Cells of
-/// families that the schema does not have are left out: they belong to families made after the read began. Rows are
-/// counted when they end. `within_row` says whether chunks of the row that comes first, if it goes on, have been sent, and
-/// then the same of the last one.
+/// Appends the messages for a batch of rows, in pieces to be sent in order, and returns the rows and cells sent. It
+/// leaves out cells of families that the schema does not have: they were created after the read began. A row is counted
+/// when it ends. `within_row` says whether chunks of the first row have been sent, and afterwards the same of the last
+/// row.
 pub(crate) fn encode(
     schema: &TableSchema,
     batch: &RowBatch,
@@ -125,16 +126,17 @@ pub(crate) fn encode(
     Ok((rows, cells))
 }
 
-/// The family of the last cells of a row in pieces was made after the read began, and the row cannot be ended without one.
+/// The status when a partial row cannot be ended, because all families of its last cells were created after the read
+/// began.
 fn no_last_cell() -> Status {
     Status::unavailable("The families of the table have changed during the read; retry")
 }
 
-/// Cells of a row whose chunks are put down before they are written, instead of being found anew each time they are gone
-/// through: a list of them takes as much as that of the cells.
+/// Cells of a row whose chunks are put into a list before they are written, instead of being computed once for each
+/// pass. The list takes as much memory as the list of cells.
 const KEPT_CHUNKS_MAX: usize = 4_096;
 
-/// One chunk for each cell of a row, but of families that the schema does not have.
+/// One chunk for each cell of a row, except cells of families that the schema does not have.
 fn row_chunks<'a>(
     schema: &'a TableSchema,
     time: TableTime,
@@ -188,9 +190,9 @@ impl Chunk<'_> {
 
 struct Encoder<'m> {
     sizes: MessageSizes,
-    /// In the making.
+    /// The message that rows are added to.
     message: Message,
-    /// Of the message in the making, at most.
+    /// Its bytes, at most.
     bytes: usize,
     /// Rows of the batch that are not in a message yet.
     rows_left: usize,
@@ -200,7 +202,7 @@ struct Encoder<'m> {
 }
 
 impl Encoder<'_> {
-    /// Adds a row of so many chunks, the last one with `commit_row` if the row ends.
+    /// Adds a row of `count` chunks, the last one with `commit_row` if the row ends.
     fn row<'c>(
         &mut self,
         count: usize,
@@ -237,7 +239,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Adds a chunk of a row that is spread over messages, a large value in pieces.
+    /// Adds a chunk of a row that is spread over messages, a large value in several chunks.
     fn spread(&mut self, chunk: &Chunk<'_>, commit_row: bool) -> Result<(), Status> {
         let bare = Chunk {
             row_key: &[],
@@ -257,7 +259,7 @@ impl Encoder<'_> {
         self.push(&chunk, &rest, 0, commit_row)
     }
 
-    /// Adds a chunk, to a new message when the one in the making would get too large.
+    /// Adds a chunk, to a new message when the current one would get too large.
     fn push(&mut self, chunk: &Chunk<'_>, value: &Bytes, value_size: i32, commit_row: bool) -> Result<(), Status> {
         let bytes = chunk.overhead() + value.len();
         if self.bytes + bytes > self.sizes.target {
@@ -274,14 +276,14 @@ impl Encoder<'_> {
     }
 }
 
-/// A message of chunks in the making, behind its prefix.
+/// An unfinished message of chunks, behind its prefix.
 #[derive(Default)]
 struct Message {
     /// The piece with the prefix, which is filled in last; `None` while that is `tail`.
     head: Option<BytesMut>,
     /// Between head and tail.
     middle: Vec<Bytes>,
-    /// What is appended to; empty before the first chunk.
+    /// The buffer that is appended to; empty before the first chunk.
     tail: BytesMut,
     /// Of head and middle.
     len: usize,
@@ -360,7 +362,7 @@ impl Message {
         self.middle.push(value.clone());
     }
 
-    /// Hands on the pieces; none of a message without chunks.
+    /// Appends the pieces of the message; none for a message without chunks.
     fn finish(mut self, pieces: &mut VecDeque<Bytes>) -> Result<(), Status> {
         if self.is_empty() {
             return Ok(());

@@ -1,4 +1,7 @@
-//! Clusters of an instance: records that are kept and shown, without effect on where data lives.
+//! Handlers of the calls for clusters.
+//!
+//! Clusters of an instance are records that are stored and returned. They describe the client's wishes, place no data
+//! and start no servers.
 
 use crate::accounting::Call;
 use crate::context::Context;
@@ -12,7 +15,7 @@ use tonic::Status;
 
 const COLLECTION: &str = "clusters";
 
-/// In place of an instance id: all instances.
+/// Stands for all instances in place of an instance id.
 const ANY_INSTANCE: &str = "-";
 
 pub(crate) async fn create_cluster(

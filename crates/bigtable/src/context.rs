@@ -1,4 +1,4 @@
-//! What all services of the front end share.
+//! State and services that all handlers of the front end share.
 
 use crate::accounting::Call;
 use crate::names::TableResource;
@@ -15,17 +15,17 @@ use stele_types::{ErrorKind, TableSchema};
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
-/// The way down, and the little state the front end has of its own.
+/// The services below the front end, and its own small state.
 pub(crate) struct Context {
     pub service: Arc<dyn TableService>,
     pub admin: Arc<dyn TableAdmin>,
     pub env: Env,
-    /// Reservation for answers.
+    /// Reservations for responses.
     pub response_memory: ResponseMemory,
     pub operations: OperationLog,
-    /// Serialises changes of instances within this process: what is read of one to be changed must still be what is stored
-    /// when the change is written, so who makes or deletes one waits, too. Two front ends changing the same instance at the
-    /// same moment keep one of the changes. Always taken before what the master serialises its changes by.
+    /// Serialises changes of instances within this process. A change reads the record, modifies it and writes it back,
+    /// so creation and deletion wait as well. If two front ends change the same instance at the same moment, one of the
+    /// changes is lost. Always acquired before the lock by which the master serialises its changes.
     pub instance_changes: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -45,8 +45,9 @@ impl Context {
         Arc::clone(&self.instance_changes).lock_owned().await
     }
 
-    /// Writes a change of an instance, in a task of its own that keeps the turn to its end. A change that has begun is carried
-    /// out below whatever becomes of the caller: who came next would read what was before it, and write that back.
+    /// Writes a change of an instance in a task that holds the turn to its end. A change that has begun is carried out
+    /// by the layers below even if the caller goes away. Without the task the next change would read the old record and
+    /// write it back.
     pub async fn write_instance(
         &self,
         turn: InstanceTurn,

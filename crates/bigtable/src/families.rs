@@ -1,4 +1,4 @@
-//! Column families between the admin API and the schema: garbage-collection rules and value types.
+//! Translates column families between the admin API and the schema: garbage-collection rules and value types.
 
 use crate::names::check_family_id;
 use crate::pb::admin;
@@ -22,7 +22,7 @@ const VALUE_TYPE_BYTES_MAX: usize = 16 << 10;
 /// Age below which a rule is refused (table.proto, `GcRule.max_age`).
 const MAX_AGE_MICROS_MIN: i64 = 1_000;
 
-/// A family to be made.
+/// A family to be created.
 pub(crate) fn new_family(name: String, family: admin::ColumnFamily) -> Result<NewFamily, Status> {
     check_family_id(&name)?;
     let (value_type, front_end_data) = value_type(family.value_type)?;
@@ -49,7 +49,7 @@ pub(crate) fn family_proto(family: &Family) -> admin::ColumnFamily {
     }
 }
 
-/// The rule of a request; `None` keeps everything, which is also what a rule without a kind means.
+/// The rule of a request. `None` retains everything, and so does a rule without a kind.
 pub(crate) fn gc_rule(rule: Option<admin::GcRule>) -> Result<Option<GcRule>, Status> {
     let Some(rule) = rule else { return Ok(None) };
     let bytes = rule.encoded_len();
@@ -73,7 +73,9 @@ fn convert_rule(rule: Rule, depth_left: usize) -> Result<GcRule, Status> {
         }
         let convert = |member: admin::GcRule| match member.rule {
             Some(rule) => convert_rule(rule, depth_left - 1),
-            None => Err(invalid(format!("A rule in a garbage-collection {what} has no kind"))),
+            None => Err(invalid(format!(
+                "Every rule in a garbage-collection {what} must be set"
+            ))),
         };
         rules.into_iter().map(convert).collect()
     };
@@ -114,7 +116,7 @@ fn gc_rule_proto(rule: &GcRule) -> admin::GcRule {
     admin::GcRule { rule: Some(rule) }
 }
 
-/// What a family's values are, and the declared type as it is to be given back.
+/// The type of a family's values, and the declared type in the form that is returned to clients.
 pub(crate) fn value_type(declared: Option<admin::Type>) -> Result<(ValueType, Vec<u8>), Status> {
     let Some(admin::Type { kind: Some(kind) }) = declared else {
         return Ok((ValueType::Bytes, Vec::new()));
@@ -168,7 +170,7 @@ fn big_endian_int64() -> admin::Type {
     }
 }
 
-/// The declared type, or one that says the same for a family that another front end made.
+/// The declared type, or an equivalent one for a family that another front end created.
 fn value_type_proto(family: &Family) -> Option<admin::Type> {
     let declared = admin::Type::decode(family.front_end_data.as_slice())
         .ok()

@@ -1,8 +1,8 @@
-//! What a client says of itself in its headers.
+//! Features that a client declares in its headers.
 //!
-//! `bigtable-features` is base64url of a serialized `FeatureFlags`, with or without padding. A header that cannot be read
-//! counts as absent, because a client must not fail over an optimisation. `x-goog-api-client` and `user-agent` name the
-//! library; one of them needs a courtesy that no flag asks for.
+//! `bigtable-features` is base64url of a serialized `FeatureFlags`, with or without padding. A header that cannot be
+//! read counts as absent, because a client must not fail over an optimisation. `x-goog-api-client` and `user-agent`
+//! name the client library. The Go library needs messages that end with a row, for which there is no flag.
 
 use crate::wire::FeatureFlags;
 use base64::Engine as _;
@@ -16,8 +16,8 @@ const FEATURES_BYTES_MAX: usize = 256;
 
 const FEATURES_HEADER: &str = "bigtable-features";
 
-/// How the Go library tells itself: in the first header with credentials, in the second always. Its reader checks after
-/// every message that it is not within a row.
+/// The Go library's names for itself: in the first header with credentials, in the second always. Its reader checks
+/// after every message that it is not within a row.
 const GO_LIBRARY: [(&str, &str); 2] = [("x-goog-api-client", "gl-go/"), ("user-agent", "grpc-go/")];
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -25,10 +25,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// One client, as far as it matters to how it is answered.
+/// The properties of a client that affect its responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Client {
-    /// None when it does not say.
+    /// Empty when the client declares none.
     pub features: FeatureFlags,
     /// Whether every message of rows must end with a row.
     pub whole_rows: bool,

@@ -1,8 +1,8 @@
-//! Row filters of requests.
+//! Translates the row filters of requests.
 //!
-//! This translates shapes; what a filter's arguments may be is checked by [`Filter::compile`], in one place for every
-//! front end. Checked here is what the tree cannot express: the flags that must be true, the limits on the serialized
-//! form, and the depth, so that the recursion below is bounded.
+//! [`Filter::compile`] checks the arguments of filters, in one place for every front end. This module checks the
+//! properties that the tree cannot express: flags that must be true, the limits on the serialized form, and the depth,
+//! so that the recursion below is bounded.
 
 use crate::limits::FILTER_BYTES_MAX;
 use crate::pb::v2;
@@ -155,8 +155,8 @@ fn value_range(range: v2::ValueRange) -> Filter {
     Filter::ValueRange { start, end }
 }
 
-/// Bounds need not be multiples of the granularity: the managed service refuses those, the emulator and its users'
-/// tests do not.
+/// Bounds need not be multiples of the granularity. The managed service refuses such bounds, but the emulator and its
+/// users' tests do not.
 fn timestamp_range(range: v2::TimestampRange, time: TableTime) -> Result<Filter, Status> {
     let (start, end) = (range.start_timestamp_micros, range.end_timestamp_micros);
     if start < 0 || end < 0 {

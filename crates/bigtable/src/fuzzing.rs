@@ -1,7 +1,7 @@
-//! Ways in for fuzzers: from the bytes of a message to what the services below would be asked, without a service.
+//! Entry points for fuzzers: from the bytes of a message to the request for the layers below, without a service.
 //!
-//! Refusals are `None` or nothing; a fuzzer cares only that they are reached without a panic, and that what is accepted
-//! is fit for the layers below.
+//! Refusals are `None` or nothing. A fuzzer checks that they are reached without a panic, and that accepted requests
+//! are fit for the layers below.
 
 use crate::features::Client;
 use crate::instance_data::{self, DEFAULT_APP_PROFILE, InstanceData, cluster_proto};
@@ -35,10 +35,9 @@ pub fn read_rows(bytes: &[u8], schema: &TableSchema) -> Option<RowSet> {
     read.ok().map(|(read, _)| read.rows)
 }
 
-/// The rows that a serialized `MutateRowsRequest` changes; entries that are refused are left out.
+/// The rows that a serialized `MutateRowsRequest` changes; refused entries are left out.
 ///
-/// # Panics
-/// If a request that can be laid flat comes out otherwise than by the general way.
+/// # Panics If the zero-copy decoder and prost disagree about a request.
 pub fn mutate_rows(bytes: &[u8], schema: &TableSchema) -> Vec<RowMutation> {
     let resolver = Resolver::new(schema, NOW_MICROS);
     let general = MutateRowsRequest::decode(bytes).ok().and_then(|request| {
@@ -65,8 +64,7 @@ pub fn mutate_rows(bytes: &[u8], schema: &TableSchema) -> Vec<RowMutation> {
 
 /// The row that a serialized `MutateRowRequest` changes.
 ///
-/// # Panics
-/// If a request that can be laid flat comes out otherwise than by the general way.
+/// # Panics If the zero-copy decoder and prost disagree about a request.
 pub fn mutate_row(bytes: &[u8], schema: &TableSchema) -> Option<RowMutation> {
     let resolver = Resolver::new(schema, NOW_MICROS);
     let general = MutateRowRequest::decode(bytes).ok().and_then(|request| {
@@ -121,10 +119,9 @@ pub fn modify_groups(bytes: &[u8]) -> Option<Vec<GroupChange>> {
     changes.collect::<Result<_, _>>().ok()
 }
 
-/// Decodes what is stored of an instance, and shows it.
+/// Decodes the stored record of an instance, and converts it to the API's messages.
 ///
-/// # Panics
-/// If it says something else when it is written again, or lacks what every instance has.
+/// # Panics If encoding the record again changes it, or if it lacks a field that every instance has.
 pub fn instance_data(bytes: &[u8]) {
     let Ok(data) = instance_data::decode("i", bytes) else {
         return;

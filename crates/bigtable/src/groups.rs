@@ -1,4 +1,4 @@
-//! Locality groups: `stele.admin.v1.LocalityGroups`, a service of our own beside Google's.
+//! Handlers of `stele.admin.v1.LocalityGroups`, a service that the Bigtable API does not have.
 
 use crate::accounting::Call;
 use crate::context::{Context, table_status};
@@ -10,7 +10,7 @@ use stele_client::{GroupChange, GroupUpdate, TableGroups};
 use stele_types::{Compression, GroupOptions};
 use tonic::Status;
 
-/// Names of codecs in requests and answers.
+/// Names of codecs in requests and responses.
 const COMPRESSIONS: [(&str, Compression); 4] = [
     ("none", Compression::None),
     ("lz4", Compression::Lz4),
@@ -42,7 +42,7 @@ pub(crate) async fn modify_locality_groups(
         .into_iter()
         .map(change)
         .collect::<Result<Vec<_>, _>>()?;
-    // NOT_FOUND is about a group or a family here, so the service's own words are kept.
+    // NOT_FOUND is about a group or a family here, so the service's own message is returned.
     let groups = context
         .admin
         .modify_groups(&table.name, changes)
@@ -65,7 +65,7 @@ pub(crate) fn change(modification: pb::Modification) -> Result<GroupChange, Stat
         }),
         Some(pb::Change::MoveFamily(family)) => Ok(GroupChange::MoveFamily { family, group: name }),
         None => Err(invalid(format!(
-            "The modification of locality group {name:?} has no kind"
+            "The modification of locality group {name:?} must have one of create, alter and move_family"
         ))),
     }
 }

@@ -1,8 +1,8 @@
-//! What is stored of an instance beside its tables: its record, its clusters and its app profiles.
+//! The stored record of an instance: its properties, its clusters and its app profiles.
 //!
 //! An instance exists as soon as it has a table, so everything has a default. Names are stored as bare ids, because the
-//! project is not part of an instance's identity here. The bytes are the namespace's front-end data: one
-//! `InstanceData` message, evolved by protocol-buffer rules; numbers are never reused.
+//! project is not part of an instance's identity here. The bytes are the namespace's front-end data: one `InstanceData`
+//! message, evolved by protocol-buffer rules; numbers are never reused.
 
 use crate::accounting::Call;
 use crate::context::Context;
@@ -114,7 +114,7 @@ fn default_app_profile(cluster_id: String) -> admin::AppProfile {
     }
 }
 
-/// Refuses a record that has grown out of proportion.
+/// Refuses a record that has grown too large.
 pub(crate) fn check_size(data: &InstanceData) -> Result<(), Status> {
     let bytes = data.encoded_len();
     if bytes <= INSTANCE_DATA_BYTES_MAX {
@@ -126,7 +126,7 @@ pub(crate) fn check_size(data: &InstanceData) -> Result<(), Status> {
 }
 
 impl Context {
-    /// What is stored of an instance; `None` when there is no such instance.
+    /// The record of an instance; `None` when there is no such instance.
     pub async fn instance_data(&self, instance: &str) -> Result<Option<InstanceData>, Status> {
         match self.admin.namespace(instance).await.map_err(status)? {
             Some(bytes) => decode(instance, &bytes).map(Some),
@@ -134,7 +134,7 @@ impl Context {
         }
     }
 
-    /// What is stored of an instance that must exist. It is in the accounts as long as the call, as most of it is answered.
+    /// The record of an instance that must exist. It is charged to the call, because most of it goes into the response.
     pub async fn existing_instance(&self, call: &Call, name: &InstanceName) -> Result<InstanceData, Status> {
         let bytes = self.admin.namespace(&name.instance).await.map_err(status)?;
         let bytes = bytes.ok_or_else(|| name.not_found())?;
@@ -142,7 +142,7 @@ impl Context {
         decode(&name.instance, &bytes)
     }
 
-    /// All instances by name, in the accounts like one.
+    /// All instances by name, charged to the call.
     pub async fn instances(&self, call: &Call) -> Result<Vec<(String, InstanceData)>, Status> {
         let namespaces = self.admin.list_namespaces().await.map_err(status)?;
         let bytes: usize = namespaces.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -153,7 +153,7 @@ impl Context {
             .collect()
     }
 
-    /// Changes what is stored of an instance. The closure's result is handed through when the change is durable.
+    /// Changes the record of an instance. Returns the closure's result when the change is durable.
     pub async fn change_instance<T>(
         &self,
         call: &Call,

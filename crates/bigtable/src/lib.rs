@@ -1,16 +1,20 @@
 //! The Cloud Bigtable gRPC front end.
 //!
-//! Translates `google.bigtable.v2` and `google.bigtable.admin.v2` into the traits of `stele-client` and knows nothing
-//! below them. Two services beside Google's have what they have no word for: locality groups and settings of tables.
-//! `docs/protocols/bigtable.md` lists every call, what it does here, and where it differs from the managed service.
+//! It translates `google.bigtable.v2` and `google.bigtable.admin.v2` into the traits of `stele-client` and knows
+//! nothing below them. Two more services serve concepts that the API does not have: locality groups and settings of
+//! tables. `docs/protocols/bigtable.md` lists every call, its behaviour here, and its differences from the managed
+//! service.
 //!
-//! The way of a call: `calls` admits and measures it, within `limits`. The few that are nearly all of the load are
-//! served by `hot`, from the bytes of the request (`messages`, `protobuf`, `flat`) to the bytes of the answer
-//! (`chunks`, `outcomes`). For the others a generated stub (see `build.rs`) decodes the request. Nothing is decoded
-//! before `census` has counted what it will be. Then one of the services (`data`, `tables`, `instances`, `operations`)
-//! resolves names and checks the request with the help of the pure modules (`names`, `ranges`, `filters`, `mutations`,
-//! `rmw`, `families`, `table_protos`, `times`), and the answer is built by `chunks` and `reads` for rows, in room that `answers` gives. Errors get
-//! their gRPC code in `status` only.
+//! Every call takes the same path. `service` finds its handler in `routes` and admits it to `accounting`, within
+//! `limits`. `request_body` reads the message and charges it while it arrives. `size_estimate` bounds the decoded form
+//! before anything is decoded. The handlers are in `data_plane`, `tables`, `instances`, `clusters`, `app_profiles`,
+//! `operations`, `groups` and `settings`. They resolve names and check requests with pure modules (`names`, `ranges`,
+//! `filters`, `mutations`, `rmw`, `families`, `table_protos`, `times`). `response` is the body that the transport
+//! pulls.
+//!
+//! ReadRows, MutateRow and MutateRows are nearly all of the load. They work from the bytes of the request (`messages`,
+//! `protobuf`, `zero_copy`) to the bytes of the response (`chunks`, `outcomes`). `reads` produces rows within
+//! reservations of `response_memory`. Errors get their gRPC code in `status` only.
 
 mod accounting;
 mod app_profiles;
@@ -83,19 +87,20 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Largest HTTP/2 frame, so that a megabyte message is a few frames and not sixty-four.
 const FRAME_BYTES_MAX: u32 = 256 << 10;
 
-/// Streams on one connection at once: half of the calls that the smallest budget allows, so that no connection takes all of
-/// them. A client that wants more waits on its side, or opens another connection.
+/// Concurrent streams of one connection: half of the calls that the smallest budget allows, so that no connection takes
+/// all of them. A client that wants more waits on its side, or opens another connection.
 const STREAMS_PER_CONNECTION: u32 = 256;
 
-/// Streams that the transport may reset for what a client sent, over the life of a connection; then the connection ends. Of each the
-/// transport keeps some hundreds of bytes until the client has taken the reset, and a client need not take any, so there must be a
-/// limit, and the transport has none unless it is told. It is that of other servers: hardly any client that works gets near it.
+/// Streams that the transport may reset because of a client's mistakes, over the life of a connection; then the
+/// connection ends. The transport holds some hundreds of bytes of each until the client has read the reset, which it
+/// need not do. The transport has no limit by default. This is the limit of other servers: hardly any working client
+/// gets near it.
 const BROKEN_STREAMS_MAX: usize = 1_024;
 
 /// How often an idle connection is probed. Below the five minutes after which common NATs forget one.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long a probe may stay unanswered.
+/// How long a probe may remain unanswered.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves the Bigtable API from a [`TableService`] and a [`TableAdmin`].
@@ -117,7 +122,7 @@ impl BigtableFrontEnd {
         )
     }
 
-    /// A front end with other limits. What goes beyond them shares the allowance `overdraft` with everything else of the process.
+    /// A front end with other limits. Requests beyond them share the overdraft `overdraft` with the rest of the process.
     pub fn with_limits(
         service: Arc<dyn TableService>,
         admin: Arc<dyn TableAdmin>,
@@ -129,7 +134,7 @@ impl BigtableFrontEnd {
         let accounting = Arc::new(CallAccounting::new(limits, overdraft.clone(), env.clone(), metrics));
         let given_up = metrics.counter(
             "stele_bigtable_responses_cancelled_total",
-            "Answers of reads that were broken off because their clients took nothing while others waited for room.",
+            "Responses of reads that were cancelled because their clients read nothing while other requests waited for memory.",
         );
         let context = Arc::new(Context {
             service,
@@ -142,7 +147,7 @@ impl BigtableFrontEnd {
         BigtableFrontEnd { context, accounting }
     }
 
-    /// Brings gauges up to date that nothing else moves: to be called before metrics are shown.
+    /// Returns a function that updates the gauges. It must be called before metrics are shown.
     pub fn gauges(&self) -> impl Fn() + Send + Sync + 'static {
         let (accounting, response_memory) = (Arc::clone(&self.accounting), self.context.response_memory.clone());
         move || accounting.update_held(response_memory.reserved_bytes())
@@ -154,8 +159,8 @@ impl BigtableFrontEnd {
     }
 }
 
-/// Sets a server's transport up for this API: windows and frames for megabyte messages, no Nagle delay, probes that
-/// find dead clients, whose streams would keep their reads alive, and an end for those that break the protocol.
+/// Configures a server's transport for this API: windows and frames for megabyte messages, no Nagle delay, probes that
+/// find dead clients, whose streams would keep their reads alive, and an end for clients that break the protocol.
 pub fn configure(server: Server) -> Server {
     server
         .tcp_nodelay(true)

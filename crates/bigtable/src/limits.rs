@@ -1,12 +1,12 @@
-//! What one request, and all of them together, may cost: every limit of this front end, with its derivation.
+//! Every limit of this front end: the cost of one request, and of all requests together.
 //!
-//! Terms: the *size* of a request is its bytes on the wire; its *cost* is the memory it takes while it is served,
-//! about: its size, and what its parts take once they are decoded. A part of two bytes on the wire may take three
-//! hundred, so parts are counted on the wire ([`crate::size_estimate`]) and refused there, before anything is decoded; and
-//! what those that pass will take is added to the account of requests in flight ([`crate::accounting`]) before it is taken.
+//! Terms: the *size* of a request is its bytes on the wire. Its *cost* is the memory that it takes while it is served:
+//! about its size and the memory of its decoded parts. A part of two bytes on the wire may take three hundred in
+//! memory. So parts are counted on the wire ([`crate::size_estimate`]) and refused there, before anything is decoded.
+//! The memory of accepted parts is charged to the call ([`crate::accounting`]) before it is used.
 //!
-//! Limits on the values of single fields (keys, names, rules) are with the modules that read them; they hold because
-//! what is here has bounded everything else.
+//! Limits on the values of single fields (keys, names, rules) are with the modules that read them. They hold because
+//! the limits here have bounded everything else.
 
 use crate::pb::{admin, v2};
 use crate::wire;
@@ -19,8 +19,8 @@ use stele_types::limits::{
 };
 use stele_types::{Mutation, RowMutation, RowRange, Span};
 
-/// Largest message taken of calls that carry data: a row of the largest size with some room for its wrapping. A server
-/// with little memory takes less ([`CallLimits::message_bytes_max`]).
+/// Largest message of calls that carry data: a row of the largest size with its wrapping. A server with little memory
+/// accepts less ([`CallLimits::message_bytes_max`]).
 const DATA_BYTES_MAX: usize = ROW_BYTES_MAX + (1 << 20);
 
 /// Largest message of a read: 100,000 row keys of some 160 bytes, or 4,000 of the longest.
@@ -44,7 +44,7 @@ pub(crate) const FILTER_BYTES_MAX: usize = 20_480;
 pub(crate) const ROWS_PER_READ_MAX: usize = 100_000;
 
 /// Elements of arrays and structs in the values of a request's mutations. Aggregates take single numbers, so no
-/// request that is accepted has any; a refusal can afford to decode a few.
+/// accepted request has any. A refusal may decode a few.
 const VALUE_PARTS_MAX: usize = 1_000;
 
 /// Rules within garbage-collection rules, over all families of a request: ten for each.
@@ -57,15 +57,15 @@ const ENTRIES_MAX: usize = 10_000;
 /// Messages within messages (prost's own limit).
 pub(crate) const NESTING_MAX: u32 = 100;
 
-/// Memory of what is decoded of a filter, for each byte on the wire: a filter of two bytes is a node in a list that has
-/// just doubled, and once more as the compiled filter.
+/// Memory of a decoded filter for each byte on the wire. A filter of two bytes is a node in a list that has just
+/// doubled, and once more a node of the compiled filter.
 const FILTER_COST_PER_BYTE: usize = size_of::<wire::RowFilter>() + 2 * size_of::<Filter>();
 
-/// Memory of what is decoded of a message about an instance, for each byte on the wire: an entry of a map with two
-/// one-byte names has eight bytes there and about a hundred and fifty in memory.
+/// Memory of a decoded message about an instance, for each byte on the wire. An entry of a map with two one-byte names
+/// has eight bytes on the wire and about a hundred and fifty in memory.
 pub(crate) const INSTANCE_COST_PER_BYTE: usize = 20;
 
-/// What [`crate::size_estimate`] counts in a request.
+/// The parts that [`crate::size_estimate`] counts in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Mutation,
@@ -87,7 +87,7 @@ pub(crate) enum Part {
 pub(crate) const PARTS: usize = Part::InstanceByte as usize + 1;
 
 impl Part {
-    /// What it is called in a refusal.
+    /// Its name in an error message.
     pub fn name(self) -> &'static str {
         match self {
             Part::Mutation => "mutations",
@@ -109,7 +109,7 @@ impl Part {
     /// How many a request may have.
     pub fn max(self) -> usize {
         match self {
-            // An entry without a mutation is of no use, so there need not be more of them.
+            // An entry without a mutation has no use, so there need not be more entries than mutations.
             Part::Mutation | Part::Entry | Part::Rule => MUTATIONS_PER_REQUEST_MAX,
             Part::RowKey | Part::RowRange => ROWS_PER_READ_MAX,
             Part::FilterByte => FILTER_BYTES_MAX,
@@ -122,7 +122,7 @@ impl Part {
         }
     }
 
-    /// Memory that one takes: as prost decodes it, in a list that has just doubled, and as the layers below want it.
+    /// Memory of one part: as prost decodes it, in a list that has just doubled, and in the form for the layers below.
     /// Names are allocations of 16 bytes.
     pub fn cost(self) -> usize {
         match self {
@@ -146,62 +146,63 @@ impl Part {
 /// A range as a scan keeps it, as it was sorted, and as the router splits it by tablet.
 const ROW_RANGE_BYTES: usize = 4 * size_of::<RowRange>();
 
-/// The result of an entry, and what is sent of it.
+/// The result of an entry, and its part of the response.
 const OUTCOME_BYTES: usize = 256;
 
-/// Memory of a mutation that is laid flat over its request ([`crate::zero_copy`]): its places in a list that has just
-/// doubled, a row's key, result and answer.
+/// Memory of a mutation that shares the bytes of its request ([`crate::zero_copy`]): its spans in a list that has just
+/// doubled, and the row's key, result and response.
 pub(crate) const ZERO_COPY_MUTATION_COST: usize = 2 * size_of::<Mutation<Span>>() + 4 * size_of::<Span>() + 64;
 
-/// Mutations laid flat that are not worth an entry in the accounts; what they take is part of what any call may take.
+/// Mutations of a zero-copy request that are not charged. Their memory is part of the memory that every call may take.
 pub(crate) const ZERO_COPY_MUTATIONS_FREE: usize = 64;
 
-/// Size of a request from which on a write goes on though its caller goes away. What is smaller is in the account of the log's
-/// queue, with all its bytes, while it is on its way to memtables.
+/// Size of a request from which on a write runs to its end even if its caller goes away. A smaller write is charged to
+/// the log's queue, with all its bytes, until memtables have it.
 pub(crate) const CARRIED_OUT_BYTES_MIN: usize = 1 << 20;
 
-/// How much the front end takes on at once.
+/// Limits on concurrent work of the front end.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLimits {
     /// Calls in flight, streams included.
     pub calls_max: usize,
-    /// Cost of requests in flight. It is also the largest request, and what one of the largest values needs.
+    /// Cost of requests in flight. It is also the cost of the largest request without an overdraft.
     pub request_bytes_max: usize,
-    /// What one request may take that is larger than that and has the allowance for one; 0 where there is none.
+    /// The cost of one larger request, which needs the overdraft; 0 where there is none.
     pub overdraft_request_bytes: usize,
-    /// Bytes of answers that wait to be taken.
+    /// Bytes of responses that wait for their clients.
     pub answer_bytes_max: usize,
-    /// How long a request of no size may take to arrive.
+    /// How long an empty request may take to arrive.
     pub arrival_wait: Duration,
 }
 
-/// Calls in flight that no amount of memory raises: far above what keeps a machine busy.
+/// Calls in flight, whatever the budget: far more than keep a machine busy.
 const CALLS_MAX: usize = 8_192;
 
-/// Calls in flight that any amount of memory allows.
+/// Calls in flight that any budget allows.
 const CALLS_MIN: usize = 512;
 
-/// What a call may take beside its request and the room of its answer: headers of 16 KiB at most while it is decoded, then its
-/// task and two pieces of 64 KiB with the transport.
+/// Memory of a call in addition to its request and the reservation of its response. While it is decoded it has headers
+/// of 16 KiB at most, then a task and two pieces of 64 KiB with the transport.
 const CALL_BYTES: usize = 128 << 10;
 
-/// Cost of requests in flight that any amount of memory allows: a batch of a few megabytes of each of a few clients.
+/// Cost of requests in flight that any budget allows: a batch of a few megabytes from each of a few clients.
 const REQUEST_BYTES_MIN: usize = 32 << 20;
 
-/// Budget from which on one request may be as large as the largest value, whatever the others take. It is in memory twice, in
-/// its request and in the memtable, and in the beginning of the request once more for a moment: less would not bear that.
+/// Budget from which on one request may be as large as the largest value, whatever the others use. The value is in
+/// memory twice, in its request and in the memtable, and its beginning once more for a moment. A smaller budget has no
+/// space for that.
 pub const OVERDRAFT_REQUEST_MEMORY_MIN: usize = 256 << 20;
 
-/// Bytes of answers that any amount of memory allows: sixteen scans at once.
+/// Bytes of responses that any budget allows: sixteen concurrent scans.
 const ANSWER_BYTES_MIN: usize = 32 << 20;
 
-/// Speed at which a request must arrive, beyond the first wait: two megabits a second, less than any network a database
-/// is used over.
+/// Slowest rate at which a request may arrive, after the first wait: two megabits a second, less than any network a
+/// database is used over.
 const ARRIVAL_BYTES_PER_SECOND: usize = 256 << 10;
 
 impl CallLimits {
-    /// For a server with this budget of memory: a quarter of it may be requests in flight, an eighth answers. One that takes values of 100
-    /// MiB needs [`OVERDRAFT_REQUEST_MEMORY_MIN`], one that takes messages of 257 MiB needs 1,028 MiB.
+    /// The limits for a memory budget: a quarter of it for requests in flight, an eighth for responses. Values of 100
+    /// MiB need a budget of [`OVERDRAFT_REQUEST_MEMORY_MIN`], messages of 257 MiB need 1,028 MiB.
     pub fn for_memory(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         CallLimits {
@@ -217,7 +218,7 @@ impl CallLimits {
         }
     }
 
-    /// Size of the largest message of a call of this path that is taken.
+    /// Size of the largest message that a call of this path may have.
     pub(crate) fn message_bytes_max(&self, path: &str) -> usize {
         let of_kind = match path.trim_start_matches('/').split_once('/') {
             Some(("google.bigtable.v2.Bigtable", method)) => match method {
@@ -234,7 +235,7 @@ impl CallLimits {
         of_kind.min(self.request_bytes_max.max(self.overdraft_request_bytes))
     }
 
-    /// How long a request may take until this much of it is there.
+    /// How long a request may take until this many bytes of it have arrived.
     pub(crate) fn arrival_wait(&self, bytes: usize) -> Duration {
         self.arrival_wait + Duration::from_secs((bytes / ARRIVAL_BYTES_PER_SECOND) as u64)
     }
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn no_request_within_the_limits_of_parts_is_beyond_the_budget_that_takes_its_size() {
-        // A batch of 100,000 small mutations must get in where a batch of that many is to be expected.
+        // A batch of 100,000 small mutations must be accepted where batches of that size are to be expected.
         let batch = MUTATIONS_PER_REQUEST_MAX * ZERO_COPY_MUTATION_COST;
         assert!(batch < REQUEST_BYTES_MIN, "{batch}");
         for part in [Part::Mutation, Part::Split, Part::Family, Part::RowRange, Part::GcRule] {

@@ -1,9 +1,8 @@
-//! gRPC's messages in HTTP bodies, for the calls that are served from the bytes of their request.
+//! gRPC messages in HTTP bodies.
 //!
-//! A message is preceded by one byte that says whether it is compressed, and four with its length. A request has
-//! exactly one message. It is taken as it arrived when it came in one piece, which most do, and is joined otherwise;
-//! what is held grows with what has arrived, never with what a length announces. Refusals have the words of tonic,
-//! which serves all other calls.
+//! A message is preceded by one byte that says whether it is compressed, and four bytes with its length. A request has
+//! exactly one message. Most requests arrive in one piece, which is used as it is; others are joined. The memory of a
+//! request grows with the bytes that have arrived, never with an announced length. Refusals have the words of tonic.
 
 use crate::status::{not_decoded, unimplemented};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -17,15 +16,15 @@ use tonic::codegen::http;
 /// Bytes before every message: whether it is compressed, and its length.
 pub(crate) const PREFIX_BYTES: usize = 5;
 
-/// Reservation made for a message in several pieces because it announces this much; beyond, room is made as bytes arrive.
+/// Bytes allocated for a message in several pieces because it announces as many. More is allocated as bytes arrive.
 const JOINED_BYTES_FIRST: usize = 256 << 10;
 
-/// How many times what has arrived room is made for; room that is not written to is not resident. While a message moves to
-/// larger room it is there twice.
+/// Growth of the buffer relative to the bytes that have arrived. Pages that are not written to are not resident. While
+/// a message moves to a larger buffer it is in memory twice.
 const JOINED_GROWTH: usize = 4;
 
-/// Of a message of which such a part has arrived all the rest gets room at once: moved only while it is at most a quarter of
-/// what it is going to be, it never takes more than when it is all there.
+/// Once this part of a message has arrived, the buffer grows to its full size. The message is moved only while at most
+/// a quarter of it has arrived, so it never takes more memory than when it is complete.
 const JOINED_PART_LAST: usize = JOINED_GROWTH * JOINED_GROWTH;
 
 const ENCODING_HEADER: &str = "grpc-encoding";
@@ -43,8 +42,7 @@ pub(crate) fn check_encoding(headers: &http::HeaderMap) -> Result<(), Status> {
     Err(status)
 }
 
-/// How long the client waits for the end of the answer, if it says so in a way that can be understood: up to eight digits and a
-/// unit.
+/// The client's deadline, if the header can be parsed: up to eight digits and a unit.
 pub(crate) fn time_limit(headers: &http::HeaderMap) -> Option<Duration> {
     let (unit, digits) = headers.get(TIMEOUT_HEADER)?.as_bytes().split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -62,7 +60,8 @@ pub(crate) fn time_limit(headers: &http::HeaderMap) -> Option<Duration> {
     })
 }
 
-/// The message of a request. Reads on to the request's end: one that is answered before would be reset.
+/// The message of a request. Reads to the end of the request, because a request that is answered before that would be
+/// reset.
 pub(crate) async fn message<B>(body: &mut B) -> Result<Bytes, Status>
 where
     B: HttpBody<Data = Bytes, Error = Status> + Unpin,
@@ -119,7 +118,7 @@ pub(crate) fn framed(message: &impl Message) -> Result<Bytes, Status> {
     Ok(out.freeze())
 }
 
-/// What has arrived of a request.
+/// The part of a request that has arrived.
 enum Arrived {
     Nothing,
     /// In one piece.
@@ -134,8 +133,8 @@ impl Arrived {
             Arrived::Nothing => Arrived::Whole(data),
             Arrived::Whole(first) => {
                 let announced = prefix(&first).map_or(0, |(_, length)| length + PREFIX_BYTES);
-                let reservation = announced.min(JOINED_BYTES_FIRST).max(2 * (first.len() + data.len()));
-                let mut joined = BytesMut::with_capacity(reservation);
+                let capacity = announced.min(JOINED_BYTES_FIRST).max(2 * (first.len() + data.len()));
+                let mut joined = BytesMut::with_capacity(capacity);
                 joined.extend_from_slice(&first);
                 joined.extend_from_slice(&data);
                 Arrived::Joined(joined)
@@ -144,13 +143,13 @@ impl Arrived {
                 let full = joined.len() + data.len();
                 if joined.capacity() < full {
                     let announced = prefix(&joined).map_or(0, |(_, length)| length + PREFIX_BYTES);
-                    let reservation = if announced <= JOINED_PART_LAST * joined.len() {
+                    let capacity = if announced <= JOINED_PART_LAST * joined.len() {
                         announced
                     } else {
                         JOINED_GROWTH * joined.len()
                     }
                     .max(full);
-                    joined.reserve(reservation - joined.len());
+                    joined.reserve(capacity - joined.len());
                 }
                 joined.extend_from_slice(&data);
                 Arrived::Joined(joined)
@@ -181,12 +180,12 @@ fn prefix(bytes: &[u8]) -> Option<(u8, usize)> {
     Some((flag, u32::from_be_bytes(length) as usize))
 }
 
-/// Whether the message is there, and what follows is of no interest.
+/// Whether the message is complete. Bytes after it are ignored.
 fn is_whole(bytes: &[u8]) -> bool {
     prefix(bytes).is_some_and(|(_, length)| bytes.len() >= length + PREFIX_BYTES)
 }
 
-/// Refuses a message by its prefix, if that has arrived.
+/// Refuses a message because of its prefix, if that has arrived.
 fn check_prefix(bytes: &[u8]) -> Result<(), Status> {
     match prefix(bytes) {
         Some((1, _)) => Err(Status::internal(
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_request_is_refused() {
+    async fn malformed_requests_are_refused() {
         let code = |bytes: &'static [u8]| async move { read(bytes, 3).await.unwrap_err().code() };
         assert_eq!(code(&[]).await, Code::Internal);
         assert_eq!(code(&[1, 0, 0, 0, 0]).await, Code::Internal);

@@ -1,4 +1,4 @@
-//! Mutations of requests, checked and resolved against a schema.
+//! Checks the mutations of requests and resolves them against a schema.
 //!
 //! A row's mutations are checked as a whole before any is applied, so a bad one leaves nothing behind. "Server time" is
 //! one instant per request.
@@ -20,7 +20,7 @@ use tonic::Status;
 /// Families up to which a scan of the schema finds one faster than a map would be built.
 const SCANNED_FAMILIES_MAX: usize = 16;
 
-/// What mutations are resolved against.
+/// Resolves mutations against a schema and the time of the request.
 pub(crate) struct Resolver<'s> {
     schema: &'s TableSchema,
     /// Present when the schema has many families, so that a request with many mutations does not scan them each time.
@@ -73,7 +73,7 @@ impl<'s> Resolver<'s> {
             }),
             Some(Kind::DeleteFromRow(_)) => Ok(Mutation::DeleteRow { up_to: Timestamp::MAX }),
             None => Err(invalid(
-                "A mutation without a kind, or of a kind this version does not know",
+                "The mutation is not set, or is of a type that this version does not support",
             )),
         }
     }
@@ -184,8 +184,8 @@ impl<'s> Resolver<'s> {
         })
     }
 
-    /// `[start, end)` in microseconds as inclusive bounds. A start of 0 reaches down to whatever other front ends stored
-    /// below it.
+    /// `[start, end)` in microseconds as inclusive bounds. A start of 0 includes lower timestamps, which other front
+    /// ends may have stored.
     pub fn time_range(&self, range: Option<(i64, i64)>) -> Result<(Timestamp, Timestamp), Status> {
         let Some((start, end)) = range else {
             return Ok((Timestamp::MIN, Timestamp::MAX));
@@ -219,7 +219,7 @@ impl<'s> Resolver<'s> {
         }
     }
 
-    /// The family of this name and what its values are.
+    /// The family of this name and the type of its values.
     pub fn family(&self, name: &str) -> Result<(FamilyId, ValueType), Status> {
         let found = match &self.families {
             Some(families) => families.get(name).copied(),

@@ -1,15 +1,15 @@
-//! Resource names.
+//! Resource names of projects, instances, tables, clusters and app profiles.
 //!
-//! An instance is a namespace; the project is not stored, so the same table answers under every project, and answers
-//! carry the project of the question. Data calls accept whatever name can be split into its parts, because the
-//! managed service's naming rules are not needed to look something up; creation checks them.
+//! An instance is a namespace. The project is not stored, so the same table exists under every project, and a response
+//! has the project of its request. Data calls accept any name that can be split into its parts, because a lookup does
+//! not need the managed service's naming rules. Creation checks them.
 
 use crate::status::{invalid, not_found};
 use std::fmt;
 use stele_types::TableName;
 use tonic::Status;
 
-/// The pattern the emulator reports for instance names; its text is part of what clients compare.
+/// The pattern the emulator reports for instance names. Clients compare its text.
 const INSTANCE_PATTERN: &str = r"^projects/[a-z][a-z0-9\\-]+[a-z0-9]/instances/[a-z][a-z0-9\\-]+[a-z0-9]$";
 
 const TABLE_PATTERN: &str = "projects/<project>/instances/<instance>/tables/<table>";

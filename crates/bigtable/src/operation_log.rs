@@ -123,7 +123,7 @@ mod tests {
         (0..10).for_each(|number| log.add(operation(number, OPERATIONS_BYTES_MAX / 4)));
         assert_eq!(count(), 3);
         assert!(get("operations/6").is_err() && get("operations/7").is_ok());
-        // One that is too large by itself is told once.
+        // An operation that is too large by itself is returned once and not logged.
         log.add(operation(10, OPERATIONS_BYTES_MAX));
         assert_eq!(count(), 0);
     }

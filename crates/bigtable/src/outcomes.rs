@@ -1,4 +1,4 @@
-//! What became of the entries of a MutateRows request, as the messages that say so.
+//! The outcomes of the entries of a MutateRows request, encoded as response messages.
 
 use crate::messages::PREFIX_BYTES;
 use crate::protobuf::{bytes_field_len, put_bytes_field, put_bytes_head, put_varint_field, varint_len};
@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use tonic::Status;
 
-/// Of one entry.
+/// The outcome of one entry.
 pub(crate) type Outcome = Result<(), Status>;
 
 /// Entries of one message: with texts of up to 400 bytes each, all failing, this stays below 4 MiB.
@@ -18,18 +18,18 @@ const ENTRY_MESSAGE_BYTES_MAX: usize = 300;
 /// Bytes of an entry that succeeded, at most: numbers below 100,000 take three.
 const GOOD_ENTRY_BYTES: usize = 8;
 
-/// The service answered fewer rows than it was given: it is not known whether the row was written.
+/// The service returned fewer results than rows: it is unknown whether the row was written.
 pub(crate) fn missing() -> Status {
-    Status::internal("The write was not answered; it may or may not have been applied")
+    Status::internal("The server did not report the outcome of the write; it may or may not have been applied")
 }
 
-/// What is kept of an entry's refusal until it is answered: what is sent of it. There may be a hundred thousand, each quoting
-/// a name in six times the bytes that it has in the request.
+/// The part of an entry's refusal that is sent. There may be a hundred thousand refusals, each of which quotes a name
+/// in six times the bytes that it has in the request.
 pub(crate) fn kept(refusal: &Status) -> Status {
     Status::new(refusal.code(), cut(refusal.message(), ENTRY_MESSAGE_BYTES_MAX))
 }
 
-/// Messages behind their prefixes that answer every entry once, in order.
+/// Messages behind their prefixes, with one result for every entry, in order.
 pub(crate) fn messages(outcomes: &[Outcome]) -> Result<VecDeque<Bytes>, Status> {
     let mut messages = VecDeque::with_capacity(outcomes.len().div_ceil(ENTRIES_PER_MESSAGE));
     for (number, entries) in outcomes.chunks(ENTRIES_PER_MESSAGE).enumerate() {
@@ -39,7 +39,7 @@ pub(crate) fn messages(outcomes: &[Outcome]) -> Result<VecDeque<Bytes>, Status> 
             put_entry(&mut out, (number * ENTRIES_PER_MESSAGE + index) as u64, outcome);
         }
         let length = u32::try_from(out.len() - PREFIX_BYTES)
-            .map_err(|_| Status::resource_exhausted("An answer is longer than fits in a message"))?;
+            .map_err(|_| Status::resource_exhausted("The response does not fit into a message"))?;
         if let Some(prefix) = out.first_chunk_mut::<PREFIX_BYTES>() {
             prefix[1..].copy_from_slice(&length.to_be_bytes());
         }
@@ -51,7 +51,7 @@ pub(crate) fn messages(outcomes: &[Outcome]) -> Result<VecDeque<Bytes>, Status> 
 /// Appends `google.bigtable.v2.MutateRowsResponse.Entry`: the index, and a `google.rpc.Status`, which is empty for OK.
 fn put_entry(out: &mut BytesMut, index: u64, outcome: &Outcome) {
     if outcome.is_ok() && (1..0x80).contains(&index) {
-        // As below, at once: nearly all entries of nearly all answers.
+        // The same bytes as below, written in one step: nearly all entries of nearly all responses.
         return out.put_slice(&[0x0a, 4, 0x08, index as u8, 0x12, 0]);
     }
     let (code, text) = match outcome {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_is_answered_once_in_small_messages() {
+    fn every_entry_has_one_result_in_small_messages() {
         let outcomes: Vec<Outcome> = (0..25_000)
             .map(|i| match i % 3 {
                 0 => Ok(()),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_nothing_answered() {
+    fn an_empty_request_has_an_empty_response() {
         assert!(messages(&[]).unwrap().is_empty());
     }
 }

@@ -1,13 +1,12 @@
-//! The protocol buffer wire format, as far as the busiest messages need it: taking fields apart where they lie, and putting
-//! them together behind one another.
+//! The protocol buffer wire format, as far as the most frequent messages need it.
 //!
-//! Reading is stricter than the format and never guesses: `None` is for whatever a reader of these few messages does not
-//! want to know about (groups, damaged input), and the caller then asks the general decoder.
+//! It reads fields in place and appends fields to a buffer. The reader is stricter than the format and never guesses.
+//! It returns `None` for input that it does not support (groups, damage), and the caller falls back to prost.
 
 use bytes::{BufMut, BytesMut};
 use stele_types::Span;
 
-/// How a field's content is laid out.
+/// The encoding of a field's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint,
@@ -16,7 +15,7 @@ pub(crate) enum WireType {
     Fixed32,
 }
 
-/// The longest varint there is, which negative numbers of 64 bits have: this one is of all ones.
+/// The longest varint: negative numbers of 64 bits have it, and this one is -1.
 const MINUS_ONE: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
 
 /// Reads the fields of one message.
@@ -104,7 +103,7 @@ impl<'b> Fields<'b> {
         self.bytes.get(start..self.at)
     }
 
-    /// The content of a message field, to be read by itself. Its spans count from the same first byte.
+    /// The content of a message field. Its spans count from the same first byte.
     #[inline]
     pub fn message(&mut self) -> Option<Fields<'b>> {
         let start = self.skip_length()?;
@@ -208,7 +207,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_prost_reads_too(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0x80), Just(0xff), Just(1)], 0..12)) {
+        fn prost_reads_the_same_varints(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0x80), Just(0xff), Just(1)], 0..12)) {
             let theirs = encoding::decode_varint(&mut &bytes[..]).ok();
             prop_assert_eq!(Fields::of(&bytes).varint(), theirs);
         }
@@ -229,10 +228,10 @@ mod tests {
             assert_eq!(Fields::of(bad).next(), None, "{bad:?}");
         }
         assert_eq!(Fields::of(&[]).next(), Some(None));
-        // The tenth byte of a varint has room for one bit.
+        // The tenth byte of a varint has one bit.
         let varint = |last| Fields::of(&[[0xff; 9].as_slice(), &[last]].concat()).varint();
         assert_eq!((varint(1), varint(2), varint(0x81)), (Some(u64::MAX), None, None));
-        // Also where more is behind it, and not where the message ends before its last byte.
+        // A varint with more bytes after it, and one whose message ends before its last byte.
         let field = [&[0x0a, 10][..], &MINUS_ONE, &[7]].concat();
         let mut within = Fields::of(&field);
         within.next();

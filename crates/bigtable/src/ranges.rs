@@ -1,8 +1,8 @@
-//! Row sets and row ranges of requests.
+//! Translates row sets and row ranges of requests.
 //!
-//! An absent start is the first row and an absent end is infinity; an end that is present but empty is infinity too,
-//! because clients send it that way. A request without keys and ranges means the whole table, which is not the same as
-//! one whose ranges hold no row. Inverted ranges are refused in the words of the emulator; equal bounds are not.
+//! An absent start is the first row and an absent end is infinity. An end that is present but empty is infinity too,
+//! because clients send it that way. A request without keys and ranges means the whole table, unlike one whose ranges
+//! hold no row. Inverted ranges are refused in the words of the emulator; equal bounds are not.
 
 use crate::pb::v2;
 use crate::pb::v2::row_range::{EndKey, StartKey};
@@ -12,7 +12,7 @@ use std::ops::Bound;
 use stele_types::{RowRange, RowSet};
 use tonic::Status;
 
-/// The rows a read asks for.
+/// The rows of a read.
 pub(crate) fn row_set(rows: Option<v2::RowSet>) -> Result<RowSet, Status> {
     let Some(rows) = rows else {
         return Ok(RowSet::all());
@@ -28,7 +28,7 @@ pub(crate) fn row_set(rows: Option<v2::RowSet>) -> Result<RowSet, Status> {
     Ok(RowSet::new(ranges))
 }
 
-/// One range, or why it is none.
+/// One range, or the mistake in it.
 pub(crate) fn row_range(range: v2::RowRange) -> Result<RowRange, String> {
     let (start, start_field) = match range.start_key {
         Some(StartKey::StartKeyClosed(key)) => (bound(key, Bound::Included), "start_key_closed"),

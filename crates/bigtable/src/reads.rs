@@ -1,9 +1,9 @@
 //! ReadRows: from a request to a stream of messages.
 //!
-//! The stream is pulled by the transport: a batch of rows is read when the messages of the one before it were taken, and
-//! dropping the stream ends the read. No task runs beside it. While its messages wait to be taken the read lies on a
-//! [`shelf`], from which it is cleared when others need what it holds. The first batch is read before there is a stream; when it is
-//! all there is, as for a single row, the answer is complete by then.
+//! The transport pulls the stream. A batch of rows is read when the messages of the batch before it have been taken,
+//! and dropping the stream ends the read. No task runs in addition. While its messages wait for the transport the read
+//! is in a [`response_buffer`], which is cleared when others need its memory. The first batch is read before there is a
+//! stream. If it has all rows, as for a single row, the response is complete by then.
 
 pub(crate) mod response_buffer;
 
@@ -29,18 +29,18 @@ use stele_types::row::ReadCounts;
 use stele_types::{RowBatch, TableName, TableSchema};
 use tonic::Status;
 
-/// What the client wants beside the rows.
+/// Properties of the response that the request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadOptions {
-    /// Tell how far the read has come when nothing passes the filter.
+    /// Report the progress of the read when nothing passes the filter.
     pub last_scanned: bool,
     /// End with statistics.
     pub stats: bool,
     /// How large messages get.
     pub sizes: MessageSizes,
-    /// The answer is most likely small: at most one row was asked for.
+    /// The response is most likely small: the request names at most one row.
     pub one_row: bool,
-    /// A large row is sent in pieces as it is read.
+    /// A large row is sent as partial rows while it is read.
     pub partial_rows: bool,
     /// The filter may make several cells of one.
     pub multiplies: bool,
@@ -88,16 +88,16 @@ pub(crate) fn read(
     Ok((read, options))
 }
 
-/// Where the rows of an answer come from.
+/// The source of the rows of a response.
 pub(crate) enum Rows {
     /// As they become available.
     Stream(Box<dyn RowStream>),
-    /// All there is; `None` when it has been taken.
+    /// All rows; `None` when they have been taken.
     Batch(Option<RowBatch>),
 }
 
 impl Rows {
-    /// Within `reservation`, as what is at hand already is by its bound.
+    /// Reads within `reservation`. A resident batch is bounded already.
     async fn next_within(&mut self, reservation: &mut dyn BatchReservation) -> ServiceResult<Option<RowBatch>> {
         match self {
             Rows::Stream(rows) => rows.next_within(reservation).await,
@@ -118,17 +118,17 @@ pub(crate) struct Responses {
     env: Env,
     started: Duration,
     memory: ResponseMemory,
-    /// For the batch that is read next.
+    /// For the next batch.
     reservation: Option<Reservation>,
-    /// Made and not yet taken: pieces of messages.
+    /// Pieces of messages that wait for the transport.
     pub ready: VecDeque<Bytes>,
-    /// Part of the first of these was taken.
+    /// Part of the first piece has been taken.
     is_first_begun: bool,
-    /// The room of what is ready, and of what was before and may still be on its way.
+    /// Reservations of pieces that are ready or with the transport.
     shared: Vec<Weak<SharedReservation>>,
-    /// Nothing follows what is ready.
+    /// Nothing follows the ready pieces.
     pub ended: bool,
-    /// Follows what is ready.
+    /// The status after the ready pieces.
     failure: Option<Status>,
     seen: ReadCounts,
     returned: ReadCounts,
@@ -164,15 +164,15 @@ impl Responses {
         }
     }
 
-    /// Reads the beginning of the answer, or all of it if that is small: after a small beginning most likely nothing more
-    /// comes, and then the whole answer goes out at once. Rows that were read are sent even if the look for more of them
-    /// fails.
+    /// Reads the beginning of the response, or all of it if it is small. After a small beginning most likely no more
+    /// rows follow, and the whole response can be sent without waiting for the transport. Rows that were read are sent
+    /// even if the next read fails.
     pub async fn begin(&mut self) -> Result<(), Status> {
         self.advance().await?;
         if !self.ended && (self.is_complete() || self.ready_bytes() < SMALL_BYTES) {
             self.failure = self.advance().await.err();
         }
-        // A client that takes nothing keeps none of it waiting for nothing.
+        // A client that reads nothing must not hold an unused reservation.
         self.reservation = None;
         match self.failure.take_if(|_| self.ready.is_empty()) {
             Some(status) => Err(status),
@@ -180,9 +180,10 @@ impl Responses {
         }
     }
 
-    /// Reads until there is something to send, or the read has ended. To be called when the transport wants more: it then
-    /// has sent most of what it took before. Others run before each batch: where all that is read is in memory nothing else
-    /// lets them, and neither the end of the call nor its deadline would be noticed before the filter lets something through.
+    /// Reads until there is something to send, or the read has ended. The caller waits until the transport wants more,
+    /// which means that it has sent most of the pieces before. Other tasks run before each batch. If all rows are in
+    /// memory nothing else suspends the read, and neither the end of the call nor its deadline would be noticed while
+    /// the filter rejects everything.
     pub async fn fill(&mut self) -> Result<(), Status> {
         while self.ready.is_empty() && !self.ended {
             if let Some(status) = self.failure.take() {
@@ -195,10 +196,10 @@ impl Responses {
         Ok(())
     }
 
-    /// The next piece of what is ready, as the transport may have it for any length of time.
+    /// The next ready piece, in a form that the transport may hold for any length of time.
     fn take_piece(&mut self) -> Option<Bytes> {
         let first = self.ready.front_mut()?;
-        // Only the last that was lent has anything ready.
+        // Only the last reservation has ready pieces.
         if let Some(shared) = self.shared.last().and_then(Weak::upgrade)
             && (self.is_first_begun || shared.is_sent_in_copies(first))
         {
@@ -212,7 +213,7 @@ impl Responses {
         self.ready.pop_front()
     }
 
-    /// Whether what is ready is so little, and all there is, that it needs no room.
+    /// Whether the response has ended and is small enough to need no reservation.
     pub fn is_small(&self) -> bool {
         self.ended && self.ready_bytes() <= SMALL_BYTES
     }
@@ -221,8 +222,8 @@ impl Responses {
         self.ready.iter().map(Bytes::len).sum()
     }
 
-    /// Whether nothing more can come: to learn that takes no room, which may be short for longer than a client that has its
-    /// row should wait.
+    /// Whether no more rows can follow. This check needs no reservation: a client that has its row should not wait for
+    /// memory to learn that there are no more rows.
     fn is_complete(&self) -> bool {
         self.rows.is_taken() || (self.options.one_row && self.returned.rows > 0)
     }
@@ -230,7 +231,7 @@ impl Responses {
     fn end(&mut self) -> Result<(), Status> {
         self.ended = true;
         if std::mem::take(&mut self.within_row) {
-            // It was begun again, and is there no more.
+            // The row was started again, and does not exist any more.
             self.ready.push_back(framed(&reset())?);
         }
         if self.options.stats {
@@ -258,7 +259,7 @@ impl Responses {
         }
         let mut pieces = VecDeque::new();
         if self.within_row && !batch.continues {
-            // What was sent of the row is void; if it is still there it comes again.
+            // The part of the row that was sent is void. If the row still exists it comes again.
             pieces.push_back(framed(&reset())?);
             self.within_row = false;
         }
@@ -270,7 +271,7 @@ impl Responses {
             &mut pieces,
         )?;
         let scanned_through = batch.scanned_through.clone();
-        // Its cells go before its messages wait for anything.
+        // The cells are dropped before the messages wait for memory.
         drop(batch);
         let given = reservation.hand_over(&mut pieces).await?;
         self.reservation = given.reservation;
@@ -279,8 +280,8 @@ impl Responses {
         self.ready.append(&mut pieces);
         self.returned.rows += rows;
         self.returned.cells += cells;
-        // Progress is told only when no row tells it: a client that retries drops all keys up to it, so it must never be
-        // ahead of a row that is still to come.
+        // Progress is reported only when no row shows it. A client that retries drops all keys up to the reported one,
+        // so it must never be ahead of a row that is still to come.
         if let Some(row) = scanned_through
             && rows == 0
             && !self.within_row
@@ -317,7 +318,7 @@ impl Responses {
     }
 }
 
-/// Tells the client to forget the row that it has a part of.
+/// Tells the client to discard its part of a row.
 fn reset() -> ReadRowsResponse {
     let reset = CellChunk {
         reset_row: true,
@@ -340,7 +341,7 @@ mod tests {
     use stele_env::tokio_env::TokioRuntime;
     use stele_types::{Cell, ErrorKind, FamilyId, Timestamp};
 
-    /// What a scan says, call by call.
+    /// The results of a scan, one for each call.
     struct Script(VecDeque<ServiceResult<Option<RowBatch>>>);
 
     #[tonic::async_trait]
@@ -350,7 +351,7 @@ mod tests {
         }
     }
 
-    /// A scan whose filter lets nothing through.
+    /// A scan whose filter rejects everything.
     struct Endless;
 
     #[tonic::async_trait]
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn copies_that_a_filter_has_made_have_room_before_they_are_messages() {
+    async fn copies_made_by_a_filter_are_reserved_before_they_are_messages() {
         let answer = |copies: i64| {
             let value = Bytes::from(vec![7; 30_000]);
             let cell = |n: i64| Cell::put(FamilyId(1), Bytes::new(), Timestamp(n * 1_000), value.clone());
@@ -406,21 +407,21 @@ mod tests {
             answer.options.multiplies = true;
             answer
         };
-        // All the room, and the allowance to go beyond it.
+        // All response memory, and the overdraft.
         let mut many = answer(200);
         many.begin().await.unwrap();
         assert!(many.ready_bytes() > 6_000_000);
         let shared = many.shared.last().and_then(Weak::upgrade).unwrap();
         assert!(shared.has_overdraft());
-        // More than that.
+        // More than the overdraft.
         let refused = answer(4_000).begin().await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
-        // What is shared takes nothing.
+        // A shared value needs no copy.
         assert!(chunks::copied_bytes(&rows(6 << 20).unwrap().unwrap()) < 1_000);
     }
 
     #[tokio::test]
-    async fn small_answers_are_complete_immediately() {
+    async fn small_responses_are_complete_when_they_begin() {
         let mut one = responses(vec![rows(1), Ok(None)]);
         one.begin().await.unwrap();
         assert_eq!((one.ready.len(), one.ended), (1, true));
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_the_row_asked_for_does_not_look_for_more() {
+    async fn a_complete_row_needs_no_further_read() {
         let mut one = responses(vec![rows(SMALL_BYTES), failure()]);
         one.options.one_row = true;
         one.begin().await.unwrap();
@@ -445,7 +446,7 @@ mod tests {
         buffered.rows = Rows::Batch(rows(SMALL_BYTES).unwrap());
         buffered.begin().await.unwrap();
         assert!(!buffered.ready.is_empty() && buffered.ended);
-        // A filter may let nothing of the first row through, and the next one is wanted.
+        // A filter may reject all of the first row, and then the next row counts.
         let mut second = responses(vec![Ok(Some(RowBatch::default())), rows(SMALL_BYTES), failure()]);
         second.options.one_row = true;
         second.begin().await.unwrap();
@@ -455,7 +456,7 @@ mod tests {
         assert!(second.ready.is_empty() && second.ended);
     }
 
-    /// A scan of what is in memory has no other place to stop at.
+    /// A scan of rows in memory suspends nowhere else.
     #[tokio::test]
     async fn others_run_while_a_filter_lets_nothing_through() {
         let nothing = || Ok(Some(RowBatch::default()));
@@ -468,7 +469,7 @@ mod tests {
             assert!(futures::poll!(&mut fill).is_ready());
         }
         assert!(!answer.ready.is_empty());
-        // Nor would the deadline of its call pass.
+        // Otherwise the deadline of its call would not be noticed.
         let mut endless = responses(Vec::new());
         endless.rows = Rows::Stream(Box::new(Endless));
         let filled = TokioRuntime::current().timeout(Duration::ZERO, endless.fill()).await;
@@ -491,7 +492,7 @@ mod tests {
         );
     }
 
-    /// A part of the row `r`, of this many cells in the column of this name.
+    /// A partial row `r`, with this many cells in the column of this name.
     fn part(qualifier: &'static str, cells: i64, continues: bool, unfinished: bool) -> ServiceResult<Option<RowBatch>> {
         let cell = |n| {
             Cell::put(
@@ -507,7 +508,7 @@ mod tests {
         Ok(Some(batch))
     }
 
-    /// What a client makes of the answer: the cells of each row.
+    /// The rows that a client assembles from the response: the number of cells of each.
     async fn merged(script: Vec<ServiceResult<Option<RowBatch>>>) -> (Result<Vec<usize>, String>, ReadCounts) {
         let mut answer = responses(script);
         let mut merger = testing::RowMerger::new(false);
@@ -552,7 +553,7 @@ mod tests {
         ];
         let (rows, returned) = merged(three).await;
         assert_eq!((rows.unwrap(), returned.rows, returned.cells), (vec![6], 1, 6));
-        // A row of its own behind it, and one before the first piece.
+        // A whole row after it, and one before its first part.
         let mut last = part("b", 1, true, false).unwrap().unwrap();
         last.push_row("s", [Cell::put(FamilyId(2), "q".into(), Timestamp(0), "v".into())]);
         let mut first = RowBatch::default();
@@ -571,7 +572,7 @@ mod tests {
             part("a", 1, true, false),
         ];
         assert_eq!(merged(again).await.0.unwrap(), [3]);
-        // When it is not there any more.
+        // The row does not exist any more.
         assert_eq!(
             merged(vec![part("a", 3, false, true), Ok(None)]).await.0.unwrap(),
             [0; 0]
@@ -595,7 +596,7 @@ mod tests {
         };
         let error = merged(vec![part("a", 3, false, true), unknown(true, false)]).await.0;
         assert!(error.unwrap_err().contains("families"));
-        // What is of no known family has not begun the row.
+        // Cells of an unknown family do not start the row.
         let (rows, returned) = merged(vec![unknown(false, true), part("a", 2, true, false)]).await;
         assert_eq!((rows.unwrap(), returned.rows), (vec![2], 1));
         let (rows, returned) = merged(vec![unknown(false, true), unknown(true, false)]).await;

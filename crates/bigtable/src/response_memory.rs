@@ -1,23 +1,25 @@
-//! The memory of answers, from before they are read until the transport has sent them.
+//! The memory of responses, reserved before they are read and released when the transport has sent them.
 //!
-//! A read is pulled by its client, so one whose client takes nothing holds what it has read: a batch of rows for each stream,
-//! with thousands of streams. So a batch is read only with *room* for it, of which there is as much as the budget allows.
-//! What is read of a batch, the messages made of it, and what the transport holds of these while its client takes nothing
-//! are all in that room: the pieces of the messages own it, and give it back when the last of them is dropped, thus sent.
-//! Small answers, as those of nearly all reads of single rows, need none: what they take is bounded by the number of calls.
+//! A client pulls its read, so a read whose client reads nothing holds what it has buffered: a batch of rows for each
+//! of thousands of streams. A batch is therefore read only under a *reservation*, and reservations are limited by the
+//! memory budget. One reservation covers the batch, the messages made of it, and the parts of them that the transport
+//! holds while its client reads nothing. The pieces of the messages share the reservation. It ends when the last piece
+//! is dropped, which means sent. Small responses, as nearly all reads of single rows have, need no reservation: the
+//! number of calls bounds their memory.
 //!
-//! Whoever finds no room waits, in order of arrival, and is told to come again when that takes too long. Nobody holds room
-//! while waiting for more of it: a read that meets a row for which its room is too small gives all of it back, with what it
-//! has read, and begins the batch again in more.
+//! A read waits for its reservation in order of arrival, and fails with UNAVAILABLE after [`WAIT`]. No read holds a
+//! reservation while it waits for more. A read that meets a row too large for its reservation releases the whole
+//! reservation together with the rows it has read, and starts the batch again under a larger one.
 //!
-//! A row that takes more than a batch comes in pieces, where client and filter allow it: then at most one of its cells is
-//! large. Otherwise a single row may take more than all the room, and so may a cell. It waits until it has all of it, and
-//! the one allowance that all share ([`Overdraft`]), and may then go so far beyond as one value of the largest size does; what
-//! takes still more is refused.
+//! A row larger than a batch is read as partial rows, if client and filter allow it. Then at most one of its cells is
+//! large. Otherwise a single row, or a single cell, may need more than all response memory. Its read waits until it has
+//! all of it and the overdraft that the whole process shares ([`Overdraft`]). The overdraft allows one value of the largest
+//! size. A row that needs still more is refused.
 //!
-//! A client that stops reading keeps what it has as long as nobody needs it. As soon as others wait for room, for the
-//! allowance, or for the memory of large values or of memtables, which answers hold as well, answers of which nothing was taken for some seconds are given up ([`paused`]): what is read of them and not yet
-//! with the transport is dropped, and their room goes to those who wait.
+//! A client that stops reading keeps its reservation as long as no one needs the memory. When others wait for response
+//! memory, for the overdraft, or for the memory of large values or memtables, which responses hold as well, responses
+//! whose clients have read nothing for some seconds are cancelled ([`slow_clients`]). Their buffers are freed, except
+//! for the parts that the transport holds.
 
 mod slow_clients;
 
@@ -44,44 +46,46 @@ use stele_types::ErrorKind;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-/// What room is counted in.
+/// The unit of reservations.
 const UNIT_BYTES: usize = 64 << 10;
 
-/// Reservation for a batch before it is read: rows until about a megabyte, and as much again for one more or for the messages made
-/// of them.
+/// Reservation for a batch before it is read: rows up to about a megabyte, and as much again for one more row or for
+/// the messages made of them.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// Reservation of a read of one row that must wait for the medium: as much as one may take that is granted nothing. Of those that
-/// find everything in memory few are under way at a time, of these as many as there are callers.
+/// Reservation for a read of one row that must wait for storage: the largest row that needs no renewal. Reads that find
+/// everything in memory need none, because only a few of them run at a time. Reads that wait are as many as there are
+/// callers.
 const ROW_BYTES: usize = 1 << 20;
 
-/// ResponseMemory up to this need no room, and are followed by a look whether there is more before they are sent.
+/// Responses up to this size need no reservation. They are sent after a check that the read has no more rows.
 pub(crate) const SMALL_BYTES: usize = UNIT_BYTES;
 
-/// Bytes of answers that were read without room and wait for it: rows of up to a megabyte that turned out not to be small.
+/// Bytes of responses that were read without a reservation and wait for one: rows of up to a megabyte that turned out
+/// not to be small.
 const UNRESERVED_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of an answer that has been given up that may remain with the transport: two pieces, one begun and one that waits for
-/// its turn. They are part of what any call may take.
+/// Bytes of a cancelled response that may remain with the transport: one piece that it has begun to send and one that
+/// waits. They are part of the memory that every call may take.
 const WITH_TRANSPORT_BYTES: usize = 2 * PIECE_BYTES_MAX;
 
-/// Largest piece that is handed to the transport as it is. Of what is larger the transport gets copies of parts, because a
-/// part keeps the whole in memory, a value of 100 MB perhaps, as long as a client that has stopped reading leaves it there.
-/// It is a message of rows with its prefix, and the parts are small enough to be sent on from the processor's cache.
+/// Largest piece that the transport gets as it is. Of a larger piece it gets copies of parts, because a slice would
+/// keep the whole value in memory, perhaps 100 MB, until the client reads on. The size is that of a message of rows
+/// with its prefix. Parts of this size are sent from the processor's cache.
 pub(crate) const PIECE_BYTES_MAX: usize = MessageSizes::DEFAULT.target + PREFIX_BYTES;
 
-/// How long room is waited for: longer than sending all of it takes over any network that serves that many clients, and twice
-/// as long as an answer is kept of which nothing is taken.
+/// How long a read waits for a reservation: longer than it takes to send all response memory over a network that serves
+/// that many clients, and twice as long as a response is kept whose client reads nothing.
 const WAIT: Duration = Duration::from_secs(10);
-/// How much of that who wants more than half of all may keep those waiting who come later: as long as a client does not take
-/// its answer, all of it is not to be had, and the others could go on.
+/// How long a read that needs more than half of all response memory may block the queue. It cannot get that much until
+/// slow clients have read on, and smaller reads behind it could continue meanwhile.
 const QUEUE_TIME: Duration = Duration::from_secs(1);
-/// How often it looks afterwards whether there is enough.
+/// How often a read that has left the queue tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// How often who waits looks for answers to be given up: little beside the seconds for which they are kept.
+/// How often a waiting read tries to cancel slow responses: small against the seconds for which they are kept.
 const SLOW_CLIENT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// All room there is. Cloning shares it.
+/// All response memory. Cloning shares it.
 #[derive(Clone)]
 pub(crate) struct ResponseMemory {
     units: Arc<Semaphore>,
@@ -90,29 +94,29 @@ pub(crate) struct ResponseMemory {
     overdraft: Overdraft,
     wait: Duration,
     queue_time: Duration,
-    /// Who holds room at the pace of a client.
+    /// Responses that hold a reservation at the pace of their client.
     holders: Holders,
-    /// Somebody looks whether large values are waited for.
+    /// A task checks whether readers wait for the memory of large values.
     watched: Arc<AtomicBool>,
-    /// Bytes of them that are.
+    /// Bytes of large values that readers wait for.
     values_wanted: Arc<AtomicUsize>,
     env: Env,
 }
 
-/// Reservation of one batch.
+/// The reservation of one batch.
 pub(crate) struct Reservation {
     memory: ResponseMemory,
     reserved: Option<Reserved>,
-    /// A large row may come in pieces.
+    /// A large row may be read as partial rows.
     pub partial_rows: bool,
 }
 
-/// What is held of the room.
+/// Reserved memory.
 struct Reserved {
     units: OwnedSemaphorePermit,
-    /// While more than all the room is, or may be, taken.
+    /// Set while more than all response memory is, or may be, in use.
     overdraft: Option<OverdraftPermit>,
-    /// Knows what is in flight.
+    /// Counts the memory in flight.
     overdraft: Overdraft,
 }
 
@@ -130,7 +134,7 @@ impl Reserved {
         self.units.num_permits() * UNIT_BYTES
     }
 
-    /// Gives back all but so many units; how many.
+    /// Releases all but `units`. Returns how many it released.
     fn keep(&mut self, units: usize) -> usize {
         let back = self.units.num_permits().saturating_sub(units);
         drop(self.units.split(back));
@@ -146,7 +150,7 @@ impl Drop for Reserved {
 }
 
 impl ResponseMemory {
-    /// Reservation for this many bytes. What is given up is counted in `given_up`.
+    /// Response memory of this size. `cancelled` counts cancelled responses.
     pub fn new(bytes_max: usize, overdraft: Overdraft, env: Env, cancelled: IntCounter) -> Self {
         let units_max = u32::try_from(bytes_max.max(BATCH_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
         let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
@@ -164,7 +168,7 @@ impl ResponseMemory {
         }
     }
 
-    /// No room: enough for a small answer.
+    /// No reservation, which is enough for a small response.
     pub fn no_reservation(&self) -> Reservation {
         Reservation {
             memory: self.clone(),
@@ -173,21 +177,21 @@ impl ResponseMemory {
         }
     }
 
-    /// Waits until there is room for a batch that is yet to be read.
+    /// Waits for the reservation of a batch before it is read.
     pub async fn for_batch(&self) -> Result<Reservation, Status> {
         let mut reservation = self.no_reservation();
         reservation.reserved = Some(self.reserve(self.units_of(BATCH_BYTES), false).await?);
         Ok(reservation)
     }
 
-    /// Waits until there is room for a row that is yet to be read, and has to be waited for.
+    /// Waits for the reservation of a row that must be read from storage.
     pub async fn for_row(&self) -> Result<Reservation, Status> {
         let mut reservation = self.no_reservation();
         reservation.reserved = Some(self.reserve(self.units_of(ROW_BYTES), false).await?);
         Ok(reservation)
     }
 
-    /// All of it when that is less.
+    /// The units for this many bytes, but no more than there are.
     fn units_of(&self, bytes: usize) -> u32 {
         let wanted = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
         wanted.min(self.units_max)
@@ -211,7 +215,7 @@ impl ResponseMemory {
         acquired.ok().flatten().ok_or_else(too_many)
     }
 
-    /// `None` when the semaphore is closed, which it never is.
+    /// `None` when the semaphore is closed, which never happens.
     async fn acquire(&self, units: u32) -> Option<OwnedSemaphorePermit> {
         {
             let mut in_turn = pin!(Arc::clone(&self.units).acquire_many_owned(units));
@@ -243,12 +247,12 @@ impl ResponseMemory {
         }
     }
 
-    /// Has answers given up of which nothing is taken, as far as so much is needed.
+    /// Cancels slow responses until this many units are free.
     fn cancel_slow(&self, units: u32) {
         self.holders.cancel(self.env.now(), units as usize * UNIT_BYTES);
     }
 
-    /// Counts an answer among those that may be given up, until the result is dropped.
+    /// Adds a response to those that may be cancelled, until the result is dropped.
     pub fn register(&self, holder: Weak<dyn Paced>) -> Registered {
         let registered = self.holders.register(holder);
         if !self.watched.swap(true, Ordering::Relaxed) {
@@ -257,11 +261,11 @@ impl ResponseMemory {
         registered
     }
 
-    /// Has answers of which nothing is taken given up while others wait for the memory of large values, or of memtables that
-    /// values are part of: who waits for that knows nothing of answers. For as long as there are answers.
+    /// Cancels slow responses while readers wait for the memory of large values, or of memtables that hold such values.
+    /// Those waiters do not know about responses. The task runs as long as there are responses.
     fn watch_values(&self) {
         let memory = self.clone();
-        self.env.spawn("large values of answers", async move {
+        self.env.spawn("large values of responses", async move {
             loop {
                 memory.env.sleep(SLOW_CLIENT_INTERVAL).await;
                 let wanted = memory.values_wanted.load(Ordering::Relaxed);
@@ -270,7 +274,7 @@ impl ResponseMemory {
                 }
                 if memory.holders.is_empty() {
                     memory.watched.store(false, Ordering::Relaxed);
-                    // One that came between the two found it watched.
+                    // A response registered between the two steps found the flag set.
                     if memory.holders.is_empty() || memory.watched.swap(true, Ordering::Relaxed) {
                         return;
                     }
@@ -279,11 +283,11 @@ impl ResponseMemory {
         });
     }
 
-    /// Has the answer that goes beyond the room given up when it is not taken and somebody else wants the allowance. For as
-    /// long as it has it: who waits for it elsewhere knows nothing of answers.
+    /// Cancels the response that has the overdraft, if its client is slow and another request waits for it. Those
+    /// waiters do not know about responses. The task runs as long as the response has the overdraft.
     fn watch_overdraft(&self, shared: Weak<SharedReservation>) {
         let memory = self.clone();
-        self.env.spawn("allowance of an answer", async move {
+        self.env.spawn("overdraft of a response", async move {
             while shared.upgrade().is_some_and(|shared| shared.has_overdraft()) {
                 if memory.overdraft.is_wanted() {
                     memory.holders.cancel_overdraft(memory.env.now());
@@ -293,7 +297,7 @@ impl ResponseMemory {
         });
     }
 
-    /// Bytes that answers have taken of the room.
+    /// Bytes reserved for responses.
     pub fn reserved_bytes(&self) -> usize {
         (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
     }
@@ -302,27 +306,28 @@ impl ResponseMemory {
         self.units_max as usize * UNIT_BYTES
     }
 
-    /// What one answer may take that has all the room.
+    /// The limit of one response that has all response memory.
     fn overdraft_bytes(&self) -> usize {
         self.all_bytes().max(OVERDRAFT_BYTES)
     }
 }
 
 fn too_many() -> Status {
-    Status::unavailable("Too many answers wait to be taken; retry after backing off")
+    Status::unavailable("Too many responses wait to be read by their clients; retry after backing off")
 }
 
-/// What became of the room when messages were given theirs.
+/// The result of handing a reservation over to messages.
 pub(crate) struct HandOver {
-    /// All of it when the messages are small.
+    /// The unchanged reservation, when the messages are small and need none.
     pub reservation: Option<Reservation>,
-    /// What the messages hold.
+    /// The part that the messages share.
     pub shared: Option<Weak<SharedReservation>>,
 }
 
 impl Reservation {
-    /// Sees to it that messages fit in of which so many bytes are copies of what is in a batch that is there: its filter has made many
-    /// cells of one. The batch itself takes no more than it was read in, so few may wait with one.
+    /// Makes the reservation large enough for messages with so many bytes of copies. A filter has made many cells of
+    /// one, so the messages are larger than their batch. The batch is already in memory and stays there during the
+    /// wait, so only a few reads may wait like this.
     pub async fn fit(&mut self, bytes: usize) -> Result<(), Status> {
         if bytes <= self.bytes().max(BATCH_BYTES) {
             return Ok(());
@@ -336,14 +341,14 @@ impl Reservation {
             return Ok(());
         }
         Err(Status::resource_exhausted(format!(
-            "What the filter makes of a row takes {bytes} bytes of memory, this server spares {} for one answer: have it make less, \
-             or give the server more",
+            "The filter's result for one row needs {bytes} bytes of memory, the limit for one response on this server is {}: \
+             use a filter with fewer copies of cells or raise the server's memory budget",
             self.bytes()
         )))
     }
 
-    /// Gives the messages in `pieces`, from which the batch that they were made of is gone, as much as they take. The rest
-    /// goes back; all of it stays when they are small.
+    /// Hands the reservation over to the messages in `pieces`, whose batch has been dropped. The messages keep as much
+    /// as they need, and the rest is released. Small messages need nothing, and the reservation is returned whole.
     pub async fn hand_over(self, pieces: &mut VecDeque<Bytes>) -> Result<HandOver, Status> {
         let bytes = pieces.iter().map(Bytes::len).sum();
         if bytes <= SMALL_BYTES {
@@ -381,7 +386,7 @@ impl Reservation {
 }
 
 impl ResponseMemory {
-    /// Reservation for an answer that is there already.
+    /// Reserves memory for a response that has been read already.
     async fn reserve_late(&self, bytes: usize, units: u32) -> Result<Reserved, Status> {
         if let Ok(units) = Arc::clone(&self.units).try_acquire_many_owned(units) {
             return Ok(Reserved::new(units, None, &self.overdraft));
@@ -408,13 +413,13 @@ impl BatchReservation for Reservation {
     }
 
     async fn renew(&mut self, bytes: usize) -> ServiceResult<()> {
-        // Given back first: two that hold some and want more would wait for each other.
+        // Released first: two reads that hold some memory and want more would wait for each other.
         let before = self.bytes();
         self.reserved = None;
         if before >= self.memory.overdraft_bytes() {
             let message = format!(
-                "A row takes more than {before} bytes of memory, which is all that this server spares for one answer: \
-                 read less of it at once, or give the server more"
+                "A row needs more than {before} bytes of memory, the limit for one response on this server: read fewer of its \
+                 cells at a time or raise the server's memory budget"
             );
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
@@ -426,11 +431,11 @@ impl BatchReservation for Reservation {
     }
 }
 
-/// The room of a batch whose messages are on their way; its pieces own it together.
+/// The reservation of a batch whose messages are being sent. Their pieces own it together.
 pub(crate) struct SharedReservation {
-    /// `None` when it was given up.
+    /// `None` after cancellation.
     reserved: Mutex<Option<Reserved>>,
-    /// Of pieces that are still there.
+    /// Bytes of pieces that have not been dropped.
     bytes: AtomicUsize,
     /// A value of the batch may be large.
     has_large: bool,
@@ -446,14 +451,14 @@ impl SharedReservation {
         })
     }
 
-    /// Takes from the front of a piece what the transport is to have at once. It keeps nothing else in memory.
+    /// Takes the next part from the front of a piece, as a copy that keeps nothing else in memory.
     pub fn part(self: &Arc<Self>, piece: &mut Bytes) -> Bytes {
         let part = piece.split_to(piece.len().min(PIECE_BYTES_MAX));
         self.share(Bytes::copy_from_slice(&part))
     }
 
-    /// Whether a piece is to be handed to the transport in [parts](SharedReservation::part): it is large, or may be part of something
-    /// that is.
+    /// Whether the transport gets a piece in [copied parts](SharedReservation::part), because the piece is large or may
+    /// be a slice of a large value.
     pub fn is_sent_in_copies(&self, piece: &Bytes) -> bool {
         piece.len() > PIECE_BYTES_MAX || (self.has_large && piece.len() >= SHARED_BYTES_MIN)
     }
@@ -465,7 +470,8 @@ impl SharedReservation {
             .is_some_and(|reserved| reserved.overdraft.is_some())
     }
 
-    /// Gives all of it back but what the transport has of the pieces, the others being gone. Returns how much.
+    /// Releases the reservation, except for pieces that the transport holds. All other pieces have been dropped.
+    /// Returns the released bytes.
     pub fn cancel(&self) -> usize {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let mut reserved = self.reserved.lock();
@@ -482,7 +488,7 @@ impl SharedReservation {
     }
 }
 
-/// A piece of a message, with the room of its batch.
+/// A piece of a message, and its share of the reservation.
 struct OwnedPiece {
     bytes: Bytes,
     shared: Arc<SharedReservation>,
@@ -535,7 +541,7 @@ mod tests {
         assert!(memory.for_batch().await.is_err(), "a piece is still there");
         drop(sent);
         drop(memory.for_batch().await.unwrap());
-        // What a batch turns out not to need is given back at once, and a small one needs none.
+        // The unused part of a reservation is released immediately, and a small batch needs none.
         let mut half = pieces(&[BATCH_BYTES / 2]);
         second.hand_over(&mut half).await.unwrap();
         assert_eq!(memory.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
@@ -547,7 +553,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_row_waits_for_more_without_what_it_had() {
+    async fn a_large_row_waits_for_more_memory_and_holds_none() {
         let memory = memory(4);
         let mut reservation = memory.for_batch().await.unwrap();
         assert_eq!(reservation.bytes(), BATCH_BYTES);
@@ -563,7 +569,7 @@ mod tests {
             (0, 3 * BATCH_BYTES)
         );
         drop(other);
-        // One that is larger than all the room gets all of it, and no more.
+        // A batch that is larger than all response memory gets all of it, and no more.
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
         assert_eq!(reservation.bytes(), OVERDRAFT_BYTES);
         assert!(memory.overdraft.is_taken());
@@ -573,7 +579,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_goes_beyond_the_room_whoever_it_is_and_only_as_long_as_it_must() {
+    async fn one_request_has_the_overdraft_and_only_as_long_as_it_must() {
         let memory = memory(4);
         let write = memory.overdraft.take().await;
         let mut reservation = memory.for_batch().await.unwrap();
@@ -584,7 +590,7 @@ mod tests {
         drop(write);
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
         assert!(memory.overdraft.is_taken());
-        // Messages that fit give it back before they are sent; others do not.
+        // Messages that fit release the overdraft before they are sent; others do not.
         let mut fits = pieces(&[4 * BATCH_BYTES]);
         reservation.hand_over(&mut fits).await.unwrap();
         assert!(!memory.overdraft.is_taken());
@@ -601,7 +607,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_wants_all_keeps_nobody_waiting_for_long() {
+    async fn a_large_reservation_does_not_block_others_for_long() {
         let mut memory = memory(4);
         (memory.wait, memory.queue_time) = (Duration::from_secs(10), Duration::from_millis(20));
         let mut paused = pieces(&[BATCH_BYTES]);
@@ -609,7 +615,7 @@ mod tests {
         let mut row = memory.for_batch().await.unwrap();
         let mut all = Box::pin(row.renew(4 * BATCH_BYTES));
         assert!(futures::poll!(&mut all).is_pending());
-        // Behind it, though there is enough.
+        // It queues behind the large one, though there is enough memory.
         let both = futures::future::select(all, Box::pin(memory.for_batch())).await;
         let Either::Right((Ok(batch), all)) = both else {
             unreachable!("not for as long as the other waits");
@@ -620,7 +626,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_without_room_waits_in_bounded_numbers() {
+    async fn responses_read_without_a_reservation_wait_in_bounded_numbers() {
         let mut memory = memory(1);
         let reserved = memory.for_batch().await.unwrap();
         memory.wait = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! ReadModifyWriteRow: rules in, the written cells as a row out.
+//! Translates ReadModifyWriteRow: the rules of a request, and the written cells as a row.
 
 use crate::mutations::{Resolver, check_mutation_count, check_qualifier, check_row_key, check_value};
 use crate::pb::v2;
@@ -48,7 +48,7 @@ fn rule(resolver: &Resolver<'_>, rule: v2::ReadModifyWriteRule) -> Result<RmwRul
     })
 }
 
-/// The cells written, grouped by family and column in the order they come.
+/// The written cells, grouped by family and column in their order.
 pub(crate) fn row(schema: &TableSchema, key: Bytes, cells: Vec<Cell>) -> Result<v2::Row, Status> {
     let time = TableTime::of(schema);
     let mut row = v2::Row {

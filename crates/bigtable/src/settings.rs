@@ -1,4 +1,4 @@
-//! Settings of tables: `stele.admin.v1.TableSettings`, a service of our own beside Google's.
+//! Handlers of `stele.admin.v1.TableSettings`, a service that the Bigtable API does not have.
 
 use crate::accounting::Call;
 use crate::context::{Context, table_status};
@@ -9,7 +9,7 @@ use stele_client::TableUpdate;
 use stele_types::{Durability, TableSchema};
 use tonic::Status;
 
-/// Names of durabilities in requests and answers.
+/// Names of durabilities in requests and responses.
 const DURABILITIES: [(&str, Option<Durability>); 4] = [
     ("default", None),
     ("none", Some(Durability::None)),
@@ -37,7 +37,7 @@ pub(crate) async fn update_table_settings(
     Ok(settings(&*schema.map_err(|error| table_status(&table, error))?))
 }
 
-/// The change that a request asks for. One that changes nothing is a mistake of its sender.
+/// The change that a request describes. A request that changes nothing is refused.
 pub(crate) fn update(settings: pb::Settings) -> Result<TableUpdate, Status> {
     if settings == pb::Settings::default() {
         return Err(invalid("The request has no settings to change"));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_does_not_change() {
+    fn absent_settings_do_not_change() {
         let update = update(durability("flush")).unwrap();
         assert_eq!(update.durability, Some(Some(Durability::Flush)));
         assert_eq!((update.row_cache, update.tablet_bytes_max), (None, None));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_say_nothing_or_too_much_are_refused() {
+    fn empty_and_invalid_settings_are_refused() {
         for bad in [pb::Settings::default(), durability("SYNC"), durability("")] {
             let refused = update(bad.clone()).map(drop).map_err(|status| status.code());
             assert_eq!(refused, Err(Code::InvalidArgument), "{bad:?}");

@@ -1,15 +1,15 @@
-//! Counts the parts of a request on the wire, before it is decoded.
+//! Estimates the memory of a decoded request from its bytes, before it is decoded.
 //!
-//! A list of a million empty elements is two megabytes on the wire and hundreds in memory, so a check behind the
-//! decoder comes too late. The walk here follows tags and lengths only, allocates nothing, and stops at the first part
-//! that is one too many. What is walked is described by a [`Shape`] for each kind of request: every field of the API
-//! that repeats, or that contains one that does, is in it; a field that is not can only be replaced by its repetition,
-//! so it takes no more than its bytes.
+//! A list of a million empty elements is two megabytes on the wire and hundreds in memory, so a check after decoding
+//! comes too late. The walk follows tags and lengths only, allocates nothing, and stops at the first part beyond a
+//! limit. A [`Shape`] for each kind of request says what to follow. It has every field of the API that repeats, or that
+//! contains a field that repeats. Another field can only replace its former value, so it takes no more memory than its
+//! bytes.
 //!
 //! Invariants:
-//! * Whatever the decoder would make of the bytes has at most the counted number of parts. (It may have fewer: what is
-//!   sent twice, where only the last counts, is counted twice.)
-//! * Bytes that the walk cannot follow are refused: the decoder never sees what was not counted. Groups are among them;
+//! * The decoder never produces more parts than were counted. It may produce fewer: a field that is sent twice, of
+//!   which only the last counts, is counted twice.
+//! * Bytes that the walk cannot follow are refused, so the decoder never sees uncounted parts. Groups are among them;
 //!   the API has none.
 
 pub(crate) mod decoded;
@@ -28,7 +28,7 @@ pub(crate) struct SizeEstimate {
 }
 
 impl SizeEstimate {
-    /// Counts the parts of a request; what there are too many of is refused.
+    /// Counts the parts of a request, and refuses too many.
     pub fn of<M: Estimated>(bytes: &[u8]) -> Result<SizeEstimate, Status> {
         let mut estimate = SizeEstimate::default();
         estimate.walk(Fields::of(bytes), M::SHAPE, NESTING_MAX)?;
@@ -42,7 +42,7 @@ impl SizeEstimate {
             .sum()
     }
 
-    /// How many there are.
+    /// The number of parts of a kind.
     pub fn count(&self, part: Part) -> usize {
         self.counts.get(part as usize).copied().unwrap_or_default()
     }
@@ -84,7 +84,7 @@ impl SizeEstimate {
     }
 }
 
-/// As the general decoder begins what it says.
+/// Begins like the messages of prost.
 fn unreadable() -> Status {
     Status::internal("failed to decode Protobuf message: neither a field nor the end where one of them must be")
 }
@@ -105,10 +105,10 @@ const ALL: [Part; PARTS] = [
     Part::InstanceByte,
 ];
 
-/// What of a message is followed.
+/// The fields of a message that the walk follows.
 pub(crate) struct Shape(&'static [Field]);
 
-/// A length-delimited field that is counted, or holds what is.
+/// A length-delimited field that is counted, or contains such fields.
 struct Field {
     number: u32,
     counted: Option<Part>,
@@ -124,7 +124,7 @@ const fn each(number: u32, part: Part) -> Field {
     }
 }
 
-/// Each occurrence counts, and what is in it.
+/// Each occurrence counts, and so do its own fields.
 const fn each_of(number: u32, part: Part, within: &'static Shape) -> Field {
     Field {
         number,
@@ -133,7 +133,7 @@ const fn each_of(number: u32, part: Part, within: &'static Shape) -> Field {
     }
 }
 
-/// What is in it counts.
+/// Only its own fields count.
 const fn of(number: u32, within: &'static Shape) -> Field {
     Field {
         number,
@@ -144,7 +144,7 @@ const fn of(number: u32, within: &'static Shape) -> Field {
 
 /// A request whose parts can be counted.
 pub(crate) trait Estimated: prost::Message + Default {
-    /// What of it is followed.
+    /// The fields that are followed.
     const SHAPE: &'static Shape;
 }
 

@@ -1,4 +1,4 @@
-//! The one place where error kinds become gRPC codes.
+//! Maps error kinds to gRPC codes, in one place.
 //!
 //! Clients retry UNAVAILABLE and ABORTED until their deadline, so only retryable kinds and lost races map to those.
 
@@ -24,11 +24,11 @@ pub(crate) fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// Bytes of a message. It travels in a header, of which clients take 8 KiB or so in all, with up to three bytes for each;
-/// and it may quote a name, for which a client can send what it likes.
+/// Bytes of a message. It travels in a header with up to three bytes for each of its own, and clients accept about 8
+/// KiB of headers. It may quote a name, which a client chooses freely.
 const MESSAGE_BYTES_MAX: usize = 2 << 10;
 
-/// The message, or its beginning.
+/// The message, cut to the limit.
 fn cut(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {
         message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
@@ -38,7 +38,7 @@ fn cut(mut message: String) -> String {
     message
 }
 
-/// The status of an error of the waist.
+/// The status of an error of the service interface.
 pub(crate) fn status(error: ServiceError) -> Status {
     Status::new(code(error.kind), cut(error.message))
 }
@@ -73,7 +73,7 @@ pub(crate) fn table_not_found(name: &str) -> Status {
     not_found(format!("table {name:?} not found"))
 }
 
-/// NOT_FOUND for a family, in the words of the managed service: the HBase adapter looks for "Requested column family
+/// NOT_FOUND for a family, in the words of the managed service: the HBase adapter searches for "Requested column family
 /// not found".
 pub(crate) fn family_not_found(family: &str) -> Status {
     not_found(format!(

@@ -1,4 +1,4 @@
-//! Tables between the admin API and the waist: requests to make and change them, and how they are shown.
+//! Translates tables between the admin API and the service interface.
 
 use crate::families::{family_proto, gc_rule, new_family, value_type};
 use crate::limits::Part;
@@ -28,7 +28,7 @@ const UNIMPLEMENTED_FIELDS: [&str; 5] = [
     "column_families",
 ];
 
-/// A table to be made.
+/// A table to be created.
 pub(crate) fn new_table(instance: &InstanceName, request: admin::CreateTableRequest) -> Result<NewTable, Status> {
     check_resource_id("instance", &instance.instance)?;
     check_table_id(&request.table_id)?;
@@ -59,7 +59,7 @@ pub(crate) fn new_table(instance: &InstanceName, request: admin::CreateTableRequ
     })
 }
 
-/// In the order of their names, because the request's map has none and ids follow the order of making.
+/// Sorted by name, because the request's map has no order and ids follow the order of creation.
 fn new_families(families: HashMap<String, admin::ColumnFamily>) -> Result<Vec<NewFamily>, Status> {
     if families.len() > FAMILIES_MAX {
         return Err(invalid(format!(
@@ -92,7 +92,7 @@ fn unimplemented_field(field: &str) -> Status {
     Status::unimplemented(format!("Table.{field} is not implemented"))
 }
 
-/// The change of a table that a request asks for. Without a mask it asks for nothing, which is an error.
+/// The change of a table that a request describes. A request without a mask is refused.
 pub(crate) fn table_update(table: &admin::Table, paths: &[String]) -> Result<TableUpdate, Status> {
     if paths.is_empty() {
         return Err(invalid("UpdateTableRequest.UpdateMask required for table update"));
@@ -121,7 +121,7 @@ pub(crate) fn family_change(schema: &TableSchema, modification: Modification) ->
         Some(Mod::Drop(true)) => Ok(FamilyChange::Drop { name }),
         Some(Mod::Drop(false)) => Err(invalid(format!("drop must be true if set, for column family {name:?}"))),
         None => Err(invalid(format!(
-            "The modification of column family {name:?} has no kind"
+            "The modification of column family {name:?} must have one of create, update and drop"
         ))),
     }
 }
@@ -154,7 +154,9 @@ fn family_update(
         }
         let (new_type, data) = value_type(family.value_type)?;
         if new_type != ValueType::Bytes {
-            return Err(invalid("A column family cannot become an aggregate: make a new one"));
+            return Err(invalid(
+                "The type of an existing column family cannot become an aggregate: create another family",
+            ));
         }
         Some((new_type, data))
     } else {
@@ -167,7 +169,7 @@ fn family_update(
     })
 }
 
-/// Memory that a table takes as it is shown: its families, and the message that is made of them.
+/// Memory of a table in a response: its families, and the message made of them.
 pub(crate) fn shown_bytes(schema: &TableSchema) -> usize {
     let family = |family: &Family| {
         let rules = family.gc_rule.as_ref().map_or(0, rules_in);
@@ -176,7 +178,7 @@ pub(crate) fn shown_bytes(schema: &TableSchema) -> usize {
     schema.families.values().map(family).sum()
 }
 
-/// Rules within a rule; recursion is as deep as it nests, which is bounded when it is made.
+/// Rules within a rule. Recursion is as deep as the rule, which was bounded when it was created.
 fn rules_in(rule: &GcRule) -> usize {
     match rule {
         GcRule::Union(rules) | GcRule::Intersection(rules) => rules.len() + rules.iter().map(rules_in).sum::<usize>(),

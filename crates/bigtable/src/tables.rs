@@ -1,4 +1,4 @@
-//! Tables: `google.bigtable.admin.v2.BigtableTableAdmin`.
+//! Handlers of `google.bigtable.admin.v2.BigtableTableAdmin`.
 
 use crate::accounting::Call;
 use crate::context::{Context, table_status};
@@ -16,7 +16,8 @@ use stele_types::{RowRange, TableSchema};
 use tonic::Status;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What the state of a cluster takes of an answer beside its name: a place in a map that may be half empty, and the message.
+/// Memory of a cluster's state in a response in addition to its name: an entry in a map that may be half empty, and the
+/// message.
 const CLUSTER_STATE_BYTES: usize = 160;
 
 pub(crate) async fn create_table(
@@ -134,7 +135,7 @@ pub(crate) async fn modify_column_families(
         call.charge(shown_bytes(&schema))?;
         return Ok(table_proto(&table.instance, &schema));
     }
-    // NOT_FOUND may be about a family here, so the service's own words are kept.
+    // NOT_FOUND may be about a family here, so the service's own message is returned.
     let schema = context
         .admin
         .modify_families(&table.name, changes)
@@ -155,7 +156,7 @@ pub(crate) async fn drop_row_range(
             return Err(invalid("row_key_prefix must not be empty"));
         }
         Some(Target::RowKeyPrefix(prefix)) => {
-            // No row begins with a longer one, and it would be a bound of files, in every manifest from then on.
+            // No row begins with a longer prefix. It would become a bound of files, in every manifest from then on.
             check_row_key(&prefix)?;
             RowRange::prefix(&prefix)
         }
@@ -181,7 +182,7 @@ pub(crate) async fn generate_consistency_token(
     Ok(admin::GenerateConsistencyTokenResponse { consistency_token })
 }
 
-/// Every write is visible everywhere when it is acknowledged, so a token that was made here is always consistent.
+/// Every write is visible everywhere when it is acknowledged, so a token that was issued here is always consistent.
 pub(crate) async fn check_consistency(
     context: &Context,
     _: &Call,
@@ -195,8 +196,8 @@ pub(crate) async fn check_consistency(
     Ok(admin::CheckConsistencyResponse { consistent: true })
 }
 
-/// A table with the fields of a view. Its families are in the accounts until it is sent: there may be thousands, and a client
-/// need not take the answer.
+/// A table with the fields of a view. Its families are charged until the response is sent: there may be thousands of
+/// them, and a client need not read the response.
 async fn viewed(
     context: &Context,
     call: &Call,
@@ -224,7 +225,7 @@ async fn viewed(
         encryption_info: Vec::new(),
     };
     let clusters = context.cluster_ids(&instance.instance).await?;
-    // As many as an instance has, for every table of an answer.
+    // Each table of the response has all clusters of the instance.
     let shown = |id: &String| id.len() + CLUSTER_STATE_BYTES;
     call.charge(clusters.iter().map(shown).sum())?;
     table.cluster_states = clusters.into_iter().map(|id| (id, state.clone())).collect();

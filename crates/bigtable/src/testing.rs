@@ -42,7 +42,7 @@ pub(crate) fn schema() -> TableSchema {
     }
 }
 
-/// A cell as a client ends up with it.
+/// A cell as a client receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MergedCell {
     pub family: String,
@@ -52,21 +52,21 @@ pub(crate) struct MergedCell {
     pub labels: Vec<String>,
 }
 
-/// A row as a client ends up with it.
+/// A row as a client receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MergedRow {
     pub key: Bytes,
     pub cells: Vec<MergedCell>,
 }
 
-/// The state machine with which clients put rows together, as strict as the strictest of them.
+/// The state machine by which clients assemble rows, as strict as the strictest of them.
 pub(crate) struct RowMerger {
     reversed: bool,
     last_key: Option<Bytes>,
-    /// The same before the row that has begun.
+    /// The same before the current row.
     key_before: Option<Bytes>,
     row: Option<MergedRow>,
-    /// Total size of the cell whose pieces are arriving.
+    /// Total size of the cell that is arriving in several chunks.
     pieces_of: Option<i32>,
     rows: Vec<MergedRow>,
     pub scanned: Vec<Bytes>,

@@ -1,5 +1,6 @@
-//! The front end as clients see it: the generated clients of the published crates call the services in process, over a
-//! model of the waist. One test goes over a real connection.
+//! Tests of the front end through the generated clients of the published crates.
+//!
+//! The clients call the services in process, over a model of the service interface. One test uses a real connection.
 
 mod calls;
 mod instances;

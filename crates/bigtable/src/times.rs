@@ -1,17 +1,17 @@
-//! Timestamps between the wire, which counts microseconds, and a table, which counts in its own unit.
+//! Converts timestamps between the API, which counts microseconds, and a table, which counts in its own unit.
 //!
-//! A table made through another front end may count milliseconds; then every timestamp on the wire must be a whole
-//! number of them. Nothing is ever rounded silently except where the API says so, and nothing wraps.
+//! A table created through another front end may count milliseconds. Then every timestamp in a request must be a whole
+//! number of them. Nothing is rounded silently except where the API says so, and nothing wraps.
 
 use crate::status::invalid;
 use stele_client::request::server_timestamp;
 use stele_types::{TableSchema, TimeUnit, Timestamp};
 use tonic::Status;
 
-/// What "now" is called in `SetCell.timestamp_micros`.
+/// The value of `SetCell.timestamp_micros` that means the server's time.
 pub(crate) const SERVER_TIME: i64 = -1;
 
-/// How one table counts time.
+/// The unit and granularity of one table's time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableTime {
     unit: TimeUnit,
@@ -37,7 +37,7 @@ impl TableTime {
         server_timestamp(self.unit, self.granularity, wall_micros)
     }
 
-    /// The table's timestamp for one a client chose.
+    /// The table's timestamp for one that a client chose.
     pub fn stored(self, micros: i64) -> Result<Timestamp, Status> {
         if micros < 0 {
             return Err(invalid(format!("invalid timestamp {micros}")));
@@ -52,7 +52,7 @@ impl TableTime {
         Ok(Timestamp(micros / self.micros_per_unit()))
     }
 
-    /// The table's timestamp for one a client's library made from its clock: truncated rather than refused.
+    /// The table's timestamp for one that a client's library took from its clock: truncated rather than refused.
     pub fn stored_truncated(self, micros: i64) -> Result<Timestamp, Status> {
         if micros < 0 {
             return Err(invalid(format!("invalid timestamp {micros}")));
@@ -60,7 +60,7 @@ impl TableTime {
         self.stored(micros - micros % self.granularity_micros())
     }
 
-    /// The wire's form of a stored timestamp.
+    /// The API's form of a stored timestamp.
     pub fn micros(self, timestamp: Timestamp) -> Result<i64, Status> {
         timestamp.0.checked_mul(self.micros_per_unit()).ok_or_else(|| {
             Status::out_of_range(format!(

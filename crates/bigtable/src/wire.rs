@@ -1,7 +1,7 @@
 //! Messages of the data API whose published Rust definitions lack fields that clients send today.
 //!
-//! prost drops unknown fields, so a filter kind it does not know would arrive as "no filter" and return everything;
-//! hence the messages that contain filters and mutations are declared here in full, over published parts. Field numbers
+//! prost drops unknown fields. A filter kind that it does not know would arrive as "no filter" and return everything.
+//! So the messages that contain filters and mutations are declared here in full, over published parts. Field numbers
 //! are those of `google/bigtable/v2/{bigtable,data,feature_flags}.proto`. `ReadRowsResponse` is here because the
 //! published one copies every qualifier.
 
@@ -149,7 +149,7 @@ pub struct Mutation {
     pub mutation: Option<v2::mutation::Mutation>,
 }
 
-/// `google.bigtable.v2.Mutation.TimestampOrigin`: who chose a cell's timestamp.
+/// `google.bigtable.v2.Mutation.TimestampOrigin`: the origin of a cell's timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum TimestampOrigin {

@@ -1,14 +1,13 @@
-//! MutateRow and MutateRows requests, laid flat over their own bytes.
+//! The zero-copy decoder of MutateRow and MutateRows requests.
 //!
-//! Most requests write and delete cells in families that exist, with nothing wrong about them. Those are taken apart
-//! where they lie, without an allocation for each entry, mutation or name. Whatever else there is about a request (an
-//! entry to refuse, an aggregate, a field that comes twice, damage) is left to the general way, prost and
-//! [`Resolver::row`], which also knows the right words for it: a reader here answers `None`, and says nothing about
-//! why.
+//! Most requests write and delete cells of existing families and have no mistakes. The decoder reads them in place,
+//! without an allocation for each entry, mutation or name. It returns `None` for any other request: an entry to refuse,
+//! an aggregate, a field that occurs twice, or damage. The caller then decodes the request with prost and
+//! [`Resolver::row`], which also produces the error message.
 //!
 //! Invariants:
-//! * What is accepted here is what the general way would have made of the same bytes.
-//! * It stops at the first mutation that is one too many, so a request takes no more here than one within the limit.
+//! * A decoded request is equal to the result of prost and [`Resolver::row`] for the same bytes.
+//! * It stops at the first mutation beyond the limit, so such a request needs no more memory than one within the limit.
 
 use crate::mutations::{Resolver, check_mutation_count, check_qualifier, check_row_key, check_value};
 use crate::protobuf::{Fields, WireType};
@@ -17,10 +16,10 @@ use bytes::Bytes;
 use stele_types::limits::MUTATIONS_PER_REQUEST_MAX;
 use stele_types::{FamilyId, Mutation, RowWrites, RowWritesBuilder, Span, Timestamp, ValueType};
 
-/// Bytes of an entry with a small cell, about: what room is made for before the entries are read.
+/// Bytes of an entry with a small cell, about: the size by which the list of rows is allocated.
 const ENTRY_BYTES: usize = 64;
 
-/// What a request says beside its mutations.
+/// The fields of a request in addition to its mutations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head<'b> {
     /// Empty when absent.
@@ -64,7 +63,7 @@ pub(crate) fn mutate_row_head(bytes: &[u8]) -> Option<Head<'_>> {
     head(bytes, &MUTATE_ROW)
 }
 
-/// The rows of a MutateRowsRequest whose head has been read: all of its entries, in order, none of which is refused.
+/// The rows of a MutateRowsRequest whose head has been read: all of its entries, in order, if none is refused.
 pub(crate) fn mutate_rows(bytes: &Bytes, resolver: &Resolver<'_>) -> Option<RowWrites> {
     let rows = (bytes.len() / ENTRY_BYTES).min(MUTATIONS_PER_REQUEST_MAX);
     let mut reader = RowReader::new(bytes, resolver, rows);
@@ -99,7 +98,7 @@ fn head<'b>(bytes: &'b [u8], numbers: &Numbers) -> Option<Head<'b>> {
                 std::str::from_utf8(fields.slice()?).ok()?;
             }
             WireType::Bytes if is_known || Some(number) == numbers.entries => fields.skip(wire_type)?,
-            // Views, idempotency, and what a later version of the API adds.
+            // Views, idempotency, and fields of later versions of the API.
             _ => return None,
         }
     }
@@ -111,11 +110,11 @@ struct RowReader<'r, 'b> {
     bytes: &'b [u8],
     resolver: &'r Resolver<'r>,
     writes: RowWritesBuilder,
-    /// The last family looked up: neighbours mostly share it.
+    /// The last family that was looked up. Neighbouring mutations mostly have the same family.
     family: Option<(&'b [u8], FamilyId, ValueType)>,
 }
 
-/// A mutation's kind as it comes, before it is known who chose its timestamp.
+/// A mutation before the origin of its timestamp is known.
 enum Kind {
     SetCell {
         family: FamilyId,

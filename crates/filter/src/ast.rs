@@ -9,7 +9,7 @@ use std::ops::Bound;
 /// Patterns are RE2 over bytes and must match the whole subject; see `docs/filters.md`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Filter {
-    /// Each member filters what the one before it let through. At least two members.
+    /// Each member filters the output of the member before it. At least two members.
     Chain(Vec<Filter>),
     /// Each member filters a copy of the input; the results are pooled and sorted, duplicates stay. At least two members.
     Interleave(Vec<Filter>),
@@ -23,7 +23,7 @@ pub enum Filter {
         /// Used when it has none.
         on_false: Option<Box<Filter>>,
     },
-    /// Sends its input to the final answer, past all enclosing filters; lets nothing through to the next one.
+    /// Sends its input to the final result, past all enclosing filters, and lets nothing through to the next one.
     Sink,
     /// Lets everything through.
     PassAll,

@@ -21,7 +21,8 @@ use stele_types::{FamilyId, TableSchema, Timestamp};
 const SHOWN_BYTES_MAX: usize = 200;
 
 impl Filter {
-    /// Checks the whole tree, also what no row would ever reach, and prepares it for rows of tables with this schema.
+    /// Checks the whole tree, including branches that no row can reach, and prepares it for rows of tables with this
+    /// schema.
     pub fn compile(&self, schema: &TableSchema) -> Result<CompiledFilter, FilterError> {
         self.compile_sized(schema).map(|(compiled, _)| compiled)
     }
@@ -62,7 +63,7 @@ pub(crate) struct FilterSize {
 
 struct Compiler<'a> {
     schema: &'a TableSchema,
-    /// The least number of bytes that what was seen so far takes when serialized.
+    /// The least number of bytes of the serialized filters so far.
     bytes: usize,
     /// Of the patterns seen so far.
     weight: usize,
@@ -207,8 +208,8 @@ impl Compiler<'_> {
         Ok(compiled)
     }
 
-    /// Counts a filter without its members. Never more than the real size, so that what a client may send is not
-    /// refused here; the front end that has the serialized form checks the exact size.
+    /// Counts a filter without its members. The count never exceeds the real size, so that no filter within a client's
+    /// limit is refused here. The front end has the serialized form and checks the exact size.
     fn count_bytes(&mut self, filter: &Filter) -> Result<(), FilterError> {
         let bound = |bound: &Bound<Bytes>| match bound {
             Bound::Included(b) | Bound::Excluded(b) => b.len(),
@@ -297,8 +298,8 @@ fn checked_label(label: &str) -> Result<String, FilterError> {
     Ok(label.to_owned())
 }
 
-/// Puts members of a chain in line: inner chains opened, members without effect and without reach left out,
-/// neighbouring tests of cells joined.
+/// Flattens the members of a chain: opens inner chains, drops members without effect or that no cell reaches, and joins
+/// neighbouring tests of cells.
 fn chain(members: Vec<Node>) -> Node {
     let mut flat: Vec<Node> = Vec::new();
     let opened = members.into_iter().flat_map(|member| match member {
@@ -321,8 +322,8 @@ fn chain(members: Vec<Node>) -> Node {
     }
 }
 
-/// Takes out of the top-level chain the tests of whole rows that no cell can get past: those before any sink. A row
-/// test gives the same wherever in a chain it stands, because it lets everything through or nothing.
+/// Takes the tests of whole rows that decide about every cell out of the top-level chain: those before any sink. A row
+/// test has the same result anywhere in a chain, because it lets everything through or nothing.
 fn hoist(root: Node) -> (Vec<RowTest>, Node) {
     let members = match root {
         Node::Chain(members) => members,

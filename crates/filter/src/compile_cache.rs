@@ -1,12 +1,12 @@
-//! Filters that were compiled a moment ago.
+//! A per-thread cache of compiled filters.
 //!
-//! Applications read with few filters, again and again, and a request meets two places that compile its filter: the router,
-//! to refuse a bad one before the first row, and the tablet. Compiling costs as much as the rest of a read of one row;
-//! finding out that two small trees are equal costs nearly nothing. So each thread remembers some that it compiled.
+//! Applications repeat a few filters, and each request compiles its filter in two places: in the router, to refuse a
+//! bad one before the first row, and in the tablet. Compiling costs as much as the rest of a read of one row, and
+//! comparing two small trees costs almost nothing.
 //!
 //! Invariants:
-//! * A filter is found again under the very schema it was compiled for: the entry keeps that in memory, so no other can
-//!   have its address.
+//! * A cached filter is used only under the schema that it was compiled for. The entry keeps that schema in memory, so
+//!   no other schema can have its address.
 //! * An entry is small: [`REMEMBERED_BYTES_MAX`] of the tree, [`REMEMBERED_WEIGHT_MAX`] of its patterns.
 
 use crate::ast::Filter;
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use stele_types::TableSchema;
 
-/// Entries of a thread: some filters of some tables, and each twice should router and tablet hold two copies of a schema.
+/// Entries of a thread: some filters of some tables, each twice in case router and tablet hold two copies of a schema.
 const KNOWN_MAX: usize = 8;
 /// Serialized bytes of a filter up to which it is remembered: comparing more would cost more than it is worth.
 const REMEMBERED_BYTES_MAX: usize = 512;
@@ -30,12 +30,12 @@ struct Known {
 }
 
 thread_local! {
-    /// The one found or made last comes first.
+    /// The most recently used entry comes first.
     static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Filter {
-    /// What [`Filter::compile`] gives, if need be from the last time.
+    /// The result of [`Filter::compile`], from the cache if possible.
     pub fn compile_shared(self: &Arc<Self>, schema: &Arc<TableSchema>) -> Result<Arc<CompiledFilter>, FilterError> {
         if let Some(compiled) = KNOWN.with_borrow_mut(|known| find(known, self, schema)) {
             return Ok(compiled);

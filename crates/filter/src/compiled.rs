@@ -18,7 +18,7 @@ pub struct CompiledFilter {
 }
 
 impl CompiledFilter {
-    /// What a scan need not fetch.
+    /// The reduction of rows that a scan may carry out.
     pub fn pushdown(&self) -> &Pushdown {
         &self.pushdown
     }
@@ -28,37 +28,38 @@ impl CompiledFilter {
         self.guards.is_empty() && matches!(self.root, Node::PassAll)
     }
 
-    /// Whether evaluation looks at values. If not, cells may be given to it before their values have been fetched, as
-    /// `Reference`s; it hands those on, or makes empty `Put`s of them.
+    /// Whether evaluation reads values. If not, cells may be passed before their values have been fetched, as
+    /// `Reference`s. Evaluation passes those on, or makes empty `Put`s of them.
     pub fn reads_values(&self) -> bool {
         reads_values(&self.root)
     }
 
-    /// Cells that evaluation may hold at once for each cell it is given, those beside; an upper bound.
+    /// Upper bound of the cells that evaluation holds concurrently for each input cell, in addition to the input.
     pub fn copies_per_cell(&self) -> usize {
         self.root.copies().made()
     }
 
-    /// Whether chance has a say in what is let through: who asks twice about a row may get two answers.
+    /// Whether the filter samples rows. Two evaluations of the same row may then differ.
     pub fn is_sampling(&self) -> bool {
         let is_sample = |guard: &RowTest| matches!(guard, RowTest::Sample(_));
         self.guards.iter().any(is_sample) || self.root.is_sampled()
     }
 
-    /// Patterns that the value of a cell may be tried on, about: how much of the work of an evaluation values are.
+    /// Estimate of the patterns that are tried on the value of a cell: how much of the work of an evaluation values
+    /// are.
     pub fn patterns_per_value(&self) -> usize {
         self.root.value_patterns()
     }
 
-    /// Whether the row can give any cell, as far as its key and the sampling of rows tell. Draws from `rng` (uniform in
-    /// [0, 1)) for the samplings it decides; [`evaluate`](Self::evaluate) does not repeat them.
+    /// Whether the row can give any cell, judged by its key and the sampling of rows. Takes a value of `rng` (uniform
+    /// in [0, 1)) for each sampling that it decides; [`evaluate`](Self::evaluate) does not repeat them.
     pub fn admits_row(&self, row: &[u8], rng: &mut dyn FnMut() -> f64) -> bool {
         !self.pushdown.no_cells && self.guards.iter().all(|guard| guard.admits(row, rng))
     }
 
-    /// The cells the filter makes of an admitted row's cells, both in order of family, qualifier and timestamp (newest
-    /// first). Must be called only after [`admits_row`](Self::admits_row) said yes, because it leaves out what that
-    /// has decided.
+    /// The filter's result for an admitted row. Input and result are in order of family, qualifier and timestamp
+    /// (newest first). Must be called only after [`admits_row`](Self::admits_row) returned true, because it skips the
+    /// decisions made there.
     pub fn evaluate(
         &self,
         row: &[u8],

@@ -1,23 +1,23 @@
-//! What a filter is going to take in memory when it is compiled, told before it is.
+//! Estimates the memory of a compiled filter before it is compiled.
 //!
-//! Few bytes may describe a large automaton: a group of 30 dots, repeated a thousand times, takes 30,000 states. Whoever gives memory to requests by their bytes
-//! asks here what comes on top.
+//! A few bytes may describe a large automaton: a group of 30 dots, repeated a thousand times, has 30,000 states.
+//! Accounts that charge a request for its bytes add this estimate.
 
 use crate::ast::Filter;
 use crate::limits::{NESTING_MAX, WEIGHT_MAX};
 use crate::re2::{AUTOMATON_WEIGHT, Pattern, translate};
 
-/// Patterns shorter than this, without counted repetitions, take about as much as any call does beside its request.
+/// Patterns shorter than this, without counted repetitions, fit into the memory that any call may take.
 const SHORT_PATTERN_BYTES: usize = 64;
-/// Automata that take what any call may take.
+/// Automata that fit into the memory that any call may take.
 const AUTOMATA_FREE: usize = 16;
-/// Memory for each unit of weight: 80 bytes for the states of both directions, as the four patterns above that a filter may have take
-/// 10 MB, and as much for the automaton that is built of them while text is matched.
+/// Memory for each unit of weight: 80 bytes for the states of both directions, as the four largest patterns of a filter
+/// take 10 MB, and as much for the automaton that is built lazily while text is matched.
 const BYTES_PER_WEIGHT: usize = 160;
 
 impl Filter {
-    /// About how many bytes the automata of large patterns take, or of very many; 0 for most filters. What is deeper than filters may
-    /// be, or no pattern, does not count: such a filter is refused.
+    /// Estimates the bytes of the automata of large patterns, or of very many patterns; 0 for most filters. Invalid
+    /// patterns and filters nested too deeply do not count, because compilation refuses them.
     pub fn automata_bytes(&self) -> usize {
         let patterns = self.patterns();
         let large: usize = patterns.iter().map(|pattern| weight(pattern)).sum();
@@ -25,11 +25,11 @@ impl Filter {
             0..=AUTOMATA_FREE => 0,
             _ => automata(&patterns).saturating_sub(AUTOMATA_FREE) * AUTOMATON_WEIGHT,
         };
-        // What is more is refused before it takes more.
+        // Larger filters are refused before they take more.
         (large + many).min(WEIGHT_MAX) * BYTES_PER_WEIGHT
     }
 
-    /// All patterns of the filter; what is deeper than a filter may be is not looked at.
+    /// All patterns of the filter, down to the depth that a filter may have.
     pub(crate) fn patterns(&self) -> Vec<&[u8]> {
         let mut patterns = Vec::new();
         self.patterns_within(NESTING_MAX + 1, &mut patterns);

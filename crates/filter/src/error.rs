@@ -1,8 +1,8 @@
-//! What can be wrong with a filter, and what a correct one may still run into.
+//! Errors of a filter: mistakes found by compilation, and limits reached by evaluation.
 
 use stele_types::ErrorKind;
 
-/// Why a filter was refused, or gave up on a row.
+/// Why a filter was refused, or failed on a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// A pattern is not RE2, or is too large.
@@ -10,20 +10,20 @@ pub enum FilterError {
     Pattern {
         /// The kind of filter.
         field: &'static str,
-        /// What is wrong with it.
+        /// The mistake.
         reason: String,
         /// The pattern, escaped for display and cut to a readable length.
         pattern: String,
     },
-    /// An argument is outside of what the kind takes.
+    /// An argument is not allowed for this kind of filter.
     #[error("Error in field '{field}' : {reason}")]
     Argument {
         /// The kind of filter.
         field: &'static str,
-        /// What is wrong with it.
+        /// The mistake.
         reason: String,
     },
-    /// The tree as a whole is too deep, too large, or combines what may not be combined.
+    /// The tree as a whole is too deep or too large, or combines filters that must not be combined.
     #[error("{0}")]
     Structure(String),
     /// Evaluating the filter over one row would take more memory or work than a row may take.
@@ -37,7 +37,7 @@ pub enum FilterError {
 }
 
 impl FilterError {
-    /// What a caller can do about it.
+    /// The kind of error for callers.
     pub fn kind(&self) -> ErrorKind {
         match self {
             FilterError::Pattern { .. } | FilterError::Argument { .. } | FilterError::Structure(_) => {

@@ -1,6 +1,6 @@
-//! Evaluation of a filter over one row.
+//! Evaluates a filter over one row.
 //!
-//! Cells are passed as owned where a filter may change them in place and as borrowed where another filter still needs
+//! Cells are passed as owned where a filter may change them in place, and as borrowed where another filter still needs
 //! them (members of an interleave, predicates). A chain of tests over an owned row therefore copies nothing, and an
 //! interleave copies only the cells that its members let through.
 //!
@@ -20,22 +20,22 @@ use stele_types::{Cell, CellKind};
 /// this is 400 MiB at the very worst; the largest row, of 256 MiB, has at most 2.6 M cells.
 const COPIES_MAX: usize = 4 << 20;
 
-/// Cells that may be looked at for one row, once per filter they pass, and [`TESTED_BYTES`] of what a pattern is
-/// tried on as much as a cell: a few seconds of work. The largest row of 2.6 M cells can pass a hundred filters, and its
+/// Cells that may be visited for one row, once per filter that they pass. [`TESTED_BYTES`] of a pattern's subject count
+/// as one cell. The limit is a few seconds of work: the largest row of 2.6 M cells can pass a hundred filters, and its
 /// 256 MiB of values seven.
 const VISITS_MAX: usize = 1 << 28;
-/// Bytes that take an automaton as long as the rest of a test does.
+/// Bytes for which an automaton takes as long as the rest of a test.
 const TESTED_BYTES: usize = 8;
 
-/// Bytes that an interleave or the sinks may put together, values counted for every copy: the answer of one row must
-/// not be larger than a row may be.
+/// Bytes that an interleave or the sinks may pool, values counted for every copy: the result of one row must not be
+/// larger than a row may be.
 const POOL_BYTES_MAX: usize = ROW_BYTES_MAX;
 
 /// The state of one evaluation.
 pub(crate) struct Evaluation<'a> {
     row: &'a [u8],
     rng: &'a mut dyn FnMut() -> f64,
-    /// What sinks sent to the final answer.
+    /// Cells that sinks sent to the final result.
     sunk: Vec<Cell>,
     sunk_bytes: usize,
     copies: usize,
@@ -64,7 +64,7 @@ impl<'a> Evaluation<'a> {
         self.with_sunk(answer)
     }
 
-    /// Adds what the sinks have sent to an answer.
+    /// Adds the output of the sinks to a result.
     pub(crate) fn with_sunk(mut self, mut answer: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
         if !self.sunk.is_empty() {
             check("bytes of the answer", weight(&answer) + self.sunk_bytes, POOL_BYTES_MAX)?;
@@ -74,7 +74,7 @@ impl<'a> Evaluation<'a> {
         Ok(answer)
     }
 
-    /// Counts cells that are looked at.
+    /// Counts visited cells.
     pub(crate) fn visit(&mut self, cells: usize) -> Result<(), FilterError> {
         self.visits = self.visits.saturating_add(cells);
         check("cells looked at", self.visits, VISITS_MAX)
@@ -193,7 +193,7 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Whether a cell passes all tests. Of more work than there may be it passes none: the caller asks [`Self::visit`].
+    /// Whether a cell passes all tests. Past the limit of work it passes none, and the caller's [`Self::visit`] fails.
     fn admits(&mut self, tests: &[CellTest], cell: &Cell) -> bool {
         tests.iter().all(|test| {
             self.visits = self.visits.saturating_add(test.bytes_of(cell) / TESTED_BYTES + 1);
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(left(all + 5, &tests(b"[v-w]*", 3), &cells, owned).ok(), Some(5));
             let error = left(all - 1, &tests(b"[v-w]*", 3), &cells, owned).unwrap_err();
             assert_eq!(error.kind(), stele_types::ErrorKind::ResourceExhausted);
-            // Tests that are not reached are none, nor is what a comparison decides.
+            // Tests that are not reached cost nothing, and neither do bytes that a comparison decides.
             assert_eq!(left(10, &tests(b"w[v-w]*", 3), &cells, owned).ok(), Some(6));
         }
     }

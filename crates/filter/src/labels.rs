@@ -25,7 +25,7 @@ struct Labels {
 }
 
 fn labels(filter: &Filter) -> Labels {
-    let beside = |a: Labels, b: Labels| Labels {
+    let either = |a: Labels, b: Labels| Labels {
         most: a.most.max(b.most),
         through: a.through.max(b.through),
     };
@@ -52,7 +52,7 @@ fn labels(filter: &Filter) -> Labels {
                 }
             },
         ),
-        Filter::Interleave(members) => members.iter().map(labels).fold(nothing, beside),
+        Filter::Interleave(members) => members.iter().map(labels).fold(nothing, either),
         Filter::Condition {
             predicate,
             on_true,
@@ -63,7 +63,7 @@ fn labels(filter: &Filter) -> Labels {
                 ..labels(predicate)
             };
             let branches = [on_true, on_false].into_iter().flatten();
-            branches.map(|branch| labels(branch)).fold(predicate, beside)
+            branches.map(|branch| labels(branch)).fold(predicate, either)
         }
         _ => Labels {
             most: 0,

@@ -1,5 +1,7 @@
-//! Random filters over random rows, against an evaluator written anew from the meaning of the kinds, and against
-//! themselves after the reduction that their pushdown promises to be harmless.
+//! Tests random filters over random rows against a model.
+//!
+//! The model is a second evaluator, written from the meaning of the kinds. Filters are also compared with themselves
+//! after the reduction that their pushdown promises to be harmless.
 
 use crate::testing::{schema, show};
 use crate::{CompiledFilter, Filter};
@@ -232,7 +234,7 @@ fn random_row(random: &mut Random) -> Vec<Cell> {
     cells
 }
 
-/// Copies of a cell that differ only in their order are the same answer: the order of equal cells is unspecified, but
+/// Copies of a cell that differ only in their order are the same result. The order of equal cells is unspecified, but
 /// sunk cells come after the others.
 fn check(seed: u64, filter: &Filter, row: &[u8], cells: &[Cell]) {
     let compiled = filter.compile(&schema()).unwrap();
@@ -263,7 +265,7 @@ fn check(seed: u64, filter: &Filter, row: &[u8], cells: &[Cell]) {
     );
 }
 
-/// Pieces give together what the row gives, wherever they end.
+/// The results of the parts of a row, joined, are the result of the row, wherever the parts end.
 fn check_partial_rows(seed: u64, compiled: &CompiledFilter, row: &[u8], cells: &[Cell], expected: &str) {
     let mut middle = || 0.5;
     let Some(mut progress) = compiled.progress().filter(|_| compiled.admits_row(row, &mut middle)) else {

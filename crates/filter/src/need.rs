@@ -1,15 +1,17 @@
-//! Works out what a filter needs of a row, from which [`Pushdown`] follows.
+//! Derives the [`Pushdown`] of a filter from its need.
 //!
-//! A *need* of filter `F` is a reduction `r` (cut columns and timestamps, then newest versions of each column, then first
-//! cells of the row) with `F(r(x)) = F(x)` for every row `x`. Needs compose:
+//! A *need* of filter `F` is a reduction `r` (cut columns and timestamps, then newest versions of each column, then
+//! first cells of the row) with `F(r(x)) = F(x)` for every row `x`. Needs compose:
 //!
-//! * **Side by side** (interleave, condition with its branches), the weaker of the two. Weakening one step must not make
-//!   a later one cut more: the version limit stays only if both cut the same timestamps, the cell limit only if
+//! * **Side by side** (interleave, condition with its branches), the weaker of the two. Weakening one step must not
+//!   make a later one cut more: the version limit stays only if both cut the same timestamps, the cell limit only if
 //!   everything before it is the same.
-//! * **In a chain** `A, B`, the need of `A` stands, and of the need of `B` what can be done before `A` as well as after:
-//!   that is decided by how much `A` looks at besides the cell itself ([`Reach`]).
+//! * **In a chain** `A, B`, the need of `A` holds. The steps of the need of `B` are added that give the same result
+//!   before `A` as after it. The [`Reach`] of `A` decides which: how much of a row, besides the cell itself, `A`
+//!   depends on.
 //!
-//! A sink ends the analysis of its chain: what later members do without, the sink has sent to the answer before.
+//! A sink ends the analysis of its chain: later members may need less, but the sink has sent cells to the result before
+//! them.
 
 use crate::node::{CellTest, Node, RowTest};
 use crate::pushdown::{ColumnCut, Pushdown, QualifierRange, TimestampBounds};
@@ -19,7 +21,7 @@ use bytes::Bytes;
 use std::ops::Bound;
 use stele_types::RowRange;
 
-/// What a filter needs. Without `row_prefix` it gives no cell of any row, and the rest does not matter.
+/// The need of a filter. Without `row_prefix` it gives no cell of any row, and the rest does not matter.
 #[derive(Clone)]
 struct Need {
     row_prefix: Option<Vec<u8>>,
@@ -29,8 +31,8 @@ struct Need {
     cells: Option<usize>,
 }
 
-/// How much of a row decides about one cell. Reductions may be done before a filter instead of after it if they leave
-/// out nothing that decides about what stays.
+/// How much of a row decides about one cell. A reduction may move before a filter if it removes nothing that decides
+/// about the remaining cells.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
     /// The whole row: no reduction may go first.
@@ -39,7 +41,7 @@ enum Reach {
     Column,
     /// The cell alone: cuts of timestamps may go first, too.
     Cell,
-    /// Only what all cells of a column have in common: limits of versions may go first, too.
+    /// Only properties that all cells of a column share: limits of versions may go first, too.
     Uniform,
 }
 
@@ -86,8 +88,8 @@ impl Need {
         }
     }
 
-    /// What two filters of the same input need together.
-    fn beside(self, other: Need) -> Need {
+    /// The need of two filters of the same input.
+    fn side_by_side(self, other: Need) -> Need {
         let (Some(a), Some(b)) = (&self.row_prefix, &other.row_prefix) else {
             return if self.row_prefix.is_none() { other } else { self };
         };
@@ -131,20 +133,20 @@ fn need(node: &Node) -> Need {
         },
         Node::Cells(tests) => tests.iter().fold(all, cut),
         Node::Chain(members) => chain(members),
-        Node::Interleave(members) => members.iter().map(need).fold(Need::nothing(), Need::beside),
+        Node::Interleave(members) => members.iter().map(need).fold(Need::nothing(), Need::side_by_side),
         Node::Condition {
             predicate,
             on_true,
             on_false,
         } => {
-            let branches = need(on_true).beside(need(on_false));
+            let branches = need(on_true).side_by_side(need(on_false));
             let Some(rows) = branches.row_prefix.clone() else {
                 return Need::nothing();
             };
-            // The predicate does not decide which rows have an answer, but which one.
+            // The predicate does not decide which rows have a result, but which result they have.
             let mut predicate = need(predicate);
             predicate.row_prefix = predicate.row_prefix.map(|_| rows);
-            branches.beside(predicate)
+            branches.side_by_side(predicate)
         }
         Node::PassAll | Node::Sink | Node::Row(RowTest::Sample(_)) => all,
         Node::Offset(_) | Node::Strip | Node::Label(_) => all,
@@ -152,7 +154,7 @@ fn need(node: &Node) -> Need {
     need.normalized()
 }
 
-/// Adds the cut that a test of cells is, or that its pattern's prefix allows.
+/// Adds the cut that a test of cells makes, or that its pattern's prefix allows.
 fn cut(need: Need, test: &CellTest) -> Need {
     let columns = match test {
         CellTest::Families(families) => ColumnCut {
@@ -196,13 +198,13 @@ fn qualifiers(pattern: &Pattern) -> QualifierRange {
     }
 }
 
-/// The need of a chain so far, and what the need of the next member may add to it.
+/// The need of a chain so far, and the state that decides how the next member adds to it.
 struct ChainNeed {
     need: Need,
-    /// The least reach of the members so far, as far as it matters: a test of timestamps that was taken into the need
+    /// The least reach of the members so far, as far as it matters. A test of timestamps that was added to the need
     /// does not hinder limits of versions, because they come after it in the reduction, too.
     reach: Reach,
-    /// The reduction leaves of a row exactly what the members so far do, but for `skipped` cells at its beginning.
+    /// The reduction leaves the same cells of a row as the members so far, except for `skipped` cells at its beginning.
     exact: bool,
     skipped: usize,
 }
@@ -225,7 +227,7 @@ fn chain(members: &[Node]) -> Need {
 }
 
 impl ChainNeed {
-    /// Adds what can be added of the next member's need.
+    /// Adds the possible parts of the next member's need.
     fn take(&mut self, next: Need) {
         let need = &mut self.need;
         need.row_prefix = match (need.row_prefix.take(), next.row_prefix) {
@@ -256,7 +258,7 @@ impl ChainNeed {
         }
     }
 
-    /// Notes what the next member, whose need was taken, does to the cells.
+    /// Records the effect of the next member, whose need was added, on the cells.
     fn pass(&mut self, member: &Node) {
         match member {
             Node::Cells(tests) => {

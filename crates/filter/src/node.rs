@@ -8,8 +8,8 @@ use bytes::Bytes;
 use std::ops::Bound;
 use stele_types::{Cell, FamilyId};
 
-/// One step of evaluation. Chains within chains are flat, members that change nothing are gone, and neighbouring tests
-/// of cells are one step.
+/// One step of evaluation. Nested chains are flattened, members without effect are removed, and neighbouring tests of
+/// cells are one step.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     PassAll,
@@ -38,7 +38,7 @@ pub(crate) enum RowTest {
     Sample(f64),
 }
 
-/// Lets a cell through by looking at nothing else.
+/// Decides about a cell by the cell alone.
 #[derive(Clone, Debug)]
 pub(crate) enum CellTest {
     /// Sorted.
@@ -51,12 +51,12 @@ pub(crate) enum CellTest {
     ValueMask(Bytes),
 }
 
-/// What may become of one cell.
+/// The copies that may be made of one cell.
 #[derive(Clone, Copy)]
 pub(crate) struct Copies {
-    /// Cells handed on.
+    /// Cells passed on.
     out: usize,
-    /// Cells made on the way, those among them; none where the cell itself is handed on.
+    /// Cells made on the way, including those passed on; none where the cell itself is passed on.
     made: usize,
 }
 
@@ -67,7 +67,7 @@ impl Copies {
 }
 
 impl Node {
-    /// What may become of one cell that is given to it. Recursion is as deep as the tree, which compilation has bounded.
+    /// The copies of one input cell.
     pub(crate) fn copies(&self) -> Copies {
         match self {
             Node::BlockAll => Copies { out: 0, made: 0 },
@@ -81,7 +81,8 @@ impl Node {
                     made: so_far.made.saturating_add(so_far.out.saturating_mul(next.made)),
                 }
             }),
-            // Each member's cells are made and then put together, in room that doubles, and sorted with half as much.
+            // The output of each member is copied into a pool, which doubles as it grows, and sorted with half as much
+            // memory.
             Node::Interleave(members) => members.iter().fold(Copies { out: 0, made: 0 }, |so_far, member| {
                 let next = member.copies();
                 Copies {
@@ -104,8 +105,7 @@ impl Node {
         }
     }
 
-    /// Patterns that a value is tried on, each as often as it stands there. Recursion is as deep as the tree, which compilation
-    /// has bounded.
+    /// Patterns that are tried on a value, each as often as it occurs in the tree.
     pub(crate) fn value_patterns(&self) -> usize {
         match self {
             Node::Cells(tests) => tests.iter().filter(|test| matches!(test, CellTest::Value(_))).count(),
@@ -167,7 +167,8 @@ impl CellTest {
         }
     }
 
-    /// How many bytes of a cell it takes by itself; what is compared, with no more than a filter holds, is not counted.
+    /// Bytes of a cell that a pattern reads one by one. Comparisons are not counted: their length is bounded by the
+    /// filter.
     #[inline]
     pub(crate) fn bytes_of(&self, cell: &Cell) -> usize {
         match self {
@@ -177,7 +178,7 @@ impl CellTest {
         }
     }
 
-    /// Whether it looks at the value.
+    /// Whether it reads the value.
     pub(crate) fn reads_value(&self) -> bool {
         matches!(
             self,

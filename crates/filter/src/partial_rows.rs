@@ -1,14 +1,14 @@
-//! Evaluation over a row that comes in pieces.
+//! Evaluates a filter over partial rows.
 //!
-//! A *piece* is a part of a row's cells: all that are between two others in order. Most filters look at one cell at a time, and
-//! make of a piece what they would have made of it within the row. Those that count cells go on counting from piece to
-//! piece: what they need to know of the pieces before is their *progress*. As a filter never puts a cell before another
-//! that was given to it earlier, what it makes of the pieces, one after the other, is what it would have made of the row.
+//! A partial row has all cells of a row between two others in order. Most filters decide about each cell by itself, so
+//! the result of a partial row is the same as within the whole row. Filters that count cells continue to count from one
+//! partial row to the next; their state is their *progress*. A filter never moves a cell before an earlier input cell,
+//! so the results of the partial rows, one after the other, are the result of the row.
 //!
-//! Not so where one cell decides about those before it, which is what conditions do, and where chance decides about a
-//! row in the middle of the tree: such filters have no progress, and are given the row as a whole.
+//! Conditions and samplings in the middle of the tree are different: there one cell, or one sampling decision, affects
+//! earlier cells. Such filters have no progress and need the whole row.
 //!
-//! Invariant: the limits of one evaluation hold for each piece.
+//! Invariant: the limits of one evaluation hold for each partial row.
 
 use crate::cell_order::order;
 use crate::compiled::CompiledFilter;
@@ -19,14 +19,14 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use stele_types::{Cell, FamilyId};
 
-/// What a filter knows of the earlier pieces of a row.
+/// The state of a filter after the earlier parts of a row.
 #[derive(Clone, Debug)]
 pub struct RowProgress(Progress);
 
 /// The same of one node.
 #[derive(Clone, Debug)]
 enum Progress {
-    /// The node looks at each cell by itself.
+    /// The node decides about each cell by itself.
     Nothing,
     /// Cells that are still skipped, or still let through.
     Left(usize),
@@ -37,13 +37,13 @@ enum Progress {
 }
 
 impl CompiledFilter {
-    /// What the filter knows before the first piece of a row; `None` when it must be given rows as a whole.
+    /// The progress before the first part of a row; `None` when the filter needs whole rows.
     pub fn progress(&self) -> Option<RowProgress> {
         Progress::of(&self.root).map(RowProgress)
     }
 
-    /// What the filter makes of the next piece of an admitted row. Must be called only after
-    /// [`admits_row`](Self::admits_row) said yes, like [`evaluate`](Self::evaluate).
+    /// The result for the next part of an admitted row. Must be called only after [`admits_row`](Self::admits_row)
+    /// returned true, like [`evaluate`](Self::evaluate).
     pub fn evaluate_partial_row(
         &self,
         row: &[u8],
@@ -79,7 +79,7 @@ impl Progress {
     }
 }
 
-/// Evaluates one filter over a piece.
+/// Evaluates one filter over a partial row.
 fn run<'c>(
     evaluation: &mut Evaluation<'_>,
     node: &Node,

@@ -1,10 +1,9 @@
-//! What a filter lets a scan skip.
+//! The pushdown of a filter: the parts of rows that a scan may skip.
 //!
-//! A [`Pushdown`] describes a *reduction* of a row: cut to some columns and timestamps, then keep the newest versions of
-//! each column, then keep the first cells of the row, in that order. The promise is that evaluating the filter on the
-//! reduced row gives the same answer as on the whole row. A scan may carry out any part of the reduction, or none, as
-//! long as it leaves out no earlier step when it does a later one (`versions` without the cuts would drop cells that the
-//! cuts were to spare).
+//! A [`Pushdown`] describes a *reduction* of a row: cut to some columns and timestamps, then keep the newest versions
+//! of each column, then keep the first cells of the row, in that order. Evaluating the filter on the reduced row gives
+//! the same result as on the whole row. A scan may carry out any part of the reduction, or none, but a later step
+//! requires all earlier ones: `versions` without the cuts would drop cells that the cuts preserve.
 
 use crate::cell_order::keep_newest;
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use stele_types::{Cell, FamilyId, Timestamp};
 
-/// The reduction, and the rows worth looking at. The default reduces nothing.
+/// The reduction, and the rows to read. The default reduces nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushdown {
     /// Rows whose key does not begin with this give no cells.
@@ -23,9 +22,9 @@ pub struct Pushdown {
     pub columns: ColumnCut,
     /// First: only these timestamps matter.
     pub timestamps: TimestampBounds,
-    /// Second: only the newest so many cells of each column matter.
+    /// Second: only this number of newest cells of each column matters.
     pub versions: Option<usize>,
-    /// Third: only the first so many cells of the row matter.
+    /// Third: only this number of first cells of the row matters.
     pub cells: Option<usize>,
     /// Values do not matter: empty ones may be given instead.
     pub keys_only: bool,

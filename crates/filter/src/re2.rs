@@ -1,12 +1,12 @@
 //! Patterns: RE2 over bytes, translated to the `regex` crate.
 //!
 //! Bigtable's patterns are RE2 in Latin-1 mode: a character is a byte, `.` is any byte but newline, `\C` any byte, and
-//! a pattern must match the whole subject. The `regex` crate has the same linear-time guarantee but a different syntax,
-//! so a pattern is parsed by RE2's rules and written anew with the few constructs that mean the same in both: literal
-//! bytes, byte classes, groups, alternation, repetition and assertions. Flags and case folding are resolved on the way,
-//! greediness and captures dropped, because they cannot change whether a whole subject matches.
+//! a pattern must match the whole subject. The `regex` crate has the same linear-time guarantee but a different syntax.
+//! So a pattern is parsed by RE2's rules, and written with the few constructs that mean the same in both: literal
+//! bytes, byte classes, groups, alternation, repetition and assertions. Flags and case folding are resolved. Greediness
+//! and captures are dropped, because they cannot change whether a whole subject matches.
 //!
-//! Terms: an *atom* is what a repetition operator applies to. *Weight* estimates the states of the automaton.
+//! Terms: an *atom* is the operand of a repetition operator. *Weight* estimates the states of the automaton.
 //!
 //! Invariants:
 //! * The output is ASCII and needs no flags but `unicode(false)`.
@@ -40,17 +40,17 @@ pub(crate) const PATTERN_WEIGHT_MAX: usize = 32_768;
 /// A pattern in the syntax of the `regex` crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Translation {
-    /// What to compile, anchored at both ends.
+    /// The expression to compile, anchored at both ends.
     pub regex: String,
     /// Every match begins with this.
     pub prefix: Vec<u8>,
-    /// What may follow the prefix.
+    /// The possible continuations of the prefix.
     pub tail: Tail,
     /// Estimate of the automaton's states.
     pub weight: usize,
 }
 
-/// What a pattern is after its literal prefix.
+/// The rest of a pattern after its literal prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// Nothing: the pattern is a literal.
@@ -66,7 +66,7 @@ pub enum Tail {
 const ANY_BYTE: &str = "[\\x00-\\xFF]";
 const ANY_BUT_NEWLINE: &str = "[\\x00-\\x09\\x0B-\\xFF]";
 
-/// Translates a pattern; the error says what RE2 would say.
+/// Translates a pattern. Errors have RE2's words.
 pub fn translate(pattern: &[u8]) -> Result<Translation, &'static str> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err("pattern too large");
@@ -102,9 +102,9 @@ struct Atom {
 enum Prefix {
     /// All of it so far is a literal.
     Open,
-    /// A literal and then the end of the text, which is at this place in the output.
+    /// A literal and then the end of the text, at this place in the output.
     Ended(usize),
-    /// It went on with something else at this place in the output.
+    /// It continues with something else at this place in the output.
     Closed(usize),
 }
 
@@ -217,8 +217,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The literal prefix ends where the output is now; behind an end of the text it has ended with that, which belongs to
-    /// the tail: it lets nothing follow, whatever the pattern says of what does.
+    /// The literal prefix ends where the output is now. After an end-of-text assertion it has ended already: the
+    /// assertion is in the tail and lets nothing follow, whatever the rest of the pattern.
     fn close_prefix(&mut self) {
         self.prefix_state = match self.prefix_state {
             Prefix::Open => Prefix::Closed(self.out.len()),

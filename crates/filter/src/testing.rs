@@ -1,4 +1,4 @@
-//! What several tests of filters share: a schema, a row, and a short notation for cells.
+//! Shared by tests of filters: a schema, a row, and a short notation for cells.
 
 use bytes::Bytes;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Every kind of filter by example, and what compilation refuses.
+//! Tests every kind of filter by example, and the errors of compilation.
 
 use crate::testing::{cell, middle, row, schema, show};
 use crate::{Filter, FilterError};
@@ -28,7 +28,7 @@ fn condition(predicate: Filter, on_true: Option<Filter>, on_false: Option<Filter
     }
 }
 
-/// What the filter makes of [`row`], whose cells are `a:x@3 a:x@2 a:x@1 a:y@2 b:x@5 b:x@4 b:z@1`, each with the value
+/// The filter's result for [`row`], whose cells are `a:x@3 a:x@2 a:x@1 a:y@2 b:x@5 b:x@4 b:z@1`, each with the value
 /// `v` and its timestamp.
 #[track_caller]
 fn check(filter: Filter, expected: &str) {
@@ -116,7 +116,7 @@ fn limits_of_cells() {
     check(CellsPerRowOffset(i32::MAX), "");
     check(Chain(vec![CellsPerRowOffset(1), CellsPerRow(2)]), "a:x@2=v2 a:x@1=v1");
     check(Chain(vec![CellsPerRow(2), CellsPerRowOffset(1)]), "a:x@2=v2");
-    // Limits count what filters before them let through, and only that.
+    // Limits count only the cells that filters before them let through.
     let b = || FamilyRegex(bytes("b"));
     check(Chain(vec![CellsPerRow(5), b()]), "b:x@5=v5");
     check(Chain(vec![b(), CellsPerRow(2)]), "b:x@5=v5 b:x@4=v4");
@@ -130,7 +130,7 @@ fn limits_of_cells() {
     check(Chain(vec![CellsPerColumn(2), CellsPerColumn(1), CellsPerRow(4)]), four);
     let oldest = Interleave(vec![Chain(vec![old(), CellsPerRow(1)]), BlockAll]);
     check(Chain(vec![CellsPerColumn(1), oldest]), "a:y@2=v2");
-    // Side by side, a limit counts for one member what the other leaves out.
+    // Side by side, a limit counts cells that another member rejects.
     let latest_twice = Interleave(vec![Chain(vec![old(), CellsPerColumn(1)]), CellsPerColumn(1)]);
     check(
         latest_twice,
@@ -147,7 +147,7 @@ fn interleave_pools_sorts_and_keeps_copies() {
     check(Interleave(vec![y(), y()]), "a:y@2=v2 a:y@2=v2");
     check(Interleave(vec![QualifierRegex(bytes("z")), y()]), "a:y@2=v2 b:z@1=v1");
     check(Interleave(vec![BlockAll, BlockAll]), "");
-    // Copies count for limits behind the interleave.
+    // Copies count for limits after the interleave.
     let twice = || Interleave(vec![PassAll, PassAll]);
     check(Chain(vec![twice(), CellsPerRow(3)]), "a:x@3=v3 a:x@3=v3 a:x@2=v2");
     check(Chain(vec![twice(), y(), CellsPerColumn(1)]), "a:y@2=v2");
@@ -178,23 +178,23 @@ fn condition_filters_its_input() {
 }
 
 #[test]
-fn sink_goes_past_what_encloses_it() {
+fn sink_goes_past_enclosing_filters() {
     let y = || QualifierRegex(bytes("y"));
     let z = || QualifierRegex(bytes("z"));
     let label = |l: &str| ApplyLabel(l.to_owned());
     check(Chain(vec![y(), Sink]), "a:y@2=v2");
     check(Chain(vec![y(), Sink, BlockAll]), "a:y@2=v2");
-    let beside = |sunk: Filter| Interleave(vec![PassAll, Chain(vec![sunk, Sink])]);
-    check(Chain(vec![beside(y()), z()]), "a:y@2=v2 b:z@1=v1");
-    check(Chain(vec![beside(z()), z()]), "b:z@1=v1 b:z@1=v1");
-    check(Chain(vec![beside(y()), BlockAll]), "a:y@2=v2");
-    check(Chain(vec![beside(y()), RowKeyRegex(bytes("no"))]), "a:y@2=v2");
-    check(Chain(vec![beside(y()), StripValue, z()]), "a:y@2=v2 b:z@1=");
-    // The label put on before the sink stays; the one behind it middle gets there.
+    let with_sink = |sunk: Filter| Interleave(vec![PassAll, Chain(vec![sunk, Sink])]);
+    check(Chain(vec![with_sink(y()), z()]), "a:y@2=v2 b:z@1=v1");
+    check(Chain(vec![with_sink(z()), z()]), "b:z@1=v1 b:z@1=v1");
+    check(Chain(vec![with_sink(y()), BlockAll]), "a:y@2=v2");
+    check(Chain(vec![with_sink(y()), RowKeyRegex(bytes("no"))]), "a:y@2=v2");
+    check(Chain(vec![with_sink(y()), StripValue, z()]), "a:y@2=v2 b:z@1=");
+    // The label before the sink stays. The label after it is on cells that the sink did not take.
     let sunk = Interleave(vec![PassAll, Chain(vec![y(), label("s"), Sink])]);
     check(Chain(vec![sunk, label("t"), CellsPerRow(1)]), "a:x@3=v3[t] a:y@2=v2[s]");
     // Through several levels.
-    let deep = Chain(vec![beside(y()), CellsPerRow(1)]);
+    let deep = Chain(vec![with_sink(y()), CellsPerRow(1)]);
     check(Chain(vec![Interleave(vec![deep, z()]), BlockAll]), "a:y@2=v2");
 }
 
@@ -354,7 +354,7 @@ fn a_sample_is_decided_once() {
     assert!(!compiled.admits_row(b"x", &mut || 0.4));
     assert!(!compiled.admits_row(b"row", &mut || 0.5));
     assert_eq!(draws, 1);
-    // Below a sink it cannot be decided beforehand.
+    // After a sink the decision must wait for evaluation.
     let late = Chain(vec![Interleave(vec![Sink, PassAll]), RowSample(0.5)]);
     let late = late.compile(&schema()).unwrap();
     assert!(late.admits_row(b"row", &mut || unreachable!()));
@@ -387,7 +387,7 @@ fn pushdown_of_common_filters() {
     assert_eq!((column.versions, column.cells), (Some(1), Some(5)));
     assert_eq!(column.timestamps.start.0, 1);
 
-    // A test of values between, and the limit of versions stays behind.
+    // A test of values comes between, and the limit of versions stays after it.
     let value = of(Chain(vec![
         ValueRegex(bytes("v")),
         CellsPerColumn(1),
@@ -416,7 +416,7 @@ fn pushdown_of_common_filters() {
 }
 
 #[test]
-fn what_a_filter_multiplies_is_known_before_it_is_evaluated() {
+fn copies_of_cells_are_known_before_evaluation() {
     let copies = |filter: Filter| filter.compile(&schema()).unwrap().copies_per_cell();
     assert_eq!(copies(PassAll), 0);
     assert_eq!(copies(CellsPerColumn(1)), 0);

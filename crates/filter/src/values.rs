@@ -2,21 +2,21 @@
 
 use crate::node::{CellTest, Node};
 
-/// Whether the answer depends on the values of the row.
+/// Whether the result depends on the values of the row.
 pub(crate) fn needs_values(root: &Node) -> bool {
     let values = values(root);
     values.reads || values.emits
 }
 
-/// Whether evaluation looks at the values of the row, and not only hands them on.
+/// Whether evaluation reads the values of the row, instead of only passing them on.
 pub(crate) fn reads_values(root: &Node) -> bool {
     values(root).reads
 }
 
-/// What a filter does with the values of its input.
+/// The use that a filter makes of the values of its input.
 #[derive(Clone, Copy)]
 struct Values {
-    /// It looks at them, or sends them to the answer.
+    /// It reads them, or sends them to the final result.
     reads: bool,
     /// They are in its output.
     emits: bool,

@@ -1,4 +1,4 @@
-//! Writes that depend on a read of the row: CheckAndMutateRow and ReadModifyWriteRow.
+//! Handlers of writes that depend on a read of the row: CheckAndMutateRow and ReadModifyWriteRow.
 
 use super::resolver;
 use crate::accounting::Call;

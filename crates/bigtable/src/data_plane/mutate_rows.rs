@@ -1,7 +1,7 @@
-//! MutateRow and MutateRows: from the bytes of a request to the outcome of each row.
+//! Handlers of MutateRow and MutateRows, from the bytes of a request to the outcome of each row.
 //!
-//! The zero-copy decoder reads nearly all requests ([`crate::zero_copy`]). Others are decoded by prost, which costs more
-//! and names the mistake in the request.
+//! The zero-copy decoder reads nearly all requests ([`crate::zero_copy`]). Others are decoded by prost, which costs
+//! more and names the mistake in the request.
 
 use super::resolver;
 use crate::accounting::Call;
@@ -64,7 +64,7 @@ fn charge_zero_copy(call: &Call, rows: &RowWrites) -> Result<(), Status> {
     }
 }
 
-/// The name of a table, and the id that it had when its families were looked up.
+/// The name of a table, and its id at the time its families were looked up.
 type Addressed = (TableName, TableId);
 
 /// The row of a MutateRowRequest.

@@ -1,4 +1,4 @@
-//! ReadRows: from the bytes of a request to a response that reads on while it is sent.
+//! The handler of ReadRows, whose response reads on while it is sent.
 
 use crate::accounting::Call;
 use crate::context::Context;
@@ -34,7 +34,7 @@ pub(crate) async fn read_rows(
     let schema = context.schema(&table)?;
     let (mut read, options) = reads::read(table.name, &schema, request, client)?;
     call.charge(read.filter.as_ref().map_or(0, |filter| filter.automata_bytes()))?;
-    // Before the read begins, which may read a batch already.
+    // Reserved before the read begins, because beginning may read a batch.
     let mut reservation = if options.one_row {
         context.response_memory.no_reservation()
     } else {

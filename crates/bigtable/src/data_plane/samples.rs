@@ -1,4 +1,4 @@
-//! SampleRowKeys and PingAndWarm.
+//! Handlers of SampleRowKeys and PingAndWarm.
 
 use crate::accounting::Call;
 use crate::context::Context;

@@ -1,10 +1,10 @@
-//! An answer that is taken at the pace of its client, and may be given up when others need its room.
+//! Buffers a response that its client reads slowly, until it is sent or cancelled.
 //!
-//! While the transport takes it, an answer lies on its *shelf*: the messages that are made, and the read that makes the next
-//! ones. Whoever waits for room may then clear the shelf ([`Paced`]). A client that reads on learns it as UNAVAILABLE, after the
-//! rest of the message that it has begun to take; it repeats the read behind the last row that it has, as clients do with every
-//! read that breaks off. A rest that is large is not kept: then the stream ends within a message, and is reset, which clients
-//! take for UNAVAILABLE as well.
+//! While the transport takes a response, its ready messages and the read that produces the next ones are in its
+//! *response buffer*. A request that waits for memory may clear the buffer ([`Paced`]). The client then gets
+//! UNAVAILABLE after the rest of the message that it has begun to read. It repeats the read after the last row that it
+//! has, as clients do with every read that breaks off. A large rest of a message is not kept: the stream ends within
+//! the message with a reset, which clients also treat as UNAVAILABLE.
 
 use super::Responses;
 use crate::messages::PREFIX_BYTES;
@@ -17,31 +17,31 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tonic::Status;
 
-/// What the transport gets next.
+/// The next event for the transport.
 pub(crate) enum Next {
     Piece(Bytes),
-    /// Nothing but this.
+    /// The end of the stream, with this status.
     End(Status),
-    /// The stream is to be reset.
+    /// The stream must be reset.
     Reset(Status),
-    /// There is nothing on the shelf: this makes more.
+    /// The buffer is empty; these responses read more.
     Read(Box<Responses>),
 }
 
-/// Where an answer lies while it is taken.
+/// The buffer of one response.
 pub(crate) struct ResponseBuffer(Mutex<Buffered>);
 
 struct Buffered {
     state: State,
     pace: Pace,
-    /// Bytes of the message of which something has been taken.
+    /// Bytes left of the message that the transport has begun to take.
     message_left: usize,
-    /// When the client no longer wants it.
+    /// The deadline of the client.
     deadline: Option<Duration>,
 }
 
 enum State {
-    /// More of it is being made.
+    /// More of the response is being read.
     Filling,
     Ready(Box<Responses>),
     Cancelled {
@@ -60,14 +60,14 @@ impl ResponseBuffer {
         }))
     }
 
-    /// Puts an answer back of which more has been made.
+    /// Puts a response back after more of it was read.
     pub fn put(&self, responses: Box<Responses>, now: Duration) {
         let mut buffered = self.0.lock();
         buffered.pace = Pace::new(now);
         buffered.state = State::Ready(responses);
     }
 
-    /// Takes what comes next.
+    /// Takes the next event.
     pub fn take(&self, now: Duration) -> Next {
         let mut buffered = self.0.lock();
         if buffered.deadline.is_some_and(|deadline| now >= deadline) {
@@ -77,14 +77,14 @@ impl ResponseBuffer {
     }
 }
 
-/// The client's own deadline has passed.
+/// The status of a call whose deadline has passed.
 pub(crate) fn deadline_exceeded() -> Status {
-    Status::deadline_exceeded("The deadline of the call has passed before its answer was taken")
+    Status::deadline_exceeded("The deadline of the call passed before its response was read")
 }
 
 fn cancelled() -> Status {
-    let message = "The client took nothing of this answer for some time while others waited for its memory: read on behind \
-                   the last row";
+    let message = "The client read nothing of this response for some time while other requests waited for its memory; \
+                   continue after the last row";
     Status::unavailable(message)
 }
 
@@ -100,10 +100,10 @@ impl Buffered {
                 None if responses.ended => Next::End(Status::ok("")),
                 None => match std::mem::replace(&mut self.state, State::Filling) {
                     State::Ready(responses) => Next::Read(responses),
-                    // It was there.
+                    // It was ready a moment ago.
                     other => {
                         self.state = other;
-                        Next::Reset(Status::internal("an answer is lost"))
+                        Next::Reset(Status::internal("The response was lost"))
                     }
                 },
             },
@@ -115,11 +115,11 @@ impl Buffered {
                 None if self.message_left == 0 => Next::End(end.clone()),
                 None => Next::Reset(reset(end)),
             },
-            State::Filling => Next::Reset(Status::internal("an answer is wanted twice at once")),
+            State::Filling => Next::Reset(Status::internal("The response was requested twice at the same time")),
         }
     }
 
-    /// Drops everything but the rest of a message, if that is small. Returns how much room came back.
+    /// Drops everything except a small rest of a message. Returns the released bytes.
     fn clear(&mut self, end: Status) -> usize {
         let State::Ready(responses) = &mut self.state else {
             return 0;
@@ -130,7 +130,7 @@ impl Buffered {
             while left > 0
                 && let Some(piece) = responses.ready.front_mut()
             {
-                // A copy: the piece would keep what it is part of.
+                // A copy, because a slice would keep its whole buffer in memory.
                 let part = piece.split_to(piece.len().min(left));
                 left -= part.len();
                 rest.push_back(Bytes::copy_from_slice(&part));
@@ -174,8 +174,8 @@ impl Paced for ResponseBuffer {
     }
 }
 
-/// What is left of a message of which `left` bytes were to come, after this piece; a piece behind the end of one begins the
-/// next, with its prefix.
+/// The bytes left of a message after this piece, if `left` were left before it. A piece after the end of one message
+/// begins the next, with its prefix.
 fn left_after(left: usize, piece: &Bytes) -> usize {
     let left = match piece.first_chunk::<PREFIX_BYTES>() {
         Some([_, len @ ..]) if left == 0 => PREFIX_BYTES + u32::from_be_bytes(*len) as usize,
@@ -184,7 +184,7 @@ fn left_after(left: usize, piece: &Bytes) -> usize {
     left.saturating_sub(piece.len())
 }
 
-/// A status with which the transport resets a stream, in the code that clients take for UNAVAILABLE.
+/// A status that makes the transport reset the stream with the code that clients treat as UNAVAILABLE.
 fn reset(end: &Status) -> Status {
     let mut status = end.clone();
     status.set_source(Arc::new(h2::Error::from(h2::Reason::REFUSED_STREAM)));
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Reservation for two batches.
+    /// Memory for two batches.
     fn memory(env: Env) -> (ResponseMemory, Overdraft) {
         let overdraft = Overdraft::default();
         let cancelled = IntCounter::new("given_up", "given up").unwrap();
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Puts the beginning of a large row into the hands of a client that then pauses.
+    /// Sends the beginning of a large row to a client that then pauses.
     async fn paused(memory: &ResponseMemory, env: &Env, sizes: MessageSizes) -> (Arc<ResponseBuffer>, Vec<Bytes>) {
         let responses = begun(memory, env, sizes, LARGE).await;
         let buffer = Arc::new(ResponseBuffer::new(Box::new(responses), None, env.now()));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_allowance_goes_from_who_pauses_to_who_waits() {
+    async fn the_overdraft_goes_from_a_paused_client_to_a_waiting_one() {
         let env = clock::env();
         let (memory, overdraft) = memory(env.clone());
         let (buffer, taken) = paused(&memory, &env, MessageSizes::DEFAULT).await;
@@ -286,13 +286,13 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_secs(1));
         drop(other);
         assert!(!overdraft.is_taken());
-        // What the transport has of it takes as much as it has, and no more.
+        // Parts with the transport take only their own size.
         assert!(taken.iter().map(Bytes::len).sum::<usize>() <= 2 * PIECE_BYTES_MAX);
         assert_eq!(memory.reserved_bytes(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_refused_the_allowance_gets_it_after_a_while() {
+    async fn a_refused_request_gets_the_overdraft_after_a_while() {
         let env = clock::env();
         let (memory, overdraft) = memory(env.clone());
         let (buffer, _taken) = paused(&memory, &env, MessageSizes::DEFAULT).await;
@@ -305,7 +305,7 @@ mod tests {
         assert!(overdraft.try_take().is_some());
     }
 
-    /// What a client has got when its answer is given up, and how it goes on.
+    /// The bytes that a client has read when its response is cancelled, and the next event.
     async fn broken(sizes: MessageSizes) -> (usize, Next) {
         let env = clock::env();
         let (memory, _) = memory(env.clone());
@@ -330,7 +330,7 @@ mod tests {
         };
         assert_eq!(status.code(), tonic::Code::Unavailable);
         assert!(got < 4 * PIECE_BYTES_MAX);
-        // One that is large ends the stream.
+        // A large rest ends the stream.
         let (got, next) = broken(MessageSizes::WHOLE_ROWS).await;
         let Next::Reset(status) = next else {
             unreachable!("within a message")
@@ -341,9 +341,9 @@ mod tests {
         assert!(got < 4 * PIECE_BYTES_MAX);
     }
 
-    /// Parts that the transport has keep nothing of a large value in memory.
+    /// Parts with the transport keep no large value in memory.
     #[tokio::test(start_paused = true)]
-    async fn what_the_transport_has_is_a_copy_of_a_part() {
+    async fn the_transport_has_copies_of_parts() {
         for sizes in [MessageSizes::DEFAULT, MessageSizes::WHOLE_ROWS] {
             let env = clock::env();
             let (memory, _) = memory(env.clone());

@@ -1,8 +1,8 @@
-//! ResponseMemory whose clients take nothing, while others wait for what they hold.
+//! Cancels responses of slow clients while others wait for their memory.
 //!
-//! An answer is *late* when its client has taken nothing of it for [`PATIENCE`], or takes it so slowly that a batch would keep
-//! its room for much longer than that. Being late does no harm by itself: only where room is waited for are late answers looked for, and
-//! has the one given up first that is late by most, until enough room has come back.
+//! A response is *overdue* when its client has read nothing of it for [`PATIENCE`], or reads it so slowly that its
+//! batch would stay in memory for much longer. An overdue response is harmless until others wait for memory. Then the
+//! most overdue responses are cancelled first, until enough memory is free.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -10,32 +10,33 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_env::metrics::IntCounter;
 
-/// How long a client may take nothing of an answer that others wait for: longer than a client's collector of garbage or a slow
-/// network stops one that reads, and half of how long those wait who then get the room. What a client loses is a moment: it
-/// reads on behind the last row that it has.
+/// How long a client may read nothing of a response while others wait for its memory. It is longer than a pause for
+/// garbage collection or a slow network, and half as long as the waiters wait. A client of a cancelled response loses a
+/// moment: it continues after the last row that it has.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How fast a batch must be taken, beyond that: as a request must arrive. It keeps its room for fifteen seconds at most.
+/// The slowest rate at which a batch may be read after that, the same as for the arrival of requests. A batch stays in
+/// memory for 15 s at most.
 const BYTES_PER_SECOND: u64 = 256 << 10;
 
-/// Who holds room at the pace of a client.
+/// A response that holds memory at the pace of its client.
 pub(crate) trait Paced: Send + Sync {
-    /// By how much it is late, if it is, and is held at all.
+    /// By how much it is overdue, if it is, and if it holds memory.
     fn overdue(&self, now: Duration) -> Option<Overdue>;
 
-    /// Gives up what it holds if it is late still; returns how much came back.
+    /// Cancels it if it is still overdue. Returns the freed bytes.
     fn cancel(&self, now: Duration) -> usize;
 }
 
-/// An answer that is not taken.
+/// A response whose client is slow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overdue {
     pub by: Duration,
-    /// It has the allowance.
+    /// It has the overdraft.
     pub has_overdraft: bool,
 }
 
-/// How a client takes an answer.
+/// How fast a client reads a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     batch: Duration,
@@ -44,7 +45,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Of a batch of which nothing is taken yet.
+    /// For a batch of which nothing has been read.
     pub fn new(now: Duration) -> Self {
         Pace {
             batch: now,
@@ -53,13 +54,13 @@ impl Pace {
         }
     }
 
-    /// Notes what was taken.
+    /// Counts bytes that the client has read.
     pub fn note(&mut self, now: Duration, bytes: usize) {
         self.last = now;
         self.reserved_bytes += bytes as u64;
     }
 
-    /// By how much it is too slow, if it is.
+    /// By how much the client is too slow, if it is.
     pub fn overdue_by(&self, now: Duration) -> Option<Duration> {
         let in_time = Duration::from_millis(self.reserved_bytes.saturating_mul(1000) / BYTES_PER_SECOND);
         let still = now.checked_sub(self.last + PATIENCE);
@@ -68,7 +69,7 @@ impl Pace {
     }
 }
 
-/// All who do. Cloning shares them.
+/// All responses that may be cancelled. Cloning shares them.
 #[derive(Clone)]
 pub(crate) struct Holders {
     shared: Arc<Mutex<Shared>>,
@@ -79,11 +80,11 @@ pub(crate) struct Holders {
 struct Shared {
     next: u64,
     by_number: BTreeMap<u64, Weak<dyn Paced>>,
-    /// When somebody looked last.
+    /// The time of the last scan of all responses.
     last_scan: Option<Duration>,
 }
 
-/// As long as it is there, one is among them.
+/// Keeps one response registered until it is dropped.
 pub(crate) struct Registered {
     shared: Arc<Mutex<Shared>>,
     number: u64,
@@ -95,7 +96,7 @@ impl Drop for Registered {
     }
 }
 
-/// However many wait, all holders are gone through no more often than this.
+/// Shortest time between two scans of all responses, however many requests wait.
 const SCAN_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Holders {
@@ -117,12 +118,12 @@ impl Holders {
         }
     }
 
-    /// Whether there are none.
+    /// Whether no response is registered.
     pub fn is_empty(&self) -> bool {
         self.shared.lock().by_number.is_empty()
     }
 
-    /// Has late answers give up so many bytes, or whatever they have.
+    /// Cancels overdue responses until this many bytes are free, or none is left.
     pub fn cancel(&self, now: Duration, bytes: usize) {
         let holders: Vec<Weak<dyn Paced>> = {
             let mut shared = self.shared.lock();
@@ -140,7 +141,7 @@ impl Holders {
             .filter_map(Weak::upgrade)
             .filter_map(|holder| Some((holder.overdue(now)?.by, holder)))
             .collect();
-        // The order of their registration where they are as late as each other.
+        // Stable, so that equally overdue responses keep the order of their registration.
         overdue.sort_by_key(|(by, _)| std::cmp::Reverse(*by));
         let mut freed = 0;
         for (_, holder) in overdue {
@@ -151,7 +152,7 @@ impl Holders {
         }
     }
 
-    /// Has the answer that has the allowance given up, if it is late.
+    /// Cancels the response that has the overdraft, if it is overdue.
     pub fn cancel_overdraft(&self, now: Duration) {
         let holders: Vec<_> = self.shared.lock().by_number.values().cloned().collect();
         for holder in holders.iter().filter_map(Weak::upgrade) {
@@ -183,10 +184,11 @@ mod tests {
         let mut quick = Pace::new(at(100));
         quick.note(at(104), 16 << 20);
         assert_eq!(quick.overdue_by(at(110)), Some(at(1)), "the last was taken at 104");
-        // One that takes a little now and then has had a second for the first 256 KiB, and no more for hardly anything.
+        // A client that reads a little now and then earns one second for the first 256 KiB, and nothing for a few
+        // bytes.
         (0..20).for_each(|second| pace.note(at(104 + second), 1));
         assert_eq!(pace.overdue_by(at(123)), Some(at(17)));
-        // As slow as one may be.
+        // The slowest rate that is allowed.
         let mut slow = Pace::new(at(0));
         for second in 0..100 {
             assert_eq!(slow.overdue_by(at(second)), None);

@@ -1,4 +1,4 @@
-//! What is counted on the wire, counted once more in what prost makes of it: for tests and fuzzers to compare.
+//! Counts the parts of decoded requests, for tests and fuzzers to compare with the estimate.
 
 use super::{Estimated, SizeEstimate};
 use crate::limits::Part;
@@ -6,7 +6,7 @@ use crate::pb::{admin, own, v2};
 use crate::wire;
 use prost::Message;
 
-/// What prost makes of a request, counted.
+/// A decoded request whose parts can be counted.
 pub(crate) trait Decoded: Estimated {
     /// Kinds of parts, and how many there are.
     fn parts(&self) -> Vec<(Part, usize)>;
@@ -167,10 +167,9 @@ impl Decoded for own::ModifyLocalityGroupsRequest {
     }
 }
 
-/// Whatever prost reads was counted, or refused.
+/// Checks that every part that prost decodes was counted, or that the request was refused.
 ///
-/// # Panics
-/// If something was neither.
+/// # Panics If a part was not counted.
 pub(crate) fn check_bound<M: Decoded>(bytes: &[u8]) {
     let estimate = SizeEstimate::of::<M>(bytes);
     if let (Ok(estimate), Ok(message)) = (estimate, M::decode(bytes)) {

@@ -1,4 +1,4 @@
-//! That the counts are those of what prost decodes, and that there is a limit to each.
+//! Tests that estimates equal the counts of decoded requests, and that each part has a limit.
 
 use super::decoded::{Decoded, check_bound};
 use super::*;
@@ -173,7 +173,7 @@ fn one_too_many_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_refused() {
+fn bytes_that_cannot_be_followed_are_refused() {
     let code = |bytes: &[u8]| SizeEstimate::of::<wire::MutateRowsRequest>(bytes).map_err(|s| s.code());
     // A group, a field that ends behind its message, a tag that does not end.
     for bad in [&[0x13, 0x14][..], &[0x12, 2, 0x12, 1], &[0x80]] {
@@ -187,7 +187,7 @@ fn what_cannot_be_followed_is_refused() {
 }
 
 #[test]
-fn filters_within_their_bytes_cost_what_is_counted_for_them() {
+fn filters_within_their_bytes_cost_no_more_than_estimated() {
     // The most nodes a filter can have.
     let bytes = within(2, &repeated(1, &[], FILTER_BYTES_MAX / 2 - 4));
     let decoded = wire::RowFilter::decode(&bytes[..]).unwrap();

@@ -1,4 +1,4 @@
-//! An environment whose clock is tokio's, so that a test with paused time waits for nothing.
+//! An environment whose clock is tokio's, for tests in virtual time.
 
 #![allow(clippy::disallowed_methods, reason = "time is tokio's, which the tests let pass")]
 

@@ -1,4 +1,4 @@
-//! A model of the service: maps in memory, one lock, no time but the caller's.
+//! A model of the service: maps in memory under one lock, with the caller's time.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -32,9 +32,9 @@ struct FakeTable {
 #[derive(Default)]
 struct State {
     tables: BTreeMap<TableName, FakeTable>,
-    /// How many tables were made: the id of the last.
+    /// Number of tables created so far, which is the id of the last.
     made: u64,
-    /// `None` for one that only came into being with a table.
+    /// `None` for an instance that exists only because of a table.
     namespaces: BTreeMap<String, Option<Bytes>>,
     /// Returned by the next data call.
     failure: Option<ServiceError>,
@@ -44,9 +44,9 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Fake {
     state: Mutex<State>,
-    /// Who holds this keeps changes of namespaces waiting.
+    /// Held by tests to block changes of namespaces.
     pub updates: tokio::sync::Mutex<()>,
-    /// Who holds this keeps writes of rows waiting.
+    /// Held by tests to block writes of rows.
     pub writes: tokio::sync::Mutex<()>,
 }
 
@@ -69,7 +69,7 @@ impl Fake {
 }
 
 impl FakeTable {
-    /// Whether a request is for this one, and not for one that had its name before.
+    /// Whether a request is for this table, and not for a former one of the same name.
     fn check(&self, id: Option<TableId>) -> ServiceResult<()> {
         if id.is_none_or(|id| id == self.schema.id) {
             Ok(())
@@ -204,7 +204,7 @@ impl TableService for Fake {
             return Ok(None);
         }
         let mut batches = self.with_table(&request.table, |table| table.batches(request))?;
-        // Of every second row it has to wait.
+        // Every second row must be waited for.
         let first = batches.pop_front();
         Ok(first.filter(|_| batches.is_empty() && request.one_row().is_some_and(|row| row.len() % 2 == 0)))
     }
@@ -415,7 +415,7 @@ impl TableAdmin for Fake {
         })
     }
 
-    /// Checks nothing but names: that is the master's business.
+    /// Checks nothing but names: the master checks the rest.
     async fn modify_groups(&self, name: &TableName, changes: Vec<GroupChange>) -> ServiceResult<TableGroups> {
         let missing = || ServiceError::not_found("no such group or family");
         self.with_table(name, |table| {

@@ -109,14 +109,14 @@ async fn one_request_larger_than_all_may_be_is_taken_at_a_time() {
         Code::ResourceExhausted,
         "more than the allowance"
     );
-    // Somebody else has it: an answer, say.
+    // Another holder has it, such as a response.
     let taken = harness.overdraft.try_take().unwrap();
     assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Unavailable);
     assert_eq!(code(harness.data().mutate_row(write(10_000)).await), Code::Ok);
     drop(taken);
     assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Ok);
     assert!(!harness.overdraft.is_taken());
-    // All of it was given back.
+    // All memory has been released.
     assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
 }
 
@@ -176,10 +176,10 @@ async fn a_real_connection_serves_large_messages() {
     }
 }
 
-/// What a client sends of a request.
+/// The part of a request that a client sends.
 struct Sent {
     bytes: Option<Bytes>,
-    /// Nothing comes behind that; otherwise it does not go on.
+    /// The request ends after these bytes; otherwise it stalls.
     ends: bool,
 }
 
@@ -200,7 +200,7 @@ impl http_body::Body for Sent {
 }
 
 #[tokio::test]
-async fn a_request_that_does_not_arrive_is_given_up() {
+async fn a_request_that_does_not_arrive_is_cancelled() {
     use tonic::codegen::Service as _;
     let mut harness = Harness::with_limits(CallLimits {
         calls_max: 1,
@@ -231,7 +231,7 @@ async fn a_request_that_does_not_arrive_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_will_be_decoded_is_in_the_accounts() {
+async fn the_decoded_form_is_charged() {
     let harness = Harness::with_limits(CallLimits {
         request_bytes_max: 1 << 20,
         ..CallLimits::default()
@@ -255,7 +255,7 @@ async fn what_will_be_decoded_is_in_the_accounts() {
 
 /// A pattern of forty bytes may be an automaton of megabytes.
 #[tokio::test]
-async fn automata_of_filters_are_in_the_accounts() {
+async fn automata_of_filters_are_charged() {
     let harness = Harness::with_limits(CallLimits {
         request_bytes_max: 1 << 20,
         overdraft_request_bytes: 0,
@@ -293,7 +293,7 @@ async fn automata_of_filters_are_in_the_accounts() {
 }
 
 #[tokio::test]
-async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() {
+async fn the_response_of_a_read_modify_write_is_charged_until_it_is_sent() {
     use tonic::codegen::Service as _;
     use v2::read_modify_write_rule::Rule;
     let mut harness = Harness::with_limits(CallLimits {
@@ -334,16 +334,16 @@ async fn what_a_read_modify_write_answers_is_in_the_accounts_until_it_is_sent() 
     };
     drop(harness.service.call(append(600_000)).await.unwrap());
     assert_eq!(code(harness.data().mutate_row(write.clone()).await), Code::Ok);
-    // A request of some bytes, and its answer is not taken.
+    // A request of some bytes, whose client does not read the response.
     let answer = harness.service.call(append(1)).await.unwrap();
     assert_eq!(code(harness.data().mutate_row(write.clone()).await), Code::Unavailable);
     drop(answer);
     assert_eq!(code(harness.data().mutate_row(write).await), Code::Ok);
 }
 
-/// A table's families may be a megabyte, and a client need not take the answer.
+/// A table's families may be a megabyte, and a client need not read the response.
 #[tokio::test]
-async fn tables_that_are_shown_are_in_the_accounts_until_they_are_sent() {
+async fn tables_in_responses_are_charged_until_they_are_sent() {
     use tonic::codegen::Service as _;
     let mut harness = Harness::with_limits(CallLimits {
         request_bytes_max: 8 << 20,
@@ -380,7 +380,7 @@ async fn tables_that_are_shown_are_in_the_accounts_until_they_are_sent() {
             Some(status) => break status,
             None => untaken.push(response),
         }
-        assert!(untaken.len() < 100, "answers that nobody takes add up");
+        assert!(untaken.len() < 100, "responses that are not read add up");
     };
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     assert!(!untaken.is_empty(), "one of them fits");
@@ -403,9 +403,9 @@ fn posted(method: &str, message: &[u8]) -> http::Request<Sent> {
         .unwrap()
 }
 
-/// What it has taken is there until memtables have it, whoever waits for it.
+/// The memory of a write is charged until memtables have it, even if no caller waits.
 #[tokio::test]
-async fn a_large_write_is_in_the_accounts_until_its_end_though_its_caller_goes_away() {
+async fn a_large_write_is_charged_until_its_end_even_if_its_caller_goes_away() {
     use tonic::codegen::Service as _;
     let harness = Harness::with_limits(CallLimits {
         request_bytes_max: 3 << 20,
@@ -450,7 +450,7 @@ async fn a_large_write_is_in_the_accounts_until_its_end_though_its_caller_goes_a
         let status = Status::from_header_map(refused.unwrap().headers()).unwrap();
         assert_eq!(status.code(), Code::Unavailable, "{method}: {status}");
         drop(waits);
-        // The first goes on by itself, and then there is room.
+        // The first write completes by itself, and then its memory is free.
         loop {
             let response = service.call(posted(method, &message)).await.unwrap();
             match Status::from_header_map(response.headers()) {

@@ -238,7 +238,8 @@ async fn app_profiles_are_records() {
     );
 }
 
-/// One that came with a table is made on purpose while it is changed. Whoever is told of success finds what it has written.
+/// An instance that came with a table is created explicitly while it is changed. A client that is told of success finds
+/// its own change.
 #[tokio::test]
 async fn an_instance_is_not_made_within_a_change_of_it() {
     let harness = Harness::with_table().await;
@@ -266,7 +267,7 @@ async fn an_instance_is_not_made_within_a_change_of_it() {
     assert_eq!(found.display_name, "new");
 }
 
-/// The change is carried out below, and nobody reads what was before it meanwhile.
+/// The change is carried out by the layers below, and no other change reads the old record meanwhile.
 #[tokio::test]
 async fn a_change_of_an_instance_keeps_its_turn_when_its_caller_goes_away() {
     let harness = Harness::with_table().await;
@@ -296,7 +297,7 @@ async fn a_change_of_an_instance_keeps_its_turn_when_its_caller_goes_away() {
     assert_eq!(names, expected);
 }
 
-/// They travel in a header, for which clients have little room.
+/// They travel in a header, whose size clients limit.
 #[tokio::test]
 async fn refusals_quote_long_names_in_part() {
     let harness = Harness::new();

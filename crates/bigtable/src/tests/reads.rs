@@ -17,7 +17,7 @@ fn filtered(filter: Filter) -> v2::ReadRowsRequest {
     }
 }
 
-/// What a stream told beside its rows.
+/// The contents of a stream other than rows.
 struct Facts {
     scanned: Vec<Bytes>,
     stats: Option<v2::RequestStats>,

@@ -1,4 +1,4 @@
-//! Clients that stop reading, in time that passes at once.
+//! Tests of clients that stop reading, in virtual time.
 
 #![allow(clippy::disallowed_methods, reason = "time is tokio's, which the tests let pass")]
 
@@ -13,10 +13,10 @@ use tonic::Streaming;
 const ROWS: usize = 3;
 const ROW_BYTES: usize = 4_000_000;
 
-/// Longer than a client waits that is refused room.
+/// Longer than a read waits for its reservation.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A front end with a budget of 256 MiB: answers may take 32.
+/// A front end with a budget of 256 MiB, 32 MiB of which are for responses.
 async fn harness() -> Harness {
     let harness = Harness::with_env(CallLimits::for_memory(256 << 20), clock::env());
     harness.tables().create_table(table_request("t")).await.unwrap();
@@ -47,7 +47,7 @@ async fn paused(harness: &Harness) -> Result<Streaming<v2::ReadRowsResponse>, St
     Ok(stream)
 }
 
-/// Reads on to the end: how many messages came, and how it ended.
+/// Reads to the end: the number of messages, and the outcome.
 async fn rest(stream: &mut Streaming<v2::ReadRowsResponse>) -> (usize, Result<(), Status>) {
     let mut messages = 0;
     loop {
@@ -78,11 +78,11 @@ fn given_up(harness: &Harness) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_may_pause_for_as_long_as_nobody_else_wants_its_room() {
+async fn a_client_may_pause_as_long_as_no_other_needs_its_memory() {
     let harness = harness().await;
     let mut stream = paused(&harness).await.unwrap();
     tokio::time::sleep(LONG).await;
-    assert_eq!(whole(&harness).await, ROWS, "there is room for both");
+    assert_eq!(whole(&harness).await, ROWS, "there is memory for both");
     let (messages, end) = rest(&mut stream).await;
     assert!(end.is_ok() && messages >= ROWS - 1, "{messages} {end:?}");
     assert_eq!(given_up(&harness), 0);
@@ -98,19 +98,19 @@ async fn forty_clients_that_pause_do_not_stop_others() {
     let begun = Instant::now();
     assert_eq!(whole(&harness).await, ROWS);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    // Who reads on is told to come again, after whole messages; not all were in the way.
+    // A client of a cancelled response gets UNAVAILABLE after whole messages. Not all responses were cancelled.
     let mut broken = 0;
     for stream in &mut streams {
         let (_, end) = rest(stream).await;
         if let Err(status) = end {
             assert_eq!(status.code(), Code::Unavailable);
-            assert!(status.message().contains("took nothing"), "{status}");
+            assert!(status.message().contains("read nothing"), "{status}");
             broken += 1;
         }
     }
     assert!((24..40).contains(&broken), "{broken}");
     assert_eq!(given_up(&harness), broken);
-    // All of the room has come back.
+    // All reservations have been released.
     drop(streams);
     assert_eq!(whole(&harness).await, ROWS);
 }
@@ -132,11 +132,11 @@ async fn the_deadline_of_a_client_holds_for_its_stream() {
     assert!(messages < ROWS - 1);
 }
 
-/// The families of a table that was made anew have the numbers that others had.
+/// The families of a table that was created again have the numbers of former families.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_room_does_not_read_another_table_of_the_same_name() {
+async fn a_read_that_waits_does_not_read_another_table_of_the_same_name() {
     let harness = harness().await;
-    // Each holds the room of a batch, and nothing is left.
+    // Each holds the reservation of a batch, and nothing is left.
     let mut streams = Vec::new();
     for _ in 0..16 {
         streams.push(paused(&harness).await.unwrap());

@@ -155,15 +155,15 @@ fn many(entries: Vec<(&'static str, Vec<WireMutation>)>) -> Bytes {
     request.encode_to_vec().into()
 }
 
-/// Rows of a request as far as it can be laid flat.
-fn flat_rows(bytes: &Bytes) -> Option<usize> {
+/// The rows of a request, as far as the zero-copy decoder reads it.
+fn zero_copy_rows(bytes: &Bytes) -> Option<usize> {
     let schema = testing::schema();
     mutate_rows_head(bytes)?;
     mutate_rows(bytes, &Resolver::new(&schema, 0)).map(|writes| writes.len())
 }
 
 #[test]
-fn good_requests_are_laid_flat() {
+fn good_requests_are_decoded_without_copies() {
     let delete = |kind| WireMutation {
         timestamp_origin: 2,
         mutation: Some(kind),
@@ -188,7 +188,7 @@ fn good_requests_are_laid_flat() {
         ("b", deletes),
         ("a", vec![set("f", 0)]),
     ]);
-    assert_eq!(flat_rows(&request), Some(3));
+    assert_eq!(zero_copy_rows(&request), Some(3));
     assert_eq!(fuzzing::mutate_rows(&request, &testing::schema()).len(), 3);
     let request = MutateRowRequest {
         table_name: "t".to_owned(),
@@ -204,7 +204,7 @@ fn good_requests_are_laid_flat() {
 }
 
 #[test]
-fn what_is_to_be_refused_is_left_to_the_general_way() {
+fn requests_to_refuse_are_left_to_prost() {
     let bad = [
         many(vec![]),
         many(vec![("a", vec![])]),
@@ -217,7 +217,7 @@ fn what_is_to_be_refused_is_left_to_the_general_way() {
     ];
     for request in bad {
         assert_eq!(
-            flat_rows(&request),
+            zero_copy_rows(&request),
             None,
             "{:?}",
             request.slice(..request.len().min(100))

@@ -1,4 +1,4 @@
-//! Sets of bytes: what a character class of a pattern becomes when characters are bytes.
+//! Sets of bytes, the form of character classes when characters are bytes.
 
 use std::fmt::Write as _;
 

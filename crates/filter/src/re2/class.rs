@@ -3,13 +3,13 @@
 use super::byte_set::{ByteSet, perl_class, posix_class, unicode_class};
 use std::collections::BTreeMap;
 
-/// What an escape stands for.
+/// The meaning of an escape.
 pub(super) enum Escape {
     Byte(u8),
     Set(ByteSet),
 }
 
-/// Unicode classes that were looked up already, because a lookup compiles a table.
+/// A cache of Unicode classes, because a lookup compiles a table.
 pub(super) type UnicodeClasses = BTreeMap<String, Option<ByteSet>>;
 
 const BAD_ESCAPE: &str = "invalid escape sequence";
@@ -41,7 +41,7 @@ pub(super) fn escape(input: &mut &[u8], fold_case: bool, classes: &mut UnicodeCl
     escaped_byte(input).map(Escape::Byte)
 }
 
-/// Parses what follows `\p` or `\P`.
+/// Parses the name after `\p` or `\P`.
 fn unicode(
     input: &mut &[u8],
     negated: bool,
@@ -98,7 +98,7 @@ fn escaped_byte(input: &mut &[u8]) -> Result<u8, &'static str> {
     })
 }
 
-/// Parses what follows `\x`: two digits, or any number of them in braces. What is no byte can never match.
+/// Parses the digits after `\x`: two of them, or any number in braces. A number that is no byte can never match.
 fn hexadecimal(input: &mut &[u8]) -> Result<u8, &'static str> {
     let mut digit = || next(input).ok_or(BAD_ESCAPE);
     let value = |byte: u8| char::from(byte).to_digit(16).ok_or(BAD_ESCAPE);

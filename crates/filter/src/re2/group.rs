@@ -17,7 +17,7 @@ pub(super) struct Group {
 }
 
 impl<'a> Parser<'a> {
-    /// Parses an opening parenthesis and what belongs to it, or flags for the rest of the group.
+    /// Parses an opening parenthesis with its flags or name, or flags for the rest of the group.
     pub(super) fn open(&mut self) -> Result<(), &'static str> {
         let flags = self.flags;
         if let Some(after) = self.input.strip_prefix(b"(?") {
@@ -68,7 +68,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parses flags up to `:` or `)`; says whether a group begins.
+    /// Parses flags up to `:` or `)`; returns whether a group begins.
     fn parse_flags(&mut self) -> Result<bool, &'static str> {
         let (mut on, mut dangling) = (true, false);
         loop {

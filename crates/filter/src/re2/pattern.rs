@@ -11,16 +11,16 @@ const REGEX_BYTES_MAX: usize = 4 << 20;
 /// hundreds of patterns; a pattern that outgrows it is matched more slowly, in time still linear.
 const STATES_BYTES_MAX: usize = 256 << 10;
 
-/// The same of all patterns of a filter together, as far as that leaves each of them enough: it is in nobody's account, and a
-/// filter of twenty kilobytes has room for more than a thousand patterns that fill theirs on a value of ten.
+/// The same for all patterns of a filter together, as far as each of them still gets enough. No account charges this
+/// memory, and a filter of twenty kilobytes may have more than a thousand patterns that fill theirs on a value of ten.
 const STATES_BYTES_TOGETHER: usize = 4 << 20;
 
 /// With less than this, and so much for each state of the pattern, no states are built at all.
 const STATES_BYTES_MIN: usize = 16 << 10;
 const STATES_BYTES_PER_WEIGHT: usize = 64;
 
-/// What an automaton weighs beside its states: two of them (one for each direction), tables of all bytes and places for caches
-/// take some 8 KiB before there is anything in them.
+/// Weight of an automaton besides its states. Two automata (one for each direction), tables of all bytes and cache
+/// slots take some 8 KiB before they have any state.
 pub(crate) const AUTOMATON_WEIGHT: usize = 256;
 
 /// Deepest syntax tree; a group takes up to four levels (repetition, group, alternation, concatenation) and there are at
@@ -51,17 +51,17 @@ enum Rest {
 }
 
 impl Pattern {
-    /// Compiles an RE2 pattern; the error says what is wrong with it.
+    /// Compiles an RE2 pattern; the error names the mistake.
     pub fn compile(pattern: &[u8]) -> Result<Pattern, String> {
         Self::compile_among(pattern, 1)
     }
 
-    /// Whether a pattern, if it is one, may take an automaton. Of the few that look as if and do not a filter has few.
+    /// Whether a valid pattern may need an automaton. The check is also true for a few patterns that need none.
     pub(crate) fn may_take_automaton(pattern: &[u8]) -> bool {
         literals(pattern).is_none()
     }
 
-    /// Compiles one of so many patterns of a filter that may take an automaton.
+    /// Compiles one of `automata` patterns of a filter that may need an automaton.
     pub(crate) fn compile_among(pattern: &[u8], automata: usize) -> Result<Pattern, String> {
         let Translation {
             regex,
@@ -105,8 +105,8 @@ impl Pattern {
         }
     }
 
-    /// How many bytes of a subject it takes to match them, roughly: an automaton takes each by itself, a comparison dozens at
-    /// once.
+    /// Estimates the work of matching a subject in bytes: an automaton reads each byte by itself, a comparison dozens
+    /// per step.
     pub(crate) fn bytes_matched(&self, subject: &[u8]) -> usize {
         match &self.rest {
             Rest::Automaton(_) if subject.starts_with(&self.prefix) => subject.len(),
@@ -120,19 +120,19 @@ impl Pattern {
         &self.prefix
     }
 
-    /// The only match, when there is but one and that is obvious.
+    /// The only match, for a pattern that is a literal.
     pub fn as_literal(&self) -> Option<&[u8]> {
         matches!(self.rest, Rest::Empty).then_some(&self.prefix[..])
     }
 
-    /// Estimate of the automaton's states, and of what it takes beside them.
+    /// Estimate of the automaton's states, and of its memory besides them.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
 }
 
-/// The strings that a valid pattern matches, sorted, if it is no more than a list of them: `a`, `a|b`, `(a|b)`, `(?:a|b)`,
-/// with escaped punctuation. `None` for anything else, even if it matches few strings.
+/// The strings that a valid pattern matches, sorted, if it is only a list of them: `a`, `a|b`, `(a|b)`, `(?:a|b)`, with
+/// escaped punctuation. `None` for anything else, even if it matches few strings.
 fn literals(pattern: &[u8]) -> Option<Vec<Vec<u8>>> {
     let inner = |p: &'_ [u8], open: &[u8]| p.strip_prefix(open)?.strip_suffix(b")").map(<[u8]>::to_vec);
     let group = inner(pattern, b"(?:").or_else(|| inner(pattern, b"("));
@@ -160,7 +160,7 @@ fn literals(pattern: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(literals)
 }
 
-/// Bytes of lazily built states for a pattern of this weight, one of so many automata of a filter.
+/// Bytes of lazily built states for a pattern of this weight, one of `automata` automata of a filter.
 fn states_bytes(automata: usize, weight: usize) -> usize {
     let share = STATES_BYTES_TOGETHER / automata.max(1);
     let least = STATES_BYTES_MIN.saturating_add(STATES_BYTES_PER_WEIGHT.saturating_mul(weight));
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(states_bytes(64, 10), STATES_BYTES_TOGETHER / 64);
         assert_eq!(states_bytes(1_000, 10), STATES_BYTES_MIN + 640);
         assert_eq!(states_bytes(1_000, 32_768), STATES_BYTES_MAX);
-        // They match what they matched, with few states as with many.
+        // They match the same with few states as with many.
         let pattern = b".*a.{12}[ab]";
         let byte = |n: u32| if n.count_ones().is_multiple_of(2) { b'a' } else { b'b' };
         let subject: Vec<u8> = (0..4_000).map(byte).collect();

@@ -1,23 +1,24 @@
-//! Random patterns, each made together with what it means, against the matches of [`Pattern`].
+//! Tests random patterns against a model of their meaning.
 //!
 //! Terms: a *place* is between two bytes of a text; a set of places is a mask with a bit for each.
 //!
-//! What a pattern means is worked out here from the places that each of its pieces leads to. That shares nothing with the
-//! translation, its literal prefix and tail, the lists of strings or the automaton. Pieces are taken from what means something
-//! beside other pieces: bytes at random are a pattern in a few of a hundred cases, and one like `a$.*` in none.
+//! A pattern is made together with its meaning: the places that each of its pieces leads to. The model shares nothing
+//! with the translation, its literal prefix and tail, the lists of strings or the automaton. Pieces are chosen so that
+//! they are meaningful next to each other. Random bytes are a pattern in a few of a hundred cases, and one like `a$.*`
+//! in none.
 
 use super::*;
 
-/// Patterns tried. In about one of a hundred all that stands behind an end of the text is something that a shortcut stands for.
+/// Number of patterns. In about one of a hundred, a shortcut stands for everything after an end of the text.
 const PATTERNS: usize = 1_000;
 /// Groups within each other.
 const DEEP_MAX: u32 = 2;
-/// What texts are made of: both cases of a letter, another one, and what `.` does not match.
+/// The bytes of texts: both cases of a letter, another letter, and a byte that `.` does not match.
 const BYTES: [u8; 4] = *b"aAb\n";
 /// Bytes of the longest text.
 const TEXT_BYTES_MAX: usize = 3;
 
-/// What a piece of a pattern matches.
+/// The bytes that a piece of a pattern matches.
 enum Meaning {
     /// One of these bytes.
     Byte(Vec<u8>),
@@ -92,7 +93,7 @@ fn off_word_edge(text: &[u8], at: usize) -> bool {
     !at_word_edge(text, at)
 }
 
-/// How a class is written, whether it is the complement, and of what.
+/// The text of a class, whether it is a complement, and its bytes.
 type Class = (&'static str, bool, fn(u8) -> bool);
 
 const CLASSES: [Class; 9] = [
@@ -124,7 +125,7 @@ struct Modes {
     has_lines: bool,
 }
 
-/// Writes a pattern, and says what it means.
+/// Writes a pattern, and returns its meaning.
 #[derive(Default)]
 struct Maker {
     state: u64,
@@ -313,7 +314,7 @@ impl Maker {
                 self.write("m");
                 self.modes.has_lines = is_on;
             }
-            // Which of several matches it is matters to nobody.
+            // The choice among several matches does not matter.
             _ => self.write("U"),
         }
     }
