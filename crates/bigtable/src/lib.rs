@@ -159,8 +159,9 @@ impl BigtableFrontEnd {
     }
 }
 
-/// Configures a server's transport for this API: windows and frames for megabyte messages, no Nagle delay, probes that
-/// find dead clients, whose streams would keep their reads alive, and an end for clients that break the protocol.
+/// Configures a server's transport for this API. Windows and frames suit megabyte messages, and Nagle's delay is off.
+/// Probes find dead clients, whose streams would keep their reads alive. Clients that break the protocol are
+/// disconnected.
 pub fn configure(server: Server) -> Server {
     server
         .tcp_nodelay(true)

@@ -182,8 +182,8 @@ impl Responses {
 
     /// Reads until there is something to send, or the read has ended. The caller waits until the transport wants more,
     /// which means that it has sent most of the pieces before. Other tasks run before each batch. If all rows are in
-    /// memory nothing else suspends the read, and neither the end of the call nor its deadline would be noticed while
-    /// the filter rejects everything.
+    /// memory nothing else suspends the read. Neither the end of the call nor its deadline would be noticed while the
+    /// filter rejects everything.
     pub async fn fill(&mut self) -> Result<(), Status> {
         while self.ready.is_empty() && !self.ended {
             if let Some(status) = self.failure.take() {

@@ -8,18 +8,18 @@
 //! number of calls bounds their memory.
 //!
 //! A read waits for its reservation in order of arrival, and fails with UNAVAILABLE after [`WAIT`]. No read holds a
-//! reservation while it waits for more. A read that meets a row too large for its reservation releases the whole
-//! reservation together with the rows it has read, and starts the batch again under a larger one.
+//! reservation while it waits for more. A read that meets a row too large for its reservation releases it, together with
+//! the rows it has read. It starts the batch again under a larger reservation.
 //!
 //! A row larger than a batch is read as partial rows, if client and filter allow it. Then at most one of its cells is
 //! large. Otherwise a single row, or a single cell, may need more than all response memory. Its read waits until it has
 //! all of it and the overdraft that the whole process shares ([`Overdraft`]). The overdraft allows one value of the largest
 //! size. A row that needs still more is refused.
 //!
-//! A client that stops reading keeps its reservation as long as no one needs the memory. When others wait for response
-//! memory, for the overdraft, or for the memory of large values or memtables, which responses hold as well, responses
-//! whose clients have read nothing for some seconds are cancelled ([`slow_clients`]). Their buffers are freed, except
-//! for the parts that the transport holds.
+//! A client that stops reading keeps its reservation as long as no one needs the memory. Others may wait for response
+//! memory, for the overdraft, or for the memory of large values or memtables, which responses hold as well. Then responses
+//! are cancelled whose clients have read nothing for some seconds ([`slow_clients`]). Their buffers are freed, except for
+//! the parts that the transport holds.
 
 mod slow_clients;
 
@@ -74,8 +74,8 @@ const WITH_TRANSPORT_BYTES: usize = 2 * PIECE_BYTES_MAX;
 /// with its prefix. Parts of this size are sent from the processor's cache.
 pub(crate) const PIECE_BYTES_MAX: usize = MessageSizes::DEFAULT.target + PREFIX_BYTES;
 
-/// How long a read waits for a reservation: longer than it takes to send all response memory over a network that serves
-/// that many clients, and twice as long as a response is kept whose client reads nothing.
+/// How long a read waits for a reservation. It is longer than it takes to send all response memory over a network that
+/// serves that many clients, and twice as long as a response is kept whose client reads nothing.
 const WAIT: Duration = Duration::from_secs(10);
 /// How long a read that needs more than half of all response memory may block the queue. It cannot get that much until
 /// slow clients have read on, and smaller reads behind it could continue meanwhile.
@@ -325,7 +325,7 @@ pub(crate) struct HandOver {
 }
 
 impl Reservation {
-    /// Makes the reservation large enough for messages with so many bytes of copies. A filter has made many cells of
+    /// Makes the reservation large enough for messages with this many bytes of copies. A filter has made many cells of
     /// one, so the messages are larger than their batch. The batch is already in memory and stays there during the
     /// wait, so only a few reads may wait like this.
     pub async fn fit(&mut self, bytes: usize) -> Result<(), Status> {

@@ -11,8 +11,8 @@ use crate::re2::{AUTOMATON_WEIGHT, Pattern, translate};
 const SHORT_PATTERN_BYTES: usize = 64;
 /// Automata that fit into the memory that any call may take.
 const AUTOMATA_FREE: usize = 16;
-/// Memory for each unit of weight: 80 bytes for the states of both directions, as the four largest patterns of a filter
-/// take 10 MB, and as much for the automaton that is built lazily while text is matched.
+/// Memory for each unit of weight. The states of both directions take 80 bytes: the four largest patterns that a filter
+/// may have take 10 MB. The automaton that is built lazily while text is matched takes as much again.
 const BYTES_PER_WEIGHT: usize = 160;
 
 impl Filter {

@@ -27,7 +27,7 @@ pub enum FilterError {
     #[error("{0}")]
     Structure(String),
     /// Evaluating the filter over one row would take more memory or work than a row may take.
-    #[error("filter makes too many cells of one row: {what} passes the limit of {limit}")]
+    #[error("The filter produces too much for one row: the number of {what} exceeds the limit of {limit}")]
     TooManyCells {
         /// Which measure passed its limit.
         what: &'static str,

@@ -60,24 +60,24 @@ impl<'a> Evaluation<'a> {
 
     /// Evaluates the whole filter.
     pub(crate) fn finish(mut self, root: &Node, cells: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
-        let answer = self.run(root, Cow::Owned(cells))?.into_owned();
-        self.with_sunk(answer)
+        let result = self.run(root, Cow::Owned(cells))?.into_owned();
+        self.with_sunk(result)
     }
 
     /// Adds the output of the sinks to a result.
-    pub(crate) fn with_sunk(mut self, mut answer: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
+    pub(crate) fn with_sunk(mut self, mut result: Vec<Cell>) -> Result<Vec<Cell>, FilterError> {
         if !self.sunk.is_empty() {
-            check("bytes of the answer", weight(&answer) + self.sunk_bytes, POOL_BYTES_MAX)?;
-            answer.append(&mut self.sunk);
-            answer.sort_by(order);
+            check("bytes of the result", weight(&result) + self.sunk_bytes, POOL_BYTES_MAX)?;
+            result.append(&mut self.sunk);
+            result.sort_by(order);
         }
-        Ok(answer)
+        Ok(result)
     }
 
     /// Counts visited cells.
     pub(crate) fn visit(&mut self, cells: usize) -> Result<(), FilterError> {
         self.visits = self.visits.saturating_add(cells);
-        check("cells looked at", self.visits, VISITS_MAX)
+        check("cells visited", self.visits, VISITS_MAX)
     }
 
     /// Evaluates one filter. Recursion is as deep as the tree, which compilation has bounded.
@@ -178,7 +178,7 @@ impl<'a> Evaluation<'a> {
         bytes: &mut usize,
     ) -> Result<(), FilterError> {
         *bytes = bytes.saturating_add(weight(&output));
-        check("bytes of the answer", *bytes, POOL_BYTES_MAX)?;
+        check("bytes of the result", *bytes, POOL_BYTES_MAX)?;
         match output {
             Cow::Owned(mut cells) if !pool.is_empty() => pool.append(&mut cells),
             output => {

@@ -280,7 +280,7 @@ mod tests {
         let weak = Arc::downgrade(&buffer);
         let _registered = memory.register(weak);
         sleep(Duration::from_secs(1_000)).await;
-        assert!(overdraft.is_taken(), "nobody wants it");
+        assert!(overdraft.is_taken(), "no other request needs it");
         let begin = Instant::now();
         let other = begun(&memory, &env, MessageSizes::DEFAULT, LARGE).await;
         assert!(begin.elapsed() < Duration::from_secs(1));

@@ -445,7 +445,7 @@ async fn a_large_write_is_charged_until_its_end_even_if_its_caller_goes_away() {
         }
         let second = service.call(posted(method, &message));
         let Ok(refused) = env.timeout(std::time::Duration::from_secs(10), second).await else {
-            unreachable!("{method}: nobody knows what the first one has taken");
+            unreachable!("{method}: the memory of the first one is not charged");
         };
         let status = Status::from_header_map(refused.unwrap().headers()).unwrap();
         assert_eq!(status.code(), Code::Unavailable, "{method}: {status}");

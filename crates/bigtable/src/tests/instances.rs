@@ -238,8 +238,8 @@ async fn app_profiles_are_records() {
     );
 }
 
-/// An instance that came with a table is created explicitly while it is changed. A client that is told of success finds
-/// its own change.
+/// An instance that came with a table is created explicitly while it is changed. A client whose change succeeds finds
+/// it.
 #[tokio::test]
 async fn an_instance_is_not_made_within_a_change_of_it() {
     let harness = Harness::with_table().await;
@@ -257,7 +257,7 @@ async fn an_instance_is_not_made_within_a_change_of_it() {
     let mut make = pin!(making.create_instance(instance_request("i", &["c1"])));
     assert!(
         env.timeout(pause, &mut make).await.is_err(),
-        "what was read to be changed is not what is stored any more"
+        "the record has changed since it was read"
     );
     drop(held);
     assert_eq!(code(change.await), Code::Ok);
