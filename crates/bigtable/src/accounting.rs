@@ -6,7 +6,7 @@
 //! RESOURCE_EXHAUSTED. A request that arrives too slowly is refused with DEADLINE_EXCEEDED.
 //!
 //! A message larger than the whole budget of requests is not charged to that budget. It takes the overdraft of the
-//! process ([`Overdraft`]), which one request at a time may have.
+//! process, which one request at a time may have ([`Pool::try_overdraft`]).
 //!
 //! A call lasts from its first header until its response body has been sent or dropped. All charges end with the call.
 
@@ -16,9 +16,9 @@ use crate::status::unimplemented;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use stele_client::{InFlightKind, OVERDRAFT_BYTES, Overdraft, OverdraftPermit};
 use stele_env::Env;
 use stele_env::metrics::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Metrics};
+use stele_memory::{Consumer, OVERDRAFT_BYTES, OverdraftPermit, Part, Pool, Reservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 
@@ -29,9 +29,8 @@ const UNIMPLEMENTED_LABEL: &str = "unimplemented";
 pub(crate) struct CallAccounting {
     env: Env,
     limits: CallLimits,
-    overdraft: Overdraft,
     slots: Arc<Semaphore>,
-    request_bytes: AtomicUsize,
+    memory: Consumer,
     requests: IntCounterVec,
     seconds: HistogramVec,
     in_flight: IntGauge,
@@ -49,7 +48,7 @@ pub(crate) struct MethodAccount {
 }
 
 impl CallAccounting {
-    pub fn new(limits: CallLimits, overdraft: Overdraft, env: Env, metrics: &Metrics) -> Self {
+    pub fn new(limits: CallLimits, pool: &Pool, env: Env, metrics: &Metrics) -> Self {
         let requests = metrics.counters(
             "stele_bigtable_requests_total",
             "Calls of the Bigtable API by method and gRPC code.",
@@ -74,8 +73,7 @@ impl CallAccounting {
             env,
             slots: Arc::new(Semaphore::new(limits.calls_max)),
             limits,
-            overdraft,
-            request_bytes: AtomicUsize::new(0),
+            memory: pool.of(Part::Requests),
             requests,
             seconds,
             in_flight,
@@ -108,9 +106,10 @@ impl CallAccounting {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
             self.held_bytes.with_label_values(&[of]).set(bytes);
         };
-        of("requests", self.request_bytes.load(Ordering::Relaxed));
-        of("answers", response_bytes);
-        of("beyond", if self.overdraft.is_taken() { OVERDRAFT_BYTES } else { 0 });
+        of("requests", self.memory.used());
+        of("responses", response_bytes);
+        let is_overdrawn = self.memory.pool().is_overdrawn();
+        of("overdraft", if is_overdrawn { OVERDRAFT_BYTES } else { 0 });
     }
 
     /// Admits a call of a method.
@@ -126,7 +125,7 @@ impl CallAccounting {
             started: self.env.now(),
             code: AtomicI32::new(CODE_PENDING),
             request_bytes: AtomicUsize::new(0),
-            charged_bytes: AtomicUsize::new(0),
+            reservation: self.memory.empty(),
             overdraft: OnceLock::new(),
             accounting: Arc::clone(self),
             _slot: slot,
@@ -185,8 +184,8 @@ pub(crate) struct Call {
     code: AtomicI32,
     /// Memory of its request, and of the parts of its response that are charged to requests.
     request_bytes: AtomicUsize,
-    /// The part of `request_bytes` that is in the sum over all calls: all of it, except under an overdraft.
-    charged_bytes: AtomicUsize,
+    /// As much of `request_bytes` as the pool counts: all of it, except under an overdraft.
+    reservation: Reservation,
     overdraft: OnceLock<OverdraftPermit>,
     _slot: OwnedSemaphorePermit,
 }
@@ -227,19 +226,15 @@ impl Call {
             .request_bytes
             .fetch_add(bytes, Ordering::Relaxed)
             .saturating_add(bytes);
-        let mut before = 0;
-        if !has_overdraft {
-            self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
-            before = self.accounting.request_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.accounting.overdraft.add(InFlightKind::Requests, bytes);
-        }
+        // Memory that a refused call has taken counts as long as the call is there.
+        let fits = has_overdraft || self.reservation.grow(bytes).is_ok();
         if own > max {
             return Err(Status::resource_exhausted(format!(
                 "The request needs {own} bytes of memory, the limit for requests on this server is {max}: split the \
                  request or raise the server's memory budget"
             )));
         }
-        if before.saturating_add(bytes) > max {
+        if !fits {
             return Err(Status::unavailable(
                 "Too many bytes of requests are in flight; retry after backing off",
             ));
@@ -278,7 +273,7 @@ impl Call {
 
     /// Takes the overdraft for a message that is larger than the budget of all requests.
     fn take_overdraft(&self) -> Result<Duration, Status> {
-        let Some(overdraft) = self.accounting.overdraft.try_take() else {
+        let Some(overdraft) = self.accounting.memory.pool().try_overdraft() else {
             let message = "Another large request uses the memory for a message of this size; retry after backing off";
             return Err(Status::unavailable(message));
         };
@@ -310,9 +305,6 @@ impl Drop for Call {
         self.accounting.count(&self.method, code);
         let elapsed = self.accounting.env.now().saturating_sub(self.started);
         self.method.seconds.observe(elapsed.as_secs_f64());
-        let charged = self.charged_bytes.load(Ordering::Relaxed);
-        self.accounting.request_bytes.fetch_sub(charged, Ordering::Relaxed);
-        self.accounting.overdraft.sub(InFlightKind::Requests, charged);
         self.accounting.in_flight.dec();
     }
 }

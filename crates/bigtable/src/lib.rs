@@ -73,9 +73,10 @@ use operation_log::OperationLog;
 use response_memory::ResponseMemory;
 use std::sync::Arc;
 use std::time::Duration;
-use stele_client::{Overdraft, TableAdmin, TableService};
+use stele_client::{TableAdmin, TableService};
 use stele_env::Env;
 use stele_env::metrics::Metrics;
+use stele_memory::Pool;
 use tonic::transport::Server;
 
 /// Flow-control window of a stream: a megabyte message in flight while the one before it is handled.
@@ -112,26 +113,19 @@ pub struct BigtableFrontEnd {
 impl BigtableFrontEnd {
     /// A front end with the default limits. At most one per registry of metrics.
     pub fn new(service: Arc<dyn TableService>, admin: Arc<dyn TableAdmin>, env: Env, metrics: &Metrics) -> Self {
-        Self::with_limits(
-            service,
-            admin,
-            env,
-            metrics,
-            CallLimits::default(),
-            Overdraft::default(),
-        )
+        Self::with_limits(service, admin, env, metrics, CallLimits::default(), Pool::default())
     }
 
-    /// A front end with other limits. Requests beyond them share the overdraft `overdraft` with the rest of the process.
+    /// A front end with other limits. The rest of the process reserves memory in the same pool.
     pub fn with_limits(
         service: Arc<dyn TableService>,
         admin: Arc<dyn TableAdmin>,
         env: Env,
         metrics: &Metrics,
         limits: CallLimits,
-        overdraft: Overdraft,
+        pool: Pool,
     ) -> Self {
-        let accounting = Arc::new(CallAccounting::new(limits, overdraft.clone(), env.clone(), metrics));
+        let accounting = Arc::new(CallAccounting::new(limits, &pool, env.clone(), metrics));
         let given_up = metrics.counter(
             "stele_bigtable_responses_cancelled_total",
             "Responses of reads that were cancelled because their clients read nothing while other requests waited for memory.",
@@ -139,7 +133,7 @@ impl BigtableFrontEnd {
         let context = Arc::new(Context {
             service,
             admin,
-            response_memory: ResponseMemory::new(limits.answer_bytes_max, overdraft, env.clone(), given_up),
+            response_memory: ResponseMemory::new(&pool, env.clone(), given_up),
             env,
             operations: OperationLog::default(),
             instance_changes: Arc::default(),

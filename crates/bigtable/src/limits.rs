@@ -12,8 +12,10 @@ use crate::pb::{admin, v2};
 use crate::wire;
 use bytes::Bytes;
 use std::time::Duration;
-use stele_client::{OVERDRAFT_BYTES, RmwRule};
+use stele_client::RmwRule;
 use stele_filter::Filter;
+use stele_memory::shares::SHARES;
+use stele_memory::{OVERDRAFT_BYTES, Part};
 use stele_types::limits::{
     BIGTABLE_ROW_KEY_BYTES_MAX, FAMILIES_MAX, INITIAL_SPLITS_MAX, MUTATIONS_PER_REQUEST_MAX, ROW_BYTES_MAX,
 };
@@ -67,7 +69,7 @@ pub(crate) const INSTANCE_COST_PER_BYTE: usize = 20;
 
 /// The parts that [`crate::size_estimate`] counts in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Element {
     Mutation,
     Entry,
     Rule,
@@ -84,25 +86,25 @@ pub(crate) enum Part {
 }
 
 /// How many kinds of parts there are.
-pub(crate) const PARTS: usize = Part::InstanceByte as usize + 1;
+pub(crate) const ELEMENTS: usize = Element::InstanceByte as usize + 1;
 
-impl Part {
+impl Element {
     /// Its name in an error message.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Mutation => "mutations",
-            Part::Entry => "entries",
-            Part::Rule => "rules",
-            Part::RowKey => "row keys",
-            Part::RowRange => "row ranges",
-            Part::FilterByte => "bytes of filters",
-            Part::ValueElement => "elements within values",
-            Part::Split => "initial splits",
-            Part::Family => "column families",
-            Part::FamilyChange => "modifications of column families",
-            Part::GcRule => "garbage-collection rules",
-            Part::MapEntry => "entries of maps and lists",
-            Part::InstanceByte => "bytes about an instance",
+            Element::Mutation => "mutations",
+            Element::Entry => "entries",
+            Element::Rule => "rules",
+            Element::RowKey => "row keys",
+            Element::RowRange => "row ranges",
+            Element::FilterByte => "bytes of filters",
+            Element::ValueElement => "elements within values",
+            Element::Split => "initial splits",
+            Element::Family => "column families",
+            Element::FamilyChange => "modifications of column families",
+            Element::GcRule => "garbage-collection rules",
+            Element::MapEntry => "entries of maps and lists",
+            Element::InstanceByte => "bytes about an instance",
         }
     }
 
@@ -110,15 +112,15 @@ impl Part {
     pub fn max(self) -> usize {
         match self {
             // An entry without a mutation has no use, so there need not be more entries than mutations.
-            Part::Mutation | Part::Entry | Part::Rule => MUTATIONS_PER_REQUEST_MAX,
-            Part::RowKey | Part::RowRange => ROWS_PER_READ_MAX,
-            Part::FilterByte => FILTER_BYTES_MAX,
-            Part::ValueElement => VALUE_PARTS_MAX,
-            Part::Split => INITIAL_SPLITS_MAX,
-            Part::Family | Part::FamilyChange => FAMILIES_MAX,
-            Part::GcRule => GC_RULES_MAX,
-            Part::MapEntry => ENTRIES_MAX,
-            Part::InstanceByte => INSTANCE_ADMIN_BYTES_MAX,
+            Element::Mutation | Element::Entry | Element::Rule => MUTATIONS_PER_REQUEST_MAX,
+            Element::RowKey | Element::RowRange => ROWS_PER_READ_MAX,
+            Element::FilterByte => FILTER_BYTES_MAX,
+            Element::ValueElement => VALUE_PARTS_MAX,
+            Element::Split => INITIAL_SPLITS_MAX,
+            Element::Family | Element::FamilyChange => FAMILIES_MAX,
+            Element::GcRule => GC_RULES_MAX,
+            Element::MapEntry => ENTRIES_MAX,
+            Element::InstanceByte => INSTANCE_ADMIN_BYTES_MAX,
         }
     }
 
@@ -126,19 +128,19 @@ impl Part {
     /// Names are allocations of 16 bytes.
     pub fn cost(self) -> usize {
         match self {
-            Part::Mutation => 2 * size_of::<wire::Mutation>() + 2 * size_of::<Mutation>() + 16,
-            Part::Entry => 2 * size_of::<wire::MutateRowsEntry>() + 2 * size_of::<RowMutation>() + OUTCOME_BYTES,
-            Part::Rule => 2 * size_of::<v2::ReadModifyWriteRule>() + 2 * size_of::<RmwRule>() + 16,
-            Part::RowKey => 2 * size_of::<Bytes>() + ROW_RANGE_BYTES,
-            Part::RowRange => 2 * size_of::<v2::RowRange>() + ROW_RANGE_BYTES,
-            Part::FilterByte => FILTER_COST_PER_BYTE,
-            Part::ValueElement => 4 * size_of::<v2::Value>(),
-            Part::Split => 4 * size_of::<Bytes>(),
-            Part::Family => 4 * size_of::<(String, admin::ColumnFamily)>(),
-            Part::FamilyChange => 4 * size_of::<admin::modify_column_families_request::Modification>() + 16,
-            Part::GcRule => 4 * size_of::<admin::GcRule>(),
-            Part::MapEntry => 256,
-            Part::InstanceByte => INSTANCE_COST_PER_BYTE,
+            Element::Mutation => 2 * size_of::<wire::Mutation>() + 2 * size_of::<Mutation>() + 16,
+            Element::Entry => 2 * size_of::<wire::MutateRowsEntry>() + 2 * size_of::<RowMutation>() + OUTCOME_BYTES,
+            Element::Rule => 2 * size_of::<v2::ReadModifyWriteRule>() + 2 * size_of::<RmwRule>() + 16,
+            Element::RowKey => 2 * size_of::<Bytes>() + ROW_RANGE_BYTES,
+            Element::RowRange => 2 * size_of::<v2::RowRange>() + ROW_RANGE_BYTES,
+            Element::FilterByte => FILTER_COST_PER_BYTE,
+            Element::ValueElement => 4 * size_of::<v2::Value>(),
+            Element::Split => 4 * size_of::<Bytes>(),
+            Element::Family => 4 * size_of::<(String, admin::ColumnFamily)>(),
+            Element::FamilyChange => 4 * size_of::<admin::modify_column_families_request::Modification>() + 16,
+            Element::GcRule => 4 * size_of::<admin::GcRule>(),
+            Element::MapEntry => 256,
+            Element::InstanceByte => INSTANCE_COST_PER_BYTE,
         }
     }
 }
@@ -169,8 +171,6 @@ pub struct CallLimits {
     pub request_bytes_max: usize,
     /// The cost of one larger request, which needs the overdraft; 0 where there is none.
     pub overdraft_request_bytes: usize,
-    /// Bytes of responses that wait for their clients.
-    pub answer_bytes_max: usize,
     /// How long an empty request may take to arrive.
     pub arrival_wait: Duration,
 }
@@ -185,35 +185,29 @@ const CALLS_MIN: usize = 512;
 /// of 16 KiB at most, then a task and two pieces of 64 KiB with the transport.
 const CALL_BYTES: usize = 128 << 10;
 
-/// Cost of requests in flight that any budget allows: a batch of a few megabytes from each of a few clients.
-const REQUEST_BYTES_MIN: usize = 32 << 20;
-
 /// Budget from which on one request may be as large as the largest value, whatever the others use. The value is in
 /// memory twice, in its request and in the memtable, and its beginning once more for a moment. A smaller budget has no
 /// space for that.
 pub const OVERDRAFT_REQUEST_MEMORY_MIN: usize = 256 << 20;
-
-/// Bytes of responses that any budget allows: sixteen concurrent scans.
-const ANSWER_BYTES_MIN: usize = 32 << 20;
 
 /// Slowest rate at which a request may arrive, after the first wait: two megabits a second, less than any network a
 /// database is used over.
 const ARRIVAL_BYTES_PER_SECOND: usize = 256 << 10;
 
 impl CallLimits {
-    /// The limits for a memory budget: a quarter of it for requests in flight, an eighth for responses. Values of 100
+    /// The limits for a memory budget, of which requests have their share of the pool. Values of 100
     /// MiB need a budget of [`OVERDRAFT_REQUEST_MEMORY_MIN`], messages of 257 MiB need 1,028 MiB.
-    pub fn for_memory(bytes: u64) -> Self {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    pub fn for_memory(memory: u64) -> Self {
+        let bytes = usize::try_from(memory).unwrap_or(usize::MAX);
+        let requests = &SHARES[Part::Requests as usize];
         CallLimits {
             calls_max: (bytes / 4 / CALL_BYTES).clamp(CALLS_MIN, CALLS_MAX),
-            request_bytes_max: (bytes / 4).max(REQUEST_BYTES_MIN),
+            request_bytes_max: usize::try_from(requests.of(memory)).unwrap_or(usize::MAX),
             overdraft_request_bytes: if bytes >= OVERDRAFT_REQUEST_MEMORY_MIN {
                 OVERDRAFT_BYTES
             } else {
                 0
             },
-            answer_bytes_max: (bytes / 8).max(ANSWER_BYTES_MIN),
             arrival_wait: Duration::from_secs(30),
         }
     }
@@ -271,8 +265,14 @@ mod tests {
     fn no_request_within_the_limits_of_parts_is_beyond_the_budget_that_takes_its_size() {
         // A batch of 100,000 small mutations must be accepted where batches of that size are to be expected.
         let batch = MUTATIONS_PER_REQUEST_MAX * ZERO_COPY_MUTATION_COST;
-        assert!(batch < REQUEST_BYTES_MIN, "{batch}");
-        for part in [Part::Mutation, Part::Split, Part::Family, Part::RowRange, Part::GcRule] {
+        assert!(batch < CallLimits::for_memory(0).request_bytes_max, "{batch}");
+        for part in [
+            Element::Mutation,
+            Element::Split,
+            Element::Family,
+            Element::RowRange,
+            Element::GcRule,
+        ] {
             let cost = part.max() * part.cost();
             assert!(cost < CallLimits::default().request_bytes_max / 4, "{part:?}: {cost}");
         }

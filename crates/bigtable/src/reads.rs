@@ -336,9 +336,10 @@ mod tests {
     use crate::messages::PREFIX_BYTES;
     use crate::testing;
     use prost::Message as _;
-    use stele_client::{Overdraft, ServiceError};
+    use stele_client::ServiceError;
     use stele_env::metrics::IntCounter;
     use stele_env::tokio_env::TokioRuntime;
+    use stele_memory::{Part, Pool};
     use stele_types::{Cell, ErrorKind, FamilyId, Timestamp};
 
     /// The results of a scan, one for each call.
@@ -378,7 +379,11 @@ mod tests {
             TokioRuntime::current(),
             {
                 let cancelled = IntCounter::new("given_up", "given up").unwrap();
-                let memory = ResponseMemory::new(1 << 20, Overdraft::default(), TokioRuntime::current(), cancelled);
+                let memory = ResponseMemory::new(
+                    &Pool::default().limited(Part::Responses, 2 << 20),
+                    TokioRuntime::current(),
+                    cancelled,
+                );
                 let reservation = memory.no_reservation();
                 (memory, reservation)
             },

@@ -13,7 +13,7 @@
 //!
 //! A row larger than a batch is read as partial rows, if client and filter allow it. Then at most one of its cells is
 //! large. Otherwise a single row, or a single cell, may need more than all response memory. Its read waits until it has
-//! all of it and the overdraft that the whole process shares ([`Overdraft`]). The overdraft allows one value of the largest
+//! all of it and the overdraft that the whole process shares ([`OverdraftPermit`](stele_memory::OverdraftPermit)). The overdraft allows one value of the largest
 //! size. A row that needs still more is refused.
 //!
 //! A client that stops reading keeps its reservation as long as no one needs the memory. Others may wait for response
@@ -32,22 +32,16 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use slow_clients::Holders;
 use std::collections::VecDeque;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
-use stele_client::{
-    BatchReservation, InFlightKind, OVERDRAFT_BYTES, Overdraft, OverdraftPermit, ServiceError, ServiceResult,
-};
+use stele_client::{BatchReservation, ServiceError, ServiceResult};
 use stele_env::Env;
 use stele_env::metrics::IntCounter;
+use stele_memory::{Consumer, Exhausted, Part, Pool, Reclaim};
 use stele_types::ErrorKind;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tonic::Status;
-
-/// The unit of reservations.
-const UNIT_BYTES: usize = 64 << 10;
 
 /// Reservation for a batch before it is read: rows up to about a megabyte, and as much again for one more row or for
 /// the messages made of them.
@@ -59,7 +53,7 @@ const BATCH_BYTES: usize = 2 << 20;
 const ROW_BYTES: usize = 1 << 20;
 
 /// Responses up to this size need no reservation. They are sent after a check that the read has no more rows.
-pub(crate) const SMALL_BYTES: usize = UNIT_BYTES;
+pub(crate) const SMALL_BYTES: usize = 64 << 10;
 
 /// Bytes of responses that were read without a reservation and wait for one: rows of up to a megabyte that turned out
 /// not to be small.
@@ -77,93 +71,56 @@ pub(crate) const PIECE_BYTES_MAX: usize = MessageSizes::DEFAULT.target + PREFIX_
 /// How long a read waits for a reservation. It is longer than it takes to send all response memory over a network that
 /// serves that many clients, and twice as long as a response is kept whose client reads nothing.
 const WAIT: Duration = Duration::from_secs(10);
-/// How long a read that needs more than half of all response memory may block the queue. It cannot get that much until
-/// slow clients have read on, and smaller reads behind it could continue meanwhile.
-const QUEUE_TIME: Duration = Duration::from_secs(1);
-/// How often a read that has left the queue tries again.
-const RETRY_INTERVAL: Duration = Duration::from_millis(10);
-/// How often a waiting read tries to cancel slow responses: small against the seconds for which they are kept.
-const SLOW_CLIENT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// All response memory. Cloning shares it.
 #[derive(Clone)]
 pub(crate) struct ResponseMemory {
-    units: Arc<Semaphore>,
-    units_max: u32,
+    consumer: Consumer,
     unreserved: Arc<Semaphore>,
-    overdraft: Overdraft,
     wait: Duration,
-    queue_time: Duration,
+    slow: Arc<SlowResponses>,
+    env: Env,
+}
+
+/// Cancels responses of slow clients while other callers wait for memory of any kind.
+struct SlowResponses {
     /// Responses that hold a reservation at the pace of their client.
     holders: Holders,
-    /// A task checks whether readers wait for the memory of large values.
-    watched: Arc<AtomicBool>,
-    /// Bytes of large values that readers wait for.
-    values_wanted: Arc<AtomicUsize>,
     env: Env,
+}
+
+impl Reclaim for SlowResponses {
+    fn reclaim(&self, bytes: usize) {
+        self.holders.cancel(self.env.now(), bytes);
+    }
+
+    fn reclaim_overdraft(&self) {
+        self.holders.cancel_overdraft(self.env.now());
+    }
 }
 
 /// The reservation of one batch.
 pub(crate) struct Reservation {
     memory: ResponseMemory,
-    reserved: Option<Reserved>,
+    reserved: Option<stele_memory::Reservation>,
     /// A large row may be read as partial rows.
     pub partial_rows: bool,
 }
 
-/// Reserved memory.
-struct Reserved {
-    units: OwnedSemaphorePermit,
-    /// Set while more than all response memory is, or may be, in use.
-    overdraft: Option<OverdraftPermit>,
-    /// Counts the memory in flight.
-    overdraft: Overdraft,
-}
-
-impl Reserved {
-    fn new(units: OwnedSemaphorePermit, overdraft: Option<OverdraftPermit>, overdraft: &Overdraft) -> Self {
-        overdraft.add(InFlightKind::Answers, units.num_permits() * UNIT_BYTES);
-        Reserved {
-            units,
-            overdraft,
-            overdraft: overdraft.clone(),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        self.units.num_permits() * UNIT_BYTES
-    }
-
-    /// Releases all but `units`. Returns how many it released.
-    fn keep(&mut self, units: usize) -> usize {
-        let back = self.units.num_permits().saturating_sub(units);
-        drop(self.units.split(back));
-        self.overdraft.sub(InFlightKind::Answers, back * UNIT_BYTES);
-        back
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.overdraft.sub(InFlightKind::Answers, self.bytes());
-    }
-}
-
 impl ResponseMemory {
-    /// Response memory of this size. `cancelled` counts cancelled responses.
-    pub fn new(bytes_max: usize, overdraft: Overdraft, env: Env, cancelled: IntCounter) -> Self {
-        let units_max = u32::try_from(bytes_max.max(BATCH_BYTES) / UNIT_BYTES).unwrap_or(u32::MAX);
-        let units_max = units_max.min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        ResponseMemory {
-            units: Arc::new(Semaphore::new(units_max as usize)),
-            units_max,
-            watched: Arc::default(),
-            values_wanted: overdraft.values_wanted(),
-            unreserved: Arc::new(Semaphore::new(UNRESERVED_BYTES_MAX)),
-            overdraft,
-            wait: WAIT,
-            queue_time: QUEUE_TIME,
+    /// The part of a pool that is for responses. `cancelled` counts cancelled responses.
+    pub fn new(pool: &Pool, env: Env, cancelled: IntCounter) -> Self {
+        let slow = Arc::new(SlowResponses {
             holders: Holders::new(cancelled),
+            env: env.clone(),
+        });
+        let reclaimer: Weak<SlowResponses> = Arc::downgrade(&slow);
+        pool.add_reclaimer(reclaimer);
+        ResponseMemory {
+            consumer: pool.of(Part::Responses),
+            unreserved: Arc::new(Semaphore::new(UNRESERVED_BYTES_MAX)),
+            wait: WAIT,
+            slow,
             env,
         }
     }
@@ -180,135 +137,30 @@ impl ResponseMemory {
     /// Waits for the reservation of a batch before it is read.
     pub async fn for_batch(&self) -> Result<Reservation, Status> {
         let mut reservation = self.no_reservation();
-        reservation.reserved = Some(self.reserve(self.units_of(BATCH_BYTES), false).await?);
+        reservation.reserved = Some(self.reserve(BATCH_BYTES).await?);
         Ok(reservation)
     }
 
     /// Waits for the reservation of a row that must be read from storage.
     pub async fn for_row(&self) -> Result<Reservation, Status> {
         let mut reservation = self.no_reservation();
-        reservation.reserved = Some(self.reserve(self.units_of(ROW_BYTES), false).await?);
+        reservation.reserved = Some(self.reserve(ROW_BYTES).await?);
         Ok(reservation)
     }
 
-    /// The units for this many bytes, but no more than there are.
-    fn units_of(&self, bytes: usize) -> u32 {
-        let wanted = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        wanted.min(self.units_max)
-    }
-
-    async fn reserve(&self, units: u32, has_overdraft: bool) -> Result<Reserved, Status> {
-        let acquire = async {
-            let overdraft = if has_overdraft {
-                Some(self.overdraft.take().await)
-            } else {
-                None
-            };
-            let units = self.acquire(units).await?;
-            let settles = overdraft.as_ref().map_or(Duration::ZERO, OverdraftPermit::settles);
-            if !settles.is_zero() {
-                self.env.sleep(settles).await;
-            }
-            Some(Reserved::new(units, overdraft, &self.overdraft))
-        };
-        let acquired = self.env.timeout(self.wait, acquire).await;
-        acquired.ok().flatten().ok_or_else(too_many)
-    }
-
-    /// `None` when the semaphore is closed, which never happens.
-    async fn acquire(&self, units: u32) -> Option<OwnedSemaphorePermit> {
-        {
-            let mut in_turn = pin!(Arc::clone(&self.units).acquire_many_owned(units));
-            let is_large = units > self.units_max / 2;
-            if let Poll::Ready(acquired) = futures::poll!(in_turn.as_mut()) {
-                return acquired.ok();
-            }
-            let start = self.env.now();
-            loop {
-                if let Ok(acquired) = self
-                    .env
-                    .timeout(SLOW_CLIENT_INTERVAL.min(self.queue_time), in_turn.as_mut())
-                    .await
-                {
-                    return acquired.ok();
-                }
-                self.cancel_slow(units);
-                if is_large && self.env.now().saturating_sub(start) >= self.queue_time {
-                    break;
-                }
-            }
-        }
-        loop {
-            if let Ok(acquired) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-                return Some(acquired);
-            }
-            self.cancel_slow(units);
-            self.env.sleep(RETRY_INTERVAL).await;
-        }
-    }
-
-    /// Cancels slow responses until this many units are free.
-    fn cancel_slow(&self, units: u32) {
-        self.holders.cancel(self.env.now(), units as usize * UNIT_BYTES);
+    async fn reserve(&self, bytes: usize) -> Result<stele_memory::Reservation, Status> {
+        let reserved = self.consumer.reserve(&self.env, bytes, self.wait).await;
+        reserved.map_err(|Exhausted| too_many())
     }
 
     /// Adds a response to those that may be cancelled, until the result is dropped.
     pub fn register(&self, holder: Weak<dyn Paced>) -> Registered {
-        let registered = self.holders.register(holder);
-        if !self.watched.swap(true, Ordering::Relaxed) {
-            self.watch_values();
-        }
-        registered
-    }
-
-    /// Cancels slow responses while readers wait for the memory of large values, or of memtables that hold such values.
-    /// Those waiters do not know about responses. The task runs as long as there are responses.
-    fn watch_values(&self) {
-        let memory = self.clone();
-        self.env.spawn("large values of responses", async move {
-            loop {
-                memory.env.sleep(SLOW_CLIENT_INTERVAL).await;
-                let wanted = memory.values_wanted.load(Ordering::Relaxed);
-                if wanted > 0 {
-                    memory.holders.cancel(memory.env.now(), wanted);
-                }
-                if memory.holders.is_empty() {
-                    memory.watched.store(false, Ordering::Relaxed);
-                    // A response registered between the two steps found the flag set.
-                    if memory.holders.is_empty() || memory.watched.swap(true, Ordering::Relaxed) {
-                        return;
-                    }
-                }
-            }
-        });
-    }
-
-    /// Cancels the response that has the overdraft, if its client is slow and another request waits for it. Those
-    /// waiters do not know about responses. The task runs as long as the response has the overdraft.
-    fn watch_overdraft(&self, shared: Weak<SharedReservation>) {
-        let memory = self.clone();
-        self.env.spawn("overdraft of a response", async move {
-            while shared.upgrade().is_some_and(|shared| shared.has_overdraft()) {
-                if memory.overdraft.is_wanted() {
-                    memory.holders.cancel_overdraft(memory.env.now());
-                }
-                memory.env.sleep(SLOW_CLIENT_INTERVAL).await;
-            }
-        });
+        self.slow.holders.register(holder)
     }
 
     /// Bytes reserved for responses.
     pub fn reserved_bytes(&self) -> usize {
-        (self.units_max as usize).saturating_sub(self.units.available_permits()) * UNIT_BYTES
-    }
-
-    fn all_bytes(&self) -> usize {
-        self.units_max as usize * UNIT_BYTES
-    }
-
-    /// The limit of one response that has all response memory.
-    fn overdraft_bytes(&self) -> usize {
-        self.all_bytes().max(OVERDRAFT_BYTES)
+        self.consumer.used()
     }
 }
 
@@ -357,14 +209,15 @@ impl Reservation {
                 shared: None,
             });
         }
-        let wanted = self.memory.units_of(bytes);
         let reserved = match self.reserved {
             Some(mut reserved) => {
-                reserved.keep(wanted as usize);
-                reserved.overdraft.take_if(|_| bytes <= self.memory.all_bytes());
+                reserved.shrink_to(bytes);
+                if bytes <= self.memory.consumer.limit() {
+                    reserved.return_overdraft();
+                }
                 reserved
             }
-            None => self.memory.reserve_late(bytes, wanted).await?,
+            None => self.memory.reserve_late(bytes).await?,
         };
         let shared = Arc::new(SharedReservation {
             reserved: Mutex::new(Some(reserved)),
@@ -374,38 +227,29 @@ impl Reservation {
         for piece in pieces {
             *piece = shared.share(std::mem::take(piece));
         }
-        let weak = Arc::downgrade(&shared);
-        if shared.has_overdraft() {
-            self.memory.watch_overdraft(weak.clone());
-        }
         Ok(HandOver {
             reservation: None,
-            shared: Some(weak),
+            shared: Some(Arc::downgrade(&shared)),
         })
     }
 }
 
 impl ResponseMemory {
     /// Reserves memory for a response that has been read already.
-    async fn reserve_late(&self, bytes: usize, units: u32) -> Result<Reserved, Status> {
-        if let Ok(units) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Ok(Reserved::new(units, None, &self.overdraft));
+    async fn reserve_late(&self, bytes: usize) -> Result<stele_memory::Reservation, Status> {
+        if let Some(reserved) = self.consumer.try_reserve(bytes) {
+            return Ok(reserved);
         }
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let _waits = self.unreserved.try_acquire_many(bytes).map_err(|_| too_many())?;
-        self.reserve(units, false).await
+        let unreserved = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let _waits = self.unreserved.try_acquire_many(unreserved).map_err(|_| too_many())?;
+        self.reserve(bytes).await
     }
 }
 
 #[tonic::async_trait]
 impl BatchReservation for Reservation {
     fn bytes(&self) -> usize {
-        let Some(reserved) = &self.reserved else { return 0 };
-        if reserved.overdraft.is_some() {
-            self.memory.overdraft_bytes()
-        } else {
-            reserved.bytes()
-        }
+        self.reserved.as_ref().map_or(0, stele_memory::Reservation::bytes)
     }
 
     fn takes_partial_rows(&self) -> bool {
@@ -416,17 +260,17 @@ impl BatchReservation for Reservation {
         // Released first: two reads that hold some memory and want more would wait for each other.
         let before = self.bytes();
         self.reserved = None;
-        if before >= self.memory.overdraft_bytes() {
+        if before >= self.memory.consumer.bytes_max() {
             let message = format!(
                 "A row needs more than {before} bytes of memory, the limit for one response on this server: read fewer of its \
                  cells at a time or raise the server's memory budget"
             );
             return Err(ServiceError::new(ErrorKind::ResourceExhausted, message));
         }
-        let units = self.memory.units_of(bytes);
-        let has_overdraft = units == self.memory.units_max && self.memory.overdraft_bytes() > self.memory.all_bytes();
-        let reserved = self.memory.reserve(units, has_overdraft).await;
-        self.reserved = Some(reserved.map_err(|status| ServiceError::new(ErrorKind::Busy, status.message()))?);
+        let memory = &self.memory;
+        let reserved = memory.consumer.reserve_large(&memory.env, bytes, memory.wait).await;
+        let busy = |Exhausted| ServiceError::new(ErrorKind::Busy, too_many().message());
+        self.reserved = Some(reserved.map_err(busy)?);
         Ok(())
     }
 }
@@ -434,7 +278,7 @@ impl BatchReservation for Reservation {
 /// The reservation of a batch whose messages are being sent. Their pieces own it together.
 pub(crate) struct SharedReservation {
     /// `None` after cancellation.
-    reserved: Mutex<Option<Reserved>>,
+    reserved: Mutex<Option<stele_memory::Reservation>>,
     /// Bytes of pieces that have not been dropped.
     bytes: AtomicUsize,
     /// A value of the batch may be large.
@@ -464,10 +308,8 @@ impl SharedReservation {
     }
 
     pub fn has_overdraft(&self) -> bool {
-        self.reserved
-            .lock()
-            .as_ref()
-            .is_some_and(|reserved| reserved.overdraft.is_some())
+        let reserved = self.reserved.lock();
+        reserved.as_ref().is_some_and(stele_memory::Reservation::is_overdrawn)
     }
 
     /// Releases the reservation, except for pieces that the transport holds. All other pieces have been dropped.
@@ -476,15 +318,11 @@ impl SharedReservation {
         let bytes = self.bytes.load(Ordering::Relaxed);
         let mut reserved = self.reserved.lock();
         let Some(kept) = reserved.as_mut() else { return 0 };
-        kept.overdraft = None;
-        let units = if bytes <= WITH_TRANSPORT_BYTES {
-            0
-        } else {
-            bytes.div_ceil(UNIT_BYTES)
-        };
-        let back = kept.keep(units);
-        reserved.take_if(|reserved| reserved.units.num_permits() == 0);
-        back * UNIT_BYTES
+        kept.return_overdraft();
+        let left = if bytes <= WITH_TRANSPORT_BYTES { 0 } else { bytes };
+        let back = kept.shrink_to(left);
+        reserved.take_if(|reserved| reserved.counted() == 0);
+        back
     }
 }
 
@@ -511,17 +349,22 @@ mod tests {
     use super::*;
     use futures::future::Either;
     use stele_env::tokio_env::TokioRuntime;
+    use stele_memory::OVERDRAFT_BYTES;
 
     fn memory(batches: usize) -> ResponseMemory {
         let cancelled = IntCounter::new("given_up", "given up").unwrap();
-        let mut memory = ResponseMemory::new(
-            batches * BATCH_BYTES,
-            Overdraft::default(),
-            TokioRuntime::current(),
-            cancelled,
-        );
+        let pool = Pool::default().limited(Part::Responses, batches * BATCH_BYTES);
+        let mut memory = ResponseMemory::new(&pool, TokioRuntime::current(), cancelled);
         memory.wait = Duration::from_millis(20);
         memory
+    }
+
+    fn free(memory: &ResponseMemory) -> usize {
+        memory.consumer.limit() - memory.consumer.used()
+    }
+
+    fn is_overdrawn(memory: &ResponseMemory) -> bool {
+        memory.consumer.pool().is_overdrawn()
     }
 
     fn pieces(bytes: &[usize]) -> VecDeque<Bytes> {
@@ -544,12 +387,12 @@ mod tests {
         // The unused part of a reservation is released immediately, and a small batch needs none.
         let mut half = pieces(&[BATCH_BYTES / 2]);
         second.hand_over(&mut half).await.unwrap();
-        assert_eq!(memory.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
+        assert_eq!(free(&memory), BATCH_BYTES * 3 / 2);
         let mut small = pieces(&[SMALL_BYTES]);
         let kept = memory.for_batch().await.unwrap().hand_over(&mut small).await.unwrap();
         assert!(kept.reservation.is_some());
         drop(kept);
-        assert_eq!(memory.units.available_permits() * UNIT_BYTES, BATCH_BYTES * 3 / 2);
+        assert_eq!(free(&memory), BATCH_BYTES * 3 / 2);
     }
 
     #[tokio::test]
@@ -564,24 +407,21 @@ mod tests {
             reservation.renew(100 * BATCH_BYTES).await.err().unwrap().kind,
             ErrorKind::Busy
         );
-        assert_eq!(
-            (reservation.bytes(), memory.units.available_permits() * UNIT_BYTES),
-            (0, 3 * BATCH_BYTES)
-        );
+        assert_eq!((reservation.bytes(), free(&memory)), (0, 3 * BATCH_BYTES));
         drop(other);
         // A batch that is larger than all response memory gets all of it, and no more.
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
         assert_eq!(reservation.bytes(), OVERDRAFT_BYTES);
-        assert!(memory.overdraft.is_taken());
+        assert!(is_overdrawn(&memory));
         let refused = reservation.renew(101 * BATCH_BYTES).await.err().unwrap();
         assert_eq!(refused.kind, ErrorKind::ResourceExhausted);
-        assert_eq!(memory.units.available_permits() * UNIT_BYTES, 4 * BATCH_BYTES);
+        assert_eq!(free(&memory), 4 * BATCH_BYTES);
     }
 
     #[tokio::test]
     async fn one_request_has_the_overdraft_and_only_as_long_as_it_must() {
         let memory = memory(4);
-        let write = memory.overdraft.take().await;
+        let write = memory.consumer.pool().overdraft_permit(&memory.env).await;
         let mut reservation = memory.for_batch().await.unwrap();
         assert_eq!(
             reservation.renew(100 * BATCH_BYTES).await.err().unwrap().kind,
@@ -589,27 +429,27 @@ mod tests {
         );
         drop(write);
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
-        assert!(memory.overdraft.is_taken());
+        assert!(is_overdrawn(&memory));
         // Messages that fit release the overdraft before they are sent; others do not.
         let mut fits = pieces(&[4 * BATCH_BYTES]);
         reservation.hand_over(&mut fits).await.unwrap();
-        assert!(!memory.overdraft.is_taken());
+        assert!(!is_overdrawn(&memory));
         assert_eq!(memory.reserved_bytes(), 4 * BATCH_BYTES);
         drop(fits);
         let mut reservation = memory.for_batch().await.unwrap();
         reservation.renew(100 * BATCH_BYTES).await.unwrap();
         let mut overdraft = pieces(&[5 * BATCH_BYTES]);
         reservation.hand_over(&mut overdraft).await.unwrap();
-        assert!(memory.overdraft.is_taken());
+        assert!(is_overdrawn(&memory));
         drop(overdraft);
-        assert!(!memory.overdraft.is_taken());
+        assert!(!is_overdrawn(&memory));
         assert_eq!(memory.reserved_bytes(), 0);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_large_reservation_does_not_block_others_for_long() {
         let mut memory = memory(4);
-        (memory.wait, memory.queue_time) = (Duration::from_secs(10), Duration::from_millis(20));
+        memory.wait = Duration::from_secs(10);
         let mut paused = pieces(&[BATCH_BYTES]);
         memory.for_batch().await.unwrap().hand_over(&mut paused).await.unwrap();
         let mut row = memory.for_batch().await.unwrap();
@@ -622,7 +462,7 @@ mod tests {
         };
         drop((paused, batch));
         all.await.unwrap();
-        assert!(memory.overdraft.is_taken());
+        assert!(is_overdrawn(&memory));
     }
 
     #[tokio::test]

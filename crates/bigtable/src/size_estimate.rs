@@ -14,7 +14,7 @@
 
 pub(crate) mod decoded;
 
-use crate::limits::{NESTING_MAX, PARTS, Part};
+use crate::limits::{ELEMENTS, Element, NESTING_MAX};
 use crate::pb::{admin, longrunning, own, v2};
 use crate::protobuf::{Fields, WireType};
 use crate::status::invalid;
@@ -24,7 +24,7 @@ use tonic::Status;
 /// The parts of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SizeEstimate {
-    counts: [usize; PARTS],
+    counts: [usize; ELEMENTS],
 }
 
 impl SizeEstimate {
@@ -43,11 +43,11 @@ impl SizeEstimate {
     }
 
     /// The number of parts of a kind.
-    pub fn count(&self, part: Part) -> usize {
+    pub fn count(&self, part: Element) -> usize {
         self.counts.get(part as usize).copied().unwrap_or_default()
     }
 
-    fn add(&mut self, part: Part, count: usize) -> Result<(), Status> {
+    fn add(&mut self, part: Element, count: usize) -> Result<(), Status> {
         let Some(sum) = self.counts.get_mut(part as usize) else {
             return Ok(());
         };
@@ -71,7 +71,7 @@ impl SizeEstimate {
             };
             let content = fields.message().ok_or_else(unreadable)?;
             match field.counted {
-                Some(part @ (Part::FilterByte | Part::InstanceByte)) => self.add(part, content.len())?,
+                Some(part @ (Element::FilterByte | Element::InstanceByte)) => self.add(part, content.len())?,
                 Some(part) => self.add(part, 1)?,
                 None => {}
             }
@@ -89,20 +89,20 @@ fn unreadable() -> Status {
     Status::internal("failed to decode Protobuf message: neither a field nor the end where one of them must be")
 }
 
-const ALL: [Part; PARTS] = [
-    Part::Mutation,
-    Part::Entry,
-    Part::Rule,
-    Part::RowKey,
-    Part::RowRange,
-    Part::FilterByte,
-    Part::ValueElement,
-    Part::Split,
-    Part::Family,
-    Part::FamilyChange,
-    Part::GcRule,
-    Part::MapEntry,
-    Part::InstanceByte,
+const ALL: [Element; ELEMENTS] = [
+    Element::Mutation,
+    Element::Entry,
+    Element::Rule,
+    Element::RowKey,
+    Element::RowRange,
+    Element::FilterByte,
+    Element::ValueElement,
+    Element::Split,
+    Element::Family,
+    Element::FamilyChange,
+    Element::GcRule,
+    Element::MapEntry,
+    Element::InstanceByte,
 ];
 
 /// The fields of a message that the walk follows.
@@ -111,12 +111,12 @@ pub(crate) struct Shape(&'static [Field]);
 /// A length-delimited field that is counted, or contains such fields.
 struct Field {
     number: u32,
-    counted: Option<Part>,
+    counted: Option<Element>,
     within: Option<&'static Shape>,
 }
 
 /// Each occurrence counts.
-const fn each(number: u32, part: Part) -> Field {
+const fn each(number: u32, part: Element) -> Field {
     Field {
         number,
         counted: Some(part),
@@ -125,7 +125,7 @@ const fn each(number: u32, part: Part) -> Field {
 }
 
 /// Each occurrence counts, and so do its own fields.
-const fn each_of(number: u32, part: Part, within: &'static Shape) -> Field {
+const fn each_of(number: u32, part: Element, within: &'static Shape) -> Field {
     Field {
         number,
         counted: Some(part),
@@ -153,7 +153,7 @@ static PLAIN: Shape = Shape(&[]);
 
 // google/bigtable/v2/data.proto, types.proto. A type's other kinds hold one type each.
 static VALUE: Shape = Shape(&[of(4, &ARRAY_VALUE), of(7, &TYPE)]);
-static ARRAY_VALUE: Shape = Shape(&[each_of(1, Part::ValueElement, &VALUE)]);
+static ARRAY_VALUE: Shape = Shape(&[each_of(1, Element::ValueElement, &VALUE)]);
 static TYPE: Shape = Shape(&[
     of(3, &ARRAY_TYPE),
     of(4, &MAP_TYPE),
@@ -164,60 +164,60 @@ static TYPE: Shape = Shape(&[
 static ARRAY_TYPE: Shape = Shape(&[of(1, &TYPE)]);
 static AGGREGATE_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
 static MAP_TYPE: Shape = Shape(&[of(1, &TYPE), of(2, &TYPE)]);
-static STRUCT_TYPE: Shape = Shape(&[each_of(1, Part::ValueElement, &STRUCT_FIELD)]);
+static STRUCT_TYPE: Shape = Shape(&[each_of(1, Element::ValueElement, &STRUCT_FIELD)]);
 static STRUCT_FIELD: Shape = Shape(&[of(2, &TYPE)]);
 static MUTATION: Shape = Shape(&[of(5, &AGGREGATION), of(6, &AGGREGATION)]);
 static AGGREGATION: Shape = Shape(&[of(2, &VALUE), of(3, &VALUE), of(4, &VALUE)]);
-static ROW_SET: Shape = Shape(&[each(1, Part::RowKey), each(2, Part::RowRange)]);
+static ROW_SET: Shape = Shape(&[each(1, Element::RowKey), each(2, Element::RowRange)]);
 
 // google/bigtable/v2/bigtable.proto.
-static MUTATE_ROWS_ENTRY: Shape = Shape(&[each_of(2, Part::Mutation, &MUTATION)]);
+static MUTATE_ROWS_ENTRY: Shape = Shape(&[each_of(2, Element::Mutation, &MUTATION)]);
 
 impl Estimated for wire::ReadRowsRequest {
-    const SHAPE: &'static Shape = &Shape(&[of(2, &ROW_SET), each(3, Part::FilterByte)]);
+    const SHAPE: &'static Shape = &Shape(&[of(2, &ROW_SET), each(3, Element::FilterByte)]);
 }
 
 impl Estimated for wire::MutateRowRequest {
-    const SHAPE: &'static Shape = &Shape(&[each_of(3, Part::Mutation, &MUTATION)]);
+    const SHAPE: &'static Shape = &Shape(&[each_of(3, Element::Mutation, &MUTATION)]);
 }
 
 impl Estimated for wire::MutateRowsRequest {
-    const SHAPE: &'static Shape = &Shape(&[each_of(2, Part::Entry, &MUTATE_ROWS_ENTRY)]);
+    const SHAPE: &'static Shape = &Shape(&[each_of(2, Element::Entry, &MUTATE_ROWS_ENTRY)]);
 }
 
 impl Estimated for wire::CheckAndMutateRowRequest {
     const SHAPE: &'static Shape = &Shape(&[
-        each_of(4, Part::Mutation, &MUTATION),
-        each_of(5, Part::Mutation, &MUTATION),
-        each(6, Part::FilterByte),
+        each_of(4, Element::Mutation, &MUTATION),
+        each_of(5, Element::Mutation, &MUTATION),
+        each(6, Element::FilterByte),
     ]);
 }
 
 impl Estimated for v2::ReadModifyWriteRowRequest {
-    const SHAPE: &'static Shape = &Shape(&[each(3, Part::Rule)]);
+    const SHAPE: &'static Shape = &Shape(&[each(3, Element::Rule)]);
 }
 
 // google/bigtable/admin/v2/table.proto.
 static TABLE: Shape = Shape(&[
-    each_of(2, Part::MapEntry, &CLUSTER_STATE_ENTRY),
-    each_of(3, Part::Family, &FAMILY_ENTRY),
+    each_of(2, Element::MapEntry, &CLUSTER_STATE_ENTRY),
+    each_of(3, Element::Family, &FAMILY_ENTRY),
     of(13, &BACKUP_POLICY),
     of(15, &STRUCT_TYPE),
 ]);
 static CLUSTER_STATE_ENTRY: Shape = Shape(&[of(2, &CLUSTER_STATE)]);
-static CLUSTER_STATE: Shape = Shape(&[each(2, Part::MapEntry)]);
+static CLUSTER_STATE: Shape = Shape(&[each(2, Element::MapEntry)]);
 static FAMILY_ENTRY: Shape = Shape(&[of(2, &FAMILY)]);
 static FAMILY: Shape = Shape(&[of(1, &GC_RULE), of(3, &TYPE)]);
 static GC_RULE: Shape = Shape(&[of(3, &GC_RULES), of(4, &GC_RULES)]);
-static GC_RULES: Shape = Shape(&[each_of(1, Part::GcRule, &GC_RULE)]);
-static BACKUP_POLICY: Shape = Shape(&[each(3, Part::MapEntry)]);
-static FIELD_MASK: Shape = Shape(&[each(1, Part::MapEntry)]);
+static GC_RULES: Shape = Shape(&[each_of(1, Element::GcRule, &GC_RULE)]);
+static BACKUP_POLICY: Shape = Shape(&[each(3, Element::MapEntry)]);
+static FIELD_MASK: Shape = Shape(&[each(1, Element::MapEntry)]);
 
 // google/bigtable/admin/v2/bigtable_table_admin.proto.
 static MODIFICATION: Shape = Shape(&[of(2, &FAMILY), of(3, &FAMILY), of(6, &FIELD_MASK)]);
 
 impl Estimated for admin::CreateTableRequest {
-    const SHAPE: &'static Shape = &Shape(&[of(3, &TABLE), each(4, Part::Split)]);
+    const SHAPE: &'static Shape = &Shape(&[of(3, &TABLE), each(4, Element::Split)]);
 }
 
 impl Estimated for admin::UpdateTableRequest {
@@ -225,12 +225,12 @@ impl Estimated for admin::UpdateTableRequest {
 }
 
 impl Estimated for admin::ModifyColumnFamiliesRequest {
-    const SHAPE: &'static Shape = &Shape(&[each_of(2, Part::FamilyChange, &MODIFICATION)]);
+    const SHAPE: &'static Shape = &Shape(&[each_of(2, Element::FamilyChange, &MODIFICATION)]);
 }
 
 // stele.admin.v1. A modification holds the name of one family.
 impl Estimated for own::ModifyLocalityGroupsRequest {
-    const SHAPE: &'static Shape = &Shape(&[each(2, Part::FamilyChange)]);
+    const SHAPE: &'static Shape = &Shape(&[each(2, Element::FamilyChange)]);
 }
 
 /// Messages that are small as a whole: nothing in them is counted.
@@ -274,7 +274,7 @@ plain!(
 macro_rules! by_bytes {
     ($($message:ty: $($field:literal)*),* $(,)?) => {
         $(impl Estimated for $message {
-            const SHAPE: &'static Shape = &Shape(&[$(each($field, Part::InstanceByte)),*]);
+            const SHAPE: &'static Shape = &Shape(&[$(each($field, Element::InstanceByte)),*]);
         })*
     };
 }

@@ -1,7 +1,7 @@
 //! Translates tables between the admin API and the service interface.
 
 use crate::families::{family_proto, gc_rule, new_family, value_type};
-use crate::limits::Part;
+use crate::limits::Element;
 use crate::names::{InstanceName, check_resource_id, check_table_id};
 use crate::pb::admin;
 use crate::pb::admin::modify_column_families_request::{Modification, modification::Mod};
@@ -173,7 +173,10 @@ fn family_update(
 pub(crate) fn shown_bytes(schema: &TableSchema) -> usize {
     let family = |family: &Family| {
         let rules = family.gc_rule.as_ref().map_or(0, rules_in);
-        Part::Family.cost() + 2 * family.name.len() + 4 * family.front_end_data.len() + rules * Part::GcRule.cost()
+        Element::Family.cost()
+            + 2 * family.name.len()
+            + 4 * family.front_end_data.len()
+            + rules * Element::GcRule.cost()
     };
     schema.families.values().map(family).sum()
 }

@@ -22,10 +22,10 @@ use base64::Engine as _;
 use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
-use stele_client::Overdraft;
 use stele_env::Env;
 use stele_env::metrics::Metrics;
 use stele_env::tokio_env::TokioRuntime;
+use stele_memory::{Part, Pool};
 use tonic::{Code, Request, Status};
 
 const INSTANCE: &str = "projects/p/instances/i";
@@ -35,7 +35,7 @@ const TABLE: &str = "projects/p/instances/i/tables/t";
 struct Harness {
     fake: Arc<Fake>,
     metrics: Metrics,
-    overdraft: Overdraft,
+    pool: Pool,
     service: BigtableService,
 }
 
@@ -51,13 +51,12 @@ impl Harness {
     fn with_env(limits: CallLimits, env: Env) -> Self {
         let fake = Arc::new(Fake::default());
         let metrics = Metrics::new();
-        let overdraft = Overdraft::default();
-        let front_end =
-            BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, overdraft.clone());
+        let pool = Pool::default().limited(Part::Requests, limits.request_bytes_max);
+        let front_end = BigtableFrontEnd::with_limits(fake.clone(), fake.clone(), env, &metrics, limits, pool.clone());
         Harness {
             fake,
             metrics,
-            overdraft,
+            pool,
             service: front_end.into_service(),
         }
     }

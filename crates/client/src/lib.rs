@@ -6,7 +6,6 @@
 //! leases, for protocols whose scans span requests.
 
 pub mod error;
-pub mod overdraft;
 pub mod request;
 pub mod router;
 pub mod scanner;
@@ -14,7 +13,6 @@ pub mod service;
 pub mod tablets;
 
 pub use error::{ServiceError, ServiceResult};
-pub use overdraft::{InFlight, Kind as InFlightKind, OVERDRAFT_BYTES, Overdraft, OverdraftPermit};
 pub use request::{
     CheckAndMutate, FamilyChange, GroupChange, GroupUpdate, MutateRows, NewFamily, NewTable, ReadModifyWrite, ReadRows,
     RmwOperation, RmwRule, RowSample, TableGroups, TableUpdate, TabletInfo,

@@ -71,15 +71,14 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pool {
-    /// The overdraft, if it is free. A refusal cancels a holder that makes no progress, so that a retry may succeed.
+    /// The overdraft, if it is free or its holder makes no progress; that holder is cancelled then.
     pub fn try_overdraft(&self) -> Option<OverdraftPermit> {
-        match Arc::clone(&self.overdraft().permit).try_acquire_owned() {
-            Ok(permit) => Some(self.granted(permit)),
-            Err(_) => {
-                self.reclaim_overdraft();
-                None
-            }
-        }
+        let acquire = || Arc::clone(&self.overdraft().permit).try_acquire_owned().ok();
+        let permit = acquire().or_else(|| {
+            self.reclaim_overdraft();
+            acquire()
+        });
+        permit.map(|permit| self.granted(permit))
     }
 
     /// Waits for the overdraft, in order of arrival.

@@ -85,7 +85,7 @@ async fn serve(config: &Config, env: Env) -> anyhow::Result<()> {
         env.clone(),
         &metrics,
         limits,
-        node.server.overdraft().clone(),
+        node.server.pool().clone(),
     );
     pages.set_front_end(front_end.gauges());
     let (stop, mut stopped) = watch::channel(false);

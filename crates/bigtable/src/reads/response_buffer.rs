@@ -200,9 +200,10 @@ mod tests {
     use crate::reads::{ReadOptions, Rows};
     use crate::response_memory::ResponseMemory;
     use crate::testing::{self, clock};
-    use stele_client::{BatchReservation, Overdraft, RowStream, ServiceResult};
+    use stele_client::{BatchReservation, RowStream, ServiceResult};
     use stele_env::Env;
     use stele_env::metrics::IntCounter;
+    use stele_memory::{Part, Pool};
     use stele_types::{Cell, FamilyId, RowBatch, Timestamp};
     use tokio::time::{Instant, sleep};
 
@@ -230,13 +231,10 @@ mod tests {
     }
 
     /// Memory for two batches.
-    fn memory(env: Env) -> (ResponseMemory, Overdraft) {
-        let overdraft = Overdraft::default();
+    fn memory(env: Env) -> (ResponseMemory, Pool) {
+        let pool = Pool::default().limited(Part::Responses, 4 << 20);
         let cancelled = IntCounter::new("given_up", "given up").unwrap();
-        (
-            ResponseMemory::new(4 << 20, overdraft.clone(), env, cancelled),
-            overdraft,
-        )
+        (ResponseMemory::new(&pool, env, cancelled), pool)
     }
 
     async fn begun(memory: &ResponseMemory, env: &Env, sizes: MessageSizes, bytes: usize) -> Responses {
@@ -275,17 +273,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_overdraft_goes_from_a_paused_client_to_a_waiting_one() {
         let env = clock::env();
-        let (memory, overdraft) = memory(env.clone());
+        let (memory, pool) = memory(env.clone());
         let (buffer, taken) = paused(&memory, &env, MessageSizes::DEFAULT).await;
         let weak = Arc::downgrade(&buffer);
         let _registered = memory.register(weak);
         sleep(Duration::from_secs(1_000)).await;
-        assert!(overdraft.is_taken(), "no other request needs it");
+        assert!(pool.is_overdrawn(), "no other request needs it");
         let begin = Instant::now();
         let other = begun(&memory, &env, MessageSizes::DEFAULT, LARGE).await;
         assert!(begin.elapsed() < Duration::from_secs(1));
         drop(other);
-        assert!(!overdraft.is_taken());
+        assert!(!pool.is_overdrawn());
         // Parts with the transport take only their own size.
         assert!(taken.iter().map(Bytes::len).sum::<usize>() <= 2 * PIECE_BYTES_MAX);
         assert_eq!(memory.reserved_bytes(), 0);
@@ -294,15 +292,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refused_request_gets_the_overdraft_after_a_while() {
         let env = clock::env();
-        let (memory, overdraft) = memory(env.clone());
+        let (memory, pool) = memory(env.clone());
         let (buffer, _taken) = paused(&memory, &env, MessageSizes::DEFAULT).await;
         let weak = Arc::downgrade(&buffer);
         let _registered = memory.register(weak);
-        assert!(overdraft.try_take().is_none());
+        assert!(pool.try_overdraft().is_none());
         sleep(Duration::from_secs(4)).await;
-        assert!(overdraft.try_take().is_none(), "a client may pause for a moment");
+        assert!(pool.try_overdraft().is_none(), "a client may pause for a moment");
         sleep(Duration::from_secs(2)).await;
-        assert!(overdraft.try_take().is_some());
+        assert!(pool.try_overdraft().is_some());
     }
 
     /// The bytes that a client has read when its response is cancelled, and the next event.

@@ -118,11 +118,6 @@ impl Holders {
         }
     }
 
-    /// Whether no response is registered.
-    pub fn is_empty(&self) -> bool {
-        self.shared.lock().by_number.is_empty()
-    }
-
     /// Cancels overdue responses until this many bytes are free, or none is left.
     pub fn cancel(&self, now: Duration, bytes: usize) {
         let holders: Vec<Weak<dyn Paced>> = {

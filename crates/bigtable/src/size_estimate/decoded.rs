@@ -1,7 +1,7 @@
 //! Counts the parts of decoded requests, for tests and fuzzers to compare with the estimate.
 
 use super::{Estimated, SizeEstimate};
-use crate::limits::Part;
+use crate::limits::Element;
 use crate::pb::{admin, own, v2};
 use crate::wire;
 use prost::Message;
@@ -9,7 +9,7 @@ use prost::Message;
 /// A decoded request whose parts can be counted.
 pub(crate) trait Decoded: Estimated {
     /// Kinds of parts, and how many there are.
-    fn parts(&self) -> Vec<(Part, usize)>;
+    fn parts(&self) -> Vec<(Element, usize)>;
 }
 
 fn value_parts<'m>(mutations: impl Iterator<Item = &'m wire::Mutation>) -> usize {
@@ -66,51 +66,54 @@ fn rules_of(rule: &admin::GcRule) -> usize {
 }
 
 impl Decoded for wire::ReadRowsRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
+    fn parts(&self) -> Vec<(Element, usize)> {
         let rows = self.rows.clone().unwrap_or_default();
         vec![
-            (Part::RowKey, rows.row_keys.len()),
-            (Part::RowRange, rows.row_ranges.len()),
-            (Part::FilterByte, self.filter.as_ref().map_or(0, Message::encoded_len)),
+            (Element::RowKey, rows.row_keys.len()),
+            (Element::RowRange, rows.row_ranges.len()),
+            (
+                Element::FilterByte,
+                self.filter.as_ref().map_or(0, Message::encoded_len),
+            ),
         ]
     }
 }
 
 impl Decoded for wire::MutateRowsRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
+    fn parts(&self) -> Vec<(Element, usize)> {
         let all = || self.entries.iter().flat_map(|entry| &entry.mutations);
         vec![
-            (Part::Entry, self.entries.len()),
-            (Part::Mutation, all().count()),
-            (Part::ValueElement, value_parts(all())),
+            (Element::Entry, self.entries.len()),
+            (Element::Mutation, all().count()),
+            (Element::ValueElement, value_parts(all())),
         ]
     }
 }
 
 impl Decoded for wire::MutateRowRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
+    fn parts(&self) -> Vec<(Element, usize)> {
         vec![
-            (Part::Mutation, self.mutations.len()),
-            (Part::ValueElement, value_parts(self.mutations.iter())),
+            (Element::Mutation, self.mutations.len()),
+            (Element::ValueElement, value_parts(self.mutations.iter())),
         ]
     }
 }
 
 impl Decoded for wire::CheckAndMutateRowRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
+    fn parts(&self) -> Vec<(Element, usize)> {
         let all = || self.true_mutations.iter().chain(&self.false_mutations);
         let filter = self.predicate_filter.as_ref().map_or(0, Message::encoded_len);
         vec![
-            (Part::Mutation, all().count()),
-            (Part::ValueElement, value_parts(all())),
-            (Part::FilterByte, filter),
+            (Element::Mutation, all().count()),
+            (Element::ValueElement, value_parts(all())),
+            (Element::FilterByte, filter),
         ]
     }
 }
 
 impl Decoded for v2::ReadModifyWriteRowRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
-        vec![(Part::Rule, self.rules.len())]
+    fn parts(&self) -> Vec<(Element, usize)> {
+        vec![(Element::Rule, self.rules.len())]
     }
 }
 
@@ -122,19 +125,19 @@ fn family_parts<'f>(families: impl Iterator<Item = &'f admin::ColumnFamily>) -> 
 }
 
 impl Decoded for admin::CreateTableRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
+    fn parts(&self) -> Vec<(Element, usize)> {
         let table = self.table.clone().unwrap_or_default();
         vec![
-            (Part::Split, self.initial_splits.len()),
-            (Part::Family, table.column_families.len()),
-            (Part::GcRule, family_parts(table.column_families.values())),
-            (Part::MapEntry, table.cluster_states.len()),
+            (Element::Split, self.initial_splits.len()),
+            (Element::Family, table.column_families.len()),
+            (Element::GcRule, family_parts(table.column_families.values())),
+            (Element::MapEntry, table.cluster_states.len()),
         ]
     }
 }
 
 impl Decoded for admin::ModifyColumnFamiliesRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
+    fn parts(&self) -> Vec<(Element, usize)> {
         use admin::modify_column_families_request::modification::Mod;
         let families = self.modifications.iter().filter_map(|m| match &m.r#mod {
             Some(Mod::Create(family) | Mod::Update(family)) => Some(family),
@@ -142,28 +145,28 @@ impl Decoded for admin::ModifyColumnFamiliesRequest {
         });
         let masks = self.modifications.iter().filter_map(|m| m.update_mask.as_ref());
         vec![
-            (Part::FamilyChange, self.modifications.len()),
-            (Part::GcRule, family_parts(families)),
-            (Part::MapEntry, masks.map(|mask| mask.paths.len()).sum()),
+            (Element::FamilyChange, self.modifications.len()),
+            (Element::GcRule, family_parts(families)),
+            (Element::MapEntry, masks.map(|mask| mask.paths.len()).sum()),
         ]
     }
 }
 
 impl Decoded for admin::UpdateTableRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
+    fn parts(&self) -> Vec<(Element, usize)> {
         let table = self.table.clone().unwrap_or_default();
         let paths = self.update_mask.as_ref().map_or(0, |mask| mask.paths.len());
         vec![
-            (Part::Family, table.column_families.len()),
-            (Part::GcRule, family_parts(table.column_families.values())),
-            (Part::MapEntry, table.cluster_states.len() + paths),
+            (Element::Family, table.column_families.len()),
+            (Element::GcRule, family_parts(table.column_families.values())),
+            (Element::MapEntry, table.cluster_states.len() + paths),
         ]
     }
 }
 
 impl Decoded for own::ModifyLocalityGroupsRequest {
-    fn parts(&self) -> Vec<(Part, usize)> {
-        vec![(Part::FamilyChange, self.modifications.len())]
+    fn parts(&self) -> Vec<(Element, usize)> {
+        vec![(Element::FamilyChange, self.modifications.len())]
     }
 }
 

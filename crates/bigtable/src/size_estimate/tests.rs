@@ -195,6 +195,6 @@ fn filters_within_their_bytes_cost_no_more_than_estimated() {
         unreachable!("an interleave was made")
     };
     let node = size_of::<wire::RowFilter>() + size_of::<stele_filter::Filter>();
-    assert!(2 * members.filters.len() * node <= bytes.len() * Part::FilterByte.cost());
+    assert!(2 * members.filters.len() * node <= bytes.len() * Element::FilterByte.cost());
     assert!(filters::filter(Some(decoded), TableTime::of(&testing::schema())).is_ok());
 }

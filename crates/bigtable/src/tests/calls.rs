@@ -110,12 +110,12 @@ async fn one_request_larger_than_all_may_be_is_taken_at_a_time() {
         "more than the allowance"
     );
     // Another holder has it, such as a response.
-    let taken = harness.overdraft.try_take().unwrap();
+    let taken = harness.pool.try_overdraft().unwrap();
     assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Unavailable);
     assert_eq!(code(harness.data().mutate_row(write(10_000)).await), Code::Ok);
     drop(taken);
     assert_eq!(code(harness.data().mutate_row(write(30_000)).await), Code::Ok);
-    assert!(!harness.overdraft.is_taken());
+    assert!(!harness.pool.is_overdrawn());
     // All memory has been released.
     assert_eq!(code(harness.data().mutate_row(write(15_000)).await), Code::Ok);
 }

@@ -145,8 +145,7 @@ async fn waiters_have_reservations_without_progress_cancelled() {
     drop(taken);
     *slow.0.lock() = pool.of(Part::Responses).reserve_large(&env, 9 * MIB, LONG).await.ok();
     assert!(pool.is_overdrawn());
-    assert!(pool.try_overdraft().is_none(), "refused, but the holder gives it up");
-    assert!(pool.try_overdraft().is_some());
+    assert!(pool.try_overdraft().is_some(), "its holder gives it up");
 }
 
 #[test]
