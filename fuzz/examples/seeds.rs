@@ -85,10 +85,8 @@ fn golden_file(of_crate: &str, name: &str) -> io::Result<Vec<u8>> {
 
 /// The golden sstables, whole and taken apart.
 fn sstables(seeds: &mut Seeds) -> io::Result<()> {
-    add(seeds, "sstable_file", golden_file("sstable", "v1-dictionary.sst")?);
-    let version1 = ["v1-groups.sst", "v1.sst", "v1-lz4.sst", "v1-snappy.sst", "v1-zstd.sst"];
-    let version2 = ["v2.sst", "v2-lz4.sst", "v2-snappy.sst", "v2-zstd.sst"];
-    for name in version1.into_iter().chain(version2) {
+    add(seeds, "sstable_file", golden_file("sstable", "v2-dictionary.sst")?);
+    for name in ["v2.sst", "v2-lz4.sst", "v2-snappy.sst", "v2-zstd.sst"] {
         let bytes = Bytes::from(golden_file("sstable", name)?);
         add(seeds, "sstable_file", bytes.clone());
         let tail = bytes.slice(bytes.len() - FOOTER_BYTES..);

@@ -94,15 +94,11 @@ fn restarts_ascend(bytes: &[u8]) -> bool {
 fn restarts(bytes: &[u8]) -> Option<Vec<u32>> {
     let (rest, count) = bytes.split_last_chunk::<4>()?;
     let count = u32::from_le_bytes(*count);
-    let mut end = rest.len().checked_sub(8)?;
-    let (mut number, mut width) = (count as usize, 4);
-    if count >> 31 == 1 {
-        number = (count & 0x3fff_ffff) as usize;
-        width = if count >> 30 & 1 == 1 { 4 } else { 2 };
-        let lengths = end.checked_sub(10)?;
-        let [common, tail] = *rest.get(lengths..)?.first_chunk()?;
-        end = lengths.checked_sub(usize::from(common) + usize::from(tail) + 8 * number)?;
-    }
+    let number = (count & 0x3fff_ffff) as usize;
+    let width = if count >> 30 & 1 == 1 { 4 } else { 2 };
+    let lengths = rest.len().checked_sub(8 + 10)?;
+    let [common, tail] = *rest.get(lengths..)?.first_chunk()?;
+    let end = lengths.checked_sub(usize::from(common) + usize::from(tail) + 8 * number)?;
     let restarts = rest.get(end.checked_sub(width * number)?..end)?.chunks_exact(width);
     Some(
         restarts

@@ -17,9 +17,17 @@
 //! qualifier, which most neighbours have in common. The 17-byte trailer of a key is stored as kind and two differences,
 //! which flags leave out where they are zero: a cell with a 10-byte value costs about 5 bytes of header instead of 30.
 //!
-//! A block of version 1 has none of `common`, words, tail, timestamp base, flags: bit 31 tells. Nothing here trusts the
-//! bytes: a block from disk has passed its checksum, but the same functions also face a fuzzer. What a word says of a key
-//! is checked when a search comes to rest at it.
+//! A block has three search structures, one for each access:
+//!
+//! * Restart points with their words serve a seek in any block (`BlockCursor::seek`, `seek_before`) and a forward walk. They
+//!   are stored in the block and find the interval; the seek then decodes at most 16 entries.
+//! * The [`directory`] serves a seek in a cached block of large entries (256 bytes and more on average). It is built in
+//!   memory when the block enters the cache and leads to the entry itself, without passing others.
+//! * The [`window`] serves a backward walk (`seek_last`, `seek_before`, `retreat`). It belongs to a cursor and holds the
+//!   decoded keys of up to 16 whole intervals, because an entry can be decoded only from the one before it.
+//!
+//! Decoders never trust the bytes: a block from disk has passed its checksum, but the same functions also face a fuzzer. A
+//! search that ends at an interval checks that the interval's first key begins with its head.
 
 mod builder;
 mod cursor;
@@ -43,8 +51,8 @@ use stele_types::{CellKind, Timestamp, varint};
 const TAIL_BYTES: usize = 12;
 /// Lengths of common bytes and column tail, and timestamp base, before those.
 const EXTENSION_BYTES: usize = 10;
-/// In the restart count: the block is of version 2.
-const EXTENDED: u32 = 1 << 31;
+/// In the restart count: set in every block of this format.
+const LAYOUT: u32 = 1 << 31;
 /// In the restart count: restarts are u32, because some lie at 64 KiB or behind.
 const WIDE: u32 = 1 << 30;
 /// Bytes of a restart's word.
@@ -58,8 +66,10 @@ const ENDS_IN_TAIL: u8 = 0x10;
 const SAME_TIMESTAMP: u8 = 0x20;
 /// With the kind: the sequence is the base, and not stored.
 const SAME_SEQUENCE: u8 = 0x40;
-/// What of that byte is the kind.
+/// The bits of that byte that hold the kind.
 const KIND: u8 = 0x0f;
+/// All bits of that byte that have a meaning.
+const KIND_AND_FLAGS: u8 = KIND | ENDS_IN_TAIL | SAME_TIMESTAMP | SAME_SEQUENCE;
 
 const SIGN: u64 = 1 << 63;
 
@@ -107,14 +117,12 @@ pub struct Block {
     restarts: usize,
     /// Bytes of a restart's offset.
     restart_bytes: usize,
-    /// Where the words are in the content, of a block that has them.
-    words_at: Option<usize>,
+    /// Position of the words in the content.
+    words_at: usize,
     common: Range<usize>,
     tail: Range<usize>,
     timestamp_base: i64,
     seq_base: u64,
-    /// Flags an entry may have.
-    flags: u8,
     /// Leads searches to large entries; in cached blocks that have such.
     directory: Option<Directory>,
 }
@@ -127,25 +135,18 @@ impl Block {
         let (seq_base, count) = last.split_first_chunk::<8>().ok_or_else(short)?;
         let seq_base = u64::from_le_bytes(*seq_base);
         let count = count.try_into().map_or(0, u32::from_le_bytes);
+        if count & LAYOUT == 0 {
+            let detail = format!("data block with restart count {count:#010x}, expected bit 31 to be set");
+            return Err(DecodeError::new(content.len() - 4, detail));
+        }
         let mut block = Block {
-            restarts: (count & !EXTENDED & !WIDE) as usize,
-            restart_bytes: 4,
+            restarts: (count & !LAYOUT & !WIDE) as usize,
+            restart_bytes: if count & WIDE == 0 { 2 } else { 4 },
             seq_base,
             ..Block::default()
         };
-        let entries_end = if count & EXTENDED == 0 {
-            block.restarts = count as usize;
-            block
-                .restarts
-                .checked_mul(4)
-                .and_then(|len| rest.len().checked_sub(len))
-        } else {
-            if count & WIDE == 0 {
-                block.restart_bytes = 2;
-            }
-            block.parse_extension(rest)
-        };
-        block.entries_end = entries_end
+        block.entries_end = block
+            .parse_tail(rest)
             .filter(|&end| block.restarts > 0 && end > 0)
             .ok_or_else(|| DecodeError::new(content.len(), "data block with an impossible number of restarts"))?;
         block.content = content;
@@ -155,17 +156,15 @@ impl Block {
         }
     }
 
-    /// Reads what version 1 has not; where the entries end.
-    fn parse_extension(&mut self, rest: &[u8]) -> Option<usize> {
+    /// Decodes the parts between the entries and the last [`TAIL_BYTES`]. Returns the end of the entries.
+    fn parse_tail(&mut self, rest: &[u8]) -> Option<usize> {
         let (before, extension) = rest.split_last_chunk::<EXTENSION_BYTES>()?;
         let ([common, tail], base) = extension.split_first_chunk::<2>()?;
         self.timestamp_base = base.try_into().map_or(0, i64::from_le_bytes);
         self.tail = before.len().checked_sub(usize::from(*tail))?..before.len();
         self.common = self.tail.start.checked_sub(usize::from(*common))?..self.tail.start;
-        let words_at = self.common.start.checked_sub(self.restarts.checked_mul(WORD_BYTES)?)?;
-        self.words_at = Some(words_at);
-        self.flags = ENDS_IN_TAIL | SAME_TIMESTAMP | SAME_SEQUENCE;
-        words_at.checked_sub(self.restarts * self.restart_bytes)
+        self.words_at = self.common.start.checked_sub(self.restarts.checked_mul(WORD_BYTES)?)?;
+        self.words_at.checked_sub(self.restarts * self.restart_bytes)
     }
 
     /// The block as it should be kept for searches to come: with a directory if its entries are large.
@@ -221,17 +220,17 @@ impl Block {
         })
     }
 
-    /// The bytes of the n-th interval's word; none in a block of version 1.
+    /// The bytes of the n-th interval's word.
     #[inline]
     fn word(&self, n: usize) -> &[u8] {
-        let word = self.words_at.and_then(|at| self.content.get(at + WORD_BYTES * n..));
-        word.and_then(|rest| rest.get(..WORD_BYTES)).unwrap_or(&[])
+        let at = self.words_at + WORD_BYTES * n;
+        self.content.get(at..at + WORD_BYTES).unwrap_or(&[])
     }
 
     /// Bytes of an interval's head.
     #[inline]
     fn head_len(&self) -> usize {
-        self.words_at.map_or(0, |_| self.common.len() + WORD_BYTES)
+        self.common.len() + WORD_BYTES
     }
 
     /// The entry at `at`, which follows one with that timestamp and a body so long (at a restart the base, and the head); it
@@ -277,7 +276,7 @@ impl Block {
         // Without overflow: neither is above `limit`, or 127.
         let value_at = at + unshared;
         let end = value_at + value_len;
-        if end > limit || kind & !KIND & !self.flags != 0 {
+        if end > limit || kind & !KIND_AND_FLAGS != 0 {
             return None;
         }
         let tail_at = shared + unshared;
@@ -430,9 +429,6 @@ impl Block {
     /// Number of intervals whose first key is below `target`.
     #[inline]
     fn intervals_below(&self, target: &[u8]) -> Result<usize, DecodeError> {
-        let Some(words_at) = self.words_at else {
-            return self.intervals_below_by_keys(target, 0, self.restarts);
-        };
         let common = self.common();
         match common.cmp(target.get(..common.len()).unwrap_or(target)) {
             Ordering::Less => return Ok(self.restarts),
@@ -442,7 +438,7 @@ impl Block {
         let wanted = leading_number(target, common.len(), target.len());
         let words = self
             .content
-            .get(words_at..self.common.start)
+            .get(self.words_at..self.common.start)
             .unwrap_or(&[])
             .as_chunks()
             .0;

@@ -253,11 +253,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
             compression: said.compression,
             created_by: said.created_by.clone(),
             created_micros: said.created_micros,
-            // Files of older programs do not say.
-            families: match said.families.is_empty() {
-                true => Vec::new(),
-                false => std::mem::take(&mut self.families).ranges(),
-            },
+            families: std::mem::take(&mut self.families).ranges(),
             zstd_level: said.zstd_level,
             block_bytes: said.block_bytes,
             filter_bits_per_row: said.filter_bits_per_row,

@@ -40,14 +40,14 @@ pub enum SstableError {
         /// Expected and found.
         detail: String,
     },
-    /// A newer program wrote the file.
-    #[error("{file}: format version {found}, this program reads up to {supported}")]
-    TooNew {
+    /// The file has a format version that this program does not read.
+    #[error("{file}: format version {found}, this program reads only version {supported}")]
+    UnknownVersion {
         /// Path.
         file: String,
         /// The file's version.
         found: u32,
-        /// The newest version known.
+        /// The version that this program reads.
         supported: u32,
     },
     /// Keys must be added in strictly increasing order.
@@ -77,7 +77,7 @@ impl SstableError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             SstableError::Corruption { .. } => ErrorKind::Corruption,
-            SstableError::TooNew { .. } => ErrorKind::Unimplemented,
+            SstableError::UnknownVersion { .. } => ErrorKind::Unimplemented,
             SstableError::OutOfOrder { .. } | SstableError::Empty => ErrorKind::Internal,
             SstableError::InvalidCell { .. } => ErrorKind::InvalidArgument,
             SstableError::Storage(e) => e.kind(),

@@ -12,7 +12,7 @@ use stele_types::FileId;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 64;
 
-/// The format version written, and the newest one read. Version 1 is read, too: its blocks say so themselves.
+/// The format version, of files written and read.
 pub const VERSION: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"STELESST";
@@ -25,8 +25,6 @@ const MAGIC_AT: usize = 56;
 pub struct Footer {
     /// The id the file was written under.
     pub file: FileId,
-    /// The format version.
-    pub version: u32,
     /// The properties block.
     pub properties: Handle,
     /// The row filter, if there is one.
@@ -41,7 +39,7 @@ pub enum FooterError {
     /// Not a footer, or damaged.
     Corrupt(DecodeError),
     /// A version this program does not know.
-    TooNew(u32),
+    UnknownVersion(u32),
 }
 
 impl Footer {
@@ -55,7 +53,7 @@ impl Footer {
         out.extend_from_slice(&[0; 4]);
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&out);
-        let mut tail = self.version.to_le_bytes().to_vec();
+        let mut tail = VERSION.to_le_bytes().to_vec();
         tail.extend_from_slice(MAGIC);
         hasher.update(&tail);
         out.extend_from_slice(&hasher.finalize().to_le_bytes());
@@ -74,7 +72,7 @@ impl Footer {
         }
         let version = u32_at(bytes, VERSION_AT);
         if version > VERSION {
-            return Err(FooterError::TooNew(version));
+            return Err(FooterError::UnknownVersion(version));
         }
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&bytes[..CRC_AT]);
@@ -83,6 +81,10 @@ impl Footer {
         if found != expected {
             let detail = format!("footer checksum {found:08x}, computed {expected:08x}");
             return Err(corrupt(CRC_AT, detail));
+        }
+        // After the checksum, so that a flipped bit in the version is reported as damage.
+        if version != 0 && version < VERSION {
+            return Err(FooterError::UnknownVersion(version));
         }
         if version == 0 || bytes[44..CRC_AT] != [0; 4] {
             return Err(corrupt(
@@ -98,7 +100,6 @@ impl Footer {
         }
         Ok(Footer {
             file: FileId(u64::from(u32_at(bytes, 4)) << 32 | u64::from(u32_at(bytes, 0))),
-            version,
             properties: handle(8),
             filter: (filter.len > 0).then_some(filter),
             top_index: handle(32),
@@ -121,7 +122,6 @@ mod tests {
     fn footer() -> Footer {
         Footer {
             file: FileId::new(3, 9),
-            version: VERSION,
             properties: Handle { offset: 1, len: 2 },
             filter: Some(Handle { offset: 3, len: 4 }),
             top_index: Handle {
@@ -135,7 +135,6 @@ mod tests {
     fn round_trips_with_and_without_filter() {
         assert_eq!(Footer::decode(&footer().encode()), Ok(footer()));
         let bare = Footer {
-            version: 1,
             filter: None,
             ..footer()
         };
@@ -155,16 +154,22 @@ mod tests {
         }
     }
 
+    /// A footer with one byte changed and a checksum that covers the change.
+    fn changed(at: usize, byte: u8) -> Vec<u8> {
+        let mut bytes = footer().encode();
+        bytes[at] = byte;
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&bytes[..CRC_AT]);
+        hasher.update(&bytes[VERSION_AT..]);
+        bytes[CRC_AT..VERSION_AT].copy_from_slice(&hasher.finalize().to_le_bytes());
+        bytes
+    }
+
     #[test]
     fn version_0_and_used_reserved_bytes_are_refused_despite_a_good_checksum() {
-        for at in [44, VERSION_AT] {
-            let mut bytes = footer().encode();
-            bytes[at] = u8::from(at == 44);
-            let mut hasher = crc32fast::Hasher::new();
-            hasher.update(&bytes[..CRC_AT]);
-            hasher.update(&bytes[VERSION_AT..]);
-            bytes[CRC_AT..VERSION_AT].copy_from_slice(&hasher.finalize().to_le_bytes());
-            assert!(matches!(Footer::decode(&bytes), Err(FooterError::Corrupt(_))));
+        for (at, byte) in [(44, 1), (VERSION_AT, 0)] {
+            let decoded = Footer::decode(&changed(at, byte));
+            assert!(matches!(decoded, Err(FooterError::Corrupt(_))));
         }
     }
 
@@ -178,9 +183,16 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told_from_damage() {
+    fn an_unknown_version_is_told_from_damage() {
+        for version in [1, 3] {
+            let decoded = Footer::decode(&changed(VERSION_AT, version));
+            assert_eq!(decoded, Err(FooterError::UnknownVersion(u32::from(version))));
+        }
+        // A later version may cover other bytes with its checksum.
         let mut bytes = footer().encode();
         bytes[VERSION_AT] = 3;
-        assert_eq!(Footer::decode(&bytes), Err(FooterError::TooNew(3)));
+        assert_eq!(Footer::decode(&bytes), Err(FooterError::UnknownVersion(3)));
+        bytes[VERSION_AT] = 1;
+        assert!(matches!(Footer::decode(&bytes), Err(FooterError::Corrupt(_))));
     }
 }

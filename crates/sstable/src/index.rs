@@ -4,9 +4,9 @@
 //! separators | positions: u16 or u32 × n | ends: u32 × n | base (8) | common (4) | n (4), bit 31 set, bit 30: u32 positions
 //! ```
 //!
-//! Children that follow each other in the file without gaps, as a writer leaves them, need no handles of their own: the
-//! n-th one ends, with its frame, `ends[n]` bytes behind `base`, where the next one begins. Version 1 had handles, and so
-//! have blocks whose children do not adjoin or span 4 GiB and more:
+//! Children that follow each other in the file without gaps, as a writer leaves them, need no handles of their own. The
+//! n-th child ends, with its frame, `ends[n]` bytes after `base`, and the next child begins there. Blocks whose children do
+//! not adjoin, or span 4 GiB or more, list handles instead:
 //!
 //! ```text
 //! entries: offset (8) | length (4) | separator      positions: u32 × n      n (4)
@@ -206,7 +206,7 @@ impl IndexBlock {
         self.content.len()
     }
 
-    /// Whether children have handles of their own, as in version 1.
+    /// Whether children have handles of their own.
     pub fn lists_handles(&self) -> bool {
         matches!(self.children, Children::Listed)
     }

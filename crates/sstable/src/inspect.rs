@@ -3,6 +3,7 @@
 use crate::block::Block;
 use crate::cursor::{Cursor, CursorOptions, Step};
 use crate::error::Result;
+use crate::footer;
 use crate::index::IndexBlock;
 use crate::reader::{Cache, Sstable, Tail};
 use std::fmt::Write;
@@ -25,12 +26,12 @@ const CACHE_BYTES: usize = 8 << 20;
 
 /// Describes a file: footer, properties, index; with `verbose` the data blocks and the cells, one per line, up to a million.
 pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
-    let footer = Tail::read(&*file).await?.footer;
+    let file_id = Tail::read(&*file).await?.footer.file;
     let cache = Arc::new(Cache::new(CACHE_BYTES));
-    let table = Sstable::open(file, footer.file, cache).await?;
+    let table = Sstable::open(file, file_id, cache).await?;
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = describe(&table, footer.version, &mut out);
+    let _ = describe(&table, &mut out);
     for top_at in 0..table.top().len() {
         let index = table.index_block(top_at).await?;
         let first = table.child(top_at, &index, 0)?;
@@ -101,14 +102,15 @@ impl Sstable {
     }
 }
 
-fn describe(table: &Sstable, version: u32, out: &mut String) -> std::fmt::Result {
+fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
     let p = table.properties();
     let compression = u8::try_from(p.compression).ok().and_then(Compression::from_byte);
     writeln!(
         out,
-        "file {} ({} bytes), format version {version}",
+        "file {} ({} bytes), format version {}",
         table.file_id(),
-        table.file_bytes()
+        table.file_bytes(),
+        footer::VERSION
     )?;
     writeln!(
         out,
@@ -125,14 +127,8 @@ fn describe(table: &Sstable, version: u32, out: &mut String) -> std::fmt::Result
         let bytes = p.compressible_bytes;
         writeln!(out, "most are not compressed: about {bytes} bytes smaller if they were")?;
     }
-    if p.block_bytes > 0 {
-        let filter = p.filter_bits_per_row;
-        writeln!(
-            out,
-            "blocks of {} bytes, filter of {filter} bits per row",
-            p.block_bytes
-        )?;
-    }
+    let (block_bytes, filter) = (p.block_bytes, p.filter_bits_per_row);
+    writeln!(out, "blocks of {block_bytes} bytes, filter of {filter} bits per row")?;
     if p.dictionary_bytes > 0 {
         writeln!(out, "dictionary of {} bytes", p.dictionary_bytes)?;
     }

@@ -648,7 +648,7 @@ impl Tail {
         let footer = bytes.get((footer_at - start) as usize..).unwrap_or(&[]);
         let footer = Footer::decode(footer).map_err(|e| match e {
             FooterError::Corrupt(e) => corruption(file, footer_at, &e),
-            FooterError::TooNew(found) => SstableError::TooNew {
+            FooterError::UnknownVersion(found) => SstableError::UnknownVersion {
                 file: file.path().to_owned(),
                 found,
                 supported: footer::VERSION,

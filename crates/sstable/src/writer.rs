@@ -12,7 +12,7 @@ use crate::compress::Compressor;
 use crate::dictionary::{self, SAMPLE_RATIO};
 use crate::error::{Result, SstableError};
 use crate::filter::FilterBuilder;
-use crate::footer::{self, Footer};
+use crate::footer::Footer;
 use crate::frame::{self, Handle};
 use crate::index::{self, IndexBuilder};
 use crate::limits;
@@ -290,9 +290,10 @@ impl SstableWriter {
         // Both until the end. Usually they are a small part of the data, but long keys may compress to nothing, and so may rows of
         // hardly more than a number, of which a file of 64 MiB would have ten million and more.
         let until_the_end = self.index_bytes.max(self.filter.bytes());
-        match until_the_end <= limits::KEPT_BYTES_MAX {
-            true => data.max(until_the_end as u64),
-            false => u64::MAX,
+        if until_the_end <= limits::KEPT_BYTES_MAX {
+            data.max(until_the_end as u64)
+        } else {
+            u64::MAX
         }
     }
 
@@ -325,7 +326,6 @@ impl SstableWriter {
         let properties = self.push_block(&mut self.properties.encode_to_vec(), Compress::Never);
         let footer = Footer {
             file: self.options.file_id,
-            version: footer::VERSION,
             properties,
             filter,
             top_index,

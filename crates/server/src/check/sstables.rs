@@ -68,7 +68,7 @@ pub async fn check(
         let referrers = tablets.files.get(&outcome.file).map_or(&[][..], |all| all);
         let before = report.damages;
         judge(&outcome, referrers, report)?;
-        if report.damages > before && !matches!(outcome.result, Err(SstableError::TooNew { .. })) {
+        if report.damages > before && !matches!(outcome.result, Err(SstableError::UnknownVersion { .. })) {
             let intact = outcome.result.as_ref().map_or(0, |checked| checked.cells);
             damaged.insert(outcome.file, intact);
         }

@@ -1,7 +1,7 @@
 //! Builds one data block at a time.
 
 use super::{
-    COMMON_BYTES_MAX, ENDS_IN_TAIL, EXTENDED, EXTENSION_BYTES, SAME_SEQUENCE, SAME_TIMESTAMP, Trailer, WIDE, WORD_BYTES,
+    COMMON_BYTES_MAX, ENDS_IN_TAIL, EXTENSION_BYTES, LAYOUT, SAME_SEQUENCE, SAME_TIMESTAMP, Trailer, WIDE, WORD_BYTES,
 };
 use crate::index::common_prefix;
 use crate::limits::{RESTART_BYTES, RESTART_INTERVAL};
@@ -229,7 +229,7 @@ impl BlockBuilder {
         out.extend_from_slice(&[common.len() as u8, self.tail.len() as u8]);
         out.extend_from_slice(&self.timestamp_base.to_le_bytes());
         out.extend_from_slice(&self.seq_base.to_le_bytes());
-        let flags = if wide { EXTENDED | WIDE } else { EXTENDED };
+        let flags = if wide { LAYOUT | WIDE } else { LAYOUT };
         out.extend_from_slice(&(self.restarts.len() as u32 | flags).to_le_bytes());
         self.content.clear();
         self.restarts.clear();

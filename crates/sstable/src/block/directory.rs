@@ -57,9 +57,8 @@ pub(super) struct Found<'a> {
 }
 
 impl Directory {
-    /// The directory of a block; `None` when its entries are small or few, of version 1, or not as they should be.
+    /// The directory of a block; `None` when its entries are small or few, or not as they should be.
     pub(super) fn of(block: &Block) -> Option<Directory> {
-        block.words_at?;
         if block.restarts < 2 {
             // What all restarts have in common is no beginning of all entries.
             return None;

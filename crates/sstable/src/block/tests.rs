@@ -154,9 +154,19 @@ proptest! {
         for restart in &restarts {
             content.extend_from_slice(&restart.to_le_bytes());
         }
-        content.extend_from_slice(&[0; 8]);
-        content.extend_from_slice(&(restarts.len() as u32 + 1).to_le_bytes());
+        // Words, no common bytes, no column tail, both bases.
+        content.extend_from_slice(&vec![0; WORD_BYTES * (restarts.len() + 1)]);
+        content.extend_from_slice(&[0; EXTENSION_BYTES + 8]);
+        content.extend_from_slice(&((restarts.len() as u32 + 1) | LAYOUT | WIDE).to_le_bytes());
         exercise(Bytes::from(content), &target)?;
+    }
+
+    #[test]
+    fn a_block_without_the_layout_bit_is_refused(cells in cells()) {
+        let mut content = build(&cells).content.to_vec();
+        *content.last_mut().expect("has a count") &= 0x7f;
+        let error = Block::parse(Bytes::from(content)).expect_err("bit 31 is clear");
+        prop_assert!(error.detail.contains("expected bit 31 to be set"), "{}", error.detail);
     }
 
     #[test]
@@ -176,7 +186,7 @@ proptest! {
         content.extend_from_slice(&tail);
         content.extend_from_slice(&[common.len() as u8, tail.len() as u8]);
         content.extend_from_slice(&[0; 16]);
-        content.extend_from_slice(&(restarts.len() as u32 | EXTENDED).to_le_bytes());
+        content.extend_from_slice(&(restarts.len() as u32 | LAYOUT).to_le_bytes());
         exercise(Bytes::from(content), &target)?;
     }
 

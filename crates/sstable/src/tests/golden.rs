@@ -1,4 +1,4 @@
-//! Every version, byte for byte. A file once written must be readable for ever; a difference here is a format change.
+//! The golden files of the format version, byte for byte. A difference here is a format change.
 #![allow(
     clippy::disallowed_methods,
     reason = "reads and, when asked, rewrites the golden file"
@@ -11,7 +11,8 @@ use stele_types::key::range_delete_value;
 use stele_types::schema::Compression;
 use stele_types::{CellKind, Timestamp};
 
-/// What a version's writer made of [`cells`]. Codecs may learn to compress better, so compressed files must only be readable.
+/// Files of [`cells`] as the writer of a version made them. Codecs may learn to compress better, so compressed files must
+/// only be readable.
 struct Golden {
     plain: &'static [u8],
     text: &'static str,
@@ -41,12 +42,7 @@ macro_rules! golden {
     };
 }
 
-/// No longer written.
-const V1: Golden = golden!("v1");
-/// The same cells, by a later writer of version 1 that said which families a file has.
-const WITH_FAMILIES: &[u8] = include_bytes!("../../testdata/v1-groups.sst");
-const WITH_FAMILIES_TEXT: &str = include_str!("../../testdata/v1-groups.txt");
-/// The one whose bytes the writer must reproduce.
+/// The writer must reproduce the bytes of the plain file.
 const V2: Golden = golden!("v2");
 
 /// All kinds, an empty row, escapes, negative timestamps, the largest sequence.
@@ -109,9 +105,7 @@ fn todays_writer_writes_version_2() {
     if std::env::var_os("STELE_WRITE_GOLDEN").is_some() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata");
         std::fs::write(format!("{dir}/v2.sst"), &bytes).expect("writable checkout");
-        for (version, bytes) in [("v1", V1.plain), ("v1-groups", WITH_FAMILIES), ("v2", &bytes)] {
-            std::fs::write(format!("{dir}/{version}.txt"), text(bytes)).expect("writable checkout");
-        }
+        std::fs::write(format!("{dir}/v2.txt"), text(&bytes)).expect("writable checkout");
         for (compression, _) in V2.compressed {
             let name = format!("{compression:?}").to_lowercase();
             std::fs::write(format!("{dir}/v2-{name}.sst"), write_golden(compression)).expect("writable checkout");
@@ -125,24 +119,17 @@ fn todays_writer_writes_version_2() {
 }
 
 #[test]
-fn all_versions_are_read() {
-    assert_eq!(text(WITH_FAMILIES), WITH_FAMILIES_TEXT);
-    for golden in [V1, V2] {
-        assert_eq!(text(golden.plain), golden.text);
-        let plain = [(Compression::None, golden.plain), (Compression::None, WITH_FAMILIES)];
-        for (compression, bytes) in plain.into_iter().chain(golden.compressed) {
-            let table = open(Memory::new(bytes, false), 1 << 20).expect("the golden file");
-            assert_eq!(block_on(table.verify()), Ok(()));
-            assert_eq!(table.properties().compression, compression as u32);
-            assert_eq!(table.properties().deletes(), 6);
-            assert_eq!(
-                bytes.len() < golden.plain.len() * 7 / 8,
-                compression != Compression::None
-            );
-            let mut cursor = Cursor::new(table, CursorOptions::default());
-            assert_eq!(read_all(&mut cursor), Ok(cells()));
-            read_backward_and_seek(&mut cursor);
-        }
+fn golden_files_are_read() {
+    assert_eq!(text(V2.plain), V2.text);
+    for (compression, bytes) in [(Compression::None, V2.plain)].into_iter().chain(V2.compressed) {
+        let table = open(Memory::new(bytes, false), 1 << 20).expect("the golden file");
+        assert_eq!(block_on(table.verify()), Ok(()));
+        assert_eq!(table.properties().compression, compression as u32);
+        assert_eq!(table.properties().deletes(), 6);
+        assert_eq!(bytes.len() < V2.plain.len() * 7 / 8, compression != Compression::None);
+        let mut cursor = Cursor::new(table, CursorOptions::default());
+        assert_eq!(read_all(&mut cursor), Ok(cells()));
+        read_backward_and_seek(&mut cursor);
     }
 }
 

@@ -223,7 +223,7 @@ async fn check_header(file: &dyn ReadFile, id: FileId) -> std::result::Result<()
             Err(SstableError::corruption(file.path(), 16, detail))
         }
         Err(HeaderError::Corrupt(error)) => Err(SstableError::corruption(file.path(), 0, error)),
-        Err(HeaderError::TooNew(found)) => Err(SstableError::TooNew {
+        Err(HeaderError::TooNew(found)) => Err(SstableError::UnknownVersion {
             file: file.path().to_owned(),
             found,
             supported: super::VERSION,
