@@ -21,15 +21,14 @@
 
 mod policy;
 mod profile;
+mod stats;
 
 use parking_lot::Mutex;
 pub use policy::{Admission, CacheKey, S3Fifo};
 pub use profile::{Profile, ProfileCounts, ProfilePlan};
+pub use stats::{CacheStats, ENTRY_OVERHEAD_BYTES};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// Charged on top of an entry's weight: slot, queue position, map entry and the value's own header.
-pub const ENTRY_OVERHEAD_BYTES: usize = 128;
 
 /// Enough that two dozen cores rarely meet on one lock, few enough that a 64 MB cache still admits 4 MB blocks.
 const SHARDS: usize = 16;
@@ -51,31 +50,6 @@ impl CacheKey for BlockKey {
         h = (h ^ (h >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         h ^ (h >> 33)
     }
-}
-
-/// Counters since creation, and the current fill.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheStats {
-    /// `get` found it.
-    pub hits: u64,
-    /// `get` did not.
-    pub misses: u64,
-    /// Inserted keys that had left the small queue not long ago: hits a larger cache would have had.
-    pub ghost_hits: u64,
-    /// Blocks that were not worth keeping.
-    pub turned_away: u64,
-    /// Bytes charged by insertions.
-    pub inserted_bytes: u64,
-    /// Bytes released by replacement, shrinking, and removal.
-    pub evicted_bytes: u64,
-    /// Bytes charged now.
-    pub used_bytes: u64,
-    /// Bytes of them that are charged for what is to be kept.
-    pub kept_bytes: u64,
-    /// Bytes allowed.
-    pub capacity: u64,
-    /// Entries now.
-    pub entries: u64,
 }
 
 /// Monotonic time since an arbitrary origin.

@@ -29,7 +29,7 @@
 mod ghosts;
 mod probation;
 
-use crate::{CacheStats, ENTRY_OVERHEAD_BYTES};
+use crate::stats::{CacheStats, ENTRY_OVERHEAD_BYTES};
 use ghosts::Ghosts;
 use hashbrown::HashTable;
 use probation::Probation;

@@ -16,16 +16,16 @@
 //! may show up there too, in page caches only; since whoever reads them acts on them, the piece is copied. Nothing here
 //! opens a finished piece for appending: a sealed file stays sealed.
 
-use crate::Shared;
 use crate::cluster::Cluster;
 use crate::fault::Fault;
 use crate::located::Located;
+use crate::shared::Shared;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
 use hdfs_native::file::FileWriter;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use stele_storage::remote::owner;
 use stele_storage::{AppendFile, ReadFile, Result, StorageError, check_range};
@@ -263,9 +263,9 @@ async fn finish(cluster: &Cluster, from: &str, to: &str) -> Result<()> {
     }
 }
 
-pub(crate) async fn delete(shared: &Shared, path: &str) -> Result<()> {
-    shared.writing.lock().remove(path);
-    shared.cluster.delete(path, true).await
+pub(crate) async fn delete(writers: &Writers, path: &str) -> Result<()> {
+    writers.by_path.lock().remove(path);
+    writers.shared.cluster.delete(path, true).await
 }
 
 /// Makes piece 0, and with it the file.
@@ -296,7 +296,8 @@ pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<(
     shared.verify(path).await
 }
 
-pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
+pub(crate) async fn create(writers: &Arc<Writers>, path: &str) -> Result<GrowingAppend> {
+    let shared = &writers.shared;
     mark(&shared.cluster, path).await?;
     let writer = Arc::new(Writer {
         shared: Arc::clone(shared),
@@ -318,8 +319,12 @@ pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAp
         }
     };
     *writer.state.lock().await = begun;
-    shared.writing.lock().insert(path.to_owned(), Arc::downgrade(&writer));
-    Ok(GrowingAppend { writer, len: 0 })
+    writers.by_path.lock().insert(path.to_owned(), Arc::downgrade(&writer));
+    Ok(GrowingAppend {
+        writers: Arc::clone(writers),
+        writer,
+        len: 0,
+    })
 }
 
 enum State {
@@ -464,6 +469,7 @@ impl Writer {
 }
 
 pub(crate) struct GrowingAppend {
+    writers: Arc<Writers>,
     writer: Arc<Writer>,
     len: u64,
 }
@@ -493,29 +499,29 @@ impl AppendFile for GrowingAppend {
 impl Drop for GrowingAppend {
     /// Finishes the file, so that the next owner finds less to do. What does not get that far is sealed by it.
     fn drop(&mut self) {
-        let writer = Arc::clone(&self.writer);
-        let shared = Arc::clone(&writer.shared);
-        shared.env.spawn("hdfs finish", async move {
+        let (writers, writer) = (Arc::clone(&self.writers), Arc::clone(&self.writer));
+        let env = writer.shared.env.clone();
+        env.spawn("hdfs finish", async move {
             if writer.shared.fence.by().is_none()
                 && let Err(error) = writer.cut().await
             {
                 tracing::debug!(path = writer.path, %error, "a file was left open");
             }
-            writer.shared.forget(&writer);
+            writers.forget(&writer);
         });
     }
 }
 
 /// Finishes every growing file that this process writes, as far as that can be done. What is not finished is sealed by the
 /// next owner.
-pub(crate) async fn finish_all(shared: &Shared) {
-    if shared.fence.by().is_some() {
+pub(crate) async fn finish_all(writers: &Writers) {
+    if writers.shared.fence.by().is_some() {
         return;
     }
     // Also those that were dropped and are being finished: that is waited for.
     let writing: Vec<Arc<Writer>> = {
-        let writing = shared.writing.lock();
-        writing.values().filter_map(std::sync::Weak::upgrade).collect()
+        let by_path = writers.by_path.lock();
+        by_path.values().filter_map(Weak::upgrade).collect()
     };
     futures::stream::iter(writing)
         .for_each_concurrent(SEALS_CONCURRENT, |writer| async move {
@@ -526,27 +532,34 @@ pub(crate) async fn finish_all(shared: &Shared) {
         .await;
 }
 
-impl Shared {
-    /// Says `Fenced` when somebody else owns the directory now. To be asked after a growing file was made.
-    pub(crate) async fn verify(&self, path: &str) -> Result<()> {
-        owner::verify(&self.cluster, &self.fence, self.epoch, path).await
+/// The writers of this process, by the path of their files.
+pub(crate) struct Writers {
+    shared: Arc<Shared>,
+    by_path: parking_lot::Mutex<BTreeMap<String, Weak<Writer>>>,
+}
+
+impl Writers {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Writers> {
+        Arc::new(Writers {
+            shared,
+            by_path: parking_lot::Mutex::default(),
+        })
     }
 
-    /// A file of the same path may be written by another by now.
+    /// Forgets a writer, but not a later writer of a file with the same path.
     fn forget(&self, writer: &Arc<Writer>) {
-        let mut writing = self.writing.lock();
-        let ours = writing
-            .get(&writer.path)
-            .is_some_and(|known| known.as_ptr() == Arc::as_ptr(writer));
-        if ours {
-            writing.remove(&writer.path);
+        let mut by_path = self.by_path.lock();
+        let known = by_path.get(&writer.path);
+        if known.is_some_and(|known| known.as_ptr() == Arc::as_ptr(writer)) {
+            by_path.remove(&writer.path);
         }
     }
 }
 
 /// Opens a file as it is now.
-pub(crate) async fn open(shared: &Arc<Shared>, path: &str) -> Result<GrowingRead> {
-    let writer = shared.writing.lock().get(path).and_then(std::sync::Weak::upgrade);
+pub(crate) async fn open(writers: &Writers, path: &str) -> Result<GrowingRead> {
+    let shared = &writers.shared;
+    let writer = writers.by_path.lock().get(path).and_then(Weak::upgrade);
     let end = match writer {
         Some(writer) => Some(writer.cut().await?),
         None => None,

@@ -21,6 +21,7 @@ pub mod fuzzing;
 mod growing;
 mod located;
 mod metrics;
+mod shared;
 mod whole;
 
 pub use address::{HdfsAddress, HdfsAddressError};
@@ -29,46 +30,19 @@ pub use metrics::HdfsMetrics;
 use async_trait::async_trait;
 use bytes::Bytes;
 use cluster::Cluster;
-use parking_lot::Mutex;
+use growing::Writers;
+use shared::Shared;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use stele_env::Env;
 use stele_storage::remote::cache::{CacheOptions, ChunkCache};
 use stele_storage::remote::{Fence, owner};
 use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageError, check_path, grows};
 
-/// What every open file and every task of one owner shares.
-struct Shared {
-    cluster: Cluster,
-    env: Env,
-    fence: Fence,
-    /// This owner's number; larger than that of every owner before.
-    epoch: u64,
-    cache: ChunkCache,
-    /// Growing files that this process writes.
-    writing: Mutex<BTreeMap<String, Weak<growing::Writer>>>,
-    /// Only looked at: nothing is written, and nobody is kept from writing.
-    looking: bool,
-}
-
-impl Shared {
-    /// Refuses what changes something, of a directory that is only looked at.
-    fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
-        self.fence.check(path)?;
-        match self.looking {
-            false => Ok(()),
-            true => Err(StorageError::Io {
-                path: path.to_owned(),
-                operation,
-                message: "the directory was opened to be looked at".to_owned(),
-            }),
-        }
-    }
-}
-
 /// A directory of HDFS, owned by this process until another one opens it, or only looked at.
 pub struct HdfsStorage {
     shared: Arc<Shared>,
+    writers: Arc<Writers>,
 }
 
 impl HdfsStorage {
@@ -107,11 +81,12 @@ impl HdfsStorage {
             fence: Fence::default(),
             epoch: epoch.unwrap_or_default(),
             cache,
-            writing: Mutex::default(),
             looking: epoch.is_none(),
         };
+        let shared = Arc::new(shared);
         Arc::new(HdfsStorage {
-            shared: Arc::new(shared),
+            writers: Writers::new(Arc::clone(&shared)),
+            shared,
         })
     }
 
@@ -141,7 +116,7 @@ impl HdfsStorage {
     /// Finishes every growing file that this process writes; for who ends, after the last write. Otherwise nobody could look at
     /// the directory ([`Self::look`]) before the next owner has sealed them, for which that one waits seconds.
     pub async fn finish(&self) {
-        growing::finish_all(&self.shared).await;
+        growing::finish_all(&self.writers).await;
     }
 
     /// What was done so far.
@@ -176,7 +151,7 @@ impl Storage for HdfsStorage {
         check_path(path)?;
         self.shared.check_owned(path, "create")?;
         if grows(path) {
-            Ok(Box::new(growing::create(&self.shared, path).await?))
+            Ok(Box::new(growing::create(&self.writers, path).await?))
         } else {
             Ok(Box::new(whole::create(&self.shared, path).await?))
         }
@@ -186,7 +161,7 @@ impl Storage for HdfsStorage {
         check_path(path)?;
         self.shared.fence.check(path)?;
         if grows(path) {
-            Ok(Arc::new(growing::open(&self.shared, path).await?))
+            Ok(Arc::new(growing::open(&self.writers, path).await?))
         } else {
             Ok(Arc::new(whole::open(&self.shared, path).await?))
         }
@@ -195,9 +170,10 @@ impl Storage for HdfsStorage {
     async fn put_if_absent(&self, path: &str, content: Bytes) -> Result<()> {
         check_path(path)?;
         self.shared.check_owned(path, "put")?;
-        match grows(path) {
-            true => growing::put(&self.shared, path, content).await,
-            false => self.shared.cluster.put_new(path, &content).await,
+        if grows(path) {
+            growing::put(&self.shared, path, content).await
+        } else {
+            self.shared.cluster.put_new(path, &content).await
         }
     }
 
@@ -224,7 +200,7 @@ impl Storage for HdfsStorage {
         check_path(path)?;
         self.shared.check_owned(path, "delete")?;
         if grows(path) {
-            growing::delete(&self.shared, path).await
+            growing::delete(&self.writers, path).await
         } else {
             self.shared.cluster.delete(path, false).await
         }

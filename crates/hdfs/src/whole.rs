@@ -3,8 +3,8 @@
 //! Until then it is there under its name and holds less than it will. Nobody refers to such a file, and the next owner
 //! deletes it as it deletes everything that nothing refers to.
 
-use crate::Shared;
 use crate::located::Located;
+use crate::shared::Shared;
 use async_trait::async_trait;
 use bytes::Bytes;
 use hdfs_native::file::FileWriter;

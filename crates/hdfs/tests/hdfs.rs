@@ -244,7 +244,7 @@ async fn a_look_changes_nothing() {
         look.put_if_absent("x", Bytes::new()).await.err(),
         look.delete("FORMAT").await.err(),
     ] {
-        assert!(error.expect("refused").to_string().contains("to be looked at"));
+        assert!(error.expect("refused").to_string().contains("read-only"));
     }
     storage.confirm_owner().await.expect("still the owner");
 }

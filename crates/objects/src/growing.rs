@@ -13,8 +13,8 @@
 //!
 //! Reading shows the parts as one file. They are listed when it is opened.
 
+use crate::shared::Shared;
 use crate::store::Store;
-use crate::{Shared, owner};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
@@ -165,12 +165,12 @@ pub(crate) async fn put(shared: &Shared, path: &str, content: Bytes) -> Result<(
         put.map_err(|error| taken(path, error))?;
     }
     begin(shared, path).await?;
-    owner::verify(shared, path).await
+    shared.verify(path).await
 }
 
 pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<GrowingAppend> {
     begin(shared, path).await?;
-    if let Err(error) = owner::verify(shared, path).await {
+    if let Err(error) = shared.verify(path).await {
         if !matches!(error, StorageError::Fenced { .. }) {
             // Nobody knows of it, and there may be one for each group of writes while the store lists nothing.
             let (shared, first) = (Arc::clone(shared), part_key(path, 0));

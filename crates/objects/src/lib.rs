@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod growing;
 mod metrics;
 mod owner;
+mod shared;
 mod store;
 mod whole;
 
@@ -28,6 +29,7 @@ pub use metrics::ObjectMetrics;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use shared::Shared;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,35 +41,6 @@ use stele_storage::{AppendFile, FileInfo, ReadFile, Result, Storage, StorageErro
 pub use store::Client;
 use store::Store;
 use tokio::sync::Semaphore;
-
-/// What every open file and every task of one owner shares.
-struct Shared {
-    store: Store,
-    env: Env,
-    fence: Fence,
-    /// This owner's number; larger than that of every owner before.
-    epoch: u64,
-    cache: ChunkCache,
-    /// One for each piece of an upload that may be on its way.
-    pieces: Arc<Semaphore>,
-    /// Only looked at: nothing is written, and nobody is kept from writing.
-    looking: bool,
-}
-
-impl Shared {
-    /// Refuses what changes something, of a prefix that is only looked at.
-    fn check_owned(&self, path: &str, operation: &'static str) -> Result<()> {
-        self.fence.check(path)?;
-        match self.looking {
-            false => Ok(()),
-            true => Err(StorageError::Io {
-                path: path.to_owned(),
-                operation,
-                message: "the prefix was opened to be looked at".to_owned(),
-            }),
-        }
-    }
-}
 
 /// A prefix of a bucket, owned by this process until another one opens it, or only looked at.
 pub struct ObjectStorage {
@@ -187,9 +160,10 @@ impl Storage for ObjectStorage {
     async fn open_known(&self, path: &str, len: u64, first: Range<u64>) -> Result<Arc<dyn ReadFile>> {
         check_path(path)?;
         self.shared.fence.check(path)?;
-        match grows(path) {
-            true => Ok(Arc::new(growing::open(&self.shared, path).await?)),
-            false => Ok(Arc::new(whole::open_known(&self.shared, path, len, first).await?)),
+        if grows(path) {
+            Ok(Arc::new(growing::open(&self.shared, path).await?))
+        } else {
+            Ok(Arc::new(whole::open_known(&self.shared, path, len, first).await?))
         }
     }
 
@@ -261,7 +235,7 @@ impl Storage for ObjectStorage {
 
     async fn confirm_owner(&self) -> Result<()> {
         self.shared.check_owned("", "confirm")?;
-        owner::verify(&self.shared, "").await
+        self.shared.verify("").await
     }
 
     fn keeps_appends(&self) -> bool {

@@ -3,7 +3,6 @@
 //! A record is an object of its own. A growing file is sealed by an empty part under the number that follows its last one:
 //! whoever of the old owner's append and the seal comes second finds the number taken.
 
-use crate::Shared;
 use crate::growing::{self, Parts};
 use crate::store::Store;
 use async_trait::async_trait;
@@ -45,14 +44,6 @@ impl Records for Store {
     async fn delete_records(&self, keys: &[String]) -> Result<()> {
         self.delete_many(keys).await
     }
-}
-
-/// Says `Fenced` when somebody else owns the prefix now. To be asked after a growing file was made.
-pub(crate) async fn verify(shared: &Shared, path: &str) -> Result<()> {
-    if shared.store.skips_verify() {
-        return Ok(());
-    }
-    owner::verify(&shared.store, &shared.fence, shared.epoch, path).await
 }
 
 /// Seals every growing file, and removes what is left of deleted ones; of their seals those that are old, or too many. `Fenced`

@@ -5,7 +5,7 @@
 //! put-if-absent; an upload in pieces is not conditional, because names of sstables carry the server's epoch and no two
 //! processes have the same.
 
-use crate::Shared;
+use crate::shared::Shared;
 use crate::store::Upload;
 use async_trait::async_trait;
 use bytes::Bytes;

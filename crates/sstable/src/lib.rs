@@ -29,6 +29,7 @@ pub mod limits;
 pub mod properties;
 mod ranges;
 mod reader;
+mod residence;
 mod scratch;
 mod warm;
 mod writer;

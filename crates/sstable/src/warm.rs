@@ -11,20 +11,6 @@ use crate::error::Result;
 use crate::reader::{BlockKind, Sstable};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// How the blocks of a file are cached.
-#[derive(Debug, Default)]
-pub(crate) struct Residence {
-    kept: AtomicBool,
-    warmed: AtomicBool,
-}
-
-impl Residence {
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept.load(Ordering::Relaxed)
-    }
-}
 
 /// Of the room for kept blocks a part this small is none: the blocks of a file spread over the cache's shards, and some
 /// are full before others.
@@ -33,21 +19,18 @@ const SPACE_MIN_BYTES: usize = 256 << 10;
 impl Sstable {
     /// Says whether the file's blocks are to be kept in memory before those of others.
     pub fn keep(&self, kept: bool) {
-        let was_kept = self.residence().kept.swap(kept, Ordering::Relaxed);
-        if kept && !was_kept {
-            self.residence().warmed.store(false, Ordering::Relaxed);
-        }
+        self.residence().set_kept(kept);
     }
 
     /// Whether the file is to be kept in memory, and nobody has read it for that yet.
     pub fn wants_warming(&self) -> bool {
-        self.residence().is_kept() && !self.residence().warmed.load(Ordering::Relaxed)
+        self.residence().wants_warming()
     }
 
     /// Reads the blocks of a file that is to be kept into the cache, as long as there is room for them there; true when
     /// that was all of them. It is tried once: a part that does not fit, or is damaged, is left to its readers.
     pub async fn warm(self: &Arc<Self>) -> Result<bool> {
-        if !self.residence().is_kept() || self.residence().warmed.swap(true, Ordering::Relaxed) {
+        if !self.residence().begin_warming() {
             return Ok(false);
         }
         match self.read_all_blocks().await {

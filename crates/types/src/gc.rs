@@ -2,8 +2,7 @@
 //!
 //! Rules apply at read time and in compaction alike, so a reader never sees a cell its rule has expired.
 
-use crate::ids::Timestamp;
-use crate::schema::TimeUnit;
+use crate::ids::{TimeUnit, Timestamp};
 
 /// Deepest nesting of a rule; Bigtable limits a rule to 500 bytes, which is shallower.
 pub const GC_RULE_DEPTH_MAX: usize = 32;

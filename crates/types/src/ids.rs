@@ -123,6 +123,33 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// The unit of a table's timestamps, fixed at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeUnit {
+    /// Tables made through Bigtable or HQL.
+    Micros,
+    /// Tables made through HBase, whose users store arbitrary longs as versions.
+    Millis,
+}
+
+impl TimeUnit {
+    /// Microseconds, clamped to the 64-bit range; for age comparisons only, never for stored values.
+    pub fn to_micros_saturating(self, timestamp: Timestamp) -> i64 {
+        match self {
+            TimeUnit::Micros => timestamp.0,
+            TimeUnit::Millis => timestamp.0.saturating_mul(1_000),
+        }
+    }
+
+    /// This unit's timestamp for a wall-clock time.
+    pub fn from_wall_micros(self, micros: i64) -> Timestamp {
+        match self {
+            TimeUnit::Micros => Timestamp(micros),
+            TimeUnit::Millis => Timestamp(micros.div_euclid(1_000)),
+        }
+    }
+}
+
 /// `namespace/table`. Bigtable's `projects/*/instances/I/tables/T` is `I/T`; HBase's `ns:T` is `ns/T`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {

@@ -17,12 +17,10 @@ pub mod writes;
 
 pub use error::ErrorKind;
 pub use gc::{GcRule, GcView};
-pub use ids::{Epoch, FamilyId, FileId, GroupId, SeqNo, TableId, TableName, TabletId, Timestamp};
+pub use ids::{Epoch, FamilyId, FileId, GroupId, SeqNo, TableId, TableName, TabletId, TimeUnit, Timestamp};
 pub use key::{CellKey, CellKind, KeyBuf};
 pub use mutation::{AggregateKind, Mutation, RowMutation};
 pub use range::{RowRange, RowSet};
 pub use row::{Cell, Labels, ReadCounts, RowBatch};
-pub use schema::{
-    Compression, DeleteRule, Durability, Family, GroupOptions, LocalityGroup, TableSchema, TimeUnit, ValueType,
-};
+pub use schema::{Compression, DeleteRule, Durability, Family, GroupOptions, LocalityGroup, TableSchema, ValueType};
 pub use writes::{RowWrite, RowWrites, RowWritesBuilder, Span};

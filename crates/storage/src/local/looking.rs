@@ -14,7 +14,7 @@ fn refused<T>(path: &str, operation: &'static str) -> Result<T> {
     Err(StorageError::Io {
         path: path.to_owned(),
         operation,
-        message: "opened only to be looked at".to_owned(),
+        message: "opened read-only".to_owned(),
     })
 }
 
