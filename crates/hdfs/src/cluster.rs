@@ -84,9 +84,10 @@ impl Cluster {
     }
 
     fn absolute(&self, key: &str) -> String {
-        match key.is_empty() {
-            true => self.root.clone(),
-            false => format!("{}/{key}", self.root),
+        if key.is_empty() {
+            self.root.clone()
+        } else {
+            format!("{}/{key}", self.root)
         }
     }
 
@@ -218,9 +219,10 @@ impl Cluster {
     /// A file's status; a directory is none.
     pub(crate) async fn file_status(&self, key: &str) -> Result<Status> {
         let status = self.status(key).await?;
-        match status.directory {
-            true => Err(StorageError::NotFound { path: key.to_owned() }),
-            false => Ok(status),
+        if status.directory {
+            Err(StorageError::NotFound { path: key.to_owned() })
+        } else {
+            Ok(status)
         }
     }
 
@@ -236,9 +238,10 @@ impl Cluster {
         };
         let below = |status: &hdfs_native::client::FileStatus| {
             let name = status.path.strip_prefix(&path)?.strip_prefix('/')?;
-            Some(match directory.is_empty() {
-                true => name.to_owned(),
-                false => format!("{directory}/{name}"),
+            Some(if directory.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{directory}/{name}")
             })
         };
         // A file that is listed shows itself, under no name.

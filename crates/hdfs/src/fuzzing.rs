@@ -9,9 +9,10 @@ pub fn piece(key: &str) -> Option<(&str, u32, bool)> {
 
 /// The key of a piece.
 pub fn piece_key(path: &str, number: u32, open: bool) -> String {
-    match open {
-        true => growing::open_key(path, number),
-        false => growing::piece_key(path, number),
+    if open {
+        growing::open_key(path, number)
+    } else {
+        growing::piece_key(path, number)
     }
 }
 

@@ -66,9 +66,10 @@ pub(crate) fn parse_piece(key: &str) -> Option<(&str, u32, bool)> {
         None => (name, false),
     };
     let number = u32::from_str_radix(digits, 16).ok()?;
-    let spelled = match open {
-        true => open_key(path, number),
-        false => piece_key(path, number),
+    let spelled = if open {
+        open_key(path, number)
+    } else {
+        piece_key(path, number)
     };
     (spelled == key).then_some((path, number, open))
 }
@@ -94,9 +95,10 @@ impl Pieces {
     }
 
     pub(crate) fn add(&mut self, number: u32, open: bool, len: u64) {
-        match open {
-            true => self.open.insert(number, len),
-            false => self.finished.insert(number, len),
+        if open {
+            self.open.insert(number, len)
+        } else {
+            self.finished.insert(number, len)
         };
     }
 

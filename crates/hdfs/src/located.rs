@@ -67,16 +67,17 @@ impl Located {
 
 async fn finished(cluster: &Cluster, key: &str, len: u64) -> Result<FileReader> {
     let reader = cluster.open(key).await?;
-    match reader.file_length() as u64 == len {
-        true => Ok(reader),
-        false => Err(StorageError::Io {
+    if reader.file_length() as u64 == len {
+        Ok(reader)
+    } else {
+        Err(StorageError::Io {
             path: key.to_owned(),
             operation: "open",
             message: format!(
                 "the file is still being written: {} of {len} bytes are in finished blocks",
                 reader.file_length()
             ),
-        }),
+        })
     }
 }
 
@@ -87,9 +88,10 @@ impl Source for Located {
     }
 
     fn count(&self, found: bool) {
-        match found {
-            true => self.cluster.metrics.chunk_hits.inc(),
-            false => self.cluster.metrics.chunk_misses.inc(),
+        if found {
+            self.cluster.metrics.chunk_hits.inc()
+        } else {
+            self.cluster.metrics.chunk_misses.inc()
         }
     }
 }

@@ -126,9 +126,10 @@ pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<
             Err(error) => return Err(error),
         }
     }
-    match parts.is_void() {
-        true => store.delete(&part_key(path, 0)).await,
-        false => Ok(()),
+    if parts.is_void() {
+        store.delete(&part_key(path, 0)).await
+    } else {
+        Ok(())
     }
 }
 

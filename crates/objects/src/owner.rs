@@ -77,10 +77,12 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
         .collect();
     store.delete_many(&outlived(&files, &made, now_micros)).await?;
     let seals = files.into_iter().map(|(path, parts)| async move {
-        match parts.is_file() {
-            true if store.skips_seal() => Ok(()),
-            true => growing::seal(store, &path, parts).await,
-            false => store.delete_many(&parts.keys_but_seal(&path)).await,
+        if !parts.is_file() {
+            store.delete_many(&parts.keys_but_seal(&path)).await
+        } else if store.skips_seal() {
+            Ok(())
+        } else {
+            growing::seal(store, &path, parts).await
         }
     });
     futures::stream::iter(seals)

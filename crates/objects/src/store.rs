@@ -123,9 +123,10 @@ impl Source for Store {
     }
 
     fn count(&self, found: bool) {
-        match found {
-            true => self.counters.chunk_hits.inc(),
-            false => self.counters.chunk_misses.inc(),
+        if found {
+            self.counters.chunk_hits.inc()
+        } else {
+            self.counters.chunk_misses.inc()
         }
     }
 }
@@ -174,31 +175,34 @@ impl Store {
     }
 
     fn location(&self, key: &str) -> Result<Path> {
-        let full = match self.root.is_empty() {
-            true => key.to_owned(),
-            false => format!("{}/{key}", self.root),
+        let full = if self.root.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}/{key}", self.root)
         };
         Path::parse(full).map_err(|_| StorageError::InvalidPath { path: key.to_owned() })
     }
 
     /// The root itself; `None` when it is the bucket.
     fn root_location(&self) -> Result<Option<Path>> {
-        match self.root.is_empty() {
-            true => Ok(None),
-            false => Path::parse(&self.root)
+        if self.root.is_empty() {
+            Ok(None)
+        } else {
+            Path::parse(&self.root)
                 .map(Some)
                 .map_err(|_| StorageError::InvalidPath {
                     path: self.root.clone(),
-                }),
+                })
         }
     }
 
     /// The key below the root.
     fn key<'a>(&self, location: &'a Path) -> Option<&'a str> {
         let location: &'a str = location.as_ref();
-        match self.root.is_empty() {
-            true => Some(location),
-            false => location.strip_prefix(self.root.as_str())?.strip_prefix('/'),
+        if self.root.is_empty() {
+            Some(location)
+        } else {
+            location.strip_prefix(self.root.as_str())?.strip_prefix('/')
         }
     }
 
@@ -418,9 +422,10 @@ impl Store {
         if !directory.is_empty() && directory.split('/').any(|c| c.is_empty() || c == "." || c == "..") {
             return Ok(Vec::new());
         }
-        let location = match directory.is_empty() {
-            true => self.root_location()?,
-            false => Some(self.location(directory)?),
+        let location = if directory.is_empty() {
+            self.root_location()?
+        } else {
+            Some(self.location(directory)?)
         };
         let request = || async {
             let mut found = Vec::new();

@@ -281,9 +281,10 @@ impl Drop for PutUnderway<'_> {
             return;
         }
         let counts = &mut self.mount.shared.device.lock().counts;
-        match self.took_effect {
-            true => counts.puts_cut_after += 1,
-            false => counts.puts_cut_before += 1,
+        if self.took_effect {
+            counts.puts_cut_after += 1
+        } else {
+            counts.puts_cut_before += 1
         }
     }
 }

@@ -240,9 +240,10 @@ impl RowBatch {
 
     /// Takes back the last cell added, if no row has ended since.
     pub fn pop_open_cell(&mut self) -> Option<Cell> {
-        match self.cells.len() > self.cells_ended() {
-            true => self.cells.pop(),
-            false => None,
+        if self.cells.len() > self.cells_ended() {
+            self.cells.pop()
+        } else {
+            None
         }
     }
 

@@ -61,10 +61,12 @@ impl Device {
     }
 
     pub(super) fn fault_on_name(&mut self, env: &Env) -> Fault {
-        match self.draw_fault(env, self.plan.put_error) {
-            false => Fault::None,
-            true if chance(env, 0.5) => Fault::Before,
-            true => Fault::After,
+        if !self.draw_fault(env, self.plan.put_error) {
+            Fault::None
+        } else if chance(env, 0.5) {
+            Fault::Before
+        } else {
+            Fault::After
         }
     }
 
@@ -297,9 +299,10 @@ impl FileState {
     fn tear(&mut self, env: &Env) {
         let len = self.content.len();
         let from = between(env, self.synced, len);
-        let (from, to) = match chance(env, 0.5) {
-            true => (from, len),
-            false => self.hole_at(from, 1 + env.random_below(HOLE_SECTORS_MAX) as usize),
+        let (from, to) = if chance(env, 0.5) {
+            (from, len)
+        } else {
+            self.hole_at(from, 1 + env.random_below(HOLE_SECTORS_MAX) as usize)
         };
         let zeros = chance(env, 0.5);
         if from < to {

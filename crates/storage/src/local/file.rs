@@ -301,9 +301,10 @@ mod tests {
                 append.file.set_len(4 << 10).unwrap();
                 fcntl_add_seals(&*append.file, SealFlags::GROW).unwrap();
                 let bytes = vec![1; len];
-                let outcome = match tried {
-                    true => append.try_append(&[&bytes]).unwrap(),
-                    false => append.append(&[Bytes::from(bytes)]).await,
+                let outcome = if tried {
+                    append.try_append(&[&bytes]).unwrap()
+                } else {
+                    append.append(&[Bytes::from(bytes)]).await
                 };
                 outcome.unwrap_err();
                 assert_eq!(append.file.metadata().unwrap().len(), 4, "{len} bytes");

@@ -398,10 +398,13 @@ fn link_into_place(from: &Path, to: &Path) -> io::Result<()> {
 /// Whether it had to be made.
 fn make_directory(directory: &Path) -> io::Result<bool> {
     match fs::create_dir(directory) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match directory.is_dir() {
-            true => Ok(false),
-            false => Err(io::ErrorKind::NotADirectory.into()),
-        },
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            if directory.is_dir() {
+                Ok(false)
+            } else {
+                Err(io::ErrorKind::NotADirectory.into())
+            }
+        }
         other => other.map(|()| true),
     }
 }

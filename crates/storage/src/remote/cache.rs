@@ -284,9 +284,10 @@ impl ChunkCache {
 /// somebody has it, who counts the piece alone (a value on its way to a reader, what a cursor has read ahead). To copy it
 /// costs microseconds.
 fn apart(piece: Bytes, chunk: &Bytes) -> Bytes {
-    match piece.len() > chunk.len() / 2 {
-        true => piece,
-        false => Bytes::copy_from_slice(&piece),
+    if piece.len() > chunk.len() / 2 {
+        piece
+    } else {
+        Bytes::copy_from_slice(&piece)
     }
 }
 

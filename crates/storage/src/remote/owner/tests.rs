@@ -30,9 +30,10 @@ impl Records for Device {
         of_others(&self.before);
         let is_new = self.records.lock().insert(key.to_owned());
         of_others(&self.after);
-        match is_new {
-            true => Ok(()),
-            false => Err(StorageError::AlreadyExists { path: key.to_owned() }),
+        if is_new {
+            Ok(())
+        } else {
+            Err(StorageError::AlreadyExists { path: key.to_owned() })
         }
     }
 
