@@ -149,6 +149,10 @@ impl Block {
             .parse_tail(rest)
             .filter(|&end| block.restarts > 0 && end > 0)
             .ok_or_else(|| DecodeError::new(content.len(), "data block with an impossible number of restarts"))?;
+        debug_assert!(
+            block.entries_end <= block.words_at && block.words_at <= block.common.start,
+            "the parts of a block follow each other"
+        );
         block.content = content;
         match block.restart(0) {
             Some(0) => Ok(block),
@@ -276,6 +280,10 @@ impl Block {
         // Without overflow: neither is above `limit`, or 127.
         let value_at = at + unshared;
         let end = value_at + value_len;
+        debug_assert!(
+            start < at && at <= content.len(),
+            "an entry's header lies within the content"
+        );
         if end > limit || kind & !KIND_AND_FLAGS != 0 {
             return None;
         }
@@ -456,6 +464,10 @@ impl Block {
 
     /// The same, by whole keys; it is known to be `low` to `high`.
     fn intervals_below_by_keys(&self, target: &[u8], mut low: usize, mut high: usize) -> Result<usize, DecodeError> {
+        debug_assert!(
+            low <= high && high <= self.restarts,
+            "a search stays within the block's intervals"
+        );
         while low < high {
             let middle = low + (high - low) / 2;
             if self.compare_restart(middle, target)? == Ordering::Less {

@@ -274,6 +274,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
         } else {
             self.checked.more += 1;
         }
+        debug_assert!(self.checked.findings.len() <= FINDINGS_MAX, "findings are bounded");
     }
 }
 

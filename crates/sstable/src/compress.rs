@@ -110,6 +110,7 @@ impl Compressor {
     /// As [`Compressor::compress_with_dictionary`], into the front of `out`, which has the [room](Compressor::room); the
     /// length of the payload. If there is none, `out` may be changed all the same.
     pub fn compress_with_dictionary_into(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
+        debug_assert!(out.len() >= self.space(content.len()), "the buffer takes any outcome");
         let with = self.zstd_with.as_mut()?;
         let start = begin(out, content)?;
         let len = with.compress_to_buffer(content, out.get_mut(start..)?).ok()?;
@@ -133,6 +134,7 @@ impl Compressor {
         if self.kind == Compression::None {
             return None;
         }
+        debug_assert!(out.len() >= self.space(content.len()), "the buffer takes any outcome");
         let start = begin(out, content)?;
         let out = out.get_mut(start..)?;
         let len = match self.kind {
@@ -238,6 +240,7 @@ impl<'a> Packed<'a> {
 
     /// Fills `content`, which is as long as the content is to be.
     pub fn expand_into(self, content: &mut [u8]) -> Result<(), DecodeError> {
+        assert_eq!(content.len(), self.len, "the buffer is as long as the content");
         let (kind, input) = (self.kind, self.input);
         let made = match (self.dictionary, kind) {
             (Some(dictionary), _) => {

@@ -12,7 +12,7 @@
 mod place;
 mod readahead;
 
-use crate::block::{BlockCursor, Buffered};
+use crate::block::{Block, BlockCursor, Buffered};
 use crate::error::{DecodeError, Result};
 use crate::frame::Handle;
 use crate::index::IndexBlock;
@@ -205,6 +205,7 @@ impl Cursor {
         if self.status != Step::Ready {
             return Ok(self.status);
         }
+        debug_assert!(self.cells.is_valid(), "a ready cursor is on a cell");
         if self.options.single_row && self.cells.is_last_of_row() {
             self.status = Step::End;
             return Ok(Step::End);
@@ -222,6 +223,7 @@ impl Cursor {
         if self.status != Step::Ready {
             return Ok(self.status);
         }
+        debug_assert!(self.cells.is_valid(), "a ready cursor is on a cell");
         match self.cells.retreat() {
             Ok(true) => Ok(Step::Ready),
             Ok(false) => self.start(Goal::PreviousBlock, &[]),
@@ -308,6 +310,10 @@ impl Cursor {
                 return Err(e);
             }
         };
+        debug_assert!(
+            self.status != Step::Ready || (self.cells.is_valid() && self.loaded.is_some()),
+            "a ready cursor is on a cell of a loaded block"
+        );
         Ok(self.status)
     }
 
@@ -472,9 +478,10 @@ impl Cursor {
         if self.loaded == Some(handle.offset) {
             return Ok(true);
         }
-        let Some(block) = self.fetch(handle, self.options.fill_cache)? else {
+        let Some(block) = self.fetch::<Block>(handle, self.options.fill_cache)? else {
             return Ok(false);
         };
+        debug_assert!(block.intervals() > 0, "a parsed block has an entry");
         self.cells.set_block(block);
         self.passed_bytes += self.cells.block().bytes() as u64;
         self.loaded = Some(handle.offset);

@@ -48,6 +48,7 @@ impl Damage {
     }
 
     pub(crate) fn unreadable(error: SstableError) -> Self {
+        assert!(is_damage(&error), "only damage makes a file unreadable");
         Self::of(Found {
             unreadable: true,
             cells: OnceLock::from(error),
@@ -64,6 +65,7 @@ impl Damage {
 
     /// Remembers that the filter cannot be used.
     pub(crate) fn note_filter(&self, error: SstableError) {
+        assert!(is_damage(&error), "only damage is remembered");
         let found = self.found.get_or_init(Box::default);
         found.met.fetch_add(1, Ordering::Relaxed);
         found.filter.get_or_init(|| error);
@@ -72,6 +74,7 @@ impl Damage {
     /// Remembers damage that a read met; returns the error for that read.
     #[cold]
     pub(crate) fn note(&self, error: SstableError) -> SstableError {
+        assert!(is_damage(&error), "only damage is remembered");
         let found = self.found.get_or_init(Box::default);
         found.met.fetch_add(1, Ordering::Relaxed);
         if unreadable_offset(&error).is_some() {

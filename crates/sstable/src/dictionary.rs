@@ -53,7 +53,9 @@ pub fn train<'a>(blocks: impl Iterator<Item = &'a [u8]>, bytes: usize) -> Option
         return None;
     }
     chosen.sort_by_key(|(worth, _)| *worth);
-    Some(chosen.into_iter().flat_map(|(_, piece)| piece).copied().collect())
+    let dictionary: Vec<u8> = chosen.into_iter().flat_map(|(_, piece)| piece).copied().collect();
+    assert!(dictionary.len() <= bytes, "a dictionary has at most the requested size");
+    Some(dictionary)
 }
 
 /// In how many blocks each word was met.

@@ -58,6 +58,10 @@ impl FilterBuilder {
             return;
         }
         self.hashes.push(hash);
+        debug_assert!(
+            self.hashes.len() <= limits::FILTER_ROWS_MAX,
+            "the rows of a filter are bounded"
+        );
     }
 
     /// Memory of the hashes, all of which are kept until the end.
@@ -74,6 +78,10 @@ impl FilterBuilder {
         let lines = bits.div_ceil(LINE_BYTES as u64 * 8).max(1);
         let probes = (self.bits_per_row * 69 / 100).clamp(1, u32::from(PROBES_MAX)) as u8;
         let mut out = vec![0u8; lines as usize * LINE_BYTES + 1];
+        assert!(
+            out.len() <= limits::FILTER_BYTES_MAX,
+            "a filter is within the format's limit"
+        );
         for hash in self.hashes {
             let start = line_of(hash, lines) * LINE_BYTES;
             for bit in bits_of(hash, probes) {
@@ -129,7 +137,9 @@ impl Filter {
 }
 
 fn line_of(hash: u64, lines: u64) -> usize {
-    (((hash >> 32) * lines) >> 32) as usize
+    let line = ((hash >> 32) * lines) >> 32;
+    debug_assert!(line < lines, "a row's line lies within the filter");
+    line as usize
 }
 
 /// Bit positions within a line, each below 512.

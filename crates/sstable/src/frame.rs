@@ -69,6 +69,11 @@ pub fn seal(file: FileId, offset: u64, payload: Vec<u8>, kind: Compression) -> B
 
 /// The same where the room for the tail is the end of `framed`, for any number of a compression kind.
 pub(crate) fn seal_in_place(file: FileId, offset: u64, framed: &mut [u8], kind: u8) {
+    assert!(framed.len() >= TAIL_BYTES, "a framed block has space for its tail");
+    assert!(
+        framed.len() - TAIL_BYTES <= limits::BLOCK_BYTES_MAX,
+        "a sealed block is within the format's limit"
+    );
     if let Some((covered, crc)) = framed.split_last_chunk_mut()
         && let Some(last) = covered.last_mut()
     {
@@ -116,6 +121,7 @@ impl Opened<'_> {
 
     /// Fills `out`, which is as long as the content.
     pub fn write_to(self, out: &mut [u8]) -> Result<(), DecodeError> {
+        assert_eq!(out.len(), self.content_len(), "the buffer is as long as the content");
         match self {
             Opened::Stored(content) => {
                 out.copy_from_slice(content);

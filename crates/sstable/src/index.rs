@@ -41,6 +41,19 @@ pub struct IndexBuilder {
 impl IndexBuilder {
     /// Adds a child; separators must be strictly increasing.
     pub fn add(&mut self, separator: &[u8], child: Handle) {
+        if let (Some(last), Some(before)) = (self.positions.last(), self.children.last()) {
+            let last = self.separators.get(*last as usize..).unwrap_or(&[]);
+            assert!(last < separator, "separators strictly ascend");
+            assert!(
+                before.offset <= child.offset,
+                "children are added in the order of the file"
+            );
+        }
+        let position = u32::try_from(self.separators.len());
+        assert!(
+            position.is_ok(),
+            "the separators of an index block take less than 4 GiB"
+        );
         match *self.positions.as_slice() {
             [] => {}
             [_] => self.common = separator.len(),
@@ -55,6 +68,11 @@ impl IndexBuilder {
         self.children.push(child);
     }
 
+    /// Number of children so far.
+    pub(crate) fn children(&self) -> usize {
+        self.children.len()
+    }
+
     /// Bytes so far, about.
     pub fn len(&self) -> usize {
         self.separators.len() + 6 * self.positions.len()
@@ -67,6 +85,8 @@ impl IndexBuilder {
 
     /// The block's content; the builder is empty afterwards.
     pub fn finish(&mut self) -> Vec<u8> {
+        assert!(!self.is_empty(), "an index block has at least one child");
+        assert_eq!(self.positions.len(), self.children.len(), "every child has a separator");
         let builder = std::mem::take(self);
         match builder.ends() {
             Some(ends) => builder.finish_adjoining(&ends),
@@ -87,6 +107,11 @@ impl IndexBuilder {
     }
 
     fn finish_adjoining(self, ends: &[u32]) -> Vec<u8> {
+        debug_assert_eq!(ends.len(), self.positions.len(), "every child has an end");
+        debug_assert!(
+            ends.is_sorted_by(|a, b| a < b),
+            "children that adjoin end one after the other"
+        );
         let base = self.children.first().map_or(0, |child| child.offset);
         let mut count = self.positions.len() as u32 | ADJOINING;
         let mut out = self.separators;
@@ -371,9 +396,14 @@ pub(crate) fn leading_number(content: &[u8], start: usize, end: usize) -> u64 {
 
 /// The shortest prefix of `next` that is above `previous`. Requires `previous < next`.
 pub fn separator<'a>(previous: &[u8], next: &'a [u8]) -> &'a [u8] {
-    debug_assert!(previous < next);
+    debug_assert!(previous < next, "keys ascend");
     let common = common_prefix(previous, next);
-    next.get(..=common).unwrap_or(next)
+    let separator = next.get(..=common).unwrap_or(next);
+    debug_assert!(
+        previous < separator && separator <= next,
+        "a separator separates two keys"
+    );
+    separator
 }
 
 /// Length of the longest common prefix; eight bytes at a time.

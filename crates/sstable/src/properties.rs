@@ -157,6 +157,16 @@ impl Properties {
             self.kind_counts.resize(index + 1, 0);
         }
         self.kind_counts[index] += 1;
+        debug_assert!(self.seq_min <= self.seq_max, "the range of sequences is not empty");
+        debug_assert!(
+            self.timestamp_min <= self.timestamp_max,
+            "the range of timestamps is not empty"
+        );
+        debug_assert_eq!(
+            self.kind_counts.iter().sum::<u64>(),
+            self.cells,
+            "every cell is counted under one kind"
+        );
     }
 }
 

@@ -72,6 +72,10 @@ impl Sstable {
         // No block begins with a usable row, so few blocks hold them all: look into the one with the last row.
         let place = self.find_place(&bounds.upto).await?;
         let row = self.middle_row_of_block(place, &bounds).await?;
+        debug_assert!(
+            row.as_ref().is_none_or(|row| bounds.contains(row)),
+            "a split leaves rows on both sides"
+        );
         Ok(Some(row.unwrap_or(bounds.upto)))
     }
 

@@ -560,6 +560,10 @@ pub(crate) async fn read_around(
     run: (u64, usize),
     needed: (u64, usize),
 ) -> (u64, stele_storage::Result<Bytes>) {
+    debug_assert!(
+        run.0 <= needed.0 && needed.0 + needed.1 as u64 <= run.0 + run.1 as u64,
+        "a read covers the needed bytes"
+    );
     let (mut offset, mut len) = run;
     loop {
         match file.read_at(offset, len).await {

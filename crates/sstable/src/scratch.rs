@@ -35,6 +35,10 @@ pub(crate) fn bytes<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>
     let last = LAST.take().try_into_mut().ok().filter(suits);
     let mut memory =
         last.unwrap_or_else(|| BytesMut::zeroed((len + len / (2 * ROUNDED_TO_ONE_IN) + 1).next_multiple_of(step)));
+    assert!(
+        memory.len() >= len,
+        "a borrowed buffer is at least as long as the block"
+    );
     let filled = memory.get_mut(..len).map_or(Ok(()), fill);
     let memory = memory.freeze();
     let content = memory.slice(..len);

@@ -241,6 +241,11 @@ impl SstableWriter {
             .add(key, value, trailer.timestamp, trailer.seq, trailer.kind);
         self.last_key.truncate(common);
         self.last_key.extend_from_slice(&key[common..]);
+        debug_assert_eq!(self.last_key, key, "the last key is the one added last");
+        debug_assert!(
+            self.row_len <= self.last_key.len(),
+            "the last row is a prefix of the last key"
+        );
         Ok(())
     }
 
@@ -275,7 +280,9 @@ impl SstableWriter {
         });
         let written = self.sealed.write(&mut *self.file).await;
         self.failure = written.as_ref().err().cloned();
-        Ok(written?)
+        written?;
+        assert_eq!(self.file.len(), self.offset, "bytes written equal bytes sealed");
+        Ok(())
     }
 
     /// Cells added so far. A writer without cells cannot be finished; delete its file instead.
@@ -306,6 +313,15 @@ impl SstableWriter {
         // Too little for a dictionary.
         self.write_sample(Dictionary::None);
         self.close_index_block();
+        assert!(
+            self.block.is_empty() && self.sample.is_empty() && self.index.is_empty(),
+            "all data blocks precede the index"
+        );
+        assert!(self.properties.rows <= self.properties.cells, "every row has a cell");
+        assert!(
+            self.properties.smallest_key <= self.last_key,
+            "the smallest key is not above the largest"
+        );
         self.properties.data_bytes = self.offset;
         self.properties.compressible_bytes = self.loose.compressible_bytes();
         self.properties.families = self.families.ranges();
@@ -316,6 +332,11 @@ impl SstableWriter {
             let handle = self.push_block(&mut content, Compress::Always);
             top.add(&separator, handle);
         }
+        assert_eq!(
+            self.properties.index_blocks,
+            top.children() as u64,
+            "the top index block has every index block"
+        );
         let filter = std::mem::replace(&mut self.filter, FilterBuilder::new(0)).finish();
         let filter = filter.map(|mut content| self.push_block(&mut content, Compress::Never));
         let top_index = self.push_block(&mut top.finish(), Compress::Always);
@@ -414,6 +435,12 @@ impl SstableWriter {
         if !matches!(self.dictionary, Dictionary::Sampling) {
             return;
         }
+        debug_assert_eq!(
+            self.sample_bytes,
+            self.sample.iter().map(|(_, content)| content.len()).sum::<usize>(),
+            "the bytes of the sample are those of its blocks"
+        );
+        debug_assert!(!matches!(dictionary, Dictionary::Sampling), "the sample ends once");
         self.dictionary = dictionary;
         self.sample_bytes = 0;
         for (separator, mut content) in std::mem::take(&mut self.sample) {
@@ -507,9 +534,15 @@ impl SstableWriter {
         let handle = self.next_handle(len);
         let framed_len = handle.framed_len();
         let framed = self.sealed.space(framed_len).get_mut(..framed_len).unwrap_or_default();
+        assert_eq!(framed.len(), framed_len, "a sealed block has space for its tail");
         frame::seal_in_place(self.options.file_id, self.offset, framed, kind);
         self.sealed.keep(framed_len);
         self.offset += framed_len as u64;
+        debug_assert_eq!(
+            handle.end(),
+            Some(self.offset),
+            "the next block begins at the end of this one"
+        );
         handle
     }
 

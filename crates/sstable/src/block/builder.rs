@@ -28,6 +28,10 @@ impl Default for Head {
 impl Head {
     #[inline]
     fn push(&mut self, byte: u8) {
+        debug_assert!(
+            self.len < HEAD_BYTES_MAX,
+            "an entry's header has at most five varints and a kind"
+        );
         if let Some(place) = self.bytes.get_mut(self.len) {
             *place = byte;
             self.len += 1;
@@ -108,6 +112,11 @@ impl BlockBuilder {
             self.timestamp = self.timestamp_base;
         }
         let shared = if restarts { 0 } else { common };
+        assert!(
+            shared <= body.len(),
+            "an entry shares at most its whole body with the entry before it"
+        );
+        debug_assert!(row_len <= body.len(), "a row prefix lies within the body");
         let mut middle = body.get(shared..).unwrap_or(&[]);
         let mut kind = trailer.kind as u8;
         if !self.tail.is_empty()
@@ -144,6 +153,14 @@ impl BlockBuilder {
         out.extend_from_slice(value);
         self.timestamp = trailer.timestamp.0;
         self.entries_in_interval += 1;
+        debug_assert!(
+            self.entries_in_interval <= RESTART_INTERVAL,
+            "an interval has at most 16 entries"
+        );
+        debug_assert!(
+            restarts || !self.restarts.is_empty(),
+            "the first entry of a block begins an interval"
+        );
         if restarts {
             self.restarts.push(Restart {
                 at,
@@ -197,6 +214,7 @@ impl BlockBuilder {
 
     /// The same in place of what `out` holds.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) {
+        assert!(!self.restarts.is_empty(), "a finished block has at least one entry");
         out.clear();
         // Sealing appends the frame's tail.
         out.reserve(self.len() + 12 * self.restarts.len() + COMMON_BYTES_MAX + 256);
@@ -204,11 +222,23 @@ impl BlockBuilder {
         let mut offsets = Vec::with_capacity(4 * self.restarts.len());
         let mut words = Vec::with_capacity(WORD_BYTES * self.restarts.len());
         let wide = self.restarts.last().is_some_and(|last| last.at > usize::from(u16::MAX));
+        debug_assert!(
+            self.bodies().all(|body| body.starts_with(&common)),
+            "all restarts begin with the common bytes, because keys ascend"
+        );
         for (n, restart) in self.restarts.iter().enumerate() {
+            assert!(
+                out.len() <= restart.at,
+                "taking heads out of entries moves no entry back"
+            );
             let offset = out.len() as u32;
             offsets.extend_from_slice(&offset.to_le_bytes()[..if wide { 4 } else { 2 }]);
             // The trailer, which `common` does not reach, is longer than a word.
             let word = self.keys.get(restart.key_at + common.len()..);
+            debug_assert!(
+                word.is_some_and(|rest| rest.len() >= WORD_BYTES),
+                "a word lies within its key"
+            );
             words.extend_from_slice(word.and_then(|rest| rest.get(..WORD_BYTES)).unwrap_or(&[0; WORD_BYTES]));
             let end = self.restarts.get(n + 1).map_or(self.content.len(), |next| next.at);
             let shared = restart.middle_len.min(common.len() + WORD_BYTES);
@@ -221,11 +251,15 @@ impl BlockBuilder {
             out.extend_from_slice(piece(restart.kind_at, restart.middle_at));
             out.extend_from_slice(piece(restart.middle_at + shared, end));
         }
+        debug_assert_eq!(words.len(), WORD_BYTES * self.restarts.len(), "one word per restart");
+        assert!(
+            common.len() <= COMMON_BYTES_MAX && self.tail.len() <= COMMON_BYTES_MAX,
+            "the lengths of common bytes and column tail fit into a byte each"
+        );
         out.extend_from_slice(&offsets);
         out.extend_from_slice(&words);
         out.extend_from_slice(&common);
         out.extend_from_slice(&self.tail);
-        // Both at most COMMON_BYTES_MAX.
         out.extend_from_slice(&[common.len() as u8, self.tail.len() as u8]);
         out.extend_from_slice(&self.timestamp_base.to_le_bytes());
         out.extend_from_slice(&self.seq_base.to_le_bytes());
@@ -238,14 +272,17 @@ impl BlockBuilder {
         self.entries_in_interval = 0;
     }
 
-    /// What the bodies of all restarts begin with: what those of the first and the last one do.
+    /// The common prefix of the bodies of all restarts, which is that of the first and the last one.
     fn common(&self) -> &[u8] {
-        let body = |restart: Option<&Restart>| {
-            let body = restart.and_then(|r| self.keys.get(r.key_at..r.key_at + r.body_len));
-            body.unwrap_or(&[])
-        };
-        let first = body(self.restarts.first());
-        let len = common_prefix(first, body(self.restarts.last())).min(COMMON_BYTES_MAX);
+        let (first, last) = (self.bodies().next(), self.bodies().next_back());
+        let first = first.unwrap_or(&[]);
+        let len = common_prefix(first, last.unwrap_or(&[])).min(COMMON_BYTES_MAX);
         first.get(..len).unwrap_or(&[])
+    }
+
+    /// The bodies of all restarts.
+    fn bodies(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        let body = |restart: &Restart| self.keys.get(restart.key_at..restart.key_at + restart.body_len);
+        self.restarts.iter().map(move |restart| body(restart).unwrap_or(&[]))
     }
 }

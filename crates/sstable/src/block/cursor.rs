@@ -257,6 +257,7 @@ impl BlockCursor {
     /// To the following entry. Requires `is_valid`.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, DecodeError> {
+        debug_assert!(self.is_valid, "a move starts at a current entry");
         if !self.window.is_empty() {
             return self.advance_from_window();
         }
@@ -284,6 +285,7 @@ impl BlockCursor {
     /// To the preceding entry. Requires `is_valid`.
     #[inline]
     pub fn retreat(&mut self) -> Result<bool, DecodeError> {
+        debug_assert!(self.is_valid, "a move starts at a current entry");
         if self.window.step_back(1) {
             return Ok(true);
         }
@@ -429,6 +431,10 @@ impl BlockCursor {
     /// The entry behind `entry`. It must lie in `interval`.
     #[inline(always)]
     fn next_entry(&self) -> Result<Entry, DecodeError> {
+        debug_assert!(
+            self.entry.end < self.interval_end,
+            "another entry follows in the interval"
+        );
         let Entry {
             end,
             body_len,
@@ -442,6 +448,7 @@ impl BlockCursor {
     #[inline]
     fn go_to(&mut self, entry: Entry) {
         let key_len = entry.body_len + TRAILER_BYTES;
+        debug_assert!(entry.shared <= self.key.len(), "the shared bytes are in the key buffer");
         if self.key.len() != key_len {
             self.key.resize(key_len, 0);
         }
@@ -468,6 +475,7 @@ impl BlockCursor {
 /// 16 bytes are written as two words that overlap.
 #[inline]
 pub(super) fn put(key: &mut [u8], at: usize, piece: &[u8]) {
+    debug_assert!(at + piece.len() <= key.len(), "a piece of a key lies within the key");
     let Some(place) = key.get_mut(at..at + piece.len()) else {
         return;
     };

@@ -151,6 +151,16 @@ impl List {
     }
 
     fn finish(mut self, block: &Block) -> Directory {
+        let (landmarks, rest) = self.bytes.as_chunks::<LANDMARK_BYTES>();
+        debug_assert!(rest.is_empty(), "all landmarks have the same size");
+        debug_assert!(
+            landmarks.is_sorted_by(|a, b| word(a) <= word(b) && position(a) < position(b)),
+            "words do not descend, and positions ascend"
+        );
+        debug_assert!(
+            landmarks.len() >= block.restarts,
+            "every interval's first entry is a landmark"
+        );
         self.bytes.extend_from_slice(block.common());
         self.bytes.extend_from_slice(block.column_tail());
         Directory(self.bytes.into())

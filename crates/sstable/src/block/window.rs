@@ -119,6 +119,7 @@ impl Window {
         if self.places.is_empty() {
             return false;
         }
+        debug_assert!(self.at < self.places.len(), "the current entry is one of the window");
         let before = self.at.checked_sub(n);
         self.at = before.unwrap_or(self.at);
         before.is_some()
@@ -150,6 +151,10 @@ impl Window {
 
     /// Takes the intervals before the `end`-th, as many as seems right; the current entry is the last one.
     pub(super) fn take_before(&mut self, block: &Block, end: usize) -> Result<(), DecodeError> {
+        debug_assert!(
+            (1..=block.intervals()).contains(&end),
+            "there is an interval before the current one"
+        );
         self.span = (2 * self.span).clamp(1, INTERVALS_MAX);
         if self.span == 1 || !self.take(block, end.saturating_sub(self.span)..end)? {
             self.span = 1;
@@ -178,6 +183,12 @@ impl Window {
                 }
             }
         }
+        debug_assert!(
+            self.places
+                .is_sorted_by(|a, b| a.value_end < b.value_at && a.key_end == b.key_at),
+            "the entries of a window follow each other"
+        );
+        debug_assert!(self.places.len() >= intervals.len(), "every interval has an entry");
         self.intervals = intervals;
         self.at = self.places.len().saturating_sub(1);
         Ok(true)
@@ -214,6 +225,7 @@ impl Window {
     #[inline(always)]
     fn put_rest(&mut self, block: &Block, entry: &Entry, at: usize) -> usize {
         let end = at + entry.body_len + TRAILER_BYTES;
+        debug_assert!(end + SLACK <= self.keys.len(), "there is slack after the last key");
         let keys = &mut self.keys;
         put(keys, at + entry.shared, block.middle(entry));
         put(keys, at + entry.tail_at, block.tail_of(entry));

@@ -41,6 +41,7 @@ impl IndexPlace {
     ) -> (u64, usize) {
         let (mut start, mut len) = (missing.offset, missing.framed_len());
         let mut at = self.at;
+        debug_assert!(at < self.block.len(), "a place is an entry of its index block");
         while let Some(next) = neighbour(at, self.block.len(), forward) {
             let Some(handle) = self.block.child(next).filter(|&handle| in_file(handle)) else {
                 break;
@@ -57,6 +58,10 @@ impl IndexPlace {
             len += handle.framed_len();
             at = next;
         }
+        debug_assert!(
+            start <= missing.offset && len >= missing.framed_len(),
+            "a read covers the missing block"
+        );
         (start, len)
     }
 }

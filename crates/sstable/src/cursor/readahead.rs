@@ -29,6 +29,7 @@ impl Readahead {
     pub(super) fn limit(&mut self, bytes: usize) {
         self.limit = self.limit.min(bytes);
         self.window = self.window.min(self.limit);
+        debug_assert!(self.window <= self.limit, "read-ahead stays within its limit");
     }
 
     /// Most bytes to read at once now; 0 for no read-ahead.
@@ -44,6 +45,7 @@ impl Readahead {
             self.window.saturating_mul(2)
         };
         self.window = next.min(self.limit);
+        debug_assert!(self.window <= self.limit, "read-ahead stays within its limit");
     }
 
     /// The cursor went elsewhere.

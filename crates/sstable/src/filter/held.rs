@@ -149,7 +149,7 @@ impl HeldFilter {
     /// It is damaged: from now on there is none.
     pub(crate) fn lose(&self) {
         self.leave_out();
-        self.space.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+        self.no_longer_left_out();
         self.is_lost.store(true, Ordering::Relaxed);
     }
 
@@ -160,8 +160,13 @@ impl HeldFilter {
             _reservation: reservation,
         })));
         if before.is_none() {
-            self.space.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+            self.no_longer_left_out();
         }
+    }
+
+    fn no_longer_left_out(&self) {
+        let before = self.space.left_out.fetch_sub(self.bytes(), Ordering::Relaxed);
+        assert!(before >= self.bytes(), "a filter outside memory was counted as such");
     }
 
     /// Has it in memory no more.

@@ -71,6 +71,7 @@ impl FamilySet {
                 _ => ranges.extend([id, id]),
             }
         }
+        debug_assert!(are_sound(&ranges), "ranges of families ascend and do not touch");
         ranges
     }
 }

@@ -56,6 +56,7 @@ impl Loose {
 
     /// Counts a block of so much content, and what it takes.
     pub fn note(&mut self, compress: Compress, content: usize, stored: usize) {
+        assert!(stored <= content, "a stored block is not larger than its content");
         if compress == Compress::Never {
             self.untried += content as u64;
         } else {

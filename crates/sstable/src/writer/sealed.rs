@@ -38,7 +38,11 @@ impl Sealed {
 
     /// The first `len` bytes of the room are filled.
     pub(super) fn keep(&mut self, len: usize) {
-        self.filled = (self.filled + len).min(self.buffer.len());
+        assert!(
+            self.filled + len <= self.buffer.len(),
+            "filled bytes lie within the buffer"
+        );
+        self.filled += len;
     }
 
     /// Adds bytes without copying them.
@@ -54,10 +58,16 @@ impl Sealed {
 
     /// Hands everything to a file.
     pub(super) async fn write(&mut self, file: &mut dyn AppendFile) -> Result<()> {
+        let total = self.len();
         let whole = std::mem::take(&mut self.buffer).freeze();
         let mut slices = std::mem::take(&mut self.pieces);
         self.pieces_bytes = 0;
         slices.push(whole.slice(..std::mem::take(&mut self.filled)));
+        debug_assert_eq!(
+            slices.iter().map(Bytes::len).sum::<usize>(),
+            total,
+            "all sealed bytes are handed over"
+        );
         let written = file.append(&slices).await;
         drop(slices);
         // The medium may have kept its share: then there will be another buffer.
