@@ -1,10 +1,10 @@
-//! Measures kinds of row filter: the Bloom filter of one line per row that files have, against binary fuse filters.
+//! Measures kinds of row filters: the bloom filter of files, with one line per row, against binary fuse filters.
 //!
 //! `cargo run --release -p stele-sstable --example filters [rows per filter,…]`
 //!
-//! Prints, per kind and number of rows: CPU nanoseconds per row to build it, bits per row, CPU nanoseconds per question
-//! about absent rows when each question goes to another of many filters (as reads of random rows of a large table do) and
-//! how many of these are taken for present. Hashes of rows are the same for all kinds and not in the figures.
+//! Prints, per kind and number of rows: CPU nanoseconds per row to build the filter, bits per row, CPU nanoseconds per
+//! probe of absent rows, and the part of these that pass. Each probe goes to another of many filters, as reads of
+//! random rows of a large table do. Hashes of rows are the same for all kinds and not in the figures.
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the kernel's accounts")]
 #![allow(clippy::unwrap_used, reason = "a tool over memory")]
 
@@ -13,7 +13,7 @@ use std::hint::black_box;
 use stele_sstable::filter::{Filter, FilterBuilder, row_hash};
 use xorf::{BinaryFuse8, BinaryFuse16, Filter as _};
 
-/// Bytes of all filters of a measurement, more than the caches of a processor hold.
+/// Bytes of all filters of a measurement, more than the processor's caches hold.
 const FILTERS_BYTES: usize = 128 << 20;
 const QUESTIONS: u64 = 2_000_000;
 
@@ -23,7 +23,7 @@ fn cpu_nanos() -> u64 {
     stat.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// One way to tell rows that are not there.
+/// A filter of rows.
 struct Kind<F> {
     name: String,
     build: fn(&[u64], u32) -> F,

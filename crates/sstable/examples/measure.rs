@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p stele-sstable --example measure [cells] [value bytes]`
 //!
-//! Prints, per codec: file size per cell, build rate, scan rates in both directions (blocks decoded every time, and all
-//! cached), random seeks (all cached), and the cost of asking the filter for absent rows.
+//! Prints, per codec: file size per cell, build rate, and scan rates in both directions (blocks decoded every time, and
+//! all cached). Then random seeks (all cached), and the cost of probing the filter for absent rows.
 #![allow(clippy::disallowed_methods, reason = "a measurement needs the real clock")]
 #![allow(clippy::unwrap_used, reason = "a tool over memory")]
 

@@ -1,4 +1,4 @@
-//! Data blocks. Layout in `docs/formats/sstable.md`.
+//! Data blocks of an sstable: sorted entries with restart points. Layout in `docs/formats/sstable.md`.
 //!
 //! ```text
 //! entries | restarts: u16 or u32 × r | words (8) × r | common (c) | column tail (t) | c (1) | t (1)
@@ -7,23 +7,25 @@
 //!        | body's middle | value
 //! ```
 //!
-//! The keys of all restarts begin with `common`; the eight bytes behind that are a restart's *word*. A search for the
-//! interval that can hold a key compares these numbers, which lie side by side, and looks at an entry only where they are
-//! equal. The first entry of an interval shares bytes with *its head*, `common` and its word, so nothing is stored twice;
-//! every other one shares with the entry before it.
+//! The keys of all restarts begin with `common`. The eight bytes after that are a restart's *word*. A search for the
+//! interval that can hold a key compares these numbers, which are contiguous, and reads an entry only where they are
+//! equal. The *head* of an interval is `common` and its word. The first entry of an interval shares bytes with its
+//! head, so nothing is stored twice. Every other entry shares bytes with the entry before it.
 //!
-//! Of an entry's body, the first `shared` bytes are those of what is before it and the last ones the block's *column tail*
-//! where [`ENDS_IN_TAIL`] says so; what is between them is the *middle*. The tail is the end of a row with family and
-//! qualifier, which most neighbours have in common. The 17-byte trailer of a key is stored as kind and two differences,
-//! which flags leave out where they are zero: a cell with a 10-byte value costs about 5 bytes of header instead of 30.
+//! The first `shared` bytes of an entry's body are those of the previous entry. The last ones are the block's *column
+//! tail* where [`ENDS_IN_TAIL`] is set. The bytes in between are the *middle*. The tail is the end of a row with family
+//! and qualifier, which most neighbours have in common. The 17-byte trailer of a key is stored as kind and two
+//! differences, and flags leave out differences of zero. A cell with a 10-byte value therefore costs about 5 bytes of
+//! header instead of 30.
 //!
 //! A block has three search structures, one for each access:
 //!
 //! * Restart points with their words serve a seek in any block (`BlockCursor::seek`, `seek_before`) and a forward walk. They
 //!   are stored in the block and find the interval; the seek then decodes at most 16 entries.
 //! * The [`directory`] serves a seek in a cached block of large entries (256 bytes and more on average). It is built in
-//!   memory when the block enters the cache and leads to the entry itself, without passing others.
-//! * The [`window`] serves a backward walk (`seek_last`, `seek_before`, `retreat`). It belongs to a cursor and holds the
+//! * The [`window`] serves a backward walk (`seek_last`, `seek_before`, `retreat`). It belongs to a cursor and holds
+//!   the decoded keys of up to 16 whole intervals. It exists because an entry can be decoded only from the previous
+//!   one.
 //!   decoded keys of up to 16 whole intervals, because an entry can be decoded only from the one before it.
 //!
 //! Decoders never trust the bytes: a block from disk has passed its checksum, but the same functions also face a fuzzer. A
@@ -49,11 +51,11 @@ use stele_types::{CellKind, Timestamp, varint};
 
 /// Sequence base and restart count: the end of every block.
 const TAIL_BYTES: usize = 12;
-/// Lengths of common bytes and column tail, and timestamp base, before those.
+/// Lengths of common bytes and column tail, and timestamp base. They precede the last [`TAIL_BYTES`].
 const EXTENSION_BYTES: usize = 10;
 /// In the restart count: set in every block of this format.
 const LAYOUT: u32 = 1 << 31;
-/// In the restart count: restarts are u32, because some lie at 64 KiB or behind.
+/// In the restart count: restarts are u32, because some offset is 64 KiB or more.
 const WIDE: u32 = 1 << 30;
 /// Bytes of a restart's word.
 const WORD_BYTES: usize = 8;
@@ -80,7 +82,7 @@ pub struct Trailer {
     pub timestamp: Timestamp,
     /// Commit order.
     pub seq: u64,
-    /// What the key stands for.
+    /// The kind of the cell.
     pub kind: CellKind,
 }
 
@@ -123,7 +125,7 @@ pub struct Block {
     tail: Range<usize>,
     timestamp_base: i64,
     seq_base: u64,
-    /// Leads searches to large entries; in cached blocks that have such.
+    /// Leads searches to large entries. Only cached blocks with large entries have one.
     directory: Option<Directory>,
 }
 
@@ -171,7 +173,7 @@ impl Block {
         self.words_at.checked_sub(self.restarts * self.restart_bytes)
     }
 
-    /// The block as it should be kept for searches to come: with a directory if its entries are large.
+    /// Prepares a block for the cache: adds a directory if its entries are large.
     #[must_use]
     pub fn with_directory(mut self) -> Block {
         self.directory = Directory::of(&self);
@@ -188,7 +190,7 @@ impl Block {
         self.content.len()
     }
 
-    /// Memory held: the content, and the directory if there is one.
+    /// Memory of the content and of the directory, if there is one.
     pub fn memory_bytes(&self) -> usize {
         self.content.len() + self.directory.as_ref().map_or(0, Directory::bytes)
     }
@@ -198,19 +200,19 @@ impl Block {
         self.restarts
     }
 
-    /// The beginning that the keys of all intervals have in common, as far as it is kept apart.
+    /// The prefix of the keys of all intervals that is stored once. At most 255 bytes.
     #[inline]
     pub fn common(&self) -> &[u8] {
         self.content.get(self.common.clone()).unwrap_or(&[])
     }
 
-    /// The end that bodies have in common, as far as it is kept apart.
+    /// The suffix of bodies that is stored once.
     #[inline]
     pub fn column_tail(&self) -> &[u8] {
         self.content.get(self.tail.clone()).unwrap_or(&[])
     }
 
-    /// Where the n-th interval begins; `None` past the last.
+    /// Offset of the n-th interval; `None` past the last.
     #[inline]
     fn restart(&self, n: usize) -> Option<usize> {
         if n >= self.restarts {
@@ -231,14 +233,14 @@ impl Block {
         self.content.get(at..at + WORD_BYTES).unwrap_or(&[])
     }
 
-    /// Bytes of an interval's head.
+    /// Length of an interval's head.
     #[inline]
     fn head_len(&self) -> usize {
         self.common.len() + WORD_BYTES
     }
 
-    /// The entry at `at`, which follows one with that timestamp and a body so long (at a restart the base, and the head); it
-    /// ends within the first `limit` bytes.
+    /// Decodes the entry at `at` and checks its key's length. `timestamp` and `body_len` are those of the previous
+    /// entry, at a restart the base and the head. The entry ends within the first `limit` bytes.
     #[inline(always)]
     fn entry(&self, at: usize, limit: usize, timestamp: i64, body_len: usize) -> Result<Entry, DecodeError> {
         self.decode(at, limit, timestamp)
@@ -246,8 +248,8 @@ impl Block {
             .ok_or_else(|| malformed_entry(at))
     }
 
-    /// Decodes the entry at `at`; `None` when it is malformed or leaves the first `limit` bytes. What is read may lie behind
-    /// `limit`, never behind the content; an entry of such bytes ends behind the limit, too.
+    /// Decodes the entry at `start`; `None` when it is malformed or leaves the first `limit` bytes. Bytes read may lie
+    /// after `limit`, but never after the content; an entry with such bytes ends after the limit, too.
     #[inline(always)]
     fn decode(&self, start: usize, limit: usize, before: i64) -> Option<Entry> {
         let content = &self.content[..];
@@ -262,7 +264,7 @@ impl Block {
             at = start + 4;
         } else {
             at = start;
-            // Not of this interval's bytes, where it is of the head.
+            // At a restart, shared bytes are of the head and not of this interval, so `limit` does not bound them.
             shared = take_length(content, &mut at, CELL_KEY_BYTES_MAX)?;
             unshared = take_length(content, &mut at, limit)?;
             value_len = take_length(content, &mut at, limit)?;
@@ -277,7 +279,7 @@ impl Block {
         if kind & SAME_SEQUENCE == 0 {
             pass_varint(content, &mut at)?;
         }
-        // Without overflow: neither is above `limit`, or 127.
+        // This cannot overflow: neither length is above `limit` or 127.
         let value_at = at + unshared;
         let end = value_at + value_len;
         debug_assert!(
@@ -309,7 +311,7 @@ impl Block {
         let mut seq = self.seq_base;
         let mut at = entry.seq_at;
         if at < entry.middle_at {
-            // It has been passed, so it is one.
+            // `decode` skipped this varint, so it is well-formed.
             let difference = take_varint(&self.content, &mut at).unwrap_or(0);
             seq = seq.wrapping_add(varint::unzigzag(difference) as u64);
         }
@@ -335,8 +337,8 @@ impl Block {
         }
     }
 
-    /// Compares an entry's key with `target`, whose first `entry.shared` bytes are the key's; and how many bytes of the
-    /// body they have in common.
+    /// Compares an entry's key with `target`, whose first `entry.shared` bytes equal the key's. Returns also the length
+    /// of the common prefix of the body and the target.
     #[inline(always)]
     fn compare(&self, entry: &Entry, target: &[u8]) -> (Ordering, usize) {
         let mut matched = entry.shared;
@@ -345,7 +347,7 @@ impl Block {
             let common = common_prefix(piece, rest);
             matched += common;
             if let Some(own) = piece.get(common) {
-                // Past the end of `target` the longer key is the greater one.
+                // Beyond the end of `target` the longer key is the greater one.
                 return (
                     rest.get(common).map_or(Ordering::Greater, |other| own.cmp(other)),
                     matched,
@@ -359,7 +361,7 @@ impl Block {
         (self.trailer(entry).encode().as_slice().cmp(rest), matched)
     }
 
-    /// The first entry of the n-th interval, and where the interval ends.
+    /// The first entry of the n-th interval, and the end of the interval.
     #[inline]
     fn first_entry(&self, n: usize) -> Result<(Entry, usize), DecodeError> {
         let start = self.restart(n);
@@ -374,7 +376,8 @@ impl Block {
         Ok((entry, end))
     }
 
-    /// Whether the key of the n-th interval's first entry begins with the head, which it does not share as a whole.
+    /// Whether the key of the n-th interval's first entry begins with the head. Called when the entry shares only a
+    /// part of the head.
     fn begins_with_head(&self, entry: &Entry, n: usize) -> bool {
         let trailer = self.trailer(entry).encode();
         let mut own = [self.middle(entry), self.tail_of(entry), &trailer].into_iter();
@@ -400,7 +403,7 @@ impl Block {
         true
     }
 
-    /// Bytes that the n-th interval's head and `target` have in common.
+    /// Length of the common prefix of the n-th interval's head and `target`.
     #[inline]
     fn head_matches(&self, n: usize, target: &[u8]) -> usize {
         let common = self.common();
@@ -411,8 +414,8 @@ impl Block {
         matched + common_prefix(self.word(n), target.get(matched..).unwrap_or(&[]))
     }
 
-    /// Compares the key of the n-th interval's first entry with `target`; how many bytes of its body and `target` are in
-    /// common.
+    /// Compares the key of the n-th interval's first entry with `target`. Returns also the length of the common prefix
+    /// of its body and `target`.
     #[inline]
     fn compare_first(&self, n: usize, entry: &Entry, target: &[u8]) -> (Ordering, usize) {
         let matched = self.head_matches(n, target);
@@ -420,7 +423,7 @@ impl Block {
             return self.compare(entry, target);
         }
         let head = self.common().iter().chain(self.word(n)).nth(matched);
-        // Past the end of `target` the longer key is the greater one.
+        // Beyond the end of `target` the longer key is the greater one.
         let order = target
             .get(matched)
             .map_or(Ordering::Greater, |other| head.cmp(&Some(other)));
@@ -462,7 +465,7 @@ impl Block {
         self.intervals_below_by_keys(target, below, below + equal)
     }
 
-    /// The same, by whole keys; it is known to be `low` to `high`.
+    /// The same by whole keys, for a result that is known to be within `low..=high`.
     fn intervals_below_by_keys(&self, target: &[u8], mut low: usize, mut high: usize) -> Result<usize, DecodeError> {
         debug_assert!(
             low <= high && high <= self.restarts,
@@ -480,17 +483,17 @@ impl Block {
     }
 }
 
-/// One entry as it stands in the block. Positions are within the block's content, lengths and `tail_at` within the body.
+/// One entry of the block. Positions are offsets in the block's content; lengths and `tail_at` are offsets in the body.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: usize,
     shared: usize,
-    /// Where the sequence is, if it is stored.
+    /// Position of the sequence, if it is stored.
     seq_at: usize,
     middle_at: usize,
     value_at: usize,
     end: usize,
-    /// Where the middle ends in the body, and the column tail begins if it has one.
+    /// Offset in the body of the end of the middle, which is the start of the column tail if the entry has one.
     tail_at: usize,
     body_len: usize,
     timestamp: i64,
@@ -523,8 +526,8 @@ fn malformed_entry(at: usize) -> DecodeError {
     )
 }
 
-/// The varint at `at`, and `at` moved behind it. One of up to eight bytes is taken as one word, without a loop: the
-/// groups of seven bits are pushed together in pairs.
+/// Decodes the varint at `at` and advances `at` past it. A varint of up to eight bytes is decoded from one word without
+/// a loop: pairs of seven-bit groups are joined.
 #[inline]
 fn take_varint(content: &[u8], at: &mut usize) -> Option<u64> {
     const CONTINUED: u64 = u64::from_ne_bytes([0x80; 8]);
@@ -548,14 +551,14 @@ fn take_varint(content: &[u8], at: &mut usize) -> Option<u64> {
     Some((fours & 0x0fff_ffff) | (fours & 0x0fff_ffff_0000_0000) >> 4)
 }
 
-/// The varint at `at`, if it is at most `limit`.
+/// Decodes the varint at `at`; `None` if it is above `limit`.
 #[inline]
 fn take_length(content: &[u8], at: &mut usize, limit: usize) -> Option<usize> {
     let length = usize::try_from(take_varint(content, at)?).ok()?;
     (length <= limit).then_some(length)
 }
 
-/// Moves `at` behind the varint there.
+/// Advances `at` past the varint there.
 #[inline]
 fn pass_varint(content: &[u8], at: &mut usize) -> Option<()> {
     const CONTINUED: u32 = u32::from_ne_bytes([0x80; 4]);

@@ -1,11 +1,11 @@
 //! Checks an sstable as a whole: every block, and that the parts agree with each other.
 //!
-//! Unlike a reader, which stops at the first damage, a check goes on behind it and says of each damaged part which keys
-//! it may have had, as far as separators and neighbours tell. What is read is read once, front to back, in large pieces.
-//! A *salvage* is a check that copies the cells of every intact block to another file.
+//! A reader stops at the first damage. A check continues after it and reports for each damaged part the keys that the
+//! part may have had, as far as separators and neighbours tell. Everything is read once, front to back, in large
+//! pieces. A *salvage* is a check that copies the cells of every intact block to another file.
 //!
 //! Checked: the checksum of every part; that keys are well-formed, strictly ascending, and within their block's
-//! separators; that the filter admits every row; that the properties are those of the cells (when no cell is missing).
+//! separators; that the filter admits every row; that the properties match the cells (when no cell is missing).
 
 use crate::block::BlockCursor;
 use crate::damage::is_damage;
@@ -19,47 +19,47 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stele_types::key::KeyParts;
 
-/// Bytes read at once: large enough for a disk's full speed.
+/// Bytes per read: large enough for a disk's full speed.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Findings kept of one file; one that is damaged all over need not be described block by block.
+/// Findings reported for one file. A file that is damaged everywhere need not be described block by block.
 pub const FINDINGS_MAX: usize = 1_000;
 
-/// Something that is not as it should be.
+/// An error that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What and where.
+    /// The error and its place.
     pub error: SstableError,
-    /// Bytes of the file that cannot be used because of it.
+    /// Bytes of the file that are unusable because of it.
     pub bytes: u64,
     /// Keys that may be missing because of it; `None` when no cell is.
     pub keys: Option<KeyGap>,
 }
 
-/// Encoded cell keys from `lower` up to but without `upper`.
+/// Encoded cell keys from `lower` (inclusive) to `upper` (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyGap {
-    /// Empty for the first key of all.
+    /// Empty for the start of the table.
     pub lower: Vec<u8>,
-    /// `None` for no end.
+    /// `None` for the end of the table.
     pub upper: Option<Vec<u8>>,
 }
 
-/// What a check found and how much it has looked at.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
     /// In the order of the file, at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
-    /// Findings beyond those.
+    /// Number of findings beyond those.
     pub more: u64,
-    /// Data blocks that are intact.
+    /// Intact data blocks.
     pub blocks: u64,
     /// Cells in them.
     pub cells: u64,
 }
 
 impl Sstable {
-    /// Reads every block and checks that all parts agree; the first thing that is wrong.
+    /// Reads every block and checks that all parts agree. Fails with the first error.
     pub async fn verify(self: &Arc<Self>) -> Result<()> {
         let checked = self.check(|_| {}).await?;
         match checked.findings.into_iter().next() {
@@ -68,8 +68,8 @@ impl Sstable {
         }
     }
 
-    /// Checks everything, of a damaged file what is left of it. `progress` is told the bytes of every block looked at. An
-    /// error is one of the medium.
+    /// Checks everything, also the intact parts of a damaged file. `progress` gets the bytes of every block read. An
+    /// error is a failure of the storage.
     pub async fn check(self: &Arc<Self>, progress: impl FnMut(u64)) -> Result<Checked> {
         self.check_to(None, progress).await
     }
@@ -120,12 +120,12 @@ struct Check<'a, P> {
     salvaged: Option<&'a mut SstableWriter>,
     window: Window,
     checked: Checked,
-    /// What the cells add up to.
+    /// The properties computed from the cells.
     found: Properties,
     families: FamilySet,
     /// The last key.
     last: Vec<u8>,
-    /// Bytes of its row.
+    /// Length of its row.
     row_len: usize,
 }
 
@@ -150,7 +150,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
         Ok(())
     }
 
-    /// Checks one data block; below `upper` its index block ends.
+    /// Checks one data block; its index block ends below `upper`.
     async fn data_block(&mut self, top_at: usize, index: &IndexBlock, at: usize, upper: Option<&[u8]>) -> Result<()> {
         let gap = gap(index, at, upper);
         let handle = match self.table.child(top_at, index, at) {
@@ -233,13 +233,13 @@ impl<P: FnMut(u64)> Check<'_, P> {
             more = cells.advance();
         }
         if is_denied {
-            // The cells are sound, and none is lost where they are copied.
+            // The cells are sound, and a salvage loses none of them.
             self.note(wrong("the filter denies a row that is there"), 0, None);
         }
         Ok(())
     }
 
-    /// Compares what was found with what the file says of itself, unless something was missing.
+    /// Compares the computed properties with the stored ones, unless cells are missing.
     fn properties(&mut self) {
         if self.checked.findings.iter().any(|finding| finding.keys.is_some()) {
             return;
@@ -278,7 +278,7 @@ impl<P: FnMut(u64)> Check<'_, P> {
     }
 }
 
-/// The keys that only the `at`-th child can hold; `upper` ends the last child's.
+/// The key range of the `at`-th child; `upper` ends the range of the last child.
 fn gap(index: &IndexBlock, at: usize, upper: Option<&[u8]>) -> KeyGap {
     KeyGap {
         lower: index.separator(at).unwrap_or(&[]).to_vec(),
@@ -286,7 +286,7 @@ fn gap(index: &IndexBlock, at: usize, upper: Option<&[u8]>) -> KeyGap {
     }
 }
 
-/// A piece of the file that data blocks are taken from.
+/// A range of the file from which data blocks are cut.
 #[derive(Default)]
 pub(crate) struct Window {
     offset: u64,

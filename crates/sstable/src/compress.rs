@@ -1,11 +1,11 @@
 //! Compression of block content.
 //!
 //! A compressed payload is the content's length as a varint, then the codec's own bytes. The length is checked against
-//! [`limits::BLOCK_BYTES_MAX`] before anything is allocated, and against what the codec produced afterwards.
+//! [`limits::BLOCK_BYTES_MAX`] before anything is allocated. The codec's output must have that length.
 //!
-//! Values that do not compress (encrypted, compressed already) are mostly among their like, and to find that out of each block
-//! anew costs more than all else that is done to it. After [`MISSES_MIN`] blocks in a row that were not worth compressing a
-//! [`Compressor`] therefore tries one in [`TRIED_EVERY`] only, until one is.
+//! Blocks that do not compress (encrypted or already compressed values) are mostly next to each other. To find that out
+//! for each block again costs more than everything else that is done to it. After [`MISSES_MIN`] consecutive blocks
+//! that were not worth compressing, a [`Compressor`] tries only one in [`TRIED_EVERY`], until one is worth it.
 
 use crate::dictionary::Dictionary;
 use crate::error::DecodeError;
@@ -14,24 +14,26 @@ use std::cell::RefCell;
 use stele_types::schema::Compression;
 use stele_types::varint;
 
-/// Blocks in a row not worth compressing before some are no longer tried: where every second block is, one time in 256.
+/// Consecutive blocks not worth compressing before some are skipped. Where every second block is worth it, this happens
+/// one time in 256.
 const MISSES_MIN: u32 = 8;
-/// One in so many is tried from then on: an eighth of the time, and where values begin to compress at most so many blocks,
-/// some 48 KiB, are stored as they are all the same.
+/// One block in this many is tried from then on, which costs an eighth of the time. Where values begin to compress, at
+/// most this many blocks (some 48 KiB) are still stored uncompressed.
 const TRIED_EVERY: u32 = 8;
-/// Blocks up to this size are compressed with one table of LZ4, kept for the next: larger ones take one of another kind.
+/// Blocks up to this size are compressed with one LZ4 table that is retained for the next block. Larger blocks need
+/// another kind of table.
 const SMALL_TABLE_BYTES_MAX: usize = 32 << 10;
 
-/// Compresses blocks, keeping codec state from one to the next.
+/// Compresses blocks and retains codec state from one to the next.
 pub struct Compressor {
     kind: Compression,
     zstd_level: u8,
-    /// Blocks in a row that were not worth compressing, or not tried because of those before.
+    /// Consecutive blocks that were not worth compressing, or were skipped because of those before.
     misses: u32,
     scratch: Vec<u8>,
     lz4: lz4_flex::block::CompressTable,
     snappy: snap::raw::Encoder,
-    /// Made on first use: its window costs some hundred kilobytes.
+    /// Created on first use: its window costs some hundred kilobytes.
     zstd: Option<zstd::bulk::Compressor<'static>>,
     /// The same with a dictionary.
     zstd_with: Option<zstd::bulk::Compressor<'static>>,
@@ -46,7 +48,7 @@ impl std::fmt::Debug for Compressor {
 }
 
 impl Compressor {
-    /// A compressor of one kind; `zstd_level` is of no meaning for others than Zstandard.
+    /// A compressor of one kind; only Zstandard uses `zstd_level`.
     pub fn new(kind: Compression, zstd_level: u8) -> Self {
         Compressor {
             kind,
@@ -60,21 +62,21 @@ impl Compressor {
         }
     }
 
-    /// Has [`Compressor::compress_with_dictionary`] know this dictionary from now on; false when the codec does not take it.
+    /// Sets the dictionary of [`Compressor::compress_with_dictionary`]; false when the codec rejects it.
     pub fn use_dictionary(&mut self, dictionary: &[u8]) -> bool {
         let made = zstd::bulk::Compressor::with_dictionary(i32::from(self.zstd_level), dictionary);
         self.zstd_with = made.ok();
         self.zstd_with.is_some()
     }
 
-    /// The payload for `content`, compressed with the dictionary, when that saves at least an eighth; `None` also when
+    /// The payload for `content`, compressed with the dictionary, when that saves at least an eighth. `None` also when
     /// there is no dictionary.
     pub fn compress_with_dictionary(&mut self, content: &[u8]) -> Option<Vec<u8>> {
         self.in_scratch(content, Compressor::compress_with_dictionary_into)
     }
 
-    /// The payload for `content` when that saves at least an eighth, else `None`: store it as it is. A codec that
-    /// fails is treated the same way, since storing raw is always right.
+    /// The payload for `content` when that saves at least an eighth, else `None`: the caller stores the content
+    /// uncompressed. A codec that fails is treated the same way, since storing uncompressed content is always right.
     pub fn compress(&mut self, content: &[u8]) -> Option<Vec<u8>> {
         self.in_scratch(content, Compressor::compress_into)
     }
@@ -86,7 +88,7 @@ impl Compressor {
     ) -> Option<Vec<u8>> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let space = self.space(content.len());
-        // Never shrinks, so that its bytes are cleared once and not each time.
+        // The buffer never shrinks, so that its bytes are cleared once and not each time.
         if scratch.len() < space {
             scratch.resize(space, 0);
         }
@@ -96,7 +98,7 @@ impl Compressor {
         payload
     }
 
-    /// Bytes that compressing so many takes room for, whatever comes of it.
+    /// Size of the output buffer that compressing `content_len` bytes needs, whatever the outcome.
     pub fn space(&self, content_len: usize) -> usize {
         let bound = match self.kind {
             Compression::None => 0,
@@ -107,8 +109,9 @@ impl Compressor {
         varint::LEN_MAX + bound
     }
 
-    /// As [`Compressor::compress_with_dictionary`], into the front of `out`, which has the [room](Compressor::room); the
-    /// length of the payload. If there is none, `out` may be changed all the same.
+    /// Like [`Compressor::compress_with_dictionary`], into the front of `out`, which has the [required
+    /// size](Compressor::room). Returns the length of the payload. When there is none, `out` may be changed all the
+    /// same.
     pub fn compress_with_dictionary_into(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
         debug_assert!(out.len() >= self.space(content.len()), "the buffer takes any outcome");
         let with = self.zstd_with.as_mut()?;
@@ -117,8 +120,8 @@ impl Compressor {
         worth_it(start + len, content)
     }
 
-    /// As [`Compressor::compress_into`], for one block after another of the same sort: `None` also where the blocks before say
-    /// that it is not worth a try.
+    /// Like [`Compressor::compress_into`], for consecutive blocks of similar content: `None` also where the previous
+    /// blocks predict that it does not pay.
     pub fn compress_like_before(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
         let is_tried = self.misses < MISSES_MIN || self.misses.is_multiple_of(TRIED_EVERY);
         let len = is_tried.then(|| self.compress_into(content, out)).flatten();
@@ -129,7 +132,7 @@ impl Compressor {
         len
     }
 
-    /// As [`Compressor::compress`], likewise.
+    /// Like [`Compressor::compress`], into the front of `out`.
     pub fn compress_into(&mut self, content: &[u8], out: &mut [u8]) -> Option<usize> {
         if self.kind == Compression::None {
             return None;
@@ -155,7 +158,7 @@ impl Compressor {
     }
 }
 
-/// Begins a payload with the content's length; where the codec's bytes begin.
+/// Begins a payload with the content's length. Returns the start of the codec's bytes.
 fn begin(out: &mut [u8], content: &[u8]) -> Option<usize> {
     let (mut rest, mut start) = (content.len() as u64, 0);
     for place in out.iter_mut() {
@@ -175,24 +178,23 @@ fn worth_it(len: usize, content: &[u8]) -> Option<usize> {
     (len <= content.len() - content.len() / 8).then_some(len)
 }
 
-/// The content of a payload that was compressed with a dictionary.
+/// Decompresses a payload that was compressed with a dictionary.
 pub fn decompress_with(dictionary: &Dictionary, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
     Packed::with_dictionary(dictionary, payload)?.expand()
 }
 
-/// The content of a compressed payload. `kind` must not be [`Compression::None`], whose payload is the content.
+/// Decompresses a payload. `kind` must not be [`Compression::None`], whose payload is the content.
 pub fn decompress(kind: Compression, payload: &[u8]) -> Result<Vec<u8>, DecodeError> {
     Packed::new(kind, payload)?.expand()
 }
 
-/// A compressed payload of which nothing is known yet but how long its content claims to be: so whoever expands it can choose
-/// where to.
+/// A compressed payload of which only the claimed content length is known. The caller picks the memory for the content.
 #[derive(Clone, Copy, Debug)]
 pub struct Packed<'a> {
     kind: Compression,
     dictionary: Option<&'a Dictionary>,
     len: usize,
-    /// Behind the length.
+    /// The bytes after the length.
     input: &'a [u8],
     /// Bytes of the length.
     at: usize,
@@ -238,7 +240,7 @@ impl<'a> Packed<'a> {
         Ok(content)
     }
 
-    /// Fills `content`, which is as long as the content is to be.
+    /// Decompresses into `content`, whose length must be the content's.
     pub fn expand_into(self, content: &mut [u8]) -> Result<(), DecodeError> {
         assert_eq!(content.len(), self.len, "the buffer is as long as the content");
         let (kind, input) = (self.kind, self.input);
@@ -267,7 +269,7 @@ impl<'a> Packed<'a> {
 }
 
 thread_local! {
-    /// A decompression context is 150 KB; making one per block would cost more than decompressing it.
+    /// A decompression context takes 150 KB; creating one per block would cost more than decompressing it.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -324,7 +326,7 @@ mod tests {
                 let tries = (0..count).map(|_| compressor.compress_like_before(content, &mut out).is_some());
                 tries.collect()
             };
-            // A few that do not compress change nothing for others.
+            // A few blocks that do not compress change nothing for others.
             assert_eq!(tries(&random, 7), [false; 7]);
             assert_eq!(tries(&text, 2), [true; 2]);
             // Many do, but not for long.

@@ -1,9 +1,9 @@
-//! Moves over the cells of one sstable, in both directions.
+//! A cursor moves over the cells of one sstable, in both directions.
 //!
-//! The core is synchronous. An operation sets a [`Goal`] and `run` pursues it until it is reached or a block is missing
-//! that is neither cached nor readable without blocking; then the answer is [`Step::Pending`], the goal stays, and
-//! [`Cursor::load`] fetches the block and goes on. Goals are pursued so that repeating the work done before the
-//! interruption is harmless; index blocks once fetched stay in `index`, so no fetch is repeated.
+//! The core is synchronous. An operation sets a [`Goal`], and `run` pursues it until it is reached or a block is
+//! missing. A block is missing when it is neither cached nor readable without blocking. Then the result is
+//! [`Step::Pending`], the goal stays, and [`Cursor::load`] fetches the block and continues. Repeating the work done
+//! before the interruption is harmless. Index blocks stay in `index` once fetched, so no fetch is repeated.
 //!
 //! Invariants:
 //! * `status` is `Ready` exactly when `cells` is valid; its block is then `index`'s entry `at`.
@@ -27,23 +27,26 @@ use stele_types::key::row_prefix_len;
 /// Where an operation left the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// On a cell.
+    /// The cursor is on a cell.
     Ready,
     /// A block must be loaded: await [`Cursor::load`].
     Pending,
-    /// Past the last cell in the direction of the move, or never positioned. Only a seek leads out of it.
+    /// The cursor is past the last cell in the direction of the move, or was never positioned. Only a seek changes
+    /// this.
     End,
 }
 
-/// How a cursor reads.
+/// Options for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct CursorOptions {
     /// Whether blocks it reads enter the cache. Compactions and one-off scans say no.
     pub fill_cache: bool,
-    /// Most bytes to fetch at once when moving sequentially; the window doubles up to it. 0 fetches single blocks.
+    /// Largest number of bytes per fetch when moving sequentially; the window doubles up to it. 0 fetches single
+    /// blocks.
     pub readahead_bytes: usize,
-    /// Every seek is to a row's prefix, to a place within the row, or behind it, and no cell behind that row is wanted: moves
-    /// forward may end at the end of a block when no further block can hold cells of it, instead of reading one in vain.
+    /// Set when every seek is to a row's prefix, to a place within the row, or after it, and no cell after that row is
+    /// needed. Moves forward then end at the end of a block when no further block can hold cells of the row, instead of
+    /// reading one in vain.
     pub single_row: bool,
 }
 
@@ -60,15 +63,15 @@ impl Default for CursorOptions {
 /// A block that a cursor lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The file it is in.
+    /// The file of the block.
     pub file: FileId,
-    /// Where it begins.
+    /// Its offset.
     pub offset: u64,
-    /// Bytes of it in the file.
+    /// Its length in the file.
     pub bytes: usize,
 }
 
-/// What the cursor is after.
+/// The target of the current operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
     /// The first cell not below `target`.
@@ -93,15 +96,15 @@ pub struct Cursor {
     options: CursorOptions,
     status: Step,
     goal: Goal,
-    /// Of a seek that is `Pending`.
+    /// The target of a seek that is `Pending`.
     target: Vec<u8>,
     index: Option<IndexPlace>,
     /// The offset of the block in `cells`, if one is loaded.
     loaded: Option<u64>,
     cells: BlockCursor,
-    /// Bytes of the blocks that have been in `cells`.
+    /// Bytes of the blocks that have been in `cells`, summed.
     passed_bytes: u64,
-    /// What `load` must fetch.
+    /// The block that `load` fetches.
     missing: Handle,
     ahead: Readahead,
 }
@@ -133,12 +136,13 @@ impl Cursor {
         }
     }
 
-    /// Reads no more than this ahead from now on, where it would read more.
+    /// Reduces the read-ahead limit to `bytes`, if it is larger.
     pub fn limit_readahead(&mut self, bytes: usize) {
         self.ahead.limit(bytes);
     }
 
-    /// Gives back the memory of what it has read ahead; how many bytes. They are read again when the cursor comes to them.
+    /// Frees the memory of the bytes read ahead, and returns their number. They are read again when the cursor needs
+    /// them.
     pub fn drop_readahead(&mut self) -> usize {
         self.ahead.clear()
     }
@@ -148,7 +152,7 @@ impl Cursor {
         &self.table
     }
 
-    /// Where the last operation left it.
+    /// The result of the last operation.
     #[inline]
     pub fn status(&self) -> Step {
         self.status
@@ -166,40 +170,40 @@ impl Cursor {
         self.cells.value()
     }
 
-    /// The value as a slice of the block, which it keeps in memory (for an uncompressed block read ahead and not cached,
-    /// with all that was read ahead).
+    /// The value as a slice of the block, which stays in memory as long as the slice. For an uncompressed block that
+    /// was read ahead and not cached, everything read ahead stays.
     #[inline]
     pub fn value_bytes(&self) -> Bytes {
         self.cells.value_bytes()
     }
 
-    /// Bytes of the blocks of cells it has been in: no more is kept in memory by the values it gave, but for a quarter and a
-    /// kilobyte of blocks whose memory is lent (`borrowed`).
+    /// Bytes of the data blocks that the cursor has visited. The values it returned retain no more memory than that.
+    /// The exception are blocks in reused buffers (`borrowed`), which may retain a quarter more, plus a kilobyte.
     pub fn passed_bytes(&self) -> u64 {
         self.passed_bytes
     }
 
-    /// To the first cell whose key is not below `target`.
+    /// Moves to the first cell whose key is not below `target`.
     pub fn seek(&mut self, target: &[u8]) -> Result<Step> {
         self.start(Goal::Seek, target)
     }
 
-    /// To the first cell.
+    /// Moves to the first cell.
     pub fn seek_first(&mut self) -> Result<Step> {
         self.seek(&[])
     }
 
-    /// To the last cell whose key is below `target`.
+    /// Moves to the last cell whose key is below `target`.
     pub fn seek_before(&mut self, target: &[u8]) -> Result<Step> {
         self.start(Goal::SeekBefore, target)
     }
 
-    /// To the last cell.
+    /// Moves to the last cell.
     pub fn seek_last(&mut self) -> Result<Step> {
         self.start(Goal::Last, &[])
     }
 
-    /// To the following cell. Does nothing unless `Ready`.
+    /// Moves to the following cell. Does nothing unless `Ready`.
     #[inline]
     pub fn advance(&mut self) -> Result<Step> {
         if self.status != Step::Ready {
@@ -217,7 +221,7 @@ impl Cursor {
         }
     }
 
-    /// To the preceding cell. Does nothing unless `Ready`.
+    /// Moves to the preceding cell. Does nothing unless `Ready`.
     #[inline]
     pub fn retreat(&mut self) -> Result<Step> {
         if self.status != Step::Ready {
@@ -231,8 +235,8 @@ impl Cursor {
         }
     }
 
-    /// The cells up to the current one that `belongs` accepts, in order, if they and the one before them, which it does not
-    /// accept, are at hand: in memory, and put together already. Never so on the way forward.
+    /// The cells up to the current one that `belongs` accepts, in order. `None` unless they and the cell before them,
+    /// which `belongs` rejects, are resident: in memory and already decoded. Always `None` on the way forward.
     #[inline]
     pub fn buffered(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
         match self.status {
@@ -241,28 +245,28 @@ impl Cursor {
         }
     }
 
-    /// The key before the current one, if it is at hand.
+    /// The key before the current one, if it is resident.
     #[inline]
     pub fn buffered_before(&self) -> Option<&[u8]> {
         self.cells.buffered_before()
     }
 
-    /// To the cell before as many as [`Cursor::buffered`] has given, which is at hand, too.
+    /// Moves to the cell before the `buffered` cells that [`Cursor::buffered`] returned, which is resident too.
     #[inline]
     pub fn leave(&mut self, buffered: usize) {
         let left = self.cells.leave(buffered);
         debug_assert!(left, "what is before the cells at hand is at hand");
     }
 
-    /// Completes an operation that said `Pending`: fetches what is missing until the cursor is `Ready` or at the `End`.
+    /// Completes an operation that is `Pending`: fetches missing blocks until the cursor is `Ready` or at the `End`.
     /// Does nothing in another state. When its future is dropped, the operation is still pending.
     pub async fn load(&mut self) -> Result<Step> {
         while self.load_one().await? == Step::Pending {}
         Ok(self.status)
     }
 
-    /// As [`Cursor::load`], but fetches no more than what was [`missing`](Cursor::missing): behind a block of the index may be a
-    /// large block of cells.
+    /// Like [`Cursor::load`], but fetches only the [`missing`](Cursor::missing) block: a missing index block may lead
+    /// to a large data block.
     pub async fn load_one(&mut self) -> Result<Step> {
         if self.status == Step::Pending {
             let needed = (self.missing.offset, self.missing.framed_len());
@@ -283,7 +287,7 @@ impl Cursor {
         Ok(self.status)
     }
 
-    /// What [`Cursor::load`] would fetch first, while that is to be awaited.
+    /// The block that [`Cursor::load`] fetches first, while the operation is `Pending`.
     pub fn missing(&self) -> Option<Missing> {
         (self.status == Step::Pending).then(|| Missing {
             file: self.table.file_id(),
@@ -317,7 +321,7 @@ impl Cursor {
         Ok(self.status)
     }
 
-    /// Pursues the goal. Ends: a seek turns into at most one step to a neighbour, which turns into entering a block.
+    /// Pursues the goal. It terminates: a seek becomes at most one step to a neighbour, which becomes entering a block.
     fn run(&mut self, target: &[u8]) -> Result<Step> {
         loop {
             let reached = match self.goal {
@@ -375,7 +379,7 @@ impl Cursor {
     }
 
     /// Finds the data block that alone can hold the first cell not below `target` (`inclusive`) or the last cell below
-    /// it, leaving aside its neighbour's edge. False when an index block is missing.
+    /// it. The cell may still be at the edge of a neighbour. False when an index block is missing.
     fn locate(&mut self, target: &[u8], inclusive: bool) -> Result<bool> {
         let covers = |place: &IndexPlace| place.covers(target, inclusive);
         if self.index.as_ref().is_some_and(covers) {
@@ -416,7 +420,7 @@ impl Cursor {
         let handle = top
             .child(top_at)
             .ok_or_else(|| self.table.corruption_at(Handle::default(), &top.malformed(top_at)))?;
-        // Index blocks are worth caching even for a scan that is not: every later reader needs them.
+        // Index blocks are cached even for scans that fill no cache: every later reader needs them.
         let Some(block) = self.fetch::<IndexBlock>(handle, true)? else {
             return Ok(false);
         };
@@ -428,15 +432,15 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Moves `index` to the neighbouring data block and sets the goal to enter it. `target` is that of the seek that comes
-    /// here, if it is one.
+    /// Moves `index` to the neighbouring data block and sets the goal to enter it. `target` is that of the seek, if a
+    /// seek leads here.
     fn step_block(&mut self, target: &[u8]) -> Result<Step> {
         let Some(place) = &mut self.index else {
             return Ok(Step::End);
         };
         let forward = self.goal == Goal::NextBlock;
-        // A separator that comes after a row's cell, or after the row's prefix, and does not begin with the prefix is
-        // behind the row.
+        // A separator is behind the row when it is greater than the row's cell, or the row's prefix, and does not begin
+        // with the prefix.
         let row = match (self.options.single_row && forward, target) {
             (false, _) => None,
             (true, []) => row_prefix_len(self.cells.key()).and_then(|len| self.cells.key().get(..len)),
@@ -498,7 +502,7 @@ impl Cursor {
         })
     }
 
-    /// A block from read-ahead, cache, or a read that does not block; else notes what is missing.
+    /// A block from read-ahead, from the cache, or from a read that does not block. Otherwise sets `missing`.
     fn fetch<B: BlockKind>(&mut self, handle: Handle, fill_cache: bool) -> Result<Option<B>> {
         self.table.check_handle(handle)?;
         if let Some(framed) = self.ahead.take(handle) {
@@ -511,7 +515,7 @@ impl Cursor {
         Ok(block)
     }
 
-    /// What to read for the missing block: it alone, or with the neighbours that read-ahead allows.
+    /// The range to read for the missing block: the block alone, or with the neighbours that read-ahead allows.
     fn plan_fetch(&self) -> (u64, usize) {
         let alone = (self.missing.offset, self.missing.framed_len());
         let forward = match self.goal {
@@ -520,7 +524,7 @@ impl Cursor {
             _ => return alone,
         };
         match &self.index {
-            // With these goals what is missing is always the data block at `index`.
+            // With these goals the missing block is always the data block at `index`.
             Some(place) => {
                 let in_file = |handle| self.table.check_handle(handle).is_ok();
                 place.run(self.missing, forward, self.ahead.window(), in_file)

@@ -1,7 +1,7 @@
-//! What is known to be damaged of an open file, and what stands for one that cannot be opened.
+//! Known damage of an open file, and the stand-in for a file that cannot be opened.
 //!
-//! Invariant: a file that cannot be read in part never gives fewer cells in silence. What stands for an unreadable file
-//! claims every key that the file may have had, so that whoever asks for one gets the error.
+//! Invariant: a partly unreadable file never silently gives fewer cells. The stand-in for an unreadable file claims
+//! every key that the file may have had, so that a read of one of them gets the error.
 
 use crate::error::{Result, SstableError};
 use crate::frame::Handle;
@@ -15,12 +15,12 @@ use stele_storage::{ReadFile, StorageError};
 use stele_types::ErrorKind;
 use stele_types::limits::CELL_KEY_BYTES_MAX;
 
-/// Whether an error says that stored bytes are not what was written.
+/// Whether the error says that stored bytes differ from the written ones.
 pub fn is_damage(error: &SstableError) -> bool {
     error.kind() == ErrorKind::Corruption
 }
 
-/// What was found damaged. Takes the room of a pointer until something is.
+/// Damage found so far. Takes one pointer until there is some.
 #[derive(Debug, Default)]
 pub struct Damage {
     found: OnceLock<Box<Found>>,
@@ -28,15 +28,15 @@ pub struct Damage {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// Nothing of the file can be read; every read says so in the words of `cells`.
+    /// The whole file is unreadable; every read fails with the error in `cells`.
     unreadable: bool,
     /// The first damage to cells or their index.
     cells: OnceLock<SstableError>,
-    /// What the device could not read when it was last asked. It may think better of it, as after an outage of a network.
+    /// The last read that the device failed. A later read may succeed, as after a network outage.
     unread: Mutex<Option<SstableError>>,
-    /// Damage to the filter, without which the file is read all the same.
+    /// Damage to the filter; the file stays usable.
     filter: OnceLock<SstableError>,
-    /// How often damage was met, by opening the file or by reading.
+    /// Number of times that damage was met, by opening the file or by reading.
     met: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ impl Damage {
         damage
     }
 
-    /// Remembers that the filter cannot be used.
+    /// Records that the filter cannot be used.
     pub(crate) fn note_filter(&self, error: SstableError) {
         assert!(is_damage(&error), "only damage is remembered");
         let found = self.found.get_or_init(Box::default);
@@ -71,7 +71,7 @@ impl Damage {
         found.filter.get_or_init(|| error);
     }
 
-    /// Remembers damage that a read met; returns the error for that read.
+    /// Records damage that a read met; returns the error for that read.
     #[cold]
     pub(crate) fn note(&self, error: SstableError) -> SstableError {
         assert!(is_damage(&error), "only damage is remembered");
@@ -86,35 +86,36 @@ impl Damage {
         if found.unreadable { first.clone() } else { error }
     }
 
-    /// The first damage to cells or to the index, or what the device cannot read for now: merging the file would meet it again.
+    /// The first damage to cells or to the index, or a place that the device cannot read now: a compaction would meet
+    /// it again.
     pub fn of_cells(&self) -> Option<SstableError> {
         let found = self.found.get()?;
         found.cells.get().cloned().or_else(|| found.unread())
     }
 
-    /// Where the device could not read the file when it was last asked.
+    /// The place that the device could not read last time.
     pub(crate) fn unreadable_at(&self) -> Option<u64> {
         unreadable_offset(&self.found.get()?.unread()?)
     }
 
-    /// The device can read what it could not.
+    /// Forgets that place after a successful read.
     pub(crate) fn forget_unread(&self) {
         if let Some(found) = self.found.get() {
             *found.unread.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
-    /// Why nothing of the file can be read, when that is so. Which keys it has may then be unknown, too.
+    /// The reason why the whole file is unreadable, in that case. Its keys may then be unknown, too.
     pub fn of_everything(&self) -> Option<&SstableError> {
         self.found.get().filter(|found| found.unreadable)?.cells.get()
     }
 
-    /// Whether nothing of the file can be read because the device could not read what is needed to open it.
+    /// Whether the whole file is unreadable because the device failed when it was opened.
     pub(crate) fn is_unopened(&self) -> bool {
         self.of_everything().and_then(unreadable_offset).is_some()
     }
 
-    /// Why the filter is not used, when it is damaged.
+    /// The reason why the filter is not used, when it is damaged.
     pub fn of_filter(&self) -> Option<&SstableError> {
         self.found.get()?.filter.get()
     }
@@ -124,7 +125,7 @@ impl Damage {
         self.of_cells().or_else(|| self.of_filter().cloned())
     }
 
-    /// How often damage was met.
+    /// Number of times that damage was met.
     pub fn times_met(&self) -> u64 {
         self.found.get().map_or(0, |found| found.met.load(Ordering::Relaxed))
     }
@@ -136,7 +137,7 @@ impl Found {
     }
 }
 
-/// Where the device could not read, if that is the error.
+/// The unreadable place, if that is the error.
 fn unreadable_offset(error: &SstableError) -> Option<u64> {
     match error {
         SstableError::Storage(StorageError::Unreadable { offset, .. }) => Some(*offset),
@@ -144,7 +145,7 @@ fn unreadable_offset(error: &SstableError) -> Option<u64> {
     }
 }
 
-/// A file of no bytes, in place of one that cannot be read.
+/// A file of no bytes, in place of an unreadable one.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     path: String,
@@ -184,10 +185,10 @@ impl ReadFile for Unreadable {
     }
 }
 
-/// No key sorts above a run of FFs longer than any key. One for all files: in an outage there are thousands of them.
+/// No key sorts above a run of FFs longer than any key. All files share it: in an outage there are thousands of them.
 static ABOVE_ALL_KEYS: [u8; CELL_KEY_BYTES_MAX] = [0xff; CELL_KEY_BYTES_MAX];
 
-/// Properties that exclude nothing: every key, time, sequence number and kind may be there.
+/// Properties that exclude nothing: every key, time, sequence number and kind may be present.
 pub(crate) fn any_properties() -> Properties {
     Properties {
         smallest_key: Vec::new(),

@@ -1,13 +1,12 @@
-//! Dictionaries: content that every block of a file is compressed against, so that a small block need not repeat what the
-//! others have in common.
+//! Dictionaries let small blocks refer to content that the blocks of a file have in common.
 //!
-//! A dictionary is made from a *sample*, the first blocks of the file: their most telling pieces, put one after another. A
-//! piece tells more the more blocks of the sample have what is in it; what one piece has does not count for the next one.
-//! (Collet, "Dictionary builder"; Liao, Petri, Moffat, Wirth, "Effective Construction of Relative Lempel-Ziv Dictionaries",
-//! 2016. Without their entropy tables: for Zstandard it is a dictionary of raw content.) The best piece comes last,
-//! where references to it are shortest.
+//! A dictionary is made from a *sample*, the first blocks of the file. It is a concatenation of the sample's most
+//! valuable pieces. The value of a piece grows with the number of sample blocks that contain its words; words of one
+//! piece do not count for the next one. The best piece comes last, where references to it are shortest. (Collet,
+//! "Dictionary builder"; Liao, Petri, Moffat, Wirth, "Effective Construction of Relative Lempel-Ziv Dictionaries",
+//! 2016.) There are no entropy tables: for Zstandard it is a dictionary of raw content.
 //!
-//! The same sample gives the same dictionary, on every machine.
+//! The same sample gives the same dictionary on every machine.
 
 use crate::error::DecodeError;
 use crate::limits;
@@ -15,21 +14,21 @@ use bytes::Bytes;
 use std::cell::RefCell;
 use zstd::zstd_safe::{DCtx, DDict, get_error_name};
 
-/// Bytes of a sample for each byte of its dictionary: zstd's own advice is 100, of which little is gained past some ten.
-/// A file without so much content has no dictionary: it would be too large a part of the file.
+/// Bytes of a sample for each byte of its dictionary. Zstandard advises 100, but little is gained above some ten. A
+/// file with less content has no dictionary, since it would be too large a part of the file.
 pub const SAMPLE_RATIO: usize = 16;
 
-/// Of one block at most so much is looked at: a large value is no sample of others.
+/// Bytes of one block that are sampled: a large value is no sample of others.
 const BLOCK_SAMPLED_BYTES: usize = 128 << 10;
 
-/// Length of what is counted: the shortest match that is worth a reference.
+/// Length of the counted words: the shortest match that is worth a reference.
 const WORD_BYTES: usize = 8;
 
 /// Length of a piece: a few small cells.
 const PIECE_BYTES: usize = 64;
 
-/// Counters, by hash: 1.5 MiB while a dictionary is made. Words that share one make pieces seem better than they are; the
-/// writer tries a dictionary before it uses it.
+/// Counters, by hash: 1.5 MiB while a dictionary is made. Words that share a counter make pieces seem better than they
+/// are, so the writer tries a dictionary before it uses it.
 const COUNTERS_LOG: u32 = 18;
 
 /// Makes a dictionary of at most `bytes` from the blocks of a sample; `None` when they have nothing in common.
@@ -58,7 +57,7 @@ pub fn train<'a>(blocks: impl Iterator<Item = &'a [u8]>, bytes: usize) -> Option
     Some(dictionary)
 }
 
-/// In how many blocks each word was met.
+/// The number of blocks that contain each word.
 struct Counters {
     counts: Vec<u16>,
 }
@@ -68,7 +67,7 @@ impl Counters {
         let mut counters = Counters {
             counts: vec![0; 1 << COUNTERS_LOG],
         };
-        // The block that met a word last: within a block it counts once.
+        // The last block that contained a word: within a block it counts once.
         let mut met_by = vec![0u32; 1 << COUNTERS_LOG];
         for (number, block) in (1u32..).zip(blocks) {
             for word in words(block) {
@@ -84,13 +83,13 @@ impl Counters {
         counters
     }
 
-    /// What a word is worth: it must occur in more than one block.
+    /// The value of a word. A word of one block only has none.
     fn worth(&self, word: u64) -> u64 {
         let count = self.counts.get(slot(word)).copied().unwrap_or_default();
         u64::from(count.saturating_sub(1))
     }
 
-    /// The piece of `part` that is worth most, unless all are worth nothing.
+    /// The most valuable piece of `part`, unless all have no value.
     fn best_piece<'a>(&self, part: &'a [u8]) -> Option<(u64, &'a [u8])> {
         let words_of_piece = PIECE_BYTES - WORD_BYTES + 1;
         let worths: Vec<u64> = words(part).map(|word| self.worth(word)).collect();
@@ -125,7 +124,7 @@ fn slot(word: u64) -> usize {
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNTERS_LOG)) as usize
 }
 
-/// The dictionary of an open file, as the decompressor wants it.
+/// The dictionary of an open file, prepared for decompression.
 pub struct Dictionary {
     prepared: DDict<'static>,
     bytes: usize,
@@ -157,12 +156,12 @@ impl Dictionary {
         })
     }
 
-    /// Memory it takes.
+    /// Memory of the dictionary.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Decompresses into `out`; how much it was.
+    /// Decompresses into `out`. Returns the length of the content.
     pub(crate) fn decompress(&self, input: &[u8], out: &mut [u8]) -> Result<usize, &'static str> {
         CONTEXT.with_borrow_mut(|slot| {
             let context = match slot {
@@ -182,7 +181,7 @@ mod tests {
     use crate::compress::{Compressor, decompress_with};
     use stele_types::Compression;
 
-    /// Blocks of records that have their words in common and nothing within themselves.
+    /// Blocks of records that have their words in common and no repetition within themselves.
     fn blocks(count: usize) -> Vec<Vec<u8>> {
         let words: Vec<String> = (0u64..400)
             .map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))

@@ -1,4 +1,4 @@
-//! What can go wrong with an sstable.
+//! Errors of sstables.
 
 use stele_storage::StorageError;
 use stele_types::ErrorKind;
@@ -6,13 +6,13 @@ use stele_types::ErrorKind;
 /// Result of an sstable operation.
 pub type Result<T> = std::result::Result<T, SstableError>;
 
-/// Why bytes are not what the byte table says; the caller that knows file and offset makes it an [`SstableError`].
+/// A violation of the byte table. The caller that knows file and offset makes it an [`SstableError`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{detail} (at byte {at} of the block)")]
 pub struct DecodeError {
     /// Position within the decoded bytes.
     pub at: usize,
-    /// Expected and found.
+    /// Expected and found values.
     pub detail: String,
 }
 
@@ -30,20 +30,20 @@ impl DecodeError {
 /// A failure of an sstable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SstableError {
-    /// The file's bytes are not what was written.
+    /// The file's bytes differ from the written ones.
     #[error("{file}: corrupt at offset {offset}: {detail}")]
     Corruption {
-        /// Path.
+        /// The path of the file.
         file: String,
         /// Where in the file the damaged part begins.
         offset: u64,
-        /// Expected and found.
+        /// Expected and found values.
         detail: String,
     },
     /// The file has a format version that this program does not read.
     #[error("{file}: format version {found}, this program reads only version {supported}")]
     UnknownVersion {
-        /// Path.
+        /// The path of the file.
         file: String,
         /// The file's version.
         found: u32,
@@ -61,19 +61,19 @@ pub enum SstableError {
     /// A key or value that the format cannot hold.
     #[error("cannot store cell: {detail}")]
     InvalidCell {
-        /// What is wrong with it.
+        /// The violated rule.
         detail: String,
     },
     /// A file without cells is not written.
     #[error("an sstable needs at least one cell")]
     Empty,
-    /// The medium failed.
+    /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
 impl SstableError {
-    /// What a caller can do about it.
+    /// The class of the failure for a caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             SstableError::Corruption { .. } => ErrorKind::Corruption,
@@ -84,7 +84,7 @@ impl SstableError {
         }
     }
 
-    /// Stored bytes are not what was written, from this offset of the file on.
+    /// The error for stored bytes that differ from the written ones, starting at this offset of the file.
     #[cold]
     pub fn corruption(file: &str, offset: u64, detail: impl ToString) -> Self {
         SstableError::Corruption {

@@ -1,8 +1,8 @@
-//! The row filter: a Bloom filter whose bits for one row lie in one 64-byte line, so a question costs one cache miss.
+//! The bloom filter of a file's rows. All bits of one row are in one 64-byte line, so a probe costs one cache miss.
 //!
 //! Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007); probing as in RocksDB's
-//! FastLocalBloom. At 10 bits a row about 1 in 100 absent rows is taken for present. Layout: lines, then the number of
-//! probes (1 byte). Why not a binary fuse filter: docs/adr/0010-bloom-filter.md.
+//! FastLocalBloom. At 10 bits per row about 1 in 100 absent rows passes. Layout: lines, then the number of probes (1
+//! byte). ADR 10 says why this is not a binary fuse filter (`docs/adr/0010-bloom-filter.md`).
 
 mod held;
 
@@ -27,12 +27,12 @@ pub fn row_hash(row_prefix: &[u8]) -> u64 {
 pub struct FilterBuilder {
     bits_per_row: u32,
     hashes: Vec<u64>,
-    /// More rows than [`limits::FILTER_ROWS_MAX`]: there will be no filter.
+    /// There were more rows than [`limits::FILTER_ROWS_MAX`], so there is no filter.
     overflowed: bool,
 }
 
 impl FilterBuilder {
-    /// `bits_per_row` of 0 makes no filter; more than the limit is taken for the limit.
+    /// `bits_per_row` of 0 makes no filter. A value above the limit is reduced to the limit.
     pub fn new(bits_per_row: u32) -> Self {
         let bits_per_row = bits_per_row.min(limits::FILTER_BITS_PER_ROW_MAX);
         FilterBuilder {
@@ -47,7 +47,7 @@ impl FilterBuilder {
         self.add_hash(row_hash(row_prefix));
     }
 
-    /// Adds the row of a hash; once per row.
+    /// Adds the row with this hash; once per row.
     pub fn add_hash(&mut self, hash: u64) {
         if self.bits_per_row == 0 || self.overflowed {
             return;
@@ -64,12 +64,12 @@ impl FilterBuilder {
         );
     }
 
-    /// Memory of the hashes, all of which are kept until the end.
+    /// Memory of the hashes, all of which are retained until the end.
     pub fn bytes(&self) -> usize {
         self.hashes.len() * size_of::<u64>()
     }
 
-    /// The filter block's content; `None` when there is to be no filter.
+    /// The filter block's content; `None` when the file has no filter.
     pub fn finish(self) -> Option<Vec<u8>> {
         if self.hashes.is_empty() {
             return None;
@@ -130,7 +130,7 @@ impl Filter {
         bits_of(hash, self.probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0)
     }
 
-    /// Memory held.
+    /// Memory of the filter.
     pub fn bytes(&self) -> usize {
         self.content.len()
     }

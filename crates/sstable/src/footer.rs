@@ -1,4 +1,4 @@
-//! The footer: the last 64 bytes of a file. Layout in `docs/formats/sstable.md`.
+//! The footer is the last 64 bytes of a file. Layout in `docs/formats/sstable.md`.
 //!
 //! ```text
 //! 0 file id (8) | 8 properties (12) | 20 filter (12) | 32 top index (12) | 44 zero (4)
@@ -20,20 +20,20 @@ const CRC_AT: usize = 48;
 const VERSION_AT: usize = 52;
 const MAGIC_AT: usize = 56;
 
-/// Where the parts of a file are.
+/// Positions of the parts of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// The id the file was written under.
     pub file: FileId,
     /// The properties block.
     pub properties: Handle,
-    /// The row filter, if there is one.
+    /// The bloom filter, if there is one.
     pub filter: Option<Handle>,
     /// The second index level.
     pub top_index: Handle,
 }
 
-/// Why a footer was refused.
+/// The reason for rejecting a footer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FooterError {
     /// Not a footer, or damaged.

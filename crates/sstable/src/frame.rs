@@ -1,11 +1,11 @@
-//! How a block stands in the file: payload, compression kind, checksum.
+//! A frame is the form of a block in the file: payload, compression kind, checksum.
 //!
 //! ```text
 //! payload (n) | compression (1) | CRC-32 (4, LE) over file id (8, LE), offset (8, LE), payload, compression
 //! ```
 //!
-//! File id and offset are part of the checksum and not of the block: a block that the medium returned from elsewhere
-//! does not pass.
+//! File id and offset are part of the checksum and not of the block: a block that the device returned from another
+//! place does not pass.
 
 use crate::compress::Packed;
 use crate::dictionary::Dictionary;
@@ -24,7 +24,7 @@ pub const ZSTD_WITH_DICTIONARY: u8 = 4;
 /// Bytes of an encoded handle.
 pub const HANDLE_BYTES: usize = 12;
 
-/// Where a block is.
+/// Position of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handle {
     /// First byte of the payload in the file.
@@ -59,7 +59,7 @@ impl Handle {
     }
 }
 
-/// Completes a payload to a framed block that will stand at `offset` of file `file`.
+/// Completes a payload to a framed block at `offset` of file `file`.
 pub fn seal(file: FileId, offset: u64, payload: Vec<u8>, kind: Compression) -> Bytes {
     let mut framed = payload;
     framed.extend_from_slice(&[0; TAIL_BYTES]);
@@ -67,7 +67,7 @@ pub fn seal(file: FileId, offset: u64, payload: Vec<u8>, kind: Compression) -> B
     Bytes::from(framed)
 }
 
-/// The same where the room for the tail is the end of `framed`, for any number of a compression kind.
+/// The same where the end of `framed` is reserved for the tail, for any number of a compression kind.
 pub(crate) fn seal_in_place(file: FileId, offset: u64, framed: &mut [u8], kind: u8) {
     assert!(framed.len() >= TAIL_BYTES, "a framed block has space for its tail");
     assert!(
@@ -82,8 +82,8 @@ pub(crate) fn seal_in_place(file: FileId, offset: u64, framed: &mut [u8], kind: 
     }
 }
 
-/// Checks a framed block that was read from `offset` of `file`, and returns its content: a slice of `framed` when it
-/// was not compressed.
+/// Checks a framed block that was read from `offset` of `file`. Returns its content: a slice of `framed` when it was
+/// not compressed.
 pub fn open(file: FileId, offset: u64, framed: &Bytes) -> Result<Bytes, DecodeError> {
     open_with(file, offset, framed, None)
 }
@@ -101,12 +101,12 @@ pub fn open_with(
     })
 }
 
-/// What a framed block holds, its checksum being right.
+/// The content of a framed block whose checksum is right.
 #[derive(Clone, Copy, Debug)]
 pub enum Opened<'a> {
-    /// The content as it is: a slice of the framed block.
+    /// The content itself: a slice of the framed block.
     Stored(&'a [u8]),
-    /// To be expanded.
+    /// A payload to be decompressed.
     Packed(Packed<'a>),
 }
 
@@ -119,7 +119,7 @@ impl Opened<'_> {
         }
     }
 
-    /// Fills `out`, which is as long as the content.
+    /// Fills `out`, whose length must be the content's.
     pub fn write_to(self, out: &mut [u8]) -> Result<(), DecodeError> {
         assert_eq!(out.len(), self.content_len(), "the buffer is as long as the content");
         match self {
@@ -140,7 +140,7 @@ impl Opened<'_> {
     }
 }
 
-/// The same from memory that is not to be shared.
+/// The same for borrowed memory.
 pub fn open_slice<'a>(
     file: FileId,
     offset: u64,

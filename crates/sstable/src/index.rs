@@ -1,4 +1,4 @@
-//! Index blocks of both levels: separators with the handles of the blocks they stand before.
+//! Index blocks of both levels map separators to the handles of child blocks.
 //!
 //! ```text
 //! separators | positions: u16 or u32 × n | ends: u32 × n | base (8) | common (4) | n (4), bit 31 set, bit 30: u32 positions
@@ -12,9 +12,10 @@
 //! entries: offset (8) | length (4) | separator      positions: u32 × n      n (4)
 //! ```
 //!
-//! A separator is above every key of the previous child and not above the first key of its own, so the only child that
-//! can hold a key is the last one whose separator is not above it. Separators differ in few bytes behind what all have in
-//! common: a search compares eight of those as a number, and whole separators only where these are equal.
+//! A separator is above every key of the previous child and not above the first key of its own child. The only child
+//! that can hold a key is therefore the last one whose separator is not above the key. Separators differ in few bytes
+//! after their common prefix: a search compares eight of those bytes as a number, and whole separators only where the
+//! numbers are equal.
 
 use crate::error::DecodeError;
 use crate::frame::{self, HANDLE_BYTES, Handle};
@@ -34,7 +35,7 @@ pub struct IndexBuilder {
     separators: Vec<u8>,
     positions: Vec<u32>,
     children: Vec<Handle>,
-    /// Bytes that all separators but the first have in common.
+    /// Length of the common prefix of all separators but the first.
     common: usize,
 }
 
@@ -73,7 +74,7 @@ impl IndexBuilder {
         self.children.len()
     }
 
-    /// Bytes so far, about.
+    /// Approximate size so far.
     pub fn len(&self) -> usize {
         self.separators.len() + 6 * self.positions.len()
     }
@@ -94,7 +95,7 @@ impl IndexBuilder {
         }
     }
 
-    /// Where children end behind the first one's beginning, if they adjoin.
+    /// The end of every child relative to the start of the first one; `None` unless they adjoin.
     fn ends(&self) -> Option<Vec<u32>> {
         let base = self.children.first()?.offset;
         let mut at = base;
@@ -153,16 +154,16 @@ impl IndexBuilder {
     }
 }
 
-/// How handles are stored.
+/// The representation of handles.
 #[derive(Clone, Copy, Debug)]
 enum Children {
-    /// In front of their separators.
+    /// Each before its separator.
     Listed,
-    /// As ends behind a base.
+    /// As ends relative to a base.
     Adjoining {
         base: u64,
         ends_at: usize,
-        /// Bytes that all separators but the first have in common.
+        /// Length of the common prefix of all separators but the first.
         common: usize,
         wide: bool,
     },
@@ -221,12 +222,12 @@ impl IndexBlock {
         self.count
     }
 
-    /// Never: a block without children does not parse.
+    /// Always false: a block without children does not parse.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Memory held.
+    /// Memory of the block.
     pub fn bytes(&self) -> usize {
         self.content.len()
     }
@@ -300,8 +301,8 @@ impl IndexBlock {
         found.map_err(|n| self.malformed(n))
     }
 
-    /// Searches separators that begin `before` bytes behind their positions, and the target, which have `common` bytes in
-    /// common except for the first; a malformed entry is the error.
+    /// Searches separators that begin `before` bytes after their positions. They and the target have a common prefix of
+    /// `common` bytes, except for the first separator. The error is the number of a malformed entry.
     fn search(
         &self,
         target: &[u8],
@@ -337,7 +338,7 @@ impl IndexBlock {
         Ok(low)
     }
 
-    /// The error for an entry that `separator` or `child` refused.
+    /// The error for an entry that `separator` or `child` rejected.
     #[cold]
     pub fn malformed(&self, n: usize) -> DecodeError {
         DecodeError::new(self.positions_at, format!("index entry {n} is malformed"))
@@ -348,7 +349,7 @@ impl IndexBlock {
         self.content.get(start..end)
     }
 
-    /// Where the n-th entry is: in order, and before the positions.
+    /// Bounds of the n-th entry, which must be in order and before the positions.
     #[inline]
     fn bounds(&self, n: usize) -> Option<(usize, usize)> {
         let start = self.position(n)?;
@@ -378,8 +379,8 @@ fn u32_at(content: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*content.get(at..)?.first_chunk()?))
 }
 
-/// The bytes from `start` to `end`, at most eight, as the digits of a big-endian number, with zeros behind them: where two
-/// such numbers differ, they are in the order of the bytes. 0 when there are none.
+/// The bytes from `start` to `end`, at most eight, as a big-endian number padded with zeros; 0 when there are none. Two
+/// such numbers that differ are in the order of the bytes.
 #[inline]
 pub(crate) fn leading_number(content: &[u8], start: usize, end: usize) -> u64 {
     let len = end.saturating_sub(start);
@@ -406,7 +407,7 @@ pub fn separator<'a>(previous: &[u8], next: &'a [u8]) -> &'a [u8] {
     separator
 }
 
-/// Length of the longest common prefix; eight bytes at a time.
+/// Length of the longest common prefix, compared eight bytes at a time.
 #[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut len = 0;

@@ -1,4 +1,4 @@
-//! Prints an sstable for people.
+//! Prints an sstable as text for people.
 
 use crate::block::Block;
 use crate::cursor::{Cursor, CursorOptions, Step};
@@ -21,10 +21,11 @@ const CELLS_SHOWN_MAX: usize = 1_000_000;
 /// Data blocks of one index block that are printed: more than a writer puts into one.
 const BLOCKS_SHOWN_MAX: usize = 10_000;
 
-/// Large enough for index blocks; cells are read past the cache.
+/// Large enough for index blocks; cells bypass the cache.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// Describes a file: footer, properties, index; with `verbose` the data blocks and the cells, one per line, up to a million.
+/// Describes a file: footer, properties, index. With `verbose` it adds the data blocks and up to a million cells, one
+/// per line.
 pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
     let file_id = Tail::read(&*file).await?.footer.file;
     let cache = Arc::new(Cache::new(CACHE_BYTES));
@@ -73,7 +74,7 @@ pub async fn inspect(file: Arc<dyn ReadFile>, verbose: bool) -> Result<String> {
     Ok(out)
 }
 
-/// Says of every data block of an index block how its keys are kept.
+/// Describes the keys' common parts in every data block of an index block.
 async fn describe_blocks(table: &Sstable, top_at: usize, index: &IndexBlock, out: &mut String) -> Result<()> {
     for at in 0..index.len().min(BLOCKS_SHOWN_MAX) {
         let handle = table.child(top_at, index, at)?;
@@ -152,7 +153,7 @@ fn describe(table: &Sstable, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\npinned {} bytes", table.pinned_bytes())
 }
 
-/// Families shown; a list of thousands says no more.
+/// Families that are printed; a list of thousands is of no help.
 const FAMILIES_SHOWN: usize = 32;
 
 fn describe_families(ranges: &[u32], out: &mut String) -> std::fmt::Result {

@@ -1,17 +1,17 @@
-//! Immutable sorted files of cells (Bigtable §4, §5.3). Byte table: `docs/formats/sstable.md`.
+//! Sstables are immutable sorted files of cells (Bigtable §4, §5.3). Byte table: `docs/formats/sstable.md`.
 //!
-//! Terms: a *key* is an encoded cell key (`stele_types::key`); its *trailer* is the last 17 bytes (timestamp, sequence,
+//! Terms: a *key* is an encoded cell key (`stele_types::key`). Its *trailer* is the last 17 bytes (timestamp, sequence,
 //! kind), its *body* the rest. A *block* is the unit of I/O, checksum, compression and caching. A *separator* is a byte
-//! string that tells two neighbouring blocks apart in the index.
+//! string that separates two neighbouring blocks in the index.
 //!
 //! * [`SstableWriter`] takes strictly increasing keys and buffers finished blocks; only writing them out is async.
-//! * [`Sstable`] is an open file: footer, properties, top index and, as far as there is room, row filter are pinned, all else
-//!   goes through the block cache.
+//! * [`Sstable`] is an open file. Footer, properties and top index are pinned, the bloom filter as far as its memory
+//!   allows. All other blocks go through the block cache.
 //! * [`Cursor`] moves over the cells in both directions. Its core is synchronous: it asks for an await
 //!   ([`Step::Pending`]) only when a block is neither cached nor readable without blocking.
 //!
-//! Decoders ([`footer`], [`properties`], [`index`], [`filter`], [`block`], [`compress`], [`dictionary`]) are pure functions over bytes
-//! that never panic and never allocate more than a stated limit, so that each can be fuzzed.
+//! Decoders ([`footer`], [`properties`], [`index`], [`filter`], [`block`], [`compress`], [`dictionary`]) are pure
+//! functions over bytes. They never panic and never allocate more than a stated limit, so that each can be fuzzed.
 
 pub mod block;
 pub mod check;

@@ -1,4 +1,4 @@
-//! What a file says about itself. Tags are in `docs/formats/sstable.md` and are never reused.
+//! The properties of a file. Tags are in `docs/formats/sstable.md` and are never reused.
 
 mod families;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use prost::Message;
 use stele_types::{CellKind, FamilyId, Timestamp};
 
-/// The properties block: enough to prune a file without reading it and to plan compactions.
+/// The properties block: enough to rule out a file without reading it, and to plan compactions.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Properties {
     /// First key.
@@ -64,8 +64,8 @@ pub struct Properties {
     /// Wall clock, microseconds since the Unix epoch; 0 when unknown.
     #[prost(int64, tag = "17")]
     pub created_micros: i64,
-    /// The families that have entries, ascending, as pairs of the first and the last of neighbours; 0 stands for markers
-    /// of rows. Empty when it is not known which.
+    /// The families that have entries, ascending, as pairs of the first and the last of neighbours; 0 stands for row
+    /// tombstones. Empty when unknown.
     #[prost(uint32, repeated, tag = "18")]
     pub families: Vec<u32>,
     /// Level of Zstandard; 0 for other codecs.
@@ -77,19 +77,19 @@ pub struct Properties {
     /// Bits per row that the filter was made with.
     #[prost(uint32, tag = "21")]
     pub filter_bits_per_row: u32,
-    /// Where the dictionary's block begins.
+    /// Offset of the dictionary's block.
     #[prost(uint64, tag = "22")]
     pub dictionary_offset: u64,
     /// Bytes of the dictionary; 0 when there is none.
     #[prost(uint32, tag = "23")]
     pub dictionary_bytes: u32,
-    /// About how many bytes smaller the file would be, were all its data blocks compressed.
+    /// Estimated bytes that compressing all data blocks would save.
     #[prost(uint64, tag = "24")]
     pub compressible_bytes: u64,
 }
 
 impl Properties {
-    /// Decodes and checks what readers rely on: both keys present and in order, at least one cell.
+    /// Decodes the properties and checks their promises to readers: both keys present and in order, at least one cell.
     pub fn decode_checked(content: &[u8]) -> Result<Properties, DecodeError> {
         let properties = Properties::decode(content).map_err(|e| DecodeError::new(0, format!("properties: {e}")))?;
         let ordered = !properties.smallest_key.is_empty() && properties.smallest_key <= properties.largest_key;
@@ -102,7 +102,7 @@ impl Properties {
         Ok(properties)
     }
 
-    /// Where the dictionary is, if there is one.
+    /// Position of the dictionary, if there is one.
     pub fn dictionary(&self) -> Option<Handle> {
         (self.dictionary_bytes > 0).then_some(Handle {
             offset: self.dictionary_offset,
@@ -110,19 +110,19 @@ impl Properties {
         })
     }
 
-    /// Whether the file may have entries of a family, or for family 0 markers of rows.
+    /// Whether the file may have entries of a family, or for family 0 row tombstones.
     pub fn may_have_family(&self, family: FamilyId) -> bool {
         self.families.is_empty() || families::contain(&self.families, family)
     }
 
-    /// The first and the last of the families from `first` to `last` that the file says it has entries of; `None` when it
-    /// has none of them, or does not say which it has. Takes as long as there are ranges, however many families are in them.
+    /// The first and the last of the families from `first` to `last` that have entries. `None` when none has, or the
+    /// families are unknown. The cost depends on the number of ranges, not of families.
     pub fn families_within(&self, first: FamilyId, last: FamilyId) -> Option<(FamilyId, FamilyId)> {
         families::within(&self.families, first, last)
     }
 
-    /// How many families the file says it has entries of, and how many of these are from the first to the last of one of
-    /// `ranges`, which do not overlap. None when it does not say which it has.
+    /// The number of families with entries, and the number of these within `ranges`, which do not overlap. Both 0 when
+    /// the families are unknown.
     pub fn families_among(&self, ranges: &[(FamilyId, FamilyId)]) -> (u64, u64) {
         families::among(&self.families, ranges)
     }
@@ -132,7 +132,7 @@ impl Properties {
         self.kind_counts.get(kind as usize - 1).copied().unwrap_or(0)
     }
 
-    /// Cells that hide others. While there is one, the file must be read even when no put is wanted from it.
+    /// Number of tombstones. While there is one, the file must be read even when no put of it is needed.
     pub fn deletes(&self) -> u64 {
         self.cells
             .saturating_sub(self.count(CellKind::Put))
@@ -140,7 +140,7 @@ impl Properties {
             .saturating_sub(self.count(CellKind::Reference))
     }
 
-    /// Counts one cell; rows, blocks and keys are the writer's business.
+    /// Counts one cell. The writer maintains rows, blocks and keys.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], ts: Timestamp, seq: u64, kind: CellKind) {
         let first = self.cells == 0;
         self.cells += 1;

@@ -1,7 +1,7 @@
 //! Sizes and split points of key ranges, from the index alone where possible.
 //!
-//! A separator is a prefix of a real key, so the row it begins with lies between the neighbouring blocks' rows and is a
-//! valid boundary, though perhaps of a row that does not exist (shorter boundaries also make shorter catalog keys).
+//! A separator is a prefix of a real key. The row it begins with is therefore between the neighbouring blocks' rows and
+//! is a valid boundary, though that row may not exist. Shorter boundaries also make shorter catalog keys.
 
 use crate::block::BlockCursor;
 use crate::cursor::{Cursor, CursorOptions, Step};
@@ -12,12 +12,12 @@ use crate::reader::Sstable;
 use std::sync::Arc;
 use stele_types::key::{row_prefix, row_prefix_len};
 
-/// Position of a data block: its index block and its entry there.
+/// Position of a data block: the number of its index block and its number there.
 type Place = (usize, usize);
 
 impl Sstable {
-    /// Bytes on disk of the data blocks from the one that `lower` falls into to before the one that `upper` falls into.
-    /// Additive: the sizes of adjacent ranges add up to the size of their union. Precise to one block at each end.
+    /// Bytes on disk of the data blocks from the block of `lower` (inclusive) to the block of `upper` (exclusive). The
+    /// sizes of adjacent ranges add up to the size of their union. Precise to one block at each end.
     pub async fn approximate_bytes(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<u64> {
         let start = self.offset_of(lower, 0).await?;
         let end = self.offset_of(upper, self.properties().data_bytes).await?;
@@ -53,8 +53,8 @@ impl Sstable {
         Ok(samples)
     }
 
-    /// An encoded row prefix that divides the data within the bounds into two parts of about equal bytes, both with at
-    /// least one row of this file; `None` when there are fewer than two rows.
+    /// An encoded row prefix that divides the data within the bounds into two parts of about equal size, both with at
+    /// least one row of this file. `None` when there are fewer than two rows.
     pub async fn split_row(self: &Arc<Self>, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let Some(bounds) = self.rows_within(lower, upper).await? else {
             return Ok(None);
@@ -69,7 +69,7 @@ impl Sstable {
         if let Some(row) = self.last_boundary_before(top_at, at, &bounds).await? {
             return Ok(Some(row));
         }
-        // No block begins with a usable row, so few blocks hold them all: look into the one with the last row.
+        // No block begins with a usable row, so a few blocks hold all rows: search the block with the last row.
         let place = self.find_place(&bounds.upto).await?;
         let row = self.middle_row_of_block(place, &bounds).await?;
         debug_assert!(
@@ -135,7 +135,7 @@ impl Sstable {
         Ok(None)
     }
 
-    /// Of the rows that begin in one block and are usable, the one in the middle.
+    /// The middle one of the usable rows that begin in one block.
     async fn middle_row_of_block(&self, (top_at, at): Place, bounds: &Bounds) -> Result<Option<Vec<u8>>> {
         let index = self.index_block(top_at).await?;
         let handle = self.child(top_at, &index, at)?;
@@ -158,7 +158,7 @@ impl Sstable {
         Ok(rows.into_iter().nth(middle))
     }
 
-    /// The row at which the `at`-th block of an index block may be cut off, and the block's offset.
+    /// The row at which data may be split before the `at`-th block of an index block, and the block's offset.
     fn boundary(&self, top_at: usize, index: &IndexBlock, at: usize) -> Result<(Vec<u8>, u64)> {
         let child = self.child(top_at, index, at)?;
         let separator = index.separator(at).unwrap_or(&[]);
@@ -190,7 +190,7 @@ impl Sstable {
     /// The first data block at or after an offset, or the last one.
     async fn place_of_offset(&self, offset: u64) -> Result<Place> {
         let last_top = self.top().len() - 1;
-        // Index blocks do not know their data's offsets beforehand: search by each one's first child.
+        // The top index does not store offsets of data: search by the first child of each index block.
         let (mut low, mut high) = (0, self.top().len());
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -244,7 +244,7 @@ impl Sstable {
     }
 }
 
-/// Rows that leave something on both sides: above the first row, not above the last one, below the upper bound.
+/// Rows that leave data on both sides of a split: above the first row, not above the last one, below the upper bound.
 struct Bounds {
     above: Vec<u8>,
     upto: Vec<u8>,
@@ -261,7 +261,7 @@ impl Bounds {
     }
 }
 
-/// The row prefix under a cursor, once it has arrived.
+/// The row prefix at a cursor, after pending loads.
 async fn row_of(cursor: &mut Cursor) -> Result<Option<Vec<u8>>> {
     if cursor.load().await? != Step::Ready {
         return Ok(None);
@@ -270,9 +270,9 @@ async fn row_of(cursor: &mut Cursor) -> Result<Option<Vec<u8>>> {
     Ok(row_prefix_len(key).and_then(|len| key.get(..len)).map(<[u8]>::to_vec))
 }
 
-/// A separator that ends within the row, as a row: escapes are kept, the terminator added. A separator never ends with
-/// half an escape (its last byte is greater than the byte it replaced, hence not 0); bytes off disk may, and are then
-/// cut there.
+/// Completes a separator that ends within the row to a row: escapes stay, and the terminator is added. A written
+/// separator never ends with half an escape: its last byte is greater than the byte it replaced, hence not 0. Bytes
+/// from disk may end so, and are then cut there.
 fn terminated(separator: &[u8]) -> Vec<u8> {
     let mut row = separator.strip_suffix(&[0]).unwrap_or(separator).to_vec();
     row.extend_from_slice(&row_prefix(&[]));

@@ -1,13 +1,12 @@
-//! An open sstable.
+//! An open sstable reads its blocks through the cache.
 //!
-//! Footer, properties and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]), and so does the row
-//! filter if there is room for it ([`BloomMemory`]);
-//! data blocks and first-level index blocks are fetched through the cache, where they are checked, decompressed, and with
-//! their ends decoded ([`CachedBlock`]).
+//! Footer, properties and top index are read and checked at open and stay in memory ([`Sstable::pinned_bytes`]). So
+//! does the bloom filter if it fits into the memory for filters ([`BloomMemory`]). Data blocks and first-level index
+//! blocks are fetched through the cache, where they are checked, decompressed, and partly decoded ([`CachedBlock`]).
 //!
-//! What is found damaged is remembered ([`Sstable::damage`]), so that compactions can leave the file alone and somebody
-//! gets to know. A file that cannot be opened at all can still be held, by [`Sstable::open_or_damaged`]: it claims to
-//! have all keys that it might have, and fails every read of one.
+//! Damage that a read finds is remembered ([`Sstable::damage`]), so that compactions leave the file alone and operators
+//! learn of it. A file that cannot be opened at all can still be represented, by [`Sstable::open_or_damaged`]: it
+//! claims all keys that it might have, and fails every read of one.
 
 use crate::block::Block;
 use crate::damage::{self, Damage};
@@ -30,27 +29,27 @@ use stele_storage::{ReadFile, StorageError};
 use stele_types::FileId;
 use stele_types::key::row_prefix_len;
 
-/// The block cache all sstables of a process share.
+/// The block cache that all sstables of a process share.
 pub type Cache = BlockCache<CachedBlock>;
 
-/// A block as the cache keeps it, checked and decompressed. What stands at its end is decoded: that is memory of its own,
-/// which a read would wait for before it knows where to look.
+/// A block as it is cached: checked, decompressed, and with the end of the block decoded. The end is in cache lines of
+/// its own, which a read would otherwise wait for before it can search.
 #[derive(Clone, Debug)]
 pub enum CachedBlock {
-    /// With cells.
+    /// A block of cells.
     Data(Block),
-    /// Of the first level.
+    /// A first-level index block.
     Index(IndexBlock),
 }
 
-/// A block of one kind or the other.
+/// The two kinds of blocks.
 pub(crate) trait BlockKind: Sized {
-    /// One such block is on the way to many.
+    /// Whether one such block leads to many others.
     const LEADS_TO_OTHERS: bool;
     fn parse(content: Bytes) -> std::result::Result<Self, DecodeError>;
-    /// The block as it is kept for others.
+    /// The block in its cached form.
     fn cached(self) -> CachedBlock;
-    /// `None` for one of the other kind.
+    /// `None` for a block of the other kind.
     fn of(cached: CachedBlock) -> Option<Self>;
 }
 
@@ -93,7 +92,7 @@ impl BlockKind for IndexBlock {
 }
 
 impl CachedBlock {
-    /// Memory it holds on to beyond what the cache charges for any entry.
+    /// Memory of the block in addition to the cache's overhead per entry.
     fn bytes(&self) -> usize {
         let content = match self {
             CachedBlock::Data(block) => block.memory_bytes(),
@@ -103,7 +102,7 @@ impl CachedBlock {
     }
 }
 
-/// Blocks up to this size are read by way of a buffer of their thread: with the default sizes all but those of a large value.
+/// Blocks up to this size are read through a per-thread buffer: with the default sizes all but those of a large value.
 const READ_BUFFER_BYTES_MAX: usize = 64 << 10;
 
 thread_local! {
@@ -111,7 +110,7 @@ thread_local! {
     static READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Read at open in one go: footer, properties, and for most files top index and filter too.
+/// Bytes read at open in one request: footer, properties, and for most files top index and filter too.
 const TAIL_BYTES: usize = 64 << 10;
 
 /// An immutable file of cells, open for reading.
@@ -123,9 +122,9 @@ pub struct Sstable {
     filter: HeldFilter,
     dictionary: Option<Dictionary>,
     top: IndexBlock,
-    /// What was found damaged since the file was opened, or by opening it.
+    /// Damage found by opening the file or since then.
     damage: Damage,
-    /// How its blocks are cached.
+    /// Cache priority of its blocks.
     residence: Residence,
 }
 
@@ -138,17 +137,17 @@ impl std::fmt::Debug for Sstable {
 }
 
 impl Sstable {
-    /// What of a file of `len` bytes is read first when it is opened.
+    /// The range that opening a file of `len` bytes reads first.
     pub fn read_first(len: u64) -> Range<u64> {
         len.saturating_sub(TAIL_BYTES as u64)..len
     }
 
-    /// Opens a file that was written under `file_id`, with its filter in memory.
+    /// Opens a file that was written under `file_id`, and loads its filter.
     pub async fn open(file: Arc<dyn ReadFile>, file_id: FileId, cache: Arc<Cache>) -> Result<Arc<Sstable>> {
         Self::open_within(file, file_id, cache, &BloomMemory::unlimited()).await
     }
 
-    /// The same with its filter in memory if there is room for that.
+    /// The same, but loads the filter only if it fits into the memory for filters.
     pub async fn open_within(
         file: Arc<dyn ReadFile>,
         file_id: FileId,
@@ -173,9 +172,9 @@ impl Sstable {
         }))
     }
 
-    /// Like [`Sstable::open_within`], but damage is no error: without its filter a file is as good as before, and without its
-    /// index or footer it is one of which every read fails. What the device cannot read of these is damage, too, until the file is
-    /// opened anew. Other errors are errors, for they may pass. `opened` is what the medium said to opening `path`.
+    /// Like [`Sstable::open_within`], but damage is no error. A file without its filter is fully usable. A file without
+    /// its index or footer fails every read. Parts that the device cannot read are damage too, until the file is opened
+    /// again. Other errors are returned, for they may be temporary. `opened` is the storage's result of opening `path`.
     pub async fn open_or_damaged(
         opened: stele_storage::Result<Arc<dyn ReadFile>>,
         path: &str,
@@ -225,7 +224,7 @@ impl Sstable {
         let (filter, damage) = match tail.filter(&*file, filters).await {
             Ok(filter) => (filter, Damage::default()),
             Err(error @ SstableError::Corruption { .. }) => (HeldFilter::none(filters), Damage::without_filter(error)),
-            // The device may be able to later on.
+            // The device may be able to read it later.
             Err(error) if damage::is_damage(&error) => {
                 let filter = HeldFilter::new(filters, tail.footer.filter);
                 filter.failed();
@@ -246,7 +245,7 @@ impl Sstable {
         }))
     }
 
-    /// Stands for a file that cannot be read: has no bytes, and an index of one block that is not there.
+    /// Stands for a file that cannot be read: it has no bytes, and an index whose only block is missing.
     fn unreadable(
         path: &str,
         file_id: FileId,
@@ -267,7 +266,8 @@ impl Sstable {
         }))
     }
 
-    /// Asks the device once more for what it could not read, if there is such a place. If it can by now, that is no damage any more.
+    /// Reads the place once more that the device could not read last time, if there is one. A successful read ends the
+    /// damage.
     pub async fn try_unreadable(&self) {
         if let Some(offset) = self.damage.unreadable_at()
             && self.file.read_at(offset, 1).await.is_ok()
@@ -276,18 +276,18 @@ impl Sstable {
         }
     }
 
-    /// Whether this stands for a file of which the device could not read what is needed to open it. It may by now.
+    /// Whether this stands for a file that the device could not open. Another attempt may succeed.
     pub fn is_unopened(&self) -> bool {
         self.damage.is_unopened()
     }
 
-    /// What was found damaged so far, first things first: remembered until the file is opened anew, but for what a device cannot
-    /// read for a time.
+    /// Damage found so far. It is remembered until the file is opened again, except for reads that a device fails
+    /// temporarily.
     pub fn damage(&self) -> &Damage {
         &self.damage
     }
 
-    /// What the file says about itself.
+    /// The file's properties.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -307,10 +307,10 @@ impl Sstable {
         self.file.path()
     }
 
-    /// Memory held while the file is open, beside the cache.
+    /// Memory of the open file, besides the cache.
     pub fn pinned_bytes(&self) -> usize {
         let keys = match self.properties.smallest_key.len() {
-            // What stands for an unknown largest key is nobody's memory.
+            // The largest key of an unreadable file is static memory.
             0 => 0,
             smallest => smallest + self.properties.largest_key.len(),
         };
@@ -319,7 +319,7 @@ impl Sstable {
         size_of::<Sstable>() + keys + families + self.filter.held_bytes() + dictionary + self.top.bytes()
     }
 
-    /// False when no cell of the row is here. `row_prefix` is the encoded row with its terminator.
+    /// False when the file certainly has no cell of the row. `row_prefix` is the encoded row with its terminator.
     pub fn may_contain_row(&self, row_prefix: &[u8]) -> bool {
         let smallest = &self.properties.smallest_key;
         let first_row = row_prefix_len(smallest).and_then(|len| smallest.get(..len));
@@ -329,13 +329,13 @@ impl Sstable {
         self.filter.may_contain(filter::row_hash(row_prefix))
     }
 
-    /// False when no cell of the row with this hash ([`filter::row_hash`]) is here, for a caller that knows the row to be
-    /// within the file's keys.
+    /// False when the file certainly has no cell of the row with this hash ([`filter::row_hash`]). The caller knows
+    /// that the row is within the file's key range.
     pub fn may_contain_hash(&self, row_hash: u64) -> bool {
         self.filter.may_contain(row_hash)
     }
 
-    /// Memory that the filter takes when it is there; 0 where there is none, or a damaged one.
+    /// Memory that the filter takes when it is loaded; 0 for a file without a filter or with a damaged one.
     pub fn filter_bytes(&self) -> usize {
         self.filter.bytes()
     }
@@ -345,19 +345,19 @@ impl Sstable {
         self.filter.is_held()
     }
 
-    /// Whether an occasion to have the filter in memory is to be taken: after it could not be read some are to be let pass.
+    /// Whether the caller should load the filter now. After a failed read some attempts are skipped.
     pub fn takes_occasion(&self) -> bool {
         self.filter.takes_occasion()
     }
 
-    /// How often the filter was asked of late, in memory or not: to compare files with each other. Half of it is forgotten with this.
+    /// Recent probes of the filter, loaded or not, to compare files with each other. Each call halves the count.
     pub fn filter_asks(&self) -> u32 {
         self.filter.asks()
     }
 
-    /// Reads the filter into memory, if there is one and room for it. What is wrong with it is damage of the filter, without which the
-    /// file is as good as before. What the medium says is an error, which may pass. One at a time may do this, or leave the filter
-    /// out.
+    /// Loads the filter if there is one and memory for it. A malformed filter is damage of the filter, and the file
+    /// stays fully usable. A failure of the storage is returned as an error, which may be temporary. Only one caller at
+    /// a time may load or unload the filter.
     pub async fn hold_filter(&self) -> Result<()> {
         let Some((handle, space)) = self.filter.attempt() else {
             return Ok(());
@@ -382,7 +382,7 @@ impl Sstable {
         parse_filter(&*self.file, self.file_id, handle, &framed)
     }
 
-    /// Gives the filter's memory back. Reads do without it.
+    /// Unloads the filter. Reads work without it.
     pub fn leave_filter_out(&self) {
         self.filter.leave_out();
     }
@@ -401,33 +401,35 @@ impl Sstable {
         &*self.file
     }
 
-    /// Checks and decompresses a framed block that was read.
+    /// Checks and decompresses a framed block.
     pub(crate) fn open_content(&self, handle: Handle, framed: &Bytes) -> Result<Bytes> {
         frame::open_with(self.file_id, handle.offset, framed, self.dictionary.as_ref())
             .map_err(|e| self.corruption_at(handle, &e))
     }
 
-    /// The block that a framed one is, which is left in the cache if `fill_cache` says so.
+    /// Decodes a framed block, and inserts it into the cache if `fill_cache` is set.
     pub(crate) fn open_block<B: BlockKind>(&self, handle: Handle, framed: &Bytes, fill_cache: bool) -> Result<B> {
         let mut content = self.open_content(handle, framed)?;
         if !fill_cache {
             return self.parse(handle, content);
         }
         if content.as_ptr() == framed.as_ptr() {
-            // A slice of what was read, perhaps of a whole read-ahead: it would hold all of that in memory.
+            // The content is a slice of the bytes read, perhaps of a whole read-ahead, all of which the cache would
+            // retain.
             content = Bytes::copy_from_slice(&content);
         }
         self.keep_block(handle, content)
     }
 
-    /// Leaves a block in the cache.
+    /// Inserts a block into the cache.
     fn keep_block<B: BlockKind>(&self, handle: Handle, content: Bytes) -> Result<B> {
         let cached = self.parse::<B>(handle, content)?.cached();
         self.cache_block(handle, cached.clone());
         self.of_kind(handle, cached)
     }
 
-    /// Reads a block without blocking, by way of memory of this thread: what was read is of no use once it is decompressed.
+    /// Reads a block without blocking through a buffer of this thread: the bytes read are not needed after
+    /// decompression.
     fn read_block<B: BlockKind>(&self, handle: Handle, fill_cache: bool) -> Result<Option<B>> {
         let len = handle.framed_len();
         if len > READ_BUFFER_BYTES_MAX {
@@ -439,7 +441,7 @@ impl Sstable {
         }
         let mut buffer = READ_BUFFER.take();
         if buffer.len() < len {
-            // Never shrinks, so that its bytes are cleared once and not for each block.
+            // The buffer never shrinks, so that its bytes are cleared once and not for each block.
             buffer.resize(len, 0);
         }
         let block = self.read_block_into(buffer.get_mut(..len).unwrap_or_default(), handle, fill_cache);
@@ -489,10 +491,10 @@ impl Sstable {
         &self.cache
     }
 
-    /// A block, from the cache or without blocking; `None` when that is impossible.
+    /// A block from the cache or a read without blocking; `None` when that is impossible.
     pub(crate) fn try_block<B: BlockKind>(&self, handle: Handle, fill_cache: bool) -> Result<Option<B>> {
         let key = self.cache_key(handle);
-        // Who does not fill the cache should not reorder it either.
+        // A reader that does not fill the cache does not change its order either.
         let cached = if fill_cache {
             self.cache.get(&key)
         } else {
@@ -505,7 +507,7 @@ impl Sstable {
         self.read_block(handle, fill_cache)
     }
 
-    /// A block, from wherever it is.
+    /// A block, from the cache or the storage.
     pub(crate) async fn block<B: BlockKind>(&self, handle: Handle, fill_cache: bool) -> Result<B> {
         if let Some(block) = self.try_block(handle, fill_cache)? {
             return Ok(block);
@@ -520,12 +522,12 @@ impl Sstable {
     }
 
     fn of_kind<B: BlockKind>(&self, handle: Handle, cached: CachedBlock) -> Result<B> {
-        // Only in a damaged file two blocks of different kinds begin at the same place.
+        // Only a damaged file has two blocks of different kinds at one offset.
         let other_kind = || self.corruption_at(handle, &DecodeError::new(0, "a block of the other kind"));
         B::of(cached).ok_or_else(other_kind)
     }
 
-    /// Refuses a handle that leaves the file or exceeds the limit, before anything is read or allocated for it.
+    /// Rejects a handle that leaves the file or exceeds the limit, before anything is read or allocated for it.
     pub(crate) fn check_handle(&self, handle: Handle) -> Result<()> {
         check_handle(&*self.file, handle, "block").map_err(|error| self.damage.note(error))
     }
@@ -535,7 +537,8 @@ impl Sstable {
         self.damage.note(corruption(&*self.file, handle.offset, error))
     }
 
-    /// The error for a read of a block. What the device cannot read is damage: merging the file would meet it again.
+    /// The error for a failed read of a block. Bytes that the device cannot read are damage: a compaction of the file
+    /// would fail on them again.
     #[cold]
     pub(crate) fn failed_read(&self, error: StorageError) -> SstableError {
         match error {
@@ -552,9 +555,10 @@ impl Sstable {
     }
 }
 
-/// Reads a run of bytes (offset and length) of which a part is needed, without what the device cannot read of the rest; where what
-/// was read begins. What lies between the needed part and the bad sector is read all the same: otherwise the next read, of
-/// what follows the part, would have the device try that sector once more, which may take it seconds.
+/// Reads a run of bytes (offset and length) that contains the needed part. Where the device cannot read the rest, the
+/// run is shortened. Returns also the start of the bytes read. Bytes between the needed part and the bad sector are
+/// read nevertheless. Otherwise the read of the bytes after the needed part would try the bad sector again, which may
+/// take a device seconds.
 pub(crate) async fn read_around(
     file: &dyn ReadFile,
     run: (u64, usize),
@@ -600,7 +604,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The end of a file that was written under `file_id`.
+    /// Reads the end of a file that was written under `file_id`.
     async fn open(file: &dyn ReadFile, file_id: FileId) -> Result<Tail> {
         let tail = Tail::read(file).await?;
         if tail.footer.file != file_id {
@@ -646,7 +650,7 @@ impl Tail {
             return Err(SstableError::corruption(file.path(), 0, detail));
         };
         let Range { start, end } = Sstable::read_first(file.len());
-        // What lies before the footer may be cells.
+        // The bytes before the footer may be cells.
         let (start, bytes) = read_around(file, (start, (end - start) as usize), (footer_at, FOOTER_BYTES)).await;
         let bytes = bytes?;
         let footer = bytes.get((footer_at - start) as usize..).unwrap_or(&[]);
@@ -666,13 +670,13 @@ impl Tail {
         })
     }
 
-    /// The content of one of the blocks the footer names, in memory of its own.
+    /// The content of a block that the footer names, in memory of its own.
     async fn section(&self, file: &dyn ReadFile, handle: Handle, what: &str) -> Result<Bytes> {
         let framed = self.framed(file, handle, what).await?;
         content_of(file, self.footer.file, handle, &framed)
     }
 
-    /// The same as it is in the file.
+    /// The framed form of a block that the footer names.
     async fn framed(&self, file: &dyn ReadFile, handle: Handle, what: &str) -> Result<Bytes> {
         check_handle(file, handle, what)?;
         Ok(match handle.offset.checked_sub(self.start) {

@@ -1,35 +1,36 @@
-//! Memory for blocks that nobody keeps: that of the block before, if nobody has any of it in hand any more.
+//! A per-thread buffer for uncached blocks, reused once no reader holds a slice of it.
 //!
-//! Most blocks that are not left in the cache serve one read of one row, which is over before its thread reads the next
-//! block. Memory of their own they would find, fill and give back cold, for which a block of some kilobytes takes longer
-//! than for being expanded.
+//! Most blocks that do not enter the cache serve one read of one row, which ends before its thread reads the next
+//! block. A new allocation for each block would be filled and freed with cold cache lines. For a block of some
+//! kilobytes that takes longer than decompressing it.
 
 use bytes::{Bytes, BytesMut};
 use std::cell::Cell;
 
-/// The largest that is lent, and thus, with what is added to it, the most that a thread has: with the default sizes all blocks but those of a large
-/// value.
+/// The largest block that uses the buffer. With rounding it bounds the memory of a thread. With the default sizes only
+/// blocks of a large value exceed it.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
-/// What is taken anew is somewhat more than is wanted, for blocks of one file are of many lengths, which mostly differ by less: a
-/// multiple of this part of it.
+/// A new buffer is rounded up to a multiple of this part of the block's length. Blocks of one file have many lengths,
+/// most of which differ by less.
 const ROUNDED_TO_ONE_IN: usize = 8;
-/// Memory is not lent to blocks that leave more than this part of their length unused: whoever holds a slice of one holds all of it.
+/// A buffer is not used for a block that would leave more than this part of its length unused, because a reader with a
+/// slice retains the whole buffer.
 const UNUSED_ONE_IN: usize = 4;
-/// What does not count beside that.
+/// Unused bytes that are acceptable in any case.
 const SMALL_BYTES: usize = 64;
 
 thread_local! {
     static LAST: Cell<Bytes> = const { Cell::new(Bytes::new()) };
 }
 
-/// So many bytes, as `fill` leaves them. What it finds there is of no meaning.
+/// A block of `len` bytes, filled by `fill`. The initial content of the buffer is arbitrary.
 pub(crate) fn bytes<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Bytes, E> {
     if len > SCRATCH_BYTES_MAX {
         let mut memory = vec![0; len];
         fill(&mut memory)?;
         return Ok(memory.into());
     }
-    // Never shrinks, so that it is cleared once and not for each block.
+    // The buffer never shrinks, so that it is cleared once and not for each block.
     let suits = |memory: &BytesMut| memory.len() >= len && memory.len() <= len + len / UNUSED_ONE_IN + SMALL_BYTES;
     let step = (len / ROUNDED_TO_ONE_IN).max(SMALL_BYTES);
     let last = LAST.take().try_into_mut().ok().filter(suits);
@@ -65,7 +66,7 @@ mod tests {
         drop(first);
         let second = block(5_100, 2);
         assert_eq!((second.as_ptr(), second.as_ref()), (at, &[2; 5_100][..]));
-        // A slice is enough to hold it.
+        // A slice is enough to retain the buffer.
         let held = second.slice(5_099..);
         drop(second);
         let third = block(5_000, 3);
@@ -90,7 +91,7 @@ mod tests {
         drop(all);
         let last = LAST.take();
         assert_eq!(last.len(), 2 * SMALL_BYTES);
-        // More than is lent is the caller's alone.
+        // A larger block is the caller's alone.
         assert!(block(SCRATCH_BYTES_MAX + 1, 3).try_into_mut().is_ok());
     }
 

@@ -1,4 +1,4 @@
-//! Whole files: against a sorted map, against damage, against the golden file.
+//! Tests of whole files: against a sorted map, against damage, against the golden file.
 
 mod damage;
 mod dictionary;

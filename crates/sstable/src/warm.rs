@@ -1,8 +1,8 @@
-//! Files whose blocks are kept in memory.
+//! Loads files with cache priority into the cache ahead of their readers.
 //!
-//! A file is *kept* when its locality group is to be in memory: whatever of it is read goes to the part of the cache for
-//! such blocks, and somebody reads all of it once, ahead of its readers ([`Sstable::warm`]). What the cache has no room for
-//! is read when it is asked for, and cached like blocks of other files.
+//! A file is *kept* when its locality group is configured to be in memory. Its blocks enter the part of the cache
+//! reserved for such files, and the whole file is read once in advance ([`Sstable::warm`]). Blocks that do not fit are
+//! read on demand and cached like blocks of other files.
 
 use crate::block::Block;
 use crate::check::Window;
@@ -12,23 +12,23 @@ use crate::reader::{BlockKind, Sstable};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Of the room for kept blocks a part this small is none: the blocks of a file spread over the cache's shards, and some
-/// are full before others.
+/// Free capacity for kept blocks below this counts as none. The blocks of a file spread over the cache's shards, and
+/// some are full before others.
 const SPACE_MIN_BYTES: usize = 256 << 10;
 
 impl Sstable {
-    /// Says whether the file's blocks are to be kept in memory before those of others.
+    /// Sets whether the file's blocks have priority in the cache.
     pub fn keep(&self, kept: bool) {
         self.residence().set_kept(kept);
     }
 
-    /// Whether the file is to be kept in memory, and nobody has read it for that yet.
+    /// Whether the file has priority and was not loaded yet.
     pub fn wants_warming(&self) -> bool {
         self.residence().wants_warming()
     }
 
-    /// Reads the blocks of a file that is to be kept into the cache, as long as there is room for them there; true when
-    /// that was all of them. It is tried once: a part that does not fit, or is damaged, is left to its readers.
+    /// Loads the blocks of a kept file into the cache while they fit. Returns true when all did. It is tried once: a
+    /// part that does not fit, or is damaged, is left to its readers.
     pub async fn warm(self: &Arc<Self>) -> Result<bool> {
         if !self.residence().begin_warming() {
             return Ok(false);
@@ -49,7 +49,7 @@ impl Sstable {
                     return Ok(false);
                 }
                 let content = window.block(self, handle).await?;
-                // Not a slice of the window, which would stay in memory as a whole.
+                // A slice of the window would retain the whole window.
                 let content = if window.holds(&content) {
                     Bytes::copy_from_slice(&content)
                 } else {

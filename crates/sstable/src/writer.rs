@@ -1,8 +1,8 @@
 //! Writes an sstable front to back.
 //!
 //! `add` is synchronous and touches memory only: it fills a block, and compresses and seals it when it is full. The
-//! caller writes sealed blocks out with `flush` whenever [`SstableWriter::wants_flush`] says so, thus once per
-//! [`FLUSH_BYTES`] and not once per cell. Index blocks are kept until the end (about a thousandth of the file).
+//! caller writes sealed blocks out with `flush` whenever [`SstableWriter::wants_flush`] is true, thus once per
+//! [`FLUSH_BYTES`] and not once per cell. Index blocks are buffered until the end (about a thousandth of the file).
 
 mod loose;
 mod sealed;
@@ -30,16 +30,16 @@ use stele_types::{FileId, KeyBuf};
 /// Sealed bytes at which the caller should write: large enough to make the system call cheap.
 pub const FLUSH_BYTES: usize = 1 << 20;
 
-/// Blocks that are stored as they are, from this size on, are not copied to stand beside others. There is one value in each.
+/// Uncompressed blocks larger than this are not copied into the shared buffer. Each has one value.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// Of so many blocks of a sample one is not for making the dictionary, but for trying it.
+/// One block in this many of a sample does not train the dictionary but evaluates it.
 const TRIED_EVERY: usize = 4;
-/// A dictionary must save more than this part of what the file takes without it: half of what it takes itself in the
-/// smallest file that has one, and worth the time of preparing it with every opening.
+/// A dictionary must save more than this part of the file's size without it. That is half of the dictionary's own size
+/// in the smallest file that has one, and it pays for preparing the dictionary at every opening.
 const DICTIONARY_GAIN: usize = 32;
 
-/// How a file is written.
+/// Options of a file.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
     /// The file's id; its blocks' checksums depend on it.
@@ -48,14 +48,15 @@ pub struct WriteOptions {
     pub compression: Compression,
     /// Level of Zstandard, 1 to 22.
     pub zstd_level: u8,
-    /// Size of the dictionary that data blocks are compressed with, for Zstandard; 0 for none. A file of less than
-    /// [`SAMPLE_RATIO`] times as much content has none.
+    /// Size of the dictionary for data blocks, for Zstandard; 0 for none. A file with less content than
+    /// [`SAMPLE_RATIO`] times this has none.
     pub dictionary_bytes: usize,
-    /// Of so many data blocks one is compressed, the others are stored as they are; 1 for all, and when there is a dictionary.
+    /// One data block in this many is compressed, the others are stored uncompressed. 1 for all, and when there is a
+    /// dictionary.
     pub compressed_one_in: u32,
     /// Content bytes at which a data block is closed.
     pub block_bytes: usize,
-    /// Size of the row filter; 0 for none.
+    /// Bits per row of the bloom filter; 0 for none.
     pub filter_bits_per_row: u32,
     /// Recorded in the properties: program and version.
     pub created_by: String,
@@ -80,24 +81,24 @@ impl WriteOptions {
     }
 }
 
-/// What `finish` leaves behind.
+/// The description of a finished file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SstableMeta {
     /// The file's id.
     pub file_id: FileId,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Everything the file says about itself.
+    /// The properties of the file.
     pub properties: Properties,
 }
 
-/// Where a writer is with its dictionary.
+/// The state of a writer's dictionary.
 enum Dictionary {
     /// There is none.
     None,
-    /// Data blocks are kept until there is enough to make it of.
+    /// Data blocks are buffered until there are enough to train one.
     Sampling,
-    /// Data blocks are compressed with it; written behind the index.
+    /// Data blocks are compressed with it. It is written after the index.
     Trained(Vec<u8>),
 }
 
@@ -106,23 +107,23 @@ pub struct SstableWriter {
     file: Box<dyn AppendFile>,
     options: WriteOptions,
     compressor: Compressor,
-    /// The first data blocks, while there is not enough of them for a dictionary: their separators and content.
+    /// The first data blocks, while there are too few for a dictionary: their separators and content.
     sample: Vec<(Vec<u8>, Vec<u8>)>,
     sample_bytes: usize,
     dictionary: Dictionary,
-    /// Which data blocks are compressed.
+    /// Selects the data blocks that are compressed.
     loose: Loose,
     block: BlockBuilder,
-    /// Content of the block closed last; kept for its memory.
+    /// Content of the block closed last; retained to reuse its memory.
     content: Vec<u8>,
-    /// The block holds one value that has it for itself.
+    /// The block holds one large value and nothing else.
     block_is_large: bool,
     index: IndexBuilder,
     /// Closed first-level index blocks with their first separators.
     index_blocks: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Content of these.
+    /// Bytes of their content.
     index_bytes: usize,
-    /// Their separators, and what else the top index block has of each.
+    /// Bytes that the top index block needs for them.
     top_bytes: usize,
     index_first_separator: Vec<u8>,
     /// The separator of the block being filled.
@@ -135,9 +136,9 @@ pub struct SstableWriter {
     row_len: usize,
     /// Sealed blocks not yet written.
     sealed: Sealed,
-    /// Where the next block begins: bytes written and sealed.
+    /// Offset of the next block: bytes written plus bytes sealed.
     offset: u64,
-    /// After a failed write nobody knows what the file holds: every later call fails the same way.
+    /// After a failed write the content of the file is unknown: every later call fails in the same way.
     failure: Option<StorageError>,
 }
 
@@ -227,7 +228,7 @@ impl SstableWriter {
                 previous: hex(&self.last_key),
             });
         }
-        // Same row as the last key exactly when they share its whole row prefix.
+        // The row is that of the last key exactly when both share the whole row prefix.
         if common < self.row_len || self.row_len == 0 {
             self.filter
                 .add(body.get(..row_len).ok_or_else(|| invalid(key, "malformed row"))?);
@@ -249,7 +250,7 @@ impl SstableWriter {
         Ok(())
     }
 
-    /// Adds a cell by the key a buffer holds.
+    /// Adds a cell by the key of a buffer.
     pub fn add_key(&mut self, key: &KeyBuf, value: &[u8]) -> Result<()> {
         self.add(key.as_slice(), value)
     }
@@ -290,12 +291,12 @@ impl SstableWriter {
         self.properties.cells
     }
 
-    /// Bytes the file would have by now, without index and filter, or what is kept in memory for one of these if that is more,
-    /// without end when that is more than it may be: for cutting files at a size.
+    /// Size of the file so far without index and filter, for cutting files at a size. It is at least the memory of the
+    /// index or the filter's hashes, and `u64::MAX` when that memory exceeds its limit.
     pub fn estimated_bytes(&self) -> u64 {
         let data = self.offset + (self.sample_bytes + self.block.len()) as u64;
-        // Both until the end. Usually they are a small part of the data, but long keys may compress to nothing, and so may rows of
-        // hardly more than a number, of which a file of 64 MiB would have ten million and more.
+        // Both stay in memory until the end. Usually they are a small part of the data. But long keys may compress to
+        // nothing, and so may rows of little more than a number, of which a file of 64 MiB would have over ten million.
         let until_the_end = self.index_bytes.max(self.filter.bytes());
         if until_the_end <= limits::KEPT_BYTES_MAX {
             data.max(until_the_end as u64)
@@ -310,7 +311,7 @@ impl SstableWriter {
             return Err(SstableError::Empty);
         }
         self.close_block();
-        // Too little for a dictionary.
+        // There is too little content for a dictionary.
         self.write_sample(Dictionary::None);
         self.close_index_block();
         assert!(
@@ -369,7 +370,7 @@ impl SstableWriter {
         })
     }
 
-    /// Closes the block when the coming cell belongs into another one.
+    /// Closes the block when the next cell belongs into another one.
     fn make_space(&mut self, key: &[u8], value: &[u8]) {
         if self.properties.cells == 0 {
             self.properties.smallest_key = key.to_vec();
@@ -400,19 +401,19 @@ impl SstableWriter {
         let separator = std::mem::take(&mut self.separator);
         self.push_data_block(&separator, &mut content);
         self.separator = separator;
-        // One large value's memory is not kept.
+        // The memory of a large value is not retained.
         if content.capacity() <= 2 * limits::BLOCK_TARGET_BYTES_MAX {
             self.content = content;
         }
     }
 
-    /// Makes the dictionary of the sample, and goes on with it.
+    /// Trains the dictionary with the sample, and writes the sampled blocks.
     fn train(&mut self) {
         let blocks = (0..).zip(&self.sample).filter(|(number, _)| number % TRIED_EVERY != 0);
         let blocks = blocks.map(|(_, (_, content))| content.as_slice());
         let trained = dictionary::train(blocks, self.options.dictionary_bytes.min(limits::DICTIONARY_BYTES_MAX));
         let is_usable = |trained: &Vec<u8>| {
-            // What begins like a dictionary with tables, and is none, could not be opened.
+            // Content that begins like a dictionary with tables, but is none, could not be opened.
             let opens = dictionary::Dictionary::new(&Bytes::copy_from_slice(trained)).is_ok();
             opens && self.compressor.use_dictionary(trained) && self.dictionary_pays()
         };
@@ -420,7 +421,7 @@ impl SstableWriter {
         self.write_sample(usable.map_or(Dictionary::None, Dictionary::Trained));
     }
 
-    /// Whether blocks that the dictionary was not made of are smaller for it by a [`DICTIONARY_GAIN`]th.
+    /// Whether the dictionary makes blocks outside its training set smaller by a [`DICTIONARY_GAIN`]th.
     fn dictionary_pays(&mut self) -> bool {
         let (mut plain, mut with) = (0, 0);
         for (_, content) in self.sample.iter().step_by(TRIED_EVERY) {
@@ -478,8 +479,8 @@ impl SstableWriter {
         }
     }
 
-    /// Content of an index block at which it is closed. Separators of keys that begin alike for kilobytes make a large top, which
-    /// has an entry for each index block: the larger it is, the fewer of them there must be.
+    /// Content at which an index block is closed. Separators of keys with common prefixes of kilobytes make a large top
+    /// index, which has an entry for each index block. A larger top index must therefore get fewer entries.
     fn index_block_bytes(&self) -> usize {
         let usual = (8 * self.options.block_bytes).min(limits::INDEX_BLOCK_BYTES);
         usual.max(self.top_bytes / limits::TOP_PART)
@@ -495,7 +496,7 @@ impl SstableWriter {
         }
     }
 
-    /// Adds a block. What `content` holds afterwards means nothing.
+    /// Adds a block. The content of `content` is undefined afterwards.
     fn push_block(&mut self, content: &mut Vec<u8>, compress: Compress) -> Handle {
         if compress != Compress::Never && self.options.compression != Compression::None {
             let space = self
@@ -529,7 +530,7 @@ impl SstableWriter {
         handle
     }
 
-    /// Seals a payload that is the first `len` bytes of the room.
+    /// Seals a payload that is the first `len` bytes of the reserved buffer space.
     fn seal(&mut self, len: usize, kind: u8) -> Handle {
         let handle = self.next_handle(len);
         let framed_len = handle.framed_len();
@@ -562,7 +563,7 @@ fn invalid(key: &[u8], detail: &str) -> SstableError {
     }
 }
 
-/// The first bytes of a key, for messages.
+/// The first bytes of a key, for error messages.
 fn hex(key: &[u8]) -> String {
     key.iter().take(64).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,7 +10,7 @@ use stele_types::varint::zigzag;
 /// Five varints and the kind.
 const HEAD_BYTES_MAX: usize = 5 * 10 + 1;
 
-/// What stands before an entry's key, put together where no growing has to be thought of.
+/// The header of an entry, assembled in a fixed buffer so that no append checks for growth.
 struct Head {
     bytes: [u8; HEAD_BYTES_MAX],
     len: usize,
@@ -38,7 +38,7 @@ impl Head {
         }
     }
 
-    /// As `stele_types::varint` does.
+    /// Appends a varint as `stele_types::varint` does.
     #[inline]
     fn put(&mut self, mut value: u64) {
         while value >= 0x80 {
@@ -52,7 +52,8 @@ impl Head {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Of a usual length: two words are copied by two moves, so many bytes as there are by a call.
+    /// Appends the header. One of the usual length is copied by two moves of a word each, because a copy of variable
+    /// length is a call.
     #[inline]
     fn append_to(&self, out: &mut Vec<u8>) {
         match self.bytes.first_chunk::<16>() {
@@ -66,16 +67,16 @@ impl Head {
     }
 }
 
-/// Collects entries. What restarts have in common is known only at the end: until then their bodies stand in `content` as a
-/// whole.
+/// Collects the entries of one block. The common prefix of the restarts is known only at the end, so their bodies are
+/// stored in full in `content` until then.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
     content: Vec<u8>,
     restarts: Vec<Restart>,
-    /// The keys of the restarts, one after the other.
+    /// The keys of the restarts, concatenated.
     keys: Vec<u8>,
     entries_in_interval: usize,
-    /// The end of the first body, from its row's terminator on.
+    /// The end of the first body, starting at its row's terminator.
     tail: Vec<u8>,
     timestamp_base: i64,
     timestamp: i64,
@@ -94,12 +95,12 @@ struct Restart {
     body_len: usize,
 }
 
-/// Bytes of a row's terminator, which all rows have in common.
+/// Length of a row's terminator, which is the same for all rows.
 const TERMINATOR_BYTES: usize = 2;
 
 impl BlockBuilder {
-    /// Adds an entry. `common` is the length of the prefix that `body` has in common with the previous entry's body
-    /// (anything for the first); the row with its terminator is the first `row_len` bytes of `body`.
+    /// Adds an entry. `common` is the length of the prefix that `body` shares with the previous entry's body (ignored
+    /// for the first). The row with its terminator is the first `row_len` bytes of `body`.
     #[inline]
     pub fn add(&mut self, common: usize, row_len: usize, body: &[u8], trailer: Trailer, value: &[u8]) {
         let at = self.content.len();
@@ -176,7 +177,7 @@ impl BlockBuilder {
         }
     }
 
-    /// Whether the entry that will stand at `at` begins an interval.
+    /// Whether the entry that starts at `at` begins an interval.
     #[inline]
     fn interval_is_full(&self, at: usize) -> bool {
         let Some(restart) = self.restarts.last() else {
@@ -185,7 +186,7 @@ impl BlockBuilder {
         self.entries_in_interval == RESTART_INTERVAL || at - restart.at >= RESTART_BYTES
     }
 
-    /// Takes from the first entry what others are likely to have in common with it.
+    /// Takes the column tail and the bases from the first entry, because the others are likely to share them.
     fn begin(&mut self, row_len: usize, body: &[u8], trailer: Trailer) {
         let tail = body.get(row_len.saturating_sub(TERMINATOR_BYTES)..).unwrap_or(&[]);
         if tail.len() <= COMMON_BYTES_MAX {
@@ -195,7 +196,7 @@ impl BlockBuilder {
         self.seq_base = trailer.seq;
     }
 
-    /// Bytes the block would have if finished now, about: interval heads are not taken out of the entries yet.
+    /// Approximate size of the block if it were finished now: interval heads are not yet taken out of the entries.
     pub fn len(&self) -> usize {
         self.content.len() + 2 * self.restarts.len() + self.tail.len() + EXTENSION_BYTES + super::TAIL_BYTES
     }
@@ -212,7 +213,7 @@ impl BlockBuilder {
         out
     }
 
-    /// The same in place of what `out` holds.
+    /// Replaces the content of `out` by the block's content; the builder is empty afterwards.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) {
         assert!(!self.restarts.is_empty(), "a finished block has at least one entry");
         out.clear();
@@ -233,7 +234,7 @@ impl BlockBuilder {
             );
             let offset = out.len() as u32;
             offsets.extend_from_slice(&offset.to_le_bytes()[..if wide { 4 } else { 2 }]);
-            // The trailer, which `common` does not reach, is longer than a word.
+            // A word exists: the trailer comes after `common` and is longer than a word.
             let word = self.keys.get(restart.key_at + common.len()..);
             debug_assert!(
                 word.is_some_and(|rest| rest.len() >= WORD_BYTES),

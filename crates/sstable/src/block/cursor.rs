@@ -1,13 +1,13 @@
-//! Moves over the entries of one data block, in both directions.
+//! A cursor moves over the entries of one data block, in both directions.
 //!
-//! Forward, the current key is rebuilt in place from the previous one. Backward, whole intervals are put together at once
-//! (`window`), and each step back is one in an array. A seek forward puts no keys together on its way: what an entry shares
-//! with the one before it tells how it compares with the target, and only what it does not share is looked at.
+//! Forward, the cursor rebuilds the current key in place from the previous key. Backward, it decodes whole intervals into
+//! a `window`, and each step back is a step in an array. A forward seek assembles no keys on its way. The length that an
+//! entry shares with the previous one mostly decides how it compares with the target, and only its other bytes are read.
 //!
 //! Invariants, while `is_valid`:
-//! * The current entry is that of `window`, unless it is empty.
-//! * Else it is `entry`, `key` is its full key, and `interval` holds it and ends at `interval_end`.
-//! * `next_differs_within` is of `entry`.
+//! * The current entry is that of `window`, unless the window is empty.
+//! * Otherwise it is `entry`, `key` is its full key, and `interval` contains it and ends at `interval_end`.
+//! * `next_differs_within` refers to `entry`.
 
 use super::window::Window;
 use super::{Block, Entry};
@@ -18,7 +18,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use stele_types::key::{TRAILER_BYTES, row_prefix_len};
 
-/// What a search says that finds an interval not where the words of others led to.
+/// Error detail of a search that finds an interval in the wrong order.
 const OUT_OF_ORDER: &str = "intervals out of order";
 
 /// A position in a block. Methods that move return whether there is an entry.
@@ -30,12 +30,12 @@ pub struct BlockCursor {
     interval: usize,
     interval_end: usize,
     is_valid: bool,
-    /// So many first bytes of the next entry's key are known not to be those of `key`; 0 when nothing is known.
+    /// The next entry's key differs from `key` within its first this many bytes; 0 when nothing is known.
     next_differs_within: usize,
     window: Window,
 }
 
-/// Entries before the current one of a cursor, up to it, in order: see [`BlockCursor::buffered`].
+/// Resident entries before and at the current one of a cursor, in order: see [`BlockCursor::buffered`].
 #[derive(Debug)]
 pub struct Buffered<'a> {
     cells: &'a BlockCursor,
@@ -62,7 +62,7 @@ impl<'a> Iterator for Buffered<'a> {
 
 impl ExactSizeIterator for Buffered<'_> {}
 
-/// The value of an entry at hand.
+/// The value of a resident entry.
 #[derive(Debug)]
 pub struct BufferedValue<'a> {
     block: &'a Block,
@@ -70,13 +70,13 @@ pub struct BufferedValue<'a> {
 }
 
 impl<'a> BufferedValue<'a> {
-    /// To look at.
+    /// The value, borrowed.
     #[inline]
     pub fn as_slice(&self) -> &'a [u8] {
         self.block.content.get(self.range.clone()).unwrap_or(&[])
     }
 
-    /// To keep: shares the block's memory.
+    /// The value as a slice that shares the block's memory.
     #[inline]
     pub fn to_bytes(&self) -> Bytes {
         self.block.slice(self.range.clone())
@@ -84,7 +84,7 @@ impl<'a> BufferedValue<'a> {
 }
 
 impl BlockCursor {
-    /// Takes another block; there is no current entry afterwards. Buffers are kept.
+    /// Replaces the block. There is no current entry afterwards; buffers are reused.
     pub fn set_block(&mut self, block: Block) {
         self.block = block;
         self.is_valid = false;
@@ -130,19 +130,19 @@ impl BlockCursor {
         self.block.slice(self.value_range())
     }
 
-    /// To the first entry.
+    /// Moves to the first entry.
     pub fn seek_first(&mut self) -> Result<bool, DecodeError> {
         self.begin_interval(0)?;
         Ok(true)
     }
 
-    /// To the last entry.
+    /// Moves to the last entry.
     pub fn seek_last(&mut self) -> Result<bool, DecodeError> {
         self.take_before(self.block.restarts)?;
         Ok(true)
     }
 
-    /// To the first entry not below `target`.
+    /// Moves to the first entry not below `target`.
     pub fn seek(&mut self, target: &[u8]) -> Result<bool, DecodeError> {
         if self.seek_in_directory(target)? {
             return Ok(true);
@@ -163,7 +163,8 @@ impl BlockCursor {
             self.is_valid = false;
             matched = self.enter_below(interval, target)?;
         }
-        // Of the entry passed last, `matched` bytes of the body are the target's, and its key is below the target.
+        // The key of the last entry passed is below the target, and the first `matched` bytes of its body equal the
+        // target's.
         let mut matched = matched;
         let Entry {
             mut end,
@@ -191,7 +192,7 @@ impl BlockCursor {
         self.begin_interval_above(self.interval + 1, target)
     }
 
-    /// To the first entry not below `target`, if the block's directory leads there.
+    /// Moves to the first entry not below `target`, if the block's directory leads there.
     #[inline]
     fn seek_in_directory(&mut self, target: &[u8]) -> Result<bool, DecodeError> {
         self.next_differs_within = 0;
@@ -205,7 +206,7 @@ impl BlockCursor {
         };
         let head_len = block.head_len();
         let entry = block.entry(found.at, found.interval_end, found.timestamp, head_len)?;
-        // The target begins with the head, so it has what the entry shares.
+        // The target begins with the head, so it contains the bytes that the entry shares.
         let shared = target.get(..entry.shared).unwrap_or(&[]);
         self.window.clear();
         self.is_valid = false;
@@ -217,7 +218,7 @@ impl BlockCursor {
         }
         put(&mut self.key, entry.body_len, &block.trailer(&entry).encode());
         if self.key.as_slice() < target {
-            // An entry with the same word, perhaps far behind it, is the one.
+            // A later entry with the same word is the result, perhaps far away.
             return Ok(false);
         }
         if found.next_word_at == Some(entry.end) {
@@ -229,15 +230,15 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// Whether the entry behind the current one is known to be of another row, without looking at it, which may be a wait for
-    /// memory.
+    /// Whether the next entry is known to be of another row, without reading it: that read may miss the processor's
+    /// caches.
     #[inline]
     pub fn is_last_of_row(&self) -> bool {
         let differs_within = self.next_differs_within;
         differs_within > 0 && row_prefix_len(&self.key).is_some_and(|row_len| differs_within <= row_len)
     }
 
-    /// To the last entry below `target`.
+    /// Moves to the last entry below `target`.
     pub fn seek_before(&mut self, target: &[u8]) -> Result<bool, DecodeError> {
         let below = self.block.intervals_below(target)?;
         self.is_valid = false;
@@ -247,14 +248,14 @@ impl BlockCursor {
         };
         self.window.begin_walk();
         self.take_before(interval + 1)?;
-        // That its first key is below, others have said of it.
+        // The heads of the intervals promised that the first key of this one is below the target.
         if !self.window.find_before(|key| key < target) {
             return Err(self.refuse(OUT_OF_ORDER));
         }
         Ok(true)
     }
 
-    /// To the following entry. Requires `is_valid`.
+    /// Moves to the following entry. Requires `is_valid`.
     #[inline]
     pub fn advance(&mut self) -> Result<bool, DecodeError> {
         debug_assert!(self.is_valid, "a move starts at a current entry");
@@ -272,7 +273,7 @@ impl BlockCursor {
         }
         let entry = self.next_entry()?;
         if entry.tail_at == self.entry.tail_at && entry.body_len == self.entry.body_len {
-            // The tail, if there is one, is in its place, as it nearly always is where rows are equally long.
+            // The tail, if there is one, is already in its place. This is the usual case where rows have equal length.
             put(&mut self.key, entry.shared, self.block.middle(&entry));
             put(&mut self.key, entry.body_len, &self.block.trailer(&entry).encode());
             self.entry = entry;
@@ -282,7 +283,7 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// To the preceding entry. Requires `is_valid`.
+    /// Moves to the preceding entry. Requires `is_valid`.
     #[inline]
     pub fn retreat(&mut self) -> Result<bool, DecodeError> {
         debug_assert!(self.is_valid, "a move starts at a current entry");
@@ -292,8 +293,8 @@ impl BlockCursor {
         self.retreat_into_window()
     }
 
-    /// The entries up to the current one that `belongs` accepts, in order, if they and the one before them, which it does not
-    /// accept, are at hand.
+    /// The entries up to the current one that `belongs` accepts, in order. `None` unless they and the entry before
+    /// them, which `belongs` rejects, are resident in the window.
     #[inline]
     pub fn buffered(&self, belongs: impl Fn(&[u8]) -> bool) -> Option<Buffered<'_>> {
         let mut left = 1;
@@ -303,26 +304,28 @@ impl BlockCursor {
         Some(Buffered { cells: self, left })
     }
 
-    /// The key before the current one, if it is at hand; not when the walk is at its end.
+    /// The key before the current one, if it is resident. `None` at the start of the window, where the next step back
+    /// ends or decodes more intervals.
     #[inline]
     pub fn buffered_before(&self) -> Option<&[u8]> {
         Some(self.window.before(1)?.0)
     }
 
-    /// To the entry before the first of so many at hand ([`BlockCursor::buffered`]); false, without moving, when it is not at
-    /// hand itself.
+    /// Moves to the entry before the first of `buffered` resident entries ([`BlockCursor::buffered`]). Returns false
+    /// without moving when that entry is not resident.
     #[inline]
     pub fn leave(&mut self, buffered: usize) -> bool {
         self.window.step_back(buffered)
     }
 
-    /// Memory of what is at hand.
+    /// Memory of the window.
     #[cfg(test)]
     pub(super) fn window_bytes(&self) -> usize {
         self.window.bytes()
     }
 
-    /// Takes the intervals before the current entry's, or this one when the walk back begins within it.
+    /// Decodes the intervals before the current entry's into the window. Where the backward walk begins within an
+    /// interval, decodes this interval.
     #[inline(never)]
     fn retreat_into_window(&mut self) -> Result<bool, DecodeError> {
         if !self.window.is_empty() {
@@ -367,7 +370,7 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// To the last entry before the n-th interval, in the window.
+    /// Moves to the last entry before the n-th interval, in the window.
     fn take_before(&mut self, n: usize) -> Result<(), DecodeError> {
         self.is_valid = false;
         self.next_differs_within = 0;
@@ -376,7 +379,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// What is in the window is not as it should be.
+    /// The error for a window whose entries contradict the search.
     #[cold]
     fn refuse(&mut self, detail: &'static str) -> DecodeError {
         let first = self.window.intervals().start;
@@ -385,7 +388,7 @@ impl BlockCursor {
         DecodeError::new(self.block.restart(first).unwrap_or(0), detail)
     }
 
-    /// Enters the n-th interval; its first entry is `entry`, but not in `key`.
+    /// Enters the n-th interval: its first entry becomes `entry`, but its key is not in `key`.
     #[inline]
     fn enter(&mut self, n: usize) -> Result<(), DecodeError> {
         self.window.clear();
@@ -396,7 +399,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Enters the n-th interval, whose first key is below `target`; how many bytes they have in common.
+    /// Enters the n-th interval, whose first key is below `target`. Returns the length of their common prefix.
     fn enter_below(&mut self, n: usize, target: &[u8]) -> Result<usize, DecodeError> {
         self.enter(n)?;
         match self.block.compare_first(n, &self.entry, target) {
@@ -405,7 +408,7 @@ impl BlockCursor {
         }
     }
 
-    /// To the first entry of the n-th interval, which is not below `target`.
+    /// Moves to the first entry of the n-th interval, which is not below `target`.
     fn begin_interval_above(&mut self, n: usize, target: &[u8]) -> Result<bool, DecodeError> {
         self.begin_interval(n)?;
         if self.key.as_slice() < target {
@@ -415,7 +418,7 @@ impl BlockCursor {
         Ok(true)
     }
 
-    /// To the first entry of the n-th interval.
+    /// Moves to the first entry of the n-th interval.
     fn begin_interval(&mut self, n: usize) -> Result<(), DecodeError> {
         self.enter(n)?;
         let head_len = self.block.head_len();
@@ -428,7 +431,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// The entry behind `entry`. It must lie in `interval`.
+    /// The entry after `entry`, within `interval`.
     #[inline(always)]
     fn next_entry(&self) -> Result<Entry, DecodeError> {
         debug_assert!(
@@ -444,7 +447,7 @@ impl BlockCursor {
         self.block.entry(end, self.interval_end, timestamp, body_len)
     }
 
-    /// Makes `entry` the current one; of its key what it shares is in `key`.
+    /// Makes `entry` the current one. The bytes that it shares are already in `key`.
     #[inline]
     fn go_to(&mut self, entry: Entry) {
         let key_len = entry.body_len + TRAILER_BYTES;
@@ -460,7 +463,7 @@ impl BlockCursor {
         self.is_valid = true;
     }
 
-    /// Whether the answer of `seek(target)` is in the current interval after the current entry, or begins the next
+    /// Whether the result of `seek(target)` is in the current interval after the current entry, or begins the next
     /// interval: then no search is needed.
     fn seek_is_ahead_in_interval(&self, target: &[u8]) -> Result<bool, DecodeError> {
         if !self.is_valid || !self.window.is_empty() || self.key.as_slice() > target {
@@ -471,8 +474,8 @@ impl BlockCursor {
     }
 }
 
-/// Writes `piece` to its place in the key, which begins at `at`. Pieces are mostly too short for a call to be worth it: up to
-/// 16 bytes are written as two words that overlap.
+/// Writes `piece` into the key at `at`. Most pieces are too short for a call to pay: one of 8 to 16 bytes is written as
+/// two words that overlap.
 #[inline]
 pub(super) fn put(key: &mut [u8], at: usize, piece: &[u8]) {
     debug_assert!(at + piece.len() <= key.len(), "a piece of a key lies within the key");

@@ -1,26 +1,27 @@
-//! Where the entries of a block of few large ones are.
+//! A directory leads a search to the entries of a block of few large ones.
 //!
-//! A search that starts at a restart passes entries, and looks at the end of the block for the restarts before that. In a
-//! block of small entries that is all near each other. An entry of a kilobyte is in memory of its own: what a read of one
-//! row waits for then is one such piece after the other, each of which says where the next one is. A *directory* is made once
-//! when a block enters the cache, lies in one piece, and leads to the entry itself.
+//! A search that starts at a restart passes entries, and before that it reads the restarts at the end of the block. In
+//! a block of small entries all of these are close together. An entry of a kilobyte has cache lines of its own. A read
+//! of one row then waits for one such memory access after the other, since each gives the position of the next. A
+//! *directory* is built once, when a block enters the cache. It is contiguous and leads to the entry itself.
 //!
 //! ```text
 //! landmarks (24 × n) | the block's common bytes | its column tail
 //! landmark: word (8) | timestamp of the entry before (8) | position (4) | interval (4)
 //! ```
 //!
-//! A *landmark* is an entry with its word: the eight bytes of its key behind the common ones. Entries that share their word
-//! with the one before them are left out. So all entries from one landmark to the next have its word, and the first landmark
-//! that has a target's word is where a search for the target ends, or goes on.
+//! A *landmark* is an entry with its word: the eight bytes of its key after the common ones. Entries that share their
+//! word with the previous entry are left out. All entries from one landmark to the next therefore have the same word.
+//! The first landmark with the target's word is the position at which a search for the target ends, or continues.
 //!
 //! Invariants:
-//! * The words do not descend, and neither do positions.
+//! * Words do not descend, and positions ascend.
 //! * Every interval's first entry is a landmark.
-//! * Entries of the last interval that do not begin with the common bytes come after all that do. The first of them stands
-//!   for them, with the greatest word.
+//! * Entries of the last interval that do not begin with the common bytes follow all those that do. The first of them
+//!   is their landmark, with the greatest word.
 //!
-//! Only a hint: a search compares the whole key where it comes to rest, and a block whose entries cannot be listed has none.
+//! A directory is only a hint: a search compares the whole key at the end. A block whose entries cannot be listed has
+//! none.
 
 use super::{Block, Entry, WORD_BYTES};
 use crate::index::leading_number;
@@ -29,28 +30,28 @@ use stele_types::key;
 
 const LANDMARK_BYTES: usize = 24;
 
-/// Entries from this size on, on average, are worth a directory: a search passes them a cache line at a time or worse, and
-/// the directory takes less than a tenth of the block.
+/// Average entry size from which a directory pays. A search passes such entries at a cache line each or worse, and the
+/// directory takes less than a tenth of the block.
 const LARGE_ENTRY_BYTES: usize = 256;
 
-/// Entries after which a block of small ones is given up.
+/// Entries after which a block of small entries is rejected.
 const PROBED: usize = 4;
 
-/// The directory of a block, in one piece.
+/// The directory of a block, in one allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Directory(Arc<[u8]>);
 
-/// What a directory says of a target.
+/// The result of a search in a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'a> {
-    /// Where the first entry is that has the target's word.
+    /// Position of the first entry with the target's word.
     pub(super) at: usize,
-    /// The interval it is in, and where that ends.
+    /// Its interval, and the end of that.
     pub(super) interval: usize,
     pub(super) interval_end: usize,
-    /// The timestamp of the entry before it.
+    /// The timestamp of the previous entry.
     pub(super) timestamp: i64,
-    /// Where the first entry with another word is, if there is one.
+    /// Position of the first entry with another word, if there is one.
     pub(super) next_word_at: Option<usize>,
     /// The block's column tail.
     pub(super) tail: &'a [u8],
@@ -60,7 +61,7 @@ impl Directory {
     /// The directory of a block; `None` when its entries are small or few, or not as they should be.
     pub(super) fn of(block: &Block) -> Option<Directory> {
         if block.restarts < 2 {
-            // What all restarts have in common is no beginning of all entries.
+            // With one restart, the common bytes of all restarts need not be a prefix of all entries.
             return None;
         }
         let mut list = List::default();
@@ -82,7 +83,7 @@ impl Directory {
                 let before = entry;
                 entry = block.entry(before.end, end, before.timestamp, before.body_len).ok()?;
                 if entry.shared < block.common.len() {
-                    // No restart follows one that does not begin as they all do.
+                    // Restarts begin with the common bytes, so no restart may follow this entry.
                     list.add(u64::MAX, before.timestamp, entry.at, interval)?;
                     return (interval + 1 == block.restarts).then(|| list.finish(block));
                 }
@@ -95,12 +96,13 @@ impl Directory {
         Some(list.finish(block))
     }
 
-    /// Memory held.
+    /// Memory of the directory.
     pub(super) fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// Where the entries with the target's word begin; `None` when there are none, or the target has no word.
+    /// The position of the entries with the target's word; `None` when there are none, or the target is too short to
+    /// have a word.
     #[inline]
     pub(super) fn find(&self, block: &Block, target: &[u8]) -> Option<Found<'_>> {
         let ends = block.common.len() + block.tail.len();
@@ -128,7 +130,7 @@ impl Directory {
     }
 }
 
-/// Landmarks so far.
+/// The landmarks so far.
 #[derive(Default)]
 struct List {
     bytes: Vec<u8>,
@@ -167,7 +169,8 @@ impl List {
     }
 }
 
-/// The word of an entry that shares the common bytes, and not all of its word, with one that has the word `before`.
+/// The word of an entry. The entry shares the common bytes, and a part of its word, with an entry that has the word
+/// `before`.
 fn word_of(block: &Block, entry: &Entry, before: u64) -> u64 {
     let kept = entry.shared.saturating_sub(block.common.len()).min(WORD_BYTES - 1);
     let bits = 8 * kept as u32;

@@ -4,8 +4,8 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// Keys with long and short common prefixes and ends, also longer than a block keeps apart, and many versions of one cell;
-/// the bodies need not be well-formed here.
+/// Keys with long and short common prefixes and suffixes, also longer than a block stores once, and many versions of
+/// one cell. The bodies need not be well-formed here.
 fn cells() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
     let short = || prop::collection::vec(prop_oneof![0u8..3, Just(0xff)], 0..12);
     let around = (0usize..300, 0usize..300);
@@ -46,7 +46,7 @@ fn build(cells: &BTreeMap<Vec<u8>, Vec<u8>>) -> Block {
     let mut previous: &[u8] = &[];
     for (key, value) in cells {
         let (body, trailer) = Trailer::split(key).expect("has a trailer");
-        // Rows of any length: tails of any.
+        // Rows of any length give tails of any length.
         let row_len = body.len().min(usize::from(trailer.seq as u8 % 8));
         builder.add(
             crate::index::common_prefix(previous, body),
@@ -81,7 +81,7 @@ proptest! {
                 (2, _) => (cursor.seek(&target), Some(below)),
                 (3, _) => (cursor.seek_before(&target), below.checked_sub(1)),
                 (5, Some(i)) => {
-                    // As many as begin alike, more or less; and away from them.
+                    // Moves back over all entries with a common prefix.
                     let prefix = &list[i].0[..index.index(list[i].0.len())];
                     match check_buffered(&cursor, prefix, &list[..=i])? {
                         Some(count) => (Ok(cursor.leave(count)), Some(i - count)),
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// What is at hand is right, and how much it is; `list` ends with the current entry.
+/// Checks the resident entries and their number; `list` ends with the current entry.
 fn check_buffered(
     cursor: &BlockCursor,
     prefix: &[u8],
@@ -290,7 +290,7 @@ fn small_cells_have_small_headers() {
     );
 }
 
-/// The longer a walk, the more is at hand; and long keys do not make that much memory.
+/// A longer walk has more resident entries, and long keys do not take much memory.
 #[test]
 fn a_walk_back_takes_ever_more_intervals_of_short_keys() {
     for (key_bytes, keys) in [(20, 3_000u32), (5_000, 300)] {
@@ -308,7 +308,7 @@ fn a_walk_back_takes_ever_more_intervals_of_short_keys() {
         let mut cursor = BlockCursor::default();
         cursor.set_block(build(&cells));
         let mut more = cursor.seek_last();
-        // Unknown only where the first at hand is reached.
+        // The length of a run is unknown only where the first resident entry is reached.
         let (mut unknown, mut seen) = (0, 0);
         while more == Ok(true) {
             seen += 1;

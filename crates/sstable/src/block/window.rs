@@ -1,12 +1,12 @@
-//! The entries of some neighbouring intervals, their keys put together, for walking backward.
+//! A window holds the decoded entries of a few neighbouring intervals, for walking backward.
 //!
-//! An entry can be put together only behind the one before it. A [`Window`] does that once, in one pass forward, for as many
-//! whole intervals as are asked for, and keeps all keys: a step back is a step in an array, and who walks back sees what lies
-//! before the current entry without leaving it.
+//! An entry can be decoded only from the previous one. A [`Window`] decodes whole intervals once, in one pass forward,
+//! and retains all keys. A step back is then a step in an array, and a reader sees the entries before the current one
+//! without moving.
 //!
 //! Invariants, unless it is empty:
 //! * `places` are all entries of `intervals`, in order, and `at` is one of them.
-//! * `keys` has at least [`SLACK`] bytes behind the last key.
+//! * `keys` has at least [`SLACK`] bytes after the last key.
 
 use super::cursor::put;
 use super::{Block, Entry};
@@ -15,30 +15,30 @@ use crate::limits::RESTART_INTERVAL;
 use std::ops::Range;
 use stele_types::key::TRAILER_BYTES;
 
-/// Intervals put together at once, at most: 256 entries, or as many as a block of the usual size has, so that places and keys
-/// of the usual 50 bytes stay in the first-level cache.
+/// Largest number of intervals in a window: 256 entries, about as many as a block of the usual size has. Places and
+/// keys of the usual 50 bytes then stay in the first-level cache.
 const INTERVALS_MAX: usize = 16;
-/// Bytes of keys beyond which an interval is put together by itself: those of 256 entries with 256 bytes each.
+/// Bytes of keys above which an interval is decoded alone: those of 256 entries with 256 bytes each.
 const KEY_BYTES_MAX: usize = 64 << 10;
-/// Memory for keys that is kept from block to block: what growing to the former leaves. One interval of the longest keys has
-/// 2 MB of them.
+/// Memory for keys that is retained from block to block: the result of growing to [`KEY_BYTES_MAX`]. One interval of
+/// the longest keys has 2 MB of them.
 const KEY_BYTES_KEPT: usize = 4 * KEY_BYTES_MAX;
 
-/// What a key shares with the one before it is copied in pieces of this size, the last of which may be too long.
+/// Size of the pieces in which shared bytes are copied from key to key. The last piece may exceed the shared bytes.
 const SLACK: usize = 16;
 
-/// Entries at hand.
+/// The resident entries.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     keys: Vec<u8>,
     places: Vec<Place>,
     at: usize,
     intervals: Range<usize>,
-    /// How many intervals to take next time.
+    /// Number of intervals to decode next time.
     span: usize,
 }
 
-/// Where an entry's key is in `keys`, and its value in the block.
+/// Position of an entry's key in `keys`, and of its value in the block.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     key_at: u32,
@@ -55,13 +55,13 @@ impl Place {
 }
 
 impl Window {
-    /// Forgets the entries.
+    /// Drops the entries.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.places.clear();
     }
 
-    /// Forgets the entries, for another block. The walk goes on: as many intervals are taken there as would be here.
+    /// Drops the entries, for another block. The walk continues there with the number of intervals that it has reached.
     pub(super) fn leave_block(&mut self) {
         self.places.clear();
         if self.keys.len() > KEY_BYTES_KEPT {
@@ -74,7 +74,7 @@ impl Window {
         self.keys.len()
     }
 
-    /// A walk begins here, and may be short: it takes one interval first, and then ever more.
+    /// Begins a walk, which may be short: it decodes one interval first, and doubles from there.
     pub(super) fn begin_walk(&mut self) {
         self.span = 0;
     }
@@ -84,7 +84,7 @@ impl Window {
         self.places.is_empty()
     }
 
-    /// The intervals that are at hand.
+    /// The resident intervals.
     pub(super) fn intervals(&self) -> Range<usize> {
         self.intervals.clone()
     }
@@ -95,7 +95,7 @@ impl Window {
         self.key_of(*self.places.get(self.at)?)
     }
 
-    /// Where in the block the current entry's value is; `None` when the window is empty.
+    /// Position of the current entry's value in the block; `None` when the window is empty.
     #[inline]
     pub(super) fn value(&self) -> Option<Range<usize>> {
         Some(self.places.get(self.at)?.value())
@@ -106,14 +106,14 @@ impl Window {
         self.keys.get(place.key_at as usize..place.key_end as usize)
     }
 
-    /// Key and value's place of the entry `n` before the current one.
+    /// Key of the entry `n` before the current one, and position of its value.
     #[inline]
     pub(super) fn before(&self, n: usize) -> Option<(&[u8], Range<usize>)> {
         let place = *self.places.get(self.at.checked_sub(n)?)?;
         Some((self.key_of(place)?, place.value()))
     }
 
-    /// To the entry `n` before the current one; false when that is not at hand.
+    /// Moves to the entry `n` before the current one; false when that is not resident.
     #[inline]
     pub(super) fn step_back(&mut self, n: usize) -> bool {
         if self.places.is_empty() {
@@ -125,14 +125,14 @@ impl Window {
         before.is_some()
     }
 
-    /// To the entry behind the current one; false when that is not at hand.
+    /// Moves to the entry after the current one; false when that is not resident.
     pub(super) fn step_on(&mut self) -> bool {
         let is_there = self.at + 1 < self.places.len();
         self.at += usize::from(is_there);
         is_there
     }
 
-    /// To the last entry that is in order before what `is_before` refuses first; false when that is the first.
+    /// Moves to the last entry that `is_before` accepts. False when it rejects the first one.
     pub(super) fn find_before(&mut self, is_before: impl Fn(&[u8]) -> bool) -> bool {
         let is_before = |place: &Place| self.key_of(*place).is_some_and(&is_before);
         let found = self.places.partition_point(is_before).checked_sub(1);
@@ -140,7 +140,7 @@ impl Window {
         found.is_some()
     }
 
-    /// To the entry that ends at `end`; false when none does.
+    /// Moves to the entry that ends at `end`; false when none does.
     pub(super) fn find_end(&mut self, end: usize) -> bool {
         let at = self.places.partition_point(|place| (place.value_end as usize) < end);
         let found = self.places.get(at).filter(|place| place.value_end as usize == end);
@@ -149,7 +149,7 @@ impl Window {
         is_there
     }
 
-    /// Takes the intervals before the `end`-th, as many as seems right; the current entry is the last one.
+    /// Decodes the intervals before the `end`-th, twice as many as last time. The current entry is the last one.
     pub(super) fn take_before(&mut self, block: &Block, end: usize) -> Result<(), DecodeError> {
         debug_assert!(
             (1..=block.intervals()).contains(&end),
@@ -163,8 +163,8 @@ impl Window {
         Ok(())
     }
 
-    /// Takes these intervals; the current entry is the last one. False, and then the window is empty, when there is more than
-    /// one of them and their keys take too much memory.
+    /// Decodes these intervals; the current entry is the last one. Returns false with an empty window when there is
+    /// more than one interval and their keys take too much memory.
     fn take(&mut self, block: &Block, intervals: Range<usize>) -> Result<bool, DecodeError> {
         self.clear();
         let several = intervals.len() > 1;
@@ -194,7 +194,7 @@ impl Window {
         Ok(true)
     }
 
-    /// Puts the keys of the n-th interval at `keys_at`; where they end.
+    /// Decodes the keys of the n-th interval to `keys_at`. Returns the end of the keys.
     fn take_interval(&mut self, block: &Block, n: usize, mut keys_at: usize) -> Result<usize, DecodeError> {
         let (mut entry, end) = block.first_entry(n)?;
         let head_or_key = block.head_len().max(entry.body_len + TRAILER_BYTES);
@@ -221,7 +221,7 @@ impl Window {
         Err(DecodeError::new(entry.at, "more entries than an interval may hold"))
     }
 
-    /// Puts what the entry's key does not share at its place in the key at `at`; where the key ends.
+    /// Writes the bytes that the entry's key does not share into the key at `at`. Returns the end of the key.
     #[inline(always)]
     fn put_rest(&mut self, block: &Block, entry: &Entry, at: usize) -> usize {
         let end = at + entry.body_len + TRAILER_BYTES;
@@ -234,17 +234,17 @@ impl Window {
     }
 }
 
-/// Has `keys` reach to `end` and a slack beyond.
+/// Grows `keys` to `end` and the slack after it.
 #[inline]
 fn make_space(keys: &mut Vec<u8>, end: usize) {
     if keys.len() < end + SLACK {
-        // Twice as much, so that growing from key to key costs little.
+        // Doubles the size, so that growing from key to key costs little.
         keys.resize(2 * (end + SLACK), 0);
     }
 }
 
-/// Copies the first `len` bytes of the key at `from` to `to`, where it ends. What is written behind them is a piece of the
-/// same key, and overwritten next; its trailer is longer than that.
+/// Copies the first `len` bytes of the key at `from` to `to`, where that key ends. It may write up to a piece more,
+/// which is part of the same key and overwritten next, because a trailer is longer than a piece.
 #[inline]
 fn copy(keys: &mut [u8], from: usize, to: usize, len: usize) {
     let Some((before, behind)) = keys.split_at_mut_checked(to) else {

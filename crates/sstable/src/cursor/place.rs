@@ -1,22 +1,22 @@
-//! Where a cursor is in the index.
+//! The position of a cursor in the index.
 
 use crate::frame::Handle;
 use crate::index::IndexBlock;
 
-/// A first-level index block and a place in it.
+/// A first-level index block and an entry of it.
 #[derive(Debug)]
 pub(super) struct IndexPlace {
-    /// Which entry of the top index.
+    /// Its number in the top index.
     pub(super) top_at: usize,
     /// The index block.
     pub(super) block: IndexBlock,
-    /// Which data block.
+    /// Number of the data block.
     pub(super) at: usize,
 }
 
 impl IndexPlace {
-    /// Whether a seek to the target (to the first cell not below it when `inclusive`, else to the last below it) leads to
-    /// this very data block. Bounds are known within one index block only; at its edges the answer is no.
+    /// Whether a seek to the target leads to this data block: to the first cell not below it when `inclusive`, else to
+    /// the last below it. Bounds are known within one index block only, so the result is false at its edges.
     pub(super) fn covers(&self, target: &[u8], inclusive: bool) -> bool {
         let low = self.block.separator(self.at);
         let high = self.block.separator(self.at + 1);
@@ -30,8 +30,8 @@ impl IndexPlace {
         }
     }
 
-    /// Offset and length of what to read to get `missing`, the block at this place, and those after it (or before it)
-    /// that adjoin it in the file, fit into `window` bytes together with it, and pass `in_file`.
+    /// The range to read for `missing`, the block at this place, and its neighbours in one direction. A neighbour is
+    /// included if it adjoins in the file, fits into `window` bytes together with the others, and passes `in_file`.
     pub(super) fn run(
         &self,
         missing: Handle,

@@ -1,4 +1,4 @@
-//! Bytes read ahead of a cursor, and how many to read.
+//! Bytes read ahead of a cursor, and the size of the next read.
 
 use crate::frame::Handle;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use bytes::Bytes;
 /// The window after the first sequential step: ten default blocks.
 const WINDOW_START_BYTES: usize = 64 << 10;
 
-/// One contiguous piece of the file.
+/// A contiguous range of the file.
 #[derive(Debug)]
 pub(super) struct Readahead {
     limit: usize,
@@ -25,14 +25,14 @@ impl Readahead {
         }
     }
 
-    /// Reads no more than this at once from now on.
+    /// Reduces the limit to `bytes`, if it is larger.
     pub(super) fn limit(&mut self, bytes: usize) {
         self.limit = self.limit.min(bytes);
         self.window = self.window.min(self.limit);
         debug_assert!(self.window <= self.limit, "read-ahead stays within its limit");
     }
 
-    /// Most bytes to read at once now; 0 for no read-ahead.
+    /// Largest number of bytes to read now; 0 for no read-ahead.
     pub(super) fn window(&self) -> usize {
         self.window
     }
@@ -48,23 +48,23 @@ impl Readahead {
         debug_assert!(self.window <= self.limit, "read-ahead stays within its limit");
     }
 
-    /// The cursor went elsewhere.
+    /// The cursor went to a block that is no neighbour.
     pub(super) fn not_sequential(&mut self) {
         self.window = 0;
     }
 
-    /// Takes what was read, forgetting what was read before.
+    /// Replaces the bytes read ahead.
     pub(super) fn fill(&mut self, offset: u64, bytes: Bytes) {
         self.offset = offset;
         self.bytes = bytes;
     }
 
-    /// Forgets what was read; how much that was.
+    /// Drops the bytes read ahead, and returns their number.
     pub(super) fn clear(&mut self) -> usize {
         std::mem::take(&mut self.bytes).len()
     }
 
-    /// The framed block, if it is here as a whole.
+    /// The framed block, if all of it was read ahead.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Bytes> {
         let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
         let end = start.checked_add(handle.framed_len())?;

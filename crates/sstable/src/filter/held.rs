@@ -1,10 +1,12 @@
-//! The row filters of open files, which are in memory as far as there is room.
+//! The bloom filters of open files share a bounded amount of memory.
 //!
-//! At 10 bits a row the filters of a kilobyte's rows are a thousandth of the data, those of 10-byte values a twentieth; and there
-//! may be a thousand times as much data as memory. So open files share a [`BloomMemory`]. One whose filter finds none is read
-//! without it: a read of a row that it does not have looks into one of its blocks then, and is none the wiser otherwise.
+//! At 10 bits per row, filters take a thousandth of the data for rows of a kilobyte, and a twentieth for 10-byte
+//! values. There may be a thousand times as much data as memory. Open files therefore share a [`BloomMemory`], the
+//! capacity for filters. A file whose filter does not fit is read without it: a read of a row that the file does not
+//! contain then reads one of its blocks.
 //!
-//! Which filters are worth their room is for others to say, who know what is read ([`crate::Sstable::filter_asks`]).
+//! The caller picks the filters that are worth their memory, because it knows the reads
+//! ([`crate::Sstable::filter_asks`]).
 
 use super::Filter;
 use crate::frame::Handle;
@@ -13,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use stele_memory::{Consumer, Part, Pool, Reservation};
 
-/// Of so many questions, by their hashes, one is counted: what all threads count together costs each of them.
+/// One probe in this many, by the row's hash, is counted: a counter shared by all threads is expensive.
 const ASKED_PER_COUNTED: u64 = 64;
-/// Occasions to read it that are let pass after it could not be read: a device may take seconds to say so.
+/// Attempts to load a filter that are skipped after a failed read, because a device may take seconds to fail.
 const OCCASIONS_LET_PASS: u32 = 11;
 
-/// Memory for filters that open files share.
+/// The memory for filters that open files share.
 #[derive(Debug)]
 pub struct BloomMemory {
     consumer: Consumer,
@@ -54,7 +56,7 @@ impl BloomMemory {
         self.consumer.used()
     }
 
-    /// Bytes of open files' filters that are not in memory.
+    /// Bytes of the filters of open files that are not in memory.
     pub fn left_out(&self) -> usize {
         self.left_out.load(Ordering::Relaxed)
     }
@@ -80,13 +82,13 @@ struct InMemory {
 #[derive(Debug)]
 pub(crate) struct HeldFilter {
     space: Arc<BloomMemory>,
-    /// Where it is; `None` when the file has none, or one that cannot be read.
+    /// Position of the filter; `None` when the file has none, or a filter that cannot be read.
     handle: Option<Handle>,
     held: ArcSwapOption<InMemory>,
     asks: AtomicU32,
-    /// It is damaged.
+    /// The filter is damaged.
     is_lost: AtomicBool,
-    /// Occasions to let pass.
+    /// Attempts still to be skipped.
     passes: AtomicU32,
 }
 
@@ -105,18 +107,18 @@ impl HeldFilter {
         }
     }
 
-    /// Of a file that has none.
+    /// The filter of a file that has none.
     pub(crate) fn none(space: &Arc<BloomMemory>) -> Self {
         Self::new(space, None)
     }
 
-    /// Memory that it takes when it is there: filters are stored as they are.
+    /// Memory that the filter takes when it is loaded: filters are stored uncompressed.
     pub(crate) fn bytes(&self) -> usize {
         let handle = self.handle.filter(|_| !self.is_lost.load(Ordering::Relaxed));
         handle.map_or(0, |handle| handle.len as usize)
     }
 
-    /// Memory that it takes.
+    /// Memory that the filter takes now.
     pub(crate) fn held_bytes(&self) -> usize {
         if self.is_held() { self.bytes() } else { 0 }
     }
@@ -133,12 +135,12 @@ impl HeldFilter {
         Some((handle, self.space.take(self.bytes())?))
     }
 
-    /// It could not be read.
+    /// Records that the filter could not be read.
     pub(crate) fn failed(&self) {
         self.passes.store(OCCASIONS_LET_PASS, Ordering::Relaxed);
     }
 
-    /// Whether an occasion to read it is to be taken.
+    /// Whether a caller should load the filter now. False for some calls after a failed read.
     pub(crate) fn takes_occasion(&self) -> bool {
         let passes = self
             .passes
@@ -146,7 +148,7 @@ impl HeldFilter {
         passes.is_err()
     }
 
-    /// It is damaged: from now on there is none.
+    /// Records that the filter is damaged: from now on the file has none.
     pub(crate) fn lose(&self) {
         self.leave_out();
         self.no_longer_left_out();
@@ -169,7 +171,7 @@ impl HeldFilter {
         assert!(before >= self.bytes(), "a filter outside memory was counted as such");
     }
 
-    /// Has it in memory no more.
+    /// Removes the filter from memory.
     pub(crate) fn leave_out(&self) {
         if self.held.swap(None).is_some() {
             self.space.left_out.fetch_add(self.bytes(), Ordering::Relaxed);
@@ -188,7 +190,7 @@ impl HeldFilter {
             .is_none_or(|held| held.filter.may_contain(hash))
     }
 
-    /// How often it was asked of late, roughly and not in units of anything. Half of it is forgotten with this.
+    /// Recent probes, sampled and without a unit, to compare files. Each call halves the count.
     pub(crate) fn asks(&self) -> u32 {
         let halve = |asks| Some(asks / 2);
         let asks = self.asks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, halve);
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!((space.taken(), space.left_out()), (0, 0));
     }
 
-    /// Who is asked twice as often counts twice, and what was long ago counts little.
+    /// Twice as many probes count twice, and old probes count little.
     #[test]
     fn asks_are_sampled_and_forgotten() {
         let space = BloomMemory::unlimited();

@@ -1,24 +1,24 @@
-//! Which families a file has entries of: gathered by the writer, kept in the properties as ranges.
+//! The families that have entries in a file, stored in the properties as ranges.
 //!
-//! A range is a pair of numbers, its first and its last family; ranges ascend and do not touch. Thousands of families made
-//! one after another are one pair.
+//! A range is a pair of numbers, its first and its last family; ranges ascend and do not touch. Thousands of families
+//! created one after another are one pair.
 
 use std::collections::BTreeSet;
 use stele_types::FamilyId;
 
-/// Ids below this are marked in a bitmap of at most 128 KiB. A table gets there only by dropping and making families a
-/// million times.
+/// Ids below this are recorded in a bitmap of at most 128 KiB. A table gets higher ids only by dropping and creating
+/// families a million times.
 const BITMAP_IDS: u32 = 1 << 20;
 
-/// A family in a key: the number of its bytes, and they.
+/// A family in a key: the length of its id, and the id.
 const FAMILY_BYTES_MAX: usize = 5;
 
 /// The families seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct FamilySet {
-    /// The bytes of the last entry's family as its key has them, in a word's low bytes; most have the same.
+    /// The bytes of the last entry's family in its key, in the low bytes of a word. Most entries have the same family.
     last: u64,
-    /// Those bytes of a word; none at first.
+    /// Selects those bytes of a word; 0 at first.
     mask: u64,
     /// Bit b of word w is family 64 w + b.
     low: Vec<u64>,
@@ -26,10 +26,10 @@ pub(crate) struct FamilySet {
 }
 
 impl FamilySet {
-    /// Notes the family of an entry; `after_row` is what follows the row in its key.
+    /// Notes the family of an entry; `after_row` is the part of its key after the row.
     #[inline]
     pub(crate) fn note(&mut self, after_row: &[u8]) {
-        // Every key goes on for longer than a word.
+        // Every key has at least a word after the row.
         let word = after_row.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         if word & self.mask != self.last || self.mask == 0 {
             self.note_other(word, after_row);
@@ -56,7 +56,7 @@ impl FamilySet {
         self.low[word] |= 1 << (id % 64);
     }
 
-    /// As the properties have them.
+    /// The ranges, as the properties store them.
     pub(crate) fn ranges(&self) -> Vec<u32> {
         let words = self.low.iter().zip(0u32..);
         let low = words.flat_map(|(word, at)| {
@@ -92,7 +92,7 @@ pub(super) fn contain(ranges: &[u32], family: FamilyId) -> bool {
     pairs.get(at).is_some_and(|[first, _]| *first <= family.0)
 }
 
-/// The first and the last of the families between two that are in the ranges; `None` when none is.
+/// The first and the last family of the ranges from `first` to `last`; `None` when there is none.
 pub(super) fn within(ranges: &[u32], first: FamilyId, last: FamilyId) -> Option<(FamilyId, FamilyId)> {
     let (pairs, _) = ranges.as_chunks::<2>();
     let [begin, _] = pairs.get(pairs.partition_point(|[_, end]| *end < first.0))?;
@@ -101,8 +101,8 @@ pub(super) fn within(ranges: &[u32], first: FamilyId, last: FamilyId) -> Option<
     (first <= last).then_some((FamilyId(first), FamilyId(last)))
 }
 
-/// How many families are in the ranges, and how many of these are from the first to the last of one of `others`, which do not
-/// overlap either. Markers of rows are of no family.
+/// The number of families in the ranges, and the number of these within `others`, which do not overlap either. Row
+/// tombstones are of no family.
 pub(super) fn among(ranges: &[u32], others: &[(FamilyId, FamilyId)]) -> (u64, u64) {
     let (pairs, _) = ranges.as_chunks::<2>();
     let len = |first: u32, last: u32| (u64::from(last) + 1).saturating_sub(u64::from(first.max(1)));

@@ -113,7 +113,7 @@ fn an_unknown_format_version_is_named_as_such() {
     }
 }
 
-/// What is read together with it, ahead or at once, is read all the same.
+/// Blocks that are read together with the bad one, ahead or in the same request, are readable nevertheless.
 #[test]
 fn a_bad_sector_costs_its_block_alone() {
     let cells = grid(200, 2, 100);
@@ -177,7 +177,7 @@ fn a_bad_sector_costs_its_block_alone() {
     }
 }
 
-/// A filter of other rows, in its place with a right checksum: what writes it is at fault, and the cells are not.
+/// A filter of other rows, in its place with a right checksum: its writer is at fault, and the cells are sound.
 #[test]
 fn a_filter_that_denies_rows_costs_no_cell() {
     let plain = || WriteOptions {
@@ -214,7 +214,7 @@ fn a_filter_that_denies_rows_costs_no_cell() {
     assert_eq!(read_whole(content(&storage).to_vec()), Ok(cells));
 }
 
-/// In an outage there are thousands of them, each of which stands for any key there may be.
+/// In an outage there are thousands of these files, each of which claims every possible key.
 #[test]
 fn what_cannot_be_opened_takes_little_memory() {
     let (bytes, _) = write(&grid(12, 2, 20), options());

@@ -17,7 +17,7 @@ pub(super) const FILE: FileId = FileId(0x0000_0002_0000_0007);
 
 const PATH: &str = "test.sst";
 
-/// A file on a medium without space.
+/// A file on a device without space.
 pub(super) struct Full;
 
 #[async_trait]
@@ -37,14 +37,14 @@ impl AppendFile for Full {
     }
 }
 
-/// A file in memory that can pretend to be on a slow medium.
+/// A file in memory that can simulate a slow device.
 pub(super) struct Memory {
     bytes: Bytes,
-    /// Whether `try_read_at` answers.
+    /// Whether `try_read_at` returns bytes.
     resident: bool,
-    /// Whether it goes on answering.
+    /// Whether it continues to return bytes.
     pub(super) reads_from_memory: AtomicBool,
-    /// Where a byte is that the device cannot read; past the end for nowhere.
+    /// Position of a byte that the device cannot read; past the end for none.
     pub(super) bad: AtomicU64,
     /// Offset and length of each `read_at`.
     pub(super) reads: Mutex<Vec<(u64, usize)>>,
@@ -142,7 +142,7 @@ pub(super) fn open(file: Arc<Memory>, cache_bytes: usize) -> Result<Arc<Sstable>
     block_on(Sstable::open(file, FILE, Arc::new(Cache::new(cache_bytes))))
 }
 
-/// Awaits what an operation left pending.
+/// Awaits the pending part of an operation.
 pub(super) fn complete(cursor: &mut Cursor, step: Result<Step>) -> Result<Step> {
     match step? {
         Step::Pending => block_on(cursor.load()),
@@ -196,7 +196,7 @@ pub(super) fn grid(rows: usize, columns: usize, value_bytes: usize) -> Cells {
     cells
 }
 
-/// What the writer should have said about the cells.
+/// The properties that the writer should have computed from the cells.
 pub(super) fn rows_of(cells: &Cells) -> std::collections::BTreeSet<Vec<u8>> {
     let prefix = |key: &[u8]| stele_types::key::row_prefix_len(key).map(|len| key[..len].to_vec());
     cells.keys().filter_map(|key| prefix(key)).collect()

@@ -1,4 +1,4 @@
-//! Files whose filters are in memory, and those for which there is no room.
+//! Files with and without enough memory for their filters.
 
 use super::files::*;
 use crate::footer::{FOOTER_BYTES, Footer};
@@ -11,7 +11,7 @@ fn open_within(file: Arc<Memory>, space: &Arc<BloomMemory>) -> Arc<Sstable> {
     block_on(Sstable::open_within(file, FILE, Arc::new(Cache::new(0)), space)).expect("just written")
 }
 
-/// How many of a hundred rows that are not there, between those that are, a file denies.
+/// How many of a hundred absent rows, between present ones, a file denies.
 fn denied(table: &Sstable) -> usize {
     let absent = (0..100).map(|row| {
         key(
@@ -79,7 +79,7 @@ fn what_is_wrong_with_a_filter_is_found_late() {
         assert!(damage.of_filter().is_some() == is_flipped && damage.of_cells().is_none());
         assert_eq!(damage.times_met(), u64::from(is_flipped));
         assert_eq!(space.left_out(), if is_flipped { 0 } else { filter.len as usize });
-        // What a device cannot read it may be able to read later.
+        // A device may be able to read later what it cannot read now.
         file.bad.store(u64::MAX, Ordering::Relaxed);
         block_on(table.hold_filter()).expect("the medium is well");
         assert_eq!(
@@ -90,7 +90,7 @@ fn what_is_wrong_with_a_filter_is_found_late() {
     }
 }
 
-/// As it may be while a file is opened in an outage.
+/// The state of a file that was opened in an outage.
 #[test]
 fn a_filter_that_cannot_be_read_at_first_is_read_later() {
     let (bytes, _) = write(&grid(1_000, 1, 20), options());

@@ -92,7 +92,7 @@ fn write_golden(compression: Compression) -> Vec<u8> {
     .0
 }
 
-/// What `inspect` says of a file, without the memory it takes, which is the program's and not the file's.
+/// The text of `inspect` for a file, without the memory it takes, which depends on the program and not on the file.
 fn text(bytes: &[u8]) -> String {
     let text = block_on(inspect(Memory::new(bytes.to_vec(), true), true)).expect("a whole file");
     let of_the_file = text.split_inclusive('\n').filter(|line| !line.starts_with("pinned "));
@@ -133,7 +133,7 @@ fn golden_files_are_read() {
     }
 }
 
-/// Backward, and by seeks to every key, to what lies just behind it, and to every row.
+/// Walks backward, and seeks every key, the position just after it, and every row.
 fn read_backward_and_seek(cursor: &mut Cursor) {
     let cells = cells();
     let mut step = cursor.seek_last();

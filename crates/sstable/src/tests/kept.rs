@@ -1,4 +1,4 @@
-//! Which blocks stay in the cache.
+//! Tests which blocks stay in the cache.
 
 use super::files::*;
 use crate::{Cache, Cursor, CursorOptions, Sstable, WriteOptions};
@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Of several times what the cache holds each block is read once: so many were turned away.
+/// Reads each block once of several times the cache's capacity, and counts the blocks that were not admitted.
 fn turned_away(reads_from_memory: bool) -> u64 {
     let (bytes, _) = write(
         &grid(40_000, 1, 100),

@@ -1,4 +1,4 @@
-//! A cursor must move as over a sorted map, whatever the options and whether or not reads block.
+//! A cursor must move as over a sorted map, with all options, and whether or not reads block.
 
 use super::files::*;
 use crate::limits::{BLOCK_TARGET_BYTES_MIN, VALUE_INLINE_BYTES_MAX};
@@ -76,7 +76,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     )
 }
 
-/// A key of the file, or part of one, or one with something appended: present and absent targets.
+/// A key of the file, a prefix of one, or one with a suffix: present and absent targets.
 fn target(list: &[(&Vec<u8>, &Vec<u8>)], index: &prop::sample::Index, cut: usize) -> Vec<u8> {
     let mut target = list[index.index(list.len())].0.clone();
     match cut {
@@ -205,7 +205,7 @@ proptest! {
                 step = complete(&mut cursor, moved);
             }
             prop_assert!(step == Ok(Step::End) || step == Ok(Step::Ready) && cursor.key() > &row[..] && !cursor.key().starts_with(&row));
-            // Ahead within the row, as a reader does that skips a part of it.
+            // A seek ahead within the row, as by a reader that skips a part of it.
             for (key, _) in cells.range(row.clone()..).take_while(|(key, _)| key.starts_with(&row)) {
                 let behind = [&key[..], &[0]].concat();
                 let step = cursor.seek(&behind);
@@ -475,7 +475,7 @@ fn a_file_opened_under_another_id_is_refused() {
     assert!(matches!(other, Err(SstableError::Corruption { .. })));
 }
 
-/// Rows that are hardly more than a number: the file is to end before the hashes that its filter is made of take more memory than it
+/// Rows of little more than a number: the file must end before the hashes for its filter take more memory than the file
 /// has bytes.
 #[test]
 fn rows_of_next_to_nothing_count_with_their_hashes() {
@@ -500,8 +500,8 @@ fn rows_of_next_to_nothing_count_with_their_hashes() {
     assert_eq!(with, 8 * ROWS);
 }
 
-/// Keys that begin alike for kilobytes, as clients may choose them: what has all separators of a file in one block must not grow
-/// with them beyond what can be read, nor a file whose data compresses to nothing.
+/// Keys with common prefixes of kilobytes, as clients may choose them. The block with all separators of a file must not
+/// grow with them beyond a readable size. Nor may a file grow without end whose data compresses to nothing.
 #[test]
 fn long_separators_make_larger_index_blocks() {
     let long = "q".repeat(16 << 10);

@@ -1,4 +1,4 @@
-//! Sizes, samples and split points against the cells.
+//! Compares sizes, samples and split points with the cells.
 
 use super::files::*;
 use crate::{Sstable, WriteOptions};

@@ -1,34 +1,34 @@
-//! Which data blocks are compressed, of a file that will be merged before long.
+//! Selects the data blocks to compress in a file that will soon be compacted.
 //!
-//! Of most blocks such a file saves the time of compressing them, here and in the merge that reads them. A few are compressed
-//! all the same, the first among them: they say what compressing the rest would save.
+//! Such a file leaves most blocks uncompressed, which saves time here and in the compaction that reads them. A few
+//! blocks, the first among them, are compressed nevertheless, as a sample of the savings for the rest.
 
 use stele_types::schema::Compression;
 
-/// Which blocks are compressed.
+/// Whether a block is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compress {
     Never,
-    /// Unless that does not pay.
+    /// Always tried; stored uncompressed if it does not pay.
     Always,
-    /// Unless blocks before say that it will not pay.
+    /// Tried unless the previous blocks predict that it does not pay.
     LikeBefore,
 }
 
-/// Chooses among a file's data blocks.
+/// Selects among a file's data blocks.
 pub struct Loose {
     one_in: u32,
     blocks: u32,
-    /// Content of the blocks that were compressed, or would have been, had it paid.
+    /// Content of the blocks for which compression was tried.
     tried: u64,
-    /// What that takes in the file.
+    /// Their size in the file.
     tried_stored: u64,
-    /// Content of the others.
+    /// Content of the other blocks.
     untried: u64,
 }
 
 impl Loose {
-    /// One block in so many is compressed.
+    /// Compresses one block in `one_in`.
     pub fn new(one_in: u32) -> Self {
         Loose {
             one_in: one_in.max(1),
@@ -39,12 +39,12 @@ impl Loose {
         }
     }
 
-    /// For a file of this codec: one that has none tries nothing.
+    /// For a file of this codec: a file without a codec tries nothing.
     pub fn of(one_in: u32, codec: Compression) -> Self {
         Loose::new(if codec == Compression::None { 1 } else { one_in })
     }
 
-    /// What is done with the next block.
+    /// The decision for the next block.
     pub fn next(&mut self) -> Compress {
         if self.one_in == 1 {
             return Compress::LikeBefore;
@@ -54,7 +54,7 @@ impl Loose {
         if is_tried { Compress::Always } else { Compress::Never }
     }
 
-    /// Counts a block of so much content, and what it takes.
+    /// Counts a block by its content and its size in the file.
     pub fn note(&mut self, compress: Compress, content: usize, stored: usize) {
         assert!(stored <= content, "a stored block is not larger than its content");
         if compress == Compress::Never {
@@ -65,7 +65,7 @@ impl Loose {
         }
     }
 
-    /// About how many bytes compressing the other blocks, too, would have saved.
+    /// Estimated bytes that compressing the other blocks would have saved.
     pub fn compressible_bytes(&self) -> u64 {
         let saved = self.tried.saturating_sub(self.tried_stored);
         let bytes = u128::from(self.untried) * u128::from(saved) / u128::from(self.tried.max(1));

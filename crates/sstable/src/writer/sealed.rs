@@ -1,21 +1,21 @@
-//! What a writer has sealed and not yet written.
+//! Sealed blocks that are not yet written.
 //!
-//! Blocks are compressed straight into one buffer, which is handed to the file as it is and taken back when that is written:
-//! a block is copied nowhere on its way, and the buffer's bytes are cleared once and not for each block.
+//! Blocks are compressed straight into one buffer, which is handed to the file and reused after the write. No block is
+//! copied on its way, and the buffer's bytes are cleared once and not for each block.
 
 use super::FLUSH_BYTES;
 use bytes::{Bytes, BytesMut};
 use stele_storage::{AppendFile, Result};
 
-/// A buffer that has grown larger is not kept: some blocks have a hundred megabytes.
+/// A larger buffer is not reused: some blocks have a hundred megabytes.
 const BUFFER_BYTES_MAX: usize = 4 * FLUSH_BYTES;
 
 #[derive(Default)]
 pub(super) struct Sealed {
-    /// What comes first: blocks that were too large to be copied, and what stood before them.
+    /// The first bytes: blocks that were too large to be copied, and the buffers filled before them.
     pieces: Vec<Bytes>,
     pieces_bytes: usize,
-    /// The rest, up to `filled`; what is behind that means nothing.
+    /// The remaining bytes, up to `filled`; bytes after that are undefined.
     buffer: BytesMut,
     filled: usize,
 }
@@ -26,8 +26,8 @@ impl Sealed {
         self.pieces_bytes + self.filled
     }
 
-    /// At least `len` bytes behind what there is, to be filled and then [kept](Self::keep). What they hold is what was put
-    /// there last.
+    /// At least `len` bytes of space after the filled bytes, to be filled and then [kept](Self::keep). Their initial
+    /// content is undefined.
     pub(super) fn space(&mut self, len: usize) -> &mut [u8] {
         let needed = self.filled + len;
         if self.buffer.len() < needed {
@@ -36,7 +36,7 @@ impl Sealed {
         self.buffer.get_mut(self.filled..).unwrap_or_default()
     }
 
-    /// The first `len` bytes of the room are filled.
+    /// Marks the first `len` bytes of the space as filled.
     pub(super) fn keep(&mut self, len: usize) {
         assert!(
             self.filled + len <= self.buffer.len(),
@@ -70,7 +70,7 @@ impl Sealed {
         );
         let written = file.append(&slices).await;
         drop(slices);
-        // The medium may have kept its share: then there will be another buffer.
+        // The storage may have retained its slice: then a new buffer is allocated.
         if whole.len() <= BUFFER_BYTES_MAX
             && let Ok(buffer) = whole.try_into_mut()
         {

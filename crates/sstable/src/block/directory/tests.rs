@@ -1,4 +1,4 @@
-//! Searches with a directory against the same without.
+//! Compares searches with a directory to searches without one.
 
 use crate::block::{Block, BlockBuilder, BlockCursor, Trailer};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ type Cells = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Keys of rows that differ early or late, of one cell or several, with large values.
 fn cells() -> impl Strategy<Value = Cells> {
     let name = prop_oneof![
-        // Within one word, in several, and with others as their beginnings.
+        // Within one word, over several words, and with others as their prefixes.
         prop::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 0..4),
         prop::collection::vec(prop_oneof![Just(b'a'), Just(b'b')], 0..24),
         prop::collection::vec(prop_oneof![Just(b'a'), Just(0xff), 2u8..4], 8..12),
@@ -43,7 +43,7 @@ fn build(cells: &Cells) -> Block {
     Block::parse(Bytes::from(builder.finish())).expect("just built")
 }
 
-/// Every word that is in the block is in its directory, once for each interval at most, and no other.
+/// Every word of the block is in its directory, at most once per interval, and no other word is.
 fn check_words(block: &Block, cells: &Cells) {
     let block = block.clone().with_directory();
     let Some(directory) = &block.directory else { return };
@@ -84,7 +84,7 @@ proptest! {
             prop_assert_eq!(&found, &without.seek(&target));
             let mut valid = found == Ok(true);
             prop_assert_eq!(with.is_valid(), valid);
-            // And goes on as it would, in either direction.
+            // The cursor continues correctly in either direction.
             let mut back = pick.index(2) == 0;
             for _ in 0..4 {
                 if !valid {
@@ -106,7 +106,7 @@ proptest! {
     }
 }
 
-/// Rows of one cell of a kilobyte, as most that want a directory.
+/// Rows of one cell of a kilobyte, the most common case for a directory.
 fn kilobytes(rows: u64) -> (Vec<Vec<u8>>, Block) {
     let keys: Vec<Vec<u8>> = (0..rows)
         .map(|n| {
