@@ -80,6 +80,7 @@ impl<V: Clone> BlockCache<V> {
     /// An empty cache of a given number of shards, rounded up to a power of two.
     pub fn with_shards(capacity_bytes: usize, shards: usize) -> Self {
         let shards = shards.clamp(1, 1 << 16).next_power_of_two();
+        debug_assert!(shards.is_power_of_two(), "a mask of the hash selects a shard");
         let share = capacity_bytes / shards;
         BlockCache {
             shards: (0..shards)

@@ -319,8 +319,27 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
                 self.kept.push_back(place);
             }
         }
-        assert!(self.used <= self.share, "cache above its share");
+        assert!(self.used <= self.share, "a cache never exceeds its share");
+        assert!(
+            queue != Queue::Kept || self.kept_used <= self.kept_max(),
+            "retained entries stay within their part"
+        );
         dropped
+    }
+
+    /// Whether the byte counters are the sums over the entries. Walks everything.
+    fn counters_agree(&self) -> bool {
+        let (mut used, mut small, mut kept, mut entries) = (0, 0, 0, 0);
+        for entry in self.slots.iter().filter_map(|slot| slot.entry.as_ref()) {
+            entries += 1;
+            used += entry.charge;
+            match entry.queue {
+                Queue::Small => small += entry.charge,
+                Queue::Kept => kept += entry.charge,
+                Queue::Main => {}
+            }
+        }
+        (used, small, kept, entries) == (self.used, self.small_used, self.kept_used, self.table.len())
     }
 
     /// Charges of entries that ghosts may stand for.
@@ -359,6 +378,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         }
         let removed = slots.into_iter().filter_map(|slot| self.release(slot)).collect();
         self.drop_stale_places();
+        debug_assert!(self.counters_agree(), "usage is the sum of the entries' charges");
         removed
     }
 
@@ -376,6 +396,11 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             self.compact();
         }
         self.ghosts.compact();
+        assert!(
+            self.used <= self.share && self.kept_used <= self.kept_max(),
+            "a cache never exceeds its share after an eviction"
+        );
+        debug_assert!(self.counters_agree(), "usage is the sum of the entries' charges");
         dropped
     }
 
@@ -417,6 +442,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         for number in 0..slots.len() as u32 {
             self.table.insert_unique(hash_of(&number), number, hash_of);
         }
+        debug_assert!(self.counters_agree(), "a compaction of slots moves every entry once");
     }
 
     /// Lookups so far that found nothing.
@@ -543,9 +569,12 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
         let entry = slot.entry.take()?;
         slot.ticket = slot.ticket.wrapping_add(1);
         let hash = entry.key.hash64();
-        if let Ok(found) = self.table.find_entry(hash, |&slot| slot == number) {
+        let found = self.table.find_entry(hash, |&slot| slot == number);
+        debug_assert!(found.is_ok(), "every entry is in the table");
+        if let Ok(found) = found {
             found.remove();
         }
+        assert!(entry.charge <= self.used, "an entry's charge is part of the usage");
         self.used -= entry.charge;
         self.evicted += entry.charge as u64;
         match entry.queue {
@@ -576,6 +605,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
     fn store(&mut self, entry: Entry<K, V>) -> EntryIndex {
         if let Some(number) = self.free.pop() {
             let slot = &mut self.slots[number as usize];
+            debug_assert!(slot.entry.is_none(), "a free slot has no entry");
             slot.entry = Some(entry);
             return EntryIndex {
                 slot: number,
@@ -587,6 +617,7 @@ impl<K: CacheKey, V> S3Fifo<K, V> {
             entry: Some(entry),
         });
         // 2^32 entries of at least ENTRY_OVERHEAD_BYTES each would be half a terabyte in one shard.
+        debug_assert!(u32::try_from(self.slots.len()).is_ok(), "slot numbers have 32 bits");
         EntryIndex {
             slot: (self.slots.len() - 1) as u32,
             ticket: 0,

@@ -86,6 +86,7 @@ impl ProfilePlan {
 impl Profile {
     /// Begins with empty simulations.
     pub fn new(plan: &ProfilePlan, admission: Admission) -> Self {
+        assert!(plan.capacities.is_sorted(), "the capacities of a plan ascend");
         let simulated = plan
             .capacities
             .iter()

@@ -74,6 +74,10 @@ pub(crate) struct Status {
 
 impl Cluster {
     pub(crate) fn new(client: Client, root: &str, replication: Option<u32>, env: Env, metrics: HdfsMetrics) -> Cluster {
+        assert!(
+            !root.is_empty() && !root.starts_with('/') && !root.ends_with('/'),
+            "the root is a directory without slashes at its ends"
+        );
         Cluster {
             client,
             root: format!("/{root}"),
@@ -84,6 +88,7 @@ impl Cluster {
     }
 
     fn absolute(&self, key: &str) -> String {
+        debug_assert!(!key.starts_with('/'), "keys are relative to the root");
         if key.is_empty() {
             self.root.clone()
         } else {
@@ -104,6 +109,7 @@ impl Cluster {
 
     /// Waits before attempt number `failed + 1`; says whether there is one.
     pub(crate) async fn pause(&self, failed: u32) -> bool {
+        debug_assert!(failed > 0, "a pause follows a failed attempt");
         if failed >= ATTEMPTS {
             return false;
         }
@@ -316,6 +322,7 @@ impl Cluster {
 
     /// Deletes a file, or a directory with all that is in it, at once.
     pub(crate) async fn delete(&self, key: &str, directory: bool) -> Result<()> {
+        assert!(!key.is_empty(), "the root is never deleted");
         let path = self.absolute(key);
         let deleted = self
             .repeat(&self.metrics.deletes, || self.client.delete(&path, directory))
@@ -328,6 +335,7 @@ impl Cluster {
 
     /// Gives a file a name that nobody has; to be repeated by who knows what an earlier attempt may have done.
     pub(crate) async fn rename(&self, from: &str, to: &str) -> std::result::Result<(), Fault> {
+        assert_ne!(from, to, "a rename changes the name");
         self.metrics.renames.inc();
         let (from, to) = (self.absolute(from), self.absolute(to));
         self.limited(CALL_LIMIT, self.client.rename(&from, &to, false)).await
@@ -423,12 +431,20 @@ impl Cluster {
 
     /// Deletes an unfinished file as well as may be; what stays is deleted by a later owner.
     async fn discard(&self, key: &str) {
+        assert!(
+            key.strip_prefix(UNFINISHED).is_some_and(|name| name.starts_with('/')),
+            "only unfinished puts are discarded"
+        );
         let path = self.absolute(key);
         let _ = self.limited(CALL_LIMIT, self.client.delete(&path, false)).await;
     }
 
     /// Gives a finished put its name.
     async fn put_by_rename(&self, unfinished: &str, key: &str, content: &Bytes) -> Result<()> {
+        debug_assert!(
+            !key.starts_with(UNFINISHED),
+            "a finished put leaves the directory of unfinished ones"
+        );
         if let Some((directory, _)) = key.rsplit_once('/') {
             self.make_directory(directory).await?;
         }
@@ -479,6 +495,8 @@ impl Cluster {
         content.map_err(|fault| fault.on(key, "read"))
     }
 }
+
+const _: () = assert!(SYNC_LIMIT.as_secs() < WRITE_LIMIT.as_secs() && CALL_LIMIT.as_secs() < WRITE_LIMIT.as_secs());
 
 fn limit_of(limit: Duration, bytes: usize) -> Duration {
     limit + LIMIT_PER_MIB * u32::try_from(bytes >> 20).unwrap_or(u32::MAX)

@@ -142,6 +142,10 @@ impl Pieces {
                 });
             }
         }
+        assert!(
+            (0..).zip(&found).all(|(expected, (number, _))| *number == expected),
+            "readable pieces are consecutive"
+        );
         Ok(found)
     }
 }
@@ -240,14 +244,20 @@ async fn copy_file(cluster: &Cluster, from: &str, len: u64, to: &str) -> Result<
     let mut offset = 0;
     while offset < len {
         let bytes = source.read(offset, (len - offset).min(COPY_BYTES) as usize).await?;
+        assert!(!bytes.is_empty(), "every step of a copy makes progress");
         offset += bytes.len() as u64;
         cluster.write(to, &mut writer, &[bytes]).await?;
     }
+    assert_eq!(offset, len, "bytes copied equal bytes of the piece");
     cluster.close(to, &mut writer).await
 }
 
 /// Gives a closed file the name of a finished piece.
 async fn finish(cluster: &Cluster, from: &str, to: &str) -> Result<()> {
+    debug_assert!(
+        parse_piece(to).is_some_and(|(_, number, open)| number > 0 && !open),
+        "a piece with bytes gets the name of a finished one"
+    );
     let (mut failed, mut unknown) = (0, false);
     loop {
         let fault = match cluster.rename(from, to).await {
@@ -356,6 +366,7 @@ impl Writer {
     /// Begins a piece. Made first and looked at then: either this sees that there is a new owner, or the new owner saw the
     /// piece.
     async fn begin(&self, number: u32) -> Result<State> {
+        assert!(number > 0, "piece 0 has no content");
         let key = open_key(&self.path, number);
         let stream = self.shared.cluster.create(&key, false).await?;
         self.shared.verify(&self.path).await?;
@@ -384,11 +395,18 @@ impl Writer {
     }
 
     async fn append(&self, slices: &[Bytes]) -> Result<()> {
+        debug_assert!(
+            slices.iter().any(|slice| !slice.is_empty()),
+            "an append to the stream has bytes"
+        );
         let mut state = self.state.lock().await;
         let (number, mut stream) = match std::mem::replace(&mut *state, State::Broken) {
             State::Open { number, stream, .. } => (number, stream),
             State::Between { next } => match self.begin(next).await? {
-                State::Open { number, stream, .. } => (number, stream),
+                State::Open { number, stream, .. } => {
+                    assert_eq!(number, next, "pieces are numbered consecutively");
+                    (number, stream)
+                }
                 _ => return Err(self.refused("append")),
             },
             State::Broken => return Err(self.refused("append")),
@@ -415,6 +433,7 @@ impl Writer {
                 used,
                 dirty,
             } => {
+                assert!(used || !dirty, "a piece with unsynced bytes has bytes");
                 let key = open_key(&self.path, number);
                 if dirty && let Err(error) = self.shared.cluster.sync(&key, &mut stream).await {
                     return Err(self.why(error).await);
@@ -445,6 +464,7 @@ impl Writer {
                 used: true,
                 ..
             } => {
+                assert!(number > 0, "piece 0 has no content");
                 let open = open_key(&self.path, number);
                 self.shared.cluster.close(&open, &mut stream).await?;
                 finish(&self.shared.cluster, &open, &piece_key(&self.path, number)).await?;
@@ -619,6 +639,7 @@ impl ReadFile for GrowingRead {
         }
         let mut content = BytesMut::with_capacity(len);
         parts.iter().for_each(|part| content.extend_from_slice(part));
+        assert_eq!(content.len(), len, "the ranges of all pieces add up to the read");
         Ok(content.freeze())
     }
 

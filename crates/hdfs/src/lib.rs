@@ -75,6 +75,7 @@ impl HdfsStorage {
     }
 
     fn with(cluster: Cluster, env: Env, cache: ChunkCache, epoch: Option<u64>) -> Arc<HdfsStorage> {
+        assert_ne!(epoch, Some(0), "owners are numbered from 1");
         let shared = Shared {
             cluster,
             env,

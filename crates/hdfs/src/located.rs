@@ -57,6 +57,7 @@ impl Located {
             if !self.cluster.pause(failed).await {
                 return Err(fault.on(&self.key, "read"));
             }
+
             if failed > 1 {
                 let reader = finished(&self.cluster, &self.key, self.len).await?;
                 *self.reader.lock() = Arc::new(reader);

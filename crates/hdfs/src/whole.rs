@@ -65,6 +65,7 @@ impl AppendFile for WholeAppend {
         let mut writer = self.take("append")?;
         self.shared.cluster.write(&self.path, &mut writer, slices).await?;
         self.len += slices.iter().map(Bytes::len).sum::<usize>() as u64;
+        assert!(matches!(self.state, State::Broken), "an operation owns the stream");
         self.state = State::Open(writer);
         Ok(())
     }
@@ -75,6 +76,7 @@ impl AppendFile for WholeAppend {
         }
         let mut writer = self.take("sync")?;
         self.shared.cluster.close(&self.path, &mut writer).await?;
+        assert!(matches!(self.state, State::Broken), "a file is finished once");
         self.state = State::Finished;
         Ok(())
     }

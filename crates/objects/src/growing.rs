@@ -119,6 +119,7 @@ pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<
     while parts.is_file()
         && let Some(number) = parts.next()
     {
+        assert!(number > 0, "a seal follows part 0");
         match store.put_new(&part_key(path, number), &[]).await {
             Ok(()) => parts.parts.push((number, 0)),
             // The old owner was faster, and its part counts. Or another new owner: a seal is a seal.
@@ -126,6 +127,10 @@ pub(crate) async fn seal(store: &Store, path: &str, mut parts: Parts) -> Result<
             Err(error) => return Err(error),
         }
     }
+    debug_assert!(
+        !parts.is_file() || parts.next().is_none(),
+        "nothing follows the last part of a sealed file"
+    );
     if parts.is_void() {
         store.delete(&part_key(path, 0)).await
     } else {
@@ -219,6 +224,13 @@ impl GrowingAppend {
     /// Puts what is pending as the next part.
     async fn put(&mut self, operation: &'static str) -> Result<()> {
         let number = self.next.take().ok_or_else(|| self.refused(operation))?;
+        assert!(number > 0, "part 0 has no content");
+        assert!(self.pending_bytes > 0, "an empty part would seal the file");
+        debug_assert_eq!(
+            self.pending.iter().map(Bytes::len).sum::<usize>(),
+            self.pending_bytes,
+            "the buffered bytes are counted"
+        );
         match self
             .shared
             .store
@@ -257,6 +269,14 @@ impl AppendFile for GrowingAppend {
             self.put("append").await?;
         }
         self.len += bytes as u64;
+        assert!(
+            self.pending_bytes as u64 <= self.len,
+            "buffered bytes are part of the file"
+        );
+        assert!(
+            self.pending_bytes <= PENDING_BYTES_MAX,
+            "an append buffers a bounded number of bytes"
+        );
         Ok(())
     }
 
@@ -364,6 +384,7 @@ impl ReadFile for GrowingRead {
         }
         let mut content = BytesMut::with_capacity(len);
         pieces.iter().for_each(|piece| content.extend_from_slice(piece));
+        debug_assert_eq!(content.len(), len, "the ranges of all parts add up to the read");
         Ok(content.freeze())
     }
 

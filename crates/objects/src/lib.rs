@@ -89,6 +89,7 @@ impl ObjectStorage {
     }
 
     fn with(store: Store, env: Env, cache: ChunkCache, epoch: Option<u64>) -> Arc<ObjectStorage> {
+        assert_ne!(epoch, Some(0), "owners are numbered from 1");
         let shared = Shared {
             store,
             env,

@@ -75,6 +75,7 @@ pub(crate) async fn seal_all(store: &Store, epoch: u64) -> Result<()> {
         .into_iter()
         .map(|(path, parts)| (path, Parts::new(parts)))
         .collect();
+    debug_assert_eq!(files.len(), made.len(), "every file has a newest part");
     store.delete_many(&outlived(&files, &made, now_micros)).await?;
     let seals = files.into_iter().map(|(path, parts)| async move {
         if !parts.is_file() {

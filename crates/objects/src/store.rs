@@ -234,6 +234,7 @@ impl Store {
 
     /// Waits before attempt number `failed + 1`; says whether there is one.
     async fn pause(&self, failed: u32) -> bool {
+        debug_assert!(failed > 0, "a pause follows a failed attempt");
         if failed >= ATTEMPTS {
             return false;
         }
@@ -361,6 +362,7 @@ impl Store {
     /// tried once. `None` when that gave no answer to rely on: whoever asks `head` first learns what is the matter.
     pub(crate) async fn get_known(&self, key: &str, range: Range<u64>) -> Result<Option<(Bytes, u64, String)>> {
         let location = self.location(key)?;
+        assert!(range.start < range.end, "a requested range has bytes");
         let bytes = (range.end - range.start) as usize;
         let request = async {
             let options = GetOptions {
@@ -509,6 +511,7 @@ impl Store {
     ) -> Result<PartId> {
         let location = self.location(key)?;
         let payload: PutPayload = content.iter().cloned().collect();
+        assert!(payload.content_length() > 0, "an uploaded piece has bytes");
         let request = || self.client.put_part(&location, &upload.id, index, payload.clone());
         let piece = self
             .repeat(&self.counters.puts, payload.content_length(), request)
@@ -524,6 +527,7 @@ impl Store {
         pieces: Vec<PartId>,
         bytes: u64,
     ) -> Result<()> {
+        assert!(!pieces.is_empty(), "an upload that is completed has a piece");
         let location = self.location(key)?;
         let mut failed = 0;
         loop {

@@ -28,6 +28,9 @@ const PIECES_CONCURRENT: usize = 4;
 /// dozen files are written at once where flushes and merges have large values, and four pieces of each would be 400 MiB.
 pub(crate) const PIECES_IN_ALL: usize = 8;
 
+const _: () = assert!(PIECE_BYTES >= 5 << 20 && PIECES_MAX <= 10_000, "the limits of S3");
+const _: () = assert!(PIECES_CONCURRENT <= PIECES_IN_ALL, "one file may use all it is allowed");
+
 /// Begins a file; `AlreadyExists` when it is there. Another that is made meanwhile shows at `sync`.
 pub(crate) async fn create(shared: &Arc<Shared>, path: &str) -> Result<WholeAppend> {
     match shared.store.head(path).await {
@@ -93,6 +96,16 @@ impl WholeAppend {
 
     /// Sends what is gathered on its way.
     async fn send_piece(&mut self) -> Result<()> {
+        assert!(
+            (1..=PIECE_BYTES).contains(&self.filling_bytes),
+            "a piece has bytes, and at most those of a full one"
+        );
+        debug_assert_eq!(
+            self.filling.iter().map(Bytes::len).sum::<usize>(),
+            self.filling_bytes,
+            "the buffered bytes are counted"
+        );
+        let bytes = self.filling_bytes as u64;
         if self.upload.is_none() {
             let upload = Arc::new(self.shared.store.begin_upload(&self.path).await?);
             self.upload = Some(Pieces {
@@ -110,6 +123,11 @@ impl WholeAppend {
             return Ok(());
         };
         let index = pieces.done.len() + pieces.pending.len();
+        assert_eq!(
+            index as u64 * PIECE_BYTES as u64 + bytes,
+            self.len,
+            "pieces are consecutive, and bytes uploaded equal bytes appended"
+        );
         if index >= PIECES_MAX {
             return Err(StorageError::NoSpace {
                 path: self.path.clone(),
@@ -143,11 +161,16 @@ impl WholeAppend {
             };
             pieces.done.push(outcome.await.map_err(gone)??);
         }
+        debug_assert!(pieces.pending.len() <= most, "the uploads under way are bounded");
         Ok(())
     }
 
     async fn finish(&mut self) -> Result<()> {
         if self.upload.is_none() {
+            assert_eq!(
+                self.filling_bytes as u64, self.len,
+                "a file below one piece is buffered whole"
+            );
             return self.shared.store.put_new(&self.path, &self.filling).await;
         }
         if self.filling_bytes > 0 {
@@ -158,6 +181,15 @@ impl WholeAppend {
             return Ok(());
         };
         let done = std::mem::take(&mut pieces.done);
+        assert!(
+            pieces.pending.is_empty(),
+            "an upload is completed when no piece is under way"
+        );
+        assert_eq!(
+            done.len() as u64,
+            self.len.div_ceil(PIECE_BYTES as u64),
+            "every piece of the file was uploaded"
+        );
         self.shared
             .store
             .complete_upload(&self.path, &pieces.upload, done, self.len)
@@ -184,6 +216,7 @@ impl AppendFile for WholeAppend {
                 }
             }
         }
+        debug_assert!(self.filling_bytes < PIECE_BYTES, "a full piece is sent");
         self.state = State::Open;
         Ok(())
     }
@@ -194,6 +227,7 @@ impl AppendFile for WholeAppend {
         }
         self.begin("sync")?;
         self.finish().await?;
+        assert!(self.upload.is_none(), "a finished file has no upload under way");
         self.state = State::Finished;
         self.filling = Vec::new();
         Ok(())

@@ -157,6 +157,11 @@ impl AppendFile for MemoryAppend {
             content.growing().extend_from_slice(slice);
             self.len += slice.len() as u64;
         }
+        debug_assert_eq!(
+            content.len() as u64,
+            self.len,
+            "a file has the bytes of its only writer"
+        );
         self.life.succeeded();
         Ok(())
     }
@@ -170,6 +175,11 @@ impl AppendFile for MemoryAppend {
             content.growing().extend_from_slice(slice);
             self.len += slice.len() as u64;
         }
+        debug_assert_eq!(
+            content.len() as u64,
+            self.len,
+            "a file has the bytes of its only writer"
+        );
         self.life.succeeded();
         Some(Ok(()))
     }

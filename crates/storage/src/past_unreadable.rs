@@ -61,6 +61,10 @@ impl PastUnreadable {
                 None => merged.push(part),
             }
         }
+        debug_assert!(
+            merged.is_sorted_by(|a, b| a.end < b.start),
+            "unreadable parts are sorted and apart"
+        );
         *parts = merged;
     }
 
@@ -87,6 +91,10 @@ impl PastUnreadable {
         let mut at = range.start;
         while at < range.end {
             let (end, is_lost) = self.stretch(at, range.end);
+            assert!(
+                at < end && end <= range.end,
+                "every step makes progress within the range"
+            );
             let len = usize::try_from(end - at).unwrap_or(usize::MAX);
             if is_lost {
                 content.resize(content.len() + len, FILLER);
@@ -104,6 +112,11 @@ impl PastUnreadable {
                 Err(error) => return Err(error),
             }
         }
+        debug_assert_eq!(
+            content.len() as u64,
+            range.end - range.start,
+            "a read gives a byte or the filler for every byte"
+        );
         Ok(content.freeze())
     }
 }

@@ -50,6 +50,8 @@ impl WriterLife {
 
     /// The operation begun last succeeded.
     pub(crate) fn succeeded(&mut self) {
+        assert!(self.life != Life::Usable, "an operation that succeeds was begun");
+        assert!(self.before != Life::Dead, "no operation begins after a failed sync");
         self.life = self.before;
     }
 }

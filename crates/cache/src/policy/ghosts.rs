@@ -40,6 +40,11 @@ impl Ghosts {
             self.charge += charge;
         }
         self.shrink_to(limit);
+        debug_assert!(self.charge <= limit, "ghosts stay within their limit");
+        debug_assert!(
+            self.present.len() <= self.order.len(),
+            "every ghost has a place in the order"
+        );
     }
 
     /// Whether the key was here; it is not afterwards. Its place in `order` stays until its turn comes, which only
@@ -67,6 +72,7 @@ impl Ghosts {
                 return;
             };
             self.present.remove(&hash);
+            assert!(charge <= self.charge, "a ghost's charge is part of the sum");
             self.charge -= charge;
         }
     }

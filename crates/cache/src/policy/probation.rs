@@ -45,6 +45,10 @@ impl Probation {
     pub(super) fn used(&mut self, arrival: u32, places: usize) {
         let since = self.arrivals.wrapping_sub(arrival) as usize;
         self.useful = self.judged.min(self.useful + u32::from(since <= places));
+        debug_assert!(
+            self.useful <= self.judged && self.judged <= JUDGED_MAX,
+            "useful entries are among the judged ones"
+        );
     }
 
     /// Whether a new one is to be turned away.

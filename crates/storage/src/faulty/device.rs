@@ -207,6 +207,7 @@ impl Device {
             file.content.growing().extend_from_slice(head);
             rest -= head.len();
         }
+        debug_assert_eq!(rest, 0, "an append has the effect that was decided for it");
         error.map_or(Ok(()), Err)
     }
 
@@ -275,6 +276,7 @@ impl FileState {
 
     fn lose_power(&mut self, env: &Env) {
         let written = self.content.len();
+        assert!(self.synced <= written, "only written bytes are synced");
         // The ends of the range are the likely cases: nothing had been written back, or everything.
         let stays = match env.random_below(3) {
             0 => self.synced,
@@ -289,6 +291,7 @@ impl FileState {
     }
 
     fn cut(&mut self, len: usize) {
+        assert!(len >= self.synced, "synced bytes survive");
         if len < self.content.len() {
             self.content.growing().truncate(len);
         }
@@ -304,6 +307,7 @@ impl FileState {
         } else {
             self.hole_at(from, 1 + env.random_below(HOLE_SECTORS_MAX) as usize)
         };
+        assert!(from >= self.synced && to <= len, "only unsynced bytes are torn");
         let zeros = chance(env, 0.5);
         if from < to {
             for byte in self.content.growing().iter_mut().take(to).skip(from) {

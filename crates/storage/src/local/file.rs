@@ -57,7 +57,10 @@ impl LocalAppend {
             [only] => write_all(&self.file, self.len, only),
             _ => write_all_of(&self.file, self.len, slices.iter().copied()),
         };
-        self.len += or_cut(&self.file, self.len, written).map_err(|e| fail(&self.path, "append", &e))?;
+        let written = or_cut(&self.file, self.len, written).map_err(|e| fail(&self.path, "append", &e))?;
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        assert_eq!(written, total as u64, "an append that succeeds writes all bytes");
+        self.len += written;
         self.life.succeeded();
         Ok(())
     }
@@ -71,7 +74,8 @@ impl AppendFile for LocalAppend {
         let total: usize = slices.iter().map(Bytes::len).sum();
         if total <= INLINE_APPEND_BYTES_MAX {
             let written = write_all_of(&self.file, self.len, slices.iter().map(|slice| &slice[..]));
-            or_cut(&self.file, self.len, written).map_err(|e| fail(&self.path, "append", &e))?;
+            let written = or_cut(&self.file, self.len, written).map_err(|e| fail(&self.path, "append", &e))?;
+            assert_eq!(written, total as u64, "an append that succeeds writes all bytes");
         } else {
             let (file, slices) = (Arc::clone(&self.file), slices.to_vec());
             let (path, root) = (self.path.clone(), Arc::clone(&self.root));
@@ -79,7 +83,8 @@ impl AppendFile for LocalAppend {
             blocking(&self.env, &self.path, "append", move || {
                 let _locked = root;
                 let written = write_all_of(&file, offset, slices.iter().map(|slice| &slice[..]));
-                or_cut(&file, offset, written).map_err(|e| fail(&path, "append", &e))?;
+                let written = or_cut(&file, offset, written).map_err(|e| fail(&path, "append", &e))?;
+                assert_eq!(written, total as u64, "an append that succeeds writes all bytes");
                 // Whoever writes a log says when it must be durable, and much of one is deleted before.
                 if !is_log {
                     begin_writeback(&file, offset, total);
@@ -132,6 +137,10 @@ fn write_all(file: &File, offset: u64, bytes: &[u8]) -> io::Result<u64> {
         match rustix::io::pwrite(file, rest, at) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
+                debug_assert!(
+                    written <= rest.len(),
+                    "the system writes at most the bytes it was given"
+                );
                 rest = rest.get(written..).unwrap_or_default();
                 at += written as u64;
             }
@@ -278,6 +287,7 @@ fn read_exact_at(file: &File, path: &str, offset: u64, len: usize) -> Result<Byt
         }
     }
     bytes.truncate(len);
+    assert_eq!(bytes.len(), len, "a read that succeeds gives all bytes");
     Ok(Bytes::from(bytes))
 }
 

@@ -210,6 +210,10 @@ impl Root {
                 .map_err(|e| fail(&directory, "list", &e))?;
         }
         found.sort_by(|a, b| a.path.cmp(&b.path));
+        debug_assert!(
+            found.iter().all(|file| file.path.starts_with(prefix)),
+            "a listing names only files with its prefix"
+        );
         Ok(found)
     }
 

@@ -122,6 +122,7 @@ impl ChunkCache {
             return source.fetch(object.path, offset, len).await;
         }
         let end = offset + len as u64;
+        debug_assert!(end <= object.len, "a read lies within the object");
         let numbers = offset / CHUNK_BYTES..=(end - 1) / CHUNK_BYTES;
         // By what was read before this: a large value lies in several chunks, and most who read one want nothing behind it.
         let reads_on = self.was_read_to(object, offset);

@@ -59,7 +59,7 @@ pub trait Records: Send + Sync {
     async fn delete_records(&self, keys: &[String]) -> Result<()>;
 }
 
-/// Where the record of an owner is.
+/// The path of an owner's record.
 pub fn record_path(epoch: u64) -> String {
     format!("{DIRECTORY}{epoch:08x}")
 }
@@ -99,6 +99,10 @@ pub async fn claim(device: &dyn Records, env: &Env) -> Result<u64> {
         }
         let owners = owners(device).await?;
         if owners.last() == Some(&epoch) {
+            assert!(
+                (1..=EPOCH_MAX).contains(&epoch),
+                "owners are numbered from 1, within 24 bits"
+            );
             let old: Vec<String> = owners
                 .iter()
                 .filter(|owner| **owner + RECORDS_KEPT <= epoch)

@@ -79,6 +79,7 @@ impl Chunk {
     /// The `number`-th chunk of an object of `file_len` bytes, in which it begins.
     pub fn of(path: &str, tag: &str, number: u64, file_len: u64) -> Chunk {
         let start = number * CHUNK_BYTES;
+        assert!(start <= file_len, "a chunk begins within its object");
         Chunk {
             id: ChunkId::of(path, tag, number),
             path: path.to_owned(),

@@ -32,6 +32,7 @@ struct Index {
 
 impl Index {
     fn insert(&mut self, id: ChunkId, len: u64) {
+        self.bytes += len;
         match self.files.insert(id, (len, false)) {
             Some((old, _)) => self.bytes -= old,
             None => {
@@ -39,7 +40,6 @@ impl Index {
                 self.forget();
             }
         }
-        self.bytes += len;
     }
 
     /// Gives up places of chunks that are no more, or have a later one, when they are many: somebody else may delete files all
@@ -56,6 +56,11 @@ impl Index {
             }
         }
         self.order = kept;
+        debug_assert_eq!(
+            self.files.values().map(|(len, _)| len).sum::<u64>(),
+            self.bytes,
+            "the bytes of the folder are those of its chunks"
+        );
     }
 
     /// Takes out what is too much.
@@ -75,11 +80,16 @@ impl Index {
                 None => {}
             }
         }
+        debug_assert!(
+            self.bytes <= bytes_max || self.order.is_empty(),
+            "the folder is within its limit after an eviction"
+        );
         gone
     }
 
     fn remove(&mut self, id: ChunkId) {
         if let Some((len, _)) = self.files.remove(&id) {
+            assert!(len <= self.bytes, "a chunk's bytes are part of the sum");
             self.bytes -= len;
         }
     }

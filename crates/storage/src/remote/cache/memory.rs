@@ -36,6 +36,7 @@ impl Ahead {
 
     /// What follows these.
     pub(super) fn next(&self) -> Ahead {
+        debug_assert!(self.0.start <= self.0.end, "chunks ahead are in order");
         let count = (2 * (self.0.end - self.0.start)).min(AHEAD_MAX);
         Ahead(self.0.end..self.0.end.saturating_add(count))
     }
@@ -92,6 +93,7 @@ impl Memory {
             mark,
         });
         self.came += 1;
+        assert!(self.chunks.len() <= CHUNKS_MAX, "chunks in memory are bounded");
     }
 
     /// Where the chunk is that makes place for another: one that waits for nobody, or that was read to its end, or the oldest.
